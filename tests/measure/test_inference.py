@@ -264,7 +264,7 @@ def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):
     """Also one that holds itself: there is memory for one of them at a time."""
     bench, build = Inference("cpu"), models.build
     bench.measure(point(measure=QUICK))
-    network = bench._models.get(models.ModelKey.of(point()))[0]
+    network = bench._models.get(models.ModelKey.of(point()))
     network.__dict__["itself"] = network
     gone, alive = weakref.ref(network), []
     del network
@@ -333,7 +333,7 @@ def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
 def test_evidence_leaves_nothing_on_the_network_that_later_points_use(bench):
     """No hook, no wrapped `forward`, no profiler that still listens: the order does not matter."""
     bench.measure(point(algorithm="gemm"))
-    network = bench._models.get(models.ModelKey.of(point()))[0]
+    network = bench._models.get(models.ModelKey.of(point()))
     for module in network.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks

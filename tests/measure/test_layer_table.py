@@ -98,7 +98,7 @@ def test_the_last_calls_may_be_backward_passes():
 
 def test_only_convolutions_count_as_convolution_time():
     """Their means, in call order, for the coverage by time."""
-    assert _table().convolution_means() == pytest.approx([1.0, 1.2])
+    assert _table().convolution_means() == (pytest.approx([1.0, 1.2]), [])
 
 
 def test_networks_without_layers_leave_everything_to_the_rest():
@@ -111,8 +111,7 @@ def test_layers_that_convolve_otherwise_have_their_own_means():
     """Transposed and one-dimensional ones, in order; plain ones are not among them."""
     calls = shape_pass(tinynets.OtherKinds().eval(), torch.zeros(1, 3, 16, 16)).calls
     table = LayerTable(LayerTimes(calls, [[1.0], [2.0], [3.0]], "host"), [7.0], [7.0])
-    assert table.convolution_means() == [1.0]
-    assert table.other_convolution_means() == [2.0, 3.0]
+    assert table.convolution_means() == ([1.0], [2.0, 3.0])
 
 
 ONCE = {"layers": "unique", "warmup": 0, "iterations": 2, "evidence": False, "numerics": False}

@@ -131,14 +131,12 @@ def test_weights_of_another_network_are_refused(tmp_path):
 def test_the_network_is_kept_while_points_share_it():
     """The same _key gives the same object; another dtype or seed a new one."""
     cache = ModelCache(CPU)
-    first, fresh = cache.get(_key())
-    assert fresh
-    assert cache.get(_key(input_size=64, algorithm="gemm")) == (first, False)
-    other, fresh = cache.get(_key(seed=1))
-    assert fresh
+    first = cache.get(_key())
+    assert cache.get(_key(input_size=64, algorithm="gemm")) is first
+    other = cache.get(_key(seed=1))
     assert other is not first
     cache.drop()
-    assert cache.get(_key(seed=1))[1]
+    assert cache.get(_key(seed=1)) is not other
 
 
 @pytest.mark.parametrize(

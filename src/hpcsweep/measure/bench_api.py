@@ -7,7 +7,7 @@ import platform
 import signal
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.point import Point
@@ -30,6 +30,9 @@ class Bench(Protocol):
 
     def rest(self) -> None:
         """Set the switches that points set to their defaults."""
+
+
+_GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,7 @@ class OutOfMemory(Exception):
 
 
 def _gib(value: int | None) -> str:
-    return "unknown" if value is None else f"{value / (1 << 30):.2f} GiB"
-
-
-_GIB = 1 << 30
+    return "unknown" if value is None else f"{value / _GIB:.2f} GiB"
 
 
 class Noop:

@@ -30,6 +30,8 @@ from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.records import dataclass
 
+Choice = LayerChoice | GradientChoice
+MIB: Final = 1 << 20
 _SHOWN: Final = 3
 
 
@@ -92,7 +94,7 @@ def cells(  # noqa: PLR0913 - all evidence on a point
     """
     missed = unmet(algorithm, shapes.outside)
     outside = shapes.outside
-    calls: list[LayerChoice | GradientChoice] = [*choices, *gradients]
+    calls: list[Choice] = [*choices, *gradients]
     as_asked = [c.as_requested and at not in refuted for at, c in enumerate(calls)]
     reasons = Counter([*(c.reason for c in calls if c.reason), *map(reason, missed)])
     used = names or [c.used for c in choices]
@@ -200,10 +202,6 @@ def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
     ]
     rest = [f"and {len(work) - _SHOWN} more"] if len(work) > _SHOWN else []
     return "; ".join([*shown[:_SHOWN], *rest]) or None
-
-
-Choice = LayerChoice | GradientChoice
-MIB: Final = 1 << 20
 
 
 def choose(

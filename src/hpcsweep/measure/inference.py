@@ -35,7 +35,7 @@ from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.tensors import Held
-from hpcsweep.measure.timing import caches, clocks, compiling, loop, stats
+from hpcsweep.measure.timing import caches, compiling, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes
 from hpcsweep.measure.timing.loop import Lane
@@ -165,17 +165,14 @@ class Inference(Workbench):
             table=timed.table, proof=proof, outputs=outputs, layers=layers, timed_s=timed.seconds
         )
         median = timed.clean.median
+        rates = work.rate_cells(
+            ready.shapes, median, point.axes, self.device, tensor_cores=ready.may_use_tensor_cores
+        )
         cells: Row = {
             **timed.cells,
             **timed.clean.row(),
             "throughput_ips": 1000 * point.axes["batch_size"] / median,
-            **work.rate_cells(
-                ready.shapes,
-                median,
-                point.axes,
-                self.device,
-                tensor_cores=ready.may_use_tensor_cores,
-            ),
+            **rates,
             **artifacts,
         }
         flags = timed.clean.flags(), timed.flags
@@ -230,7 +227,7 @@ class Inference(Workbench):
             if ":" not in key.name:
                 models.torchvision_models()  # before `settle`, which exempts it from collections
             loop.settle()
-        model, _ = self._models.get(key)
+        model = self._models.get(key)
         swap.restore(model)
         return model
 
@@ -312,10 +309,7 @@ class Inference(Workbench):
         return self._telemetry.energy_of(lanes.clean.run, self._wait, passes)
 
     def _unthrottled(
-        self,
-        lanes: Lanes,
-        settings: dict[str, Any],
-        note: Callable[[], object] = clocks.nothing,
+        self, lanes: Lanes, settings: dict[str, Any], note: Callable[[], object]
     ) -> tuple[loop.Collected, bool, float | None]:
         """Run the lanes; run them again after a pause if the GPU was throttled.
 

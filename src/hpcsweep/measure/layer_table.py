@@ -101,20 +101,16 @@ class LayerTable:
         timed = [row for row, times in zip(rows, self._timed.times, strict=True) if times]
         return [*timed, {**shared, **_times(self._rest, self._whole), **last}]
 
-    @property
-    def complete(self) -> bool:
-        """Whether every call was timed."""
-        return None not in self._of_calls
+    def convolution_means(self) -> tuple[list[float], list[float]] | None:
+        """Return the mean milliseconds of convolution calls, and of other calls that convolve.
 
-    def convolution_means(self) -> list[float]:
-        """Return the mean milliseconds of the convolution calls, in order."""
-        pairs = zip(self._timed.calls, self._of_calls, strict=True)
-        return [summary.mean for call, summary in pairs if summary and call.conv is not None]
-
-    def other_convolution_means(self) -> list[float]:
-        """Return the mean milliseconds of other layers with convolutions inside, in order."""
-        pairs = zip(self._timed.calls, self._of_calls, strict=True)
-        return [s.mean for call, s in pairs if s and not call.conv and call.convolutions]
+        Both are in order of the calls; None unless every call was timed.
+        """
+        if None in self._of_calls:
+            return None
+        timed = [(c, s.mean) for c, s in zip(self._timed.calls, self._of_calls, strict=True) if s]
+        others = [ms for call, ms in timed if call.conv is None and call.convolutions]
+        return [ms for call, ms in timed if call.conv is not None], others
 
     def overall_cells(self) -> Row:
         """Return the columns that compare the layer pass with the clean pass.
@@ -135,7 +131,6 @@ class IsolatedTable:
     """Convolutions that were timed alone; calls of equal work share a time."""
 
     starved = False
-    complete = True
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass for their shares."""
@@ -159,13 +154,9 @@ class IsolatedTable:
             for plan in self._alone.plans.get(call.key, ())
         ]
 
-    def convolution_means(self) -> list[float]:
-        """Return the mean milliseconds of the convolution calls, in order."""
-        return [summary.mean for summary in self._of_calls]
-
-    def other_convolution_means(self) -> list[float]:
-        """Return nothing: only convolution calls are timed."""
-        return []
+    def convolution_means(self) -> tuple[list[float], list[float]]:
+        """Return the mean milliseconds of the convolution calls, which alone are timed."""
+        return [summary.mean for summary in self._of_calls], []
 
     def overall_cells(self) -> Row:
         """Return the sum of the isolated convolutions over the clean pass."""

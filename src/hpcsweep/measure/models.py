@@ -32,10 +32,7 @@ from hpcsweep.records import dataclass
 RANDOM: Final = "random"
 CHANNELS: Final = 3  # of a picture
 # Without this argument, both warn.
-_EXTRA: Final[Mapping[str, dict[str, Any]]] = {
-    "googlenet": {"init_weights": True},
-    "inception_v3": {"init_weights": True},
-}
+_EXTRA: Final = {name: {"init_weights": True} for name in ("googlenet", "inception_v3")}
 # Sizes for the pass that scales batch norms: the first one that the network takes.
 _SETTLING_SIZES: Final = (224, 299, 64)
 _COMPLEX: Final = {"float64": torch.complex128}
@@ -83,12 +80,11 @@ class ModelCache:
         self._key: ModelKey | None = None
         self._model: nn.Module | None = None
 
-    def get(self, key: ModelKey) -> tuple[nn.Module, bool]:
-        """Return the network of a key, and whether it is a new one."""
-        if self.keep_only(key):
-            return self._model, False
-        self._model, self._key = build(key, self._device), key
-        return self._model, True
+    def get(self, key: ModelKey) -> nn.Module:
+        """Return the network of a key."""
+        if not self.keep_only(key):
+            self._model, self._key = build(key, self._device), key
+        return self._model
 
     def keep_only(self, key: ModelKey) -> bool:
         """Drop the network unless it has the key; say whether one is left."""

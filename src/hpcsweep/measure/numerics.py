@@ -97,7 +97,7 @@ class Float64Reference:
         reduced = point.axes["dtype"] not in _LOSSLESS
         drawn = point.workload == "inference"  # else the weights were learned
         if drawn and (reduced or self._device.type != models.device_type(network)):
-            as_drawn, _ = self._drawn.get(_as_drawn(point))
+            as_drawn = self._drawn.get(_as_drawn(point))
             if not self._keeps:
                 self._drawn.drop()
             if not tensors.is_lazy(as_drawn) and tensors.have_same_places(as_drawn, network):
@@ -147,10 +147,6 @@ class Convolutions:
             for i, choice in enumerate(self._choices)
         ]
 
-    def arithmetic(self, choice: LayerChoice, device: str, *, casts: bool = False) -> Arithmetic:
-        """Return the roundoffs of a call."""
-        return Arithmetic.of(choice, device, tf32=self._tf32, casts=casts)
-
     def _comparing(
         self, name: str, layer: nn.Conv2d, forward: Callable[..., object]
     ) -> Callable[..., object]:
@@ -179,7 +175,7 @@ class Convolutions:
 
     def _compare(self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: object) -> None:
         casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
-        how = self.arithmetic(choice, x.device.type, casts=casts)
+        how = Arithmetic.of(choice, x.device.type, tf32=self._tf32, casts=casts)
         number = next(i for i, other in enumerate(self._choices) if other is choice)
         self._inside, wrapper = True, layer.__dict__.pop("forward")
         if self._own[layer] is not None:

@@ -51,11 +51,6 @@ class Convolution:
     part: str | None = None
     counted: bool = True
 
-    @classmethod
-    def unknown(cls, layer: str, operator: str, part: str | None) -> Convolution:
-        """Return a convolution of unknown work."""
-        return cls(layer, operator, 0, part, counted=False)
-
 
 class Operations(TorchDispatchMode):
     """Counts while it is on; on the meta device it replaces operators that need no counting.
@@ -113,7 +108,7 @@ class Operations(TorchDispatchMode):
         operator = f"conv{'_transpose' if transposed else ''}{x.dim() - 2}d" if plain else name
         layer, part = self._place()
         if filters is None:
-            self.convolutions.append(Convolution.unknown(layer, operator, part))
+            self.convolutions.append(Convolution(layer, operator, 0, part, counted=False))
             return
         places = (x if transposed else out).shape
         flops = 2 * places[0] * math.prod(places[2:]) * math.prod(filters)

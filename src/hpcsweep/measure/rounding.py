@@ -265,11 +265,9 @@ def of_outputs(
     if len(outputs) != len(wanted):
         reason = f"{len(outputs)} tensors, float64 has {len(wanted)}"
         return [Exactness(subject=name, error=math.inf, excess=math.inf, reason=reason)]
-    names = (
-        [name]
-        if len(outputs) == 1
-        else [f"{name} {i + 1} of {len(outputs)}" for i in range(len(outputs))]
-    )
+    names = [f"{name} {i + 1} of {len(outputs)}" for i in range(len(outputs))]
+    if len(outputs) == 1:
+        names = [name]
     verdicts = [_of_output(*each, limit) for each in zip(names, outputs, wanted, strict=True)]
     if any(verdict.excess is None or verdict.error is not None for verdict in verdicts):
         return verdicts
@@ -306,9 +304,7 @@ def compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -
     over = torch.where(deviation == 0, 0, deviation / bound)
     excess = over.nan_to_num(math.inf, math.inf).amax().item() if over.numel() else 0.0
     error = worst / largest if largest else (math.inf if worst else None)
-    if excess > 1:
-        return Exactness(subject=name, error=error, excess=excess)
-    if not (finite | same).all():
+    if excess <= 1 and not (finite | same).all():
         return Exactness(subject=name, reason="float64 itself is not finite")
     return Exactness(subject=name, error=error, excess=excess)
 

@@ -14,7 +14,6 @@ flatten, Python) belongs to no layer.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -110,9 +109,9 @@ class _Frame:
     name: str
     part: str | None
     inputs: list[Tensor]
-    flops_before: int = 0
-    calls_before: int = 0
-    convolutions_before: int = 0
+    flops_before: int
+    calls_before: int
+    convolutions_before: int
     has_children: bool = False
     flops_of_children: int = 0
 
@@ -136,24 +135,21 @@ class _Recorder:
         """Return a module's `forward` that records its calls."""
 
         def noted(*args: object, **kwargs: object) -> object:
-            self.enter(_Frame(name, part, list(tensors_in([args, kwargs]))))
+            if self.stack:
+                self.stack[-1].has_children = True
+            so_far = self.counter.flops, len(self.calls), len(self.counter.convolutions)
+            self.stack.append(_Frame(name, part, list(tensors_in([args, kwargs])), *so_far))
             output = forward(*args, **kwargs)
             # convolutions in a script's graph that call a library without the dispatcher
             script = str(getattr(forward, "inlined_graph", ""))
             for operator in re.findall(r"\bprim::\w*conv\w*", script):
-                unseen = Convolution.unknown(name, operator, part)
-                self.counter.convolutions.append(unseen)
+                self.counter.convolutions.append(
+                    Convolution(name, operator, 0, part, counted=False)
+                )
             self.leave(module, output)
             return output
 
         return noted
-
-    def enter(self, frame: _Frame) -> None:
-        if self.stack:
-            self.stack[-1].has_children = True
-        frame.flops_before, frame.calls_before = self.counter.flops, len(self.calls)
-        frame.convolutions_before = len(self.counter.convolutions)
-        self.stack.append(frame)
 
     def leave(self, module: nn.Module, output: object) -> None:
         frame = self.stack.pop()
@@ -171,10 +167,6 @@ class _Recorder:
             self.no_layers.add(frame.name)
         outputs = list(tensors_in(output))
         self.calls.append(_call(frame, module, outputs, flops, self))
-
-
-class _Elsewhere(RuntimeError):
-    """A copy of a network called a layer of the network itself."""
 
 
 def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
@@ -202,18 +194,15 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
 def _on_meta(model: nn.Module, image: Tensor) -> Shapes | None:
     """Record a pass of a copy; None if that made layers, which the network does not have."""
 
-    def refusing(_forward: parts.Forward) -> parts.Forward:
-        def refuse(*_: object, **__: object) -> None:
-            raise _Elsewhere
-
-        return refuse
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("the copy of a network called a layer of the network itself")
 
     like = partial(torch.empty_like, device="meta")
     entered = _entered(model)
     with tensors.copied(model, like) as copy:
         before = tensors.structure(copy)
         layers = [(name, copy.get_submodule(name), part) for name, _, part in entered]
-        with parts.wrapped_forwards(list(model.modules()), refusing):
+        with parts.wrapped_forwards(list(model.modules()), lambda _: refuse):
             shapes = _record(copy, layers, like(image), image)
         return shapes if tensors.structure(copy) == before else None
 
@@ -275,32 +264,21 @@ def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Mod
     return [module for name, module in parts.walk(model) if name in wanted]
 
 
-def analytic_flops(module: nn.Module, inputs: Sizes, outputs: Sizes) -> int | None:
-    """Return the operations of a convolution or linear layer; None for any other module."""
-    if type(module) in {nn.Conv1d, nn.Conv2d, nn.Conv3d}:
-        per_output = math.prod(module.kernel_size) * module.in_channels // module.groups
-        return 2 * math.prod(outputs[0]) * per_output
-    if type(module) is nn.Linear:
-        return 2 * math.prod(inputs[0]) * module.out_features
-    return None
-
-
 def _call(
-    frame: _Frame, module: nn.Module, outputs: list[Tensor], counted: int, recorder: _Recorder
+    frame: _Frame, module: nn.Module, outputs: list[Tensor], flops: int, recorder: _Recorder
 ) -> LayerCall:
     conv = None
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and not mapped(frame.inputs[0]):
         # autocast depends on the real device, not on the meta device
         conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
-    inputs, results = _sizes(frame.inputs), _sizes(outputs)
     parameters = list(module.parameters())
     return LayerCall(
         layer=frame.name,
         op="conv2d" if isinstance(module, nn.Conv2d) else type(module).__name__.lower(),
-        inputs=inputs,
-        outputs=results,
+        inputs=_sizes(frame.inputs),
+        outputs=_sizes(outputs),
         params=sum(p.numel() for p in parameters),
-        flops=analytic_flops(module, inputs, results) or counted,
+        flops=flops,
         bytes_min=sum(t.numel() * t.element_size() for t in (*frame.inputs, *parameters, *outputs)),
         key=conv.unique_key if conv else _key(module, frame.inputs),
         conv=conv,

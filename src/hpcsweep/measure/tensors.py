@@ -46,15 +46,15 @@ class Held:
                 device, _ = self._kinds.get(place, (tensor.device, None))
                 self._kinds[place] = device, tensor.dtype
 
-    def check(self, output: object = ()) -> None:
-        """Check the network, and the output of a pass.
+    def check(self) -> None:
+        """Check the network after its passes.
 
         Raises:
             TensorsChanged: a parameter or buffer was replaced, or has another device or type; or a
                 tensor is on the meta device.
         """
         now = dict(_places(self._model))
-        values = [("an output", output), *_plain(self._model), *now.items()]
+        values = [*_plain(self._model), *now.items()]
         wrong = {
             place: "is on meta" for place, v in values if any(t.is_meta for t in tensors_in(v))
         }
@@ -182,8 +182,7 @@ def _remember(module: nn.Module, change: Change, memo: dict[int, Any]) -> None:
     for tensor in tensors_in(held):
         if id(tensor) not in memo:
             changed = change(tensor)
-            is_parameter = isinstance(tensor, nn.Parameter)  # a pass may make a layer of it
-            if is_parameter:
+            if isinstance(tensor, nn.Parameter):  # a pass may make a layer of it
                 changed = nn.Parameter(changed, requires_grad=False)
             memo[id(tensor)] = changed
 

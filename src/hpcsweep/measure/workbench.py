@@ -28,7 +28,7 @@ from hpcsweep.measure.machine import framework, memory, provenance
 from hpcsweep.measure.machine.control import Control
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import THROTTLED, Telemetry
-from hpcsweep.measure.rounding import Exactness
+from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import lanes, layer_timer
@@ -189,7 +189,8 @@ class Workbench:
         with calls.compared(ready.model):
             output = run()
         swap.restore(ready.model)
-        how = [calls.arithmetic(choice, self.device.type) for choice in ready.choices]
+        kind = self.device.type
+        how = [Arithmetic.of(choice, kind, tf32=tf32, casts=False) for choice in ready.choices]
         dtype = _REDUCED.get(axes.get("amp", ""), axes["dtype"])
         limit = rounding.output_limit(ready.shapes, how, dtype, tf32=tf32)
         outputs = reference.verdicts(ready.point, ready.model, output, limit)
@@ -216,9 +217,8 @@ class Workbench:
         ready.held.check()
         table = findings.table
         first, last = flags
-        times = None
-        if table and table.complete:
-            times = convolutions.Times(table.convolution_means(), table.other_convolution_means())
+        means = table.convolution_means() if table else None
+        times = convolutions.Times(*means) if means else None
         used, flags_of_use = convolutions.algorithm_use(
             *(ready.point.axes["algorithm"], ready.shapes, ready.choices, ready.gradients),
             *(findings.proof, times),
@@ -243,9 +243,8 @@ class Workbench:
             "valid": DOUBTFUL.isdisjoint(raised),
         }
         about = convolutions.call_cells(ready.calls, findings.proof.calls)
-        for of_call, verdict in zip(
-            about, findings.layers, strict=False
-        ):  # forward calls come first
+        # forward calls come first
+        for of_call, verdict in zip(about, findings.layers, strict=False):
             of_call |= {"max_rel_error": verdict.error, "error_over_bound": verdict.excess}
         layers = table.rows(ready.point, about, findings.proof.others_ms) if table else []
         return Measurement(row, layers, samples, findings.proof, findings.timed_s)

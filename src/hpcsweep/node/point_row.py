@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from hpcsweep import __version__, environment
 from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, Row, axis_cells
@@ -87,29 +87,13 @@ def _line(text: str) -> str:
     return f"{now()} {' '.join(text.split())}\n"
 
 
-_SLURM_KEYS: Final = {
-    "slurm_job_id": ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
-    "slurm_array_task_id": ("SLURM_ARRAY_TASK_ID",),
-}
-
-
-def seconds(outcome: Outcome, wall: float) -> Row:
-    """Return the columns on the seconds that a point took, and on their timed part.
-
-    1. `wall` is by the supervisor's clock, from the point's request to its outcome: the start of a
-       worker where it needs one, the network, warm-up, all passes, and the proof of them.
-    2. `timed_s` are the seconds of the blocks of timed passes in it, as `timing.loop.collect` adds
-       them up; of a training its steps, and those of the phase and layer passes.
-    """
-    share = None if outcome.timed_s is None else outcome.timed_s / wall
-    return {"wall_s": wall, "timed_share": share}
-
-
 def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
     """Return the cells that all rows of an attempt have in common."""
     return {
         **machine,
-        **_slurm_cells(),
+        "node": node(),
+        "slurm_job_id": os.environ.get("SLURM_ARRAY_JOB_ID", os.environ.get("SLURM_JOB_ID")),
+        "slurm_array_task_id": os.environ.get("SLURM_ARRAY_TASK_ID"),
         "git_sha": manifest.git_sha,
         "git_dirty": manifest.git_dirty,
         "schema_version": SCHEMA_VERSION,
@@ -125,7 +109,9 @@ def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
 def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Row:
     """Return the cells of one point: its axes, outcome and times.
 
-    `started_at` is a UTC time in ISO format, `wall` the point's seconds, all included.
+    `started_at` is a UTC time in ISO format. `wall` are the seconds from the point's request to its
+    outcome: the start of a worker where it needs one, the network, warm-up, all passes, and their
+    proof.
     """
     flags = [outcome.row.get("flags"), "left_behind" if outcome.left else ""]
     return {
@@ -139,7 +125,8 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
         "status_reason": outcome.reason,
         "valid": outcome.row.get("valid", outcome.status is PointStatus.OK),
         "started_at": started_at,
-        **seconds(outcome, wall),
+        "wall_s": wall,
+        "timed_share": None if outcome.timed_s is None else outcome.timed_s / wall,
     }
 
 
@@ -159,10 +146,3 @@ def without_times(row: Row, wrapper: str) -> Row:
 def node() -> str:
     """Return the node's name as Slurm knows it, or the host's."""
     return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-
-
-def _slurm_cells() -> Row:
-    row: Row = {"node": node()}
-    for column, names in _SLURM_KEYS.items():
-        row[column] = next((os.environ[name] for name in names if name in os.environ), None)
-    return row

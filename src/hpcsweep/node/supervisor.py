@@ -69,12 +69,9 @@ class OutOfMemoryPoints:
         sizes = _sizes(axes)
         for smaller in self._sizes.get(_others(axes), ()):
             if all(a >= b for a, b in zip(sizes, smaller, strict=True)):
-                tried = ", ".join(
-                    f"{name} {size}" for name, size in zip(GROWING, smaller, strict=True)
-                )
-                return (
-                    f"{tried} ran out of memory already; submit without --skip-dominated to try it"
-                )
+                tried = ", ".join(f"{axis} {n}" for axis, n in zip(GROWING, smaller, strict=True))
+                why = "ran out of memory already; submit without --skip-dominated to try it"
+                return f"{tried} {why}"
         return None
 
 
@@ -98,13 +95,14 @@ def main(argv: list[str]) -> int:
     if not os.environ.get(environment.WRAPPER):  # a profiler's own processes must not be adopted
         processes.adopt_orphans()
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
-    with Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin") as stop:
-        try:
-            with files.errors_named():
-                return Attempt(submission, int(argv[1]), stop).run()
-        except HpcsweepError as error:
-            point_row.show(f"hpcsweep: {error}\n", sys.stderr)
-            return error.exit_code
+    stop = Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin")
+    stop.listen()
+    try:
+        with files.errors_named():
+            return Attempt(submission, int(argv[1]), stop).run()
+    except HpcsweepError as error:
+        point_row.show(f"hpcsweep: {error}\n", sys.stderr)
+        return error.exit_code
 
 
 class Attempt:
@@ -152,9 +150,8 @@ class Attempt:
                 self._reports.flush()
         ended = AttemptState.STOPPED if left else AttemptState.DONE
         self._write_env(ended, self._stop.reason)
-        self._reports.say(
-            f"{ended}: {self._measured} measured, {left} left {self._stop.reason}".rstrip()
-        )
+        text = f"{ended}: {self._measured} measured, {left} left {self._stop.reason}"
+        self._reports.say(text)
         return EXIT_REQUEUE if left and not self._fenced_off else 0
 
     def _open_shard(self) -> tuple[ShardPath, shards.ShardWriter]:
@@ -175,10 +172,7 @@ class Attempt:
             variables={
                 environment.WORKLOAD: self._manifest.workload,
                 environment.RUN: json.dumps(
-                    {
-                        **typed_json.write(replace(settings, known_oom=())),
-                        "gpu": self._manifest.gpu,
-                    }
+                    {**typed_json.write(replace(settings, known_oom=())), "gpu": self._manifest.gpu}
                 ),
                 environment.ARTIFACTS: str(self._shard.folder.absolute()),
                 "PYTHONUNBUFFERED": "1",
@@ -298,10 +292,11 @@ class Attempt:
 
         A point that had a whole job without a result is not tried again.
         """
-        began, limit = time.time(), self._limit(point)
-        outcome = care.outcome_of(self._request(point), limit, self._end)
+        settings, began = self._manifest.run, time.time()
+        limit = settings.point_timeout * int(point.axes.get("epochs") or 1)
+        tries = self._manifest.round + self._shard.attempt
+        outcome = care.outcome_of(PointRequest(point=point, tries=tries), limit, self._end)
         took = time.time() - max(began, self._ready)
-        settings = self._manifest.run
         warned = "USR" in self._stop.reason  # Slurm's signal may come a minute early
         end = self._end - (settings.signal_lead + 60 - settings.kill_wait if warned else 1)
         done = outcome and (outcome.status is not PointStatus.TIMEOUT or took >= limit)
@@ -313,13 +308,6 @@ class Attempt:
         why = f"no result within {took:.0f} s, which is all that a job of profile"
         why = f"{why} '{self._manifest.profile}' has for it; give the profile more `time`"
         return Outcome(status=PointStatus.TIMEOUT, reason=why)
-
-    def _request(self, point: Point) -> PointRequest:
-        return PointRequest(point=point, tries=self._manifest.round + self._shard.attempt)
-
-    def _limit(self, point: Point) -> float:
-        """Return the seconds that a point may take: `point_timeout` for each epoch."""
-        return self._manifest.run.point_timeout * int(point.axes.get("epochs") or 1)
 
     def _fenced(self) -> bool:
         """Say whether a newer attempt of this chunk has begun."""

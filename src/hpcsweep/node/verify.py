@@ -194,12 +194,9 @@ def _measure(point: Point, bench: Bench) -> Verification:
     try:
         measured = bench.measure(point)
     except (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError) as error:
-        return Verification(point, refusal=f"{_kind(error)}: {first_line(error)}")
+        kind = {CannotMeasure: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
+        return Verification(point, refusal=f"{kind}: {first_line(error)}")
     return Verification(point, measured.row, measured.layers, measured.proof or Proof())
-
-
-def _kind(error: Exception) -> str:
-    return {CannotMeasure: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
 
 
 def _input_key(point: Point) -> str:
@@ -230,16 +227,15 @@ def _cells(finding: Verification, maps: Mapping[str, str]) -> tuple[str, ...]:
     if finding.refusal is not None:
         return (name, finding.refusal)
     calls = finding.row["conv_calls"]
-    fallbacks = finding.row["conv_fallbacks"]
     covered = finding.row["algorithm_coverage_pct"]
     return (
         name,
-        f"{calls - fallbacks} of {calls}",
+        f"{calls - finding.row['conv_fallbacks']} of {calls}",
         "" if covered is None else f"{covered:.0f} %",
         f"{finding.seen} of {len(finding.convolutions)}",
-        _short(finding.row["max_rel_error"]),
-        _short(finding.default.get("max_rel_error")),
-        _ms(finding.row["median_ms"]),
+        _number(finding.row["max_rel_error"], ".1e"),
+        _number(finding.default.get("max_rel_error"), ".1e"),
+        _number(finding.row["median_ms"], ".4g"),
         _ratio(finding.row["median_ms"], finding.default.get("median_ms")),
     )
 
@@ -280,9 +276,8 @@ def _layer_table(finding: Verification) -> list[str]:
     """Return one line per convolution call; times are of the layer pass."""
     defaults = [row for row in finding.default_layers if row.get("algorithm_used")]
     rows = [_LAYER_HEADINGS]
-    for index, (row, evidence) in enumerate(
-        zip(finding.convolutions, finding.evidence, strict=True)
-    ):
+    calls = zip(finding.convolutions, finding.evidence, strict=True)
+    for index, (row, evidence) in enumerate(calls):
         default = defaults[index]["median_ms"] if index < len(defaults) else None
         why = f" ({row['fallback_reason']})" if row["fallback_reason"] else ""
         workspace = row.get("workspace_bytes")
@@ -291,9 +286,9 @@ def _layer_table(finding: Verification) -> list[str]:
                 row["layer"],
                 f"{row['algorithm_used']}{why}",
                 "" if workspace is None else f"{workspace / _MIB:.1f}",
-                _short(row.get("max_rel_error")),
-                _short(row.get("error_over_bound")),
-                _ms(row["median_ms"]),
+                _number(row.get("max_rel_error"), ".1e"),
+                _number(row.get("error_over_bound"), ".1e"),
+                _number(row["median_ms"], ".4g"),
                 _ratio(row["median_ms"], default),
                 cell(evidence),
             )
@@ -313,12 +308,8 @@ def _columns(cells: Sequence[str]) -> str:
     return f"  {' '.join(padded)}".rstrip()
 
 
-def _short(error: float | None) -> str:
-    return "" if error is None else f"{error:.1e}"
-
-
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def _ratio(value: float | None, reference: float | None) -> str:

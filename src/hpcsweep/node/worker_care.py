@@ -36,7 +36,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SI
 
 
 class Stop:
-    """Whether and why to stop; entering the context installs the signal handlers.
+    """Whether and why to stop, once `listen` has installed the signal handlers.
 
     With `lifeline`, end-of-file on stdin means that the launcher is gone. `fd` becomes readable at
     each of these events.
@@ -50,15 +50,12 @@ class Stop:
         os.set_blocking(self._write, False)
         os.set_blocking(self.fd, False)
 
-    def __enter__(self) -> Stop:  # noqa: PYI034 - Self needs Python 3.11
+    def listen(self) -> None:
+        """Install the handlers, for as long as the process runs."""
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         if self._lifeline:
             threading.Thread(target=self._watch, daemon=True).start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        pass  # the handlers stay, since the process is about to end
 
     def wanted(self) -> bool:
         """Say whether to stop."""
@@ -133,8 +130,8 @@ class WorkerCare:
             request = replace(request, nonce=os.urandom(8).hex())
             worker.ask(typed_json.write(request))
             reply = worker.wait(min(limit, until - time.time()), self.stop.wanted)
-            if isinstance(reply, Interrupted):
-                reply = self._grace(worker)
+            if isinstance(reply, Interrupted) and not self.stop.orphaned:
+                reply = worker.wait(self.kill_wait, self.stop.launcher_is_gone)
             outcome = self._judge(_checked(worker, request, reply), limit, last_try=last_try)
             if outcome is not None or self.stop.wanted():
                 return outcome
@@ -173,12 +170,6 @@ class WorkerCare:
         self._tunes = hello.tunes
         self.on_hello(hello.env)
         return worker
-
-    def _grace(self, worker: Worker) -> Reply:
-        """Give the current point `kill_wait` seconds to end after a stop was requested."""
-        if self.stop.orphaned:
-            return Interrupted()
-        return worker.wait(self.kill_wait, self.stop.launcher_is_gone)
 
     def _judge(self, reply: Reply | Outcome, limit: float, *, last_try: bool) -> Outcome | None:
         """Turn a reply or its absence into an outcome; None: try again or drop the point."""

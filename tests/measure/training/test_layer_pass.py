@@ -146,6 +146,6 @@ def test_layers_forward_then_convolutions_backward_then_the_rest():
     ]
     assert {row["n"] for row in rows} == {3}
     assert sum(row["percentage"] for row in rows) == pytest.approx(100)
-    assert len(table.convolution_means()) == 4
+    assert len(table.convolution_means()[0]) == 4
     weights = dict(trainer.model.named_parameters())
     assert all(torch.equal(before["model"][name], value) for name, value in weights.items())
