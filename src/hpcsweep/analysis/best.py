@@ -193,7 +193,6 @@ def _maps(calls: pd.DataFrame, over: str) -> dict[int, dict[str, str]]:
 
 
 def _times(points: pd.DataFrame) -> pd.Series[float]:
-    """Return the time of the whole network, by configuration."""
     return dataset.first_known(points, *_TIMES).groupby(points["config"]).median()
 
 

@@ -62,7 +62,11 @@ class Comparison:
     def view(self) -> View:
         """Return the rows as a table."""
         table = self.table
-        spans = [*map(_span, table["ratio"], table["low"], table["high"])]
+        ends = zip(table["ratio"], table["low"], table["high"], strict=True)
+        spans = [
+            f"{ratio:.3f}" + ("" if math.isnan(low) else f" ({low:.3f} to {high:.3f})")
+            for ratio, low, high in ends
+        ]
         texts = dataset.texts(table, self.keys)
         texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
         texts |= {"ratio": spans, "verdict": list(table["verdict"])}
@@ -103,10 +107,6 @@ class Comparison:
             told.append("one run on each side: only what exceeds all that the controls show counts")
             return [*told, "several runs of a side, joined by +, tell more"]
         return [*told, f"{runs}: the noise between runs is unknown; measure again and join by +"]
-
-
-def _span(ratio: float, low: float, high: float) -> str:
-    return f"{ratio:.3f}" if math.isnan(low) else f"{ratio:.3f} ({low:.3f} to {high:.3f})"
 
 
 def compare(
@@ -234,7 +234,6 @@ def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
 def _judged(
     sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str, margin: float
 ) -> tuple[pd.DataFrame, verdicts.JudgedRatios | None]:
-    """Return a row per configuration with ratio and verdict."""
     sign = -1 if formats.is_rate(metric) else 1
     long = pd.concat([
         pd.DataFrame({

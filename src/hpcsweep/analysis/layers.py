@@ -86,7 +86,6 @@ def read(  # noqa: PLR0913 - one argument per option
 
 
 def _check(run: RunDir, rows: pd.DataFrame, by: str, metric: str) -> None:
-    """Raise `UsageError` where a column is not there, or holds no numbers."""
     if by not in BY:
         raise UsageError(f"layers are summed by {', '.join(BY)}, not by {by}")
     if metric not in rows:
@@ -153,7 +152,9 @@ def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
         marks = ["".join(pair) for pair in zip(*_marks(table, name), strict=True)]
         width = max(map(len, marks), default=0) or 1
         pairs = zip(table[name], marks, strict=True)
-        times[name] = [f"{_time(ms)}{mark:{width}}" for ms, mark in pairs]
+        times[name] = [
+            f"{'-' if math.isnan(ms) else f'{ms:.4g}'}{mark:{width}}" for ms, mark in pairs
+        ]
     shares = [f"{share:.1f}" for share in table["share_pct"]]
     calls = table["calls"].astype(str)
     kept = table[[table.columns[0], "calls", "share_pct", *names]]
@@ -171,10 +172,6 @@ def _marks(table: pd.DataFrame, name: str) -> list[list[str]]:
 def fell(table: pd.DataFrame, name: str) -> pd.Series[bool]:
     """Return in which rows of a table a call fell back under an algorithm."""
     return table[_FELL].map(lambda names: name in names.split(";"))
-
-
-def _time(ms: float) -> str:
-    return "-" if math.isnan(ms) else f"{ms:.4g}"
 
 
 def _of_what(rows: pd.DataFrame) -> str:

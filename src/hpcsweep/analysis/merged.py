@@ -80,7 +80,6 @@ def _wrong(path: Path, table: pd.DataFrame) -> str:
 
 
 def _no_numbers(cells: pd.Series[Any], kind: str) -> pd.Series[bool]:
-    """Return which cells are neither empty nor numbers."""
     numbers = cells
     if not pd.api.types.is_numeric_dtype(cells) or pd.api.types.is_bool_dtype(cells):
         texts = cells.astype(str)

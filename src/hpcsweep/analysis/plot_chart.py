@@ -171,12 +171,10 @@ def _ink(colour: str) -> str:
 
 def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     top = panels[0]
-    dots = plot.dots
-    sure = [dot.high for dot in dots if not dot.doubtful and dot.high is not None]
-    low = [dot.low for dot in dots if not dot.doubtful and dot.low is not None]
     if plot.numeric:  # intervals of unreliable values do not set the scale
-        highest, lowest = max(dot.y for dot in dots), min(dot.y for dot in dots)
-        highest, lowest = max([highest, *sure]), min([lowest, *low])
+        sure = [end for dot in plot.dots if not dot.doubtful for end in (dot.low, dot.high)]
+        ends = [*(dot.y for dot in plot.dots), *(end for end in sure if end is not None)]
+        highest, lowest = max(ends), min(ends)
         top.set_ylim(top=highest * (1.1 if highest > 0 else 0.9))
         if log_y and lowest > 0:
             top.set_ylim(bottom=lowest / 1.1)

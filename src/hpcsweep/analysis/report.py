@@ -295,7 +295,6 @@ class TrainingReport:
 
 
 def _of_training(data: dataset.Dataset) -> TrainingReport:
-    """Return the report of measured training points."""
     every = pd.concat([data.rows, data.failed]) if len(data.failed) else data.rows
     varying = dataset.varying_axes(every)
     keys = tuple(axis for axis in catalog.AXES if axis in _STEP_KEYS or axis in varying)

@@ -184,7 +184,7 @@ def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
     pieces, figures, unknown = [], [], []
     for gpu in painter.seen.gpus or ("",):
         try:
-            export = roofline_of_sweep.make(data, gpu or None)
+            export = roofline_of_sweep.work_of(data, gpu or None)
         except UsageError:  # this workload has no work columns
             continue
         try:

@@ -123,7 +123,6 @@ def _control(
 
 
 def _report(view: View, legend: Sequence[str]) -> PageTable:
-    """Return the report's table with its marks."""
     texts = view.texts.apply(lambda column: column.str.strip())
     heads = [(str(name), str(name)) for name in texts]
     shown = texts.head(_MOST_ROWS).itertuples(index=False)
@@ -237,21 +236,18 @@ def _environment(rows: pd.DataFrame, run: RunDir) -> PageTable:
 def _values(rows: pd.DataFrame, name: str) -> str:
     """Return the values of a column in order; of many numbers the lowest and the highest."""
     values = sorted(rows[name].dropna().unique())
+    texts = [dataset.format_value(name, value) for value in values]
     if len(values) > _FEW and not isinstance(values[0], str):
-        return (
-            f"{dataset.format_value(name, values[0])} to {dataset.format_value(name, values[-1])}"
-        )
+        return f"{texts[0]} to {texts[-1]}"
     more = f", ... ({len(values)})" if len(values) > _FEW else ""
-    return ", ".join(dataset.format_value(name, value) for value in values[:_FEW]) + more
+    return ", ".join(texts[:_FEW]) + more
 
 
 def _cells(rows: pd.DataFrame, names: Sequence[str]) -> Iterable[list[tuple[str, Any]]]:
     """Return the cells of rows: the text, and the value that sorts them."""
     for record in rows[[*names]].itertuples(index=False):
-        pairs = (
-            (name, dataset.to_json(name, value)) for name, value in zip(names, record, strict=True)
-        )
-        cells = dict(pairs)
+        values = zip(names, record, strict=True)
+        cells = {name: dataset.to_json(name, value) for name, value in values}
         low, high = cells.get("ci95_lo_ms"), cells.get("ci95_hi_ms")
         half = 0.0 if low is None or high is None else (high - low) / 2
         yield [

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from hpcsweep.analysis import dataset
 from hpcsweep.analysis.roofline import ncu, rocprof, sweep, work
 from hpcsweep.analysis.roofline.work import (
     TOLERANCE,
@@ -200,7 +201,7 @@ def read(  # noqa: PLR0913 - one argument per option
     of_layers = first.name == "layers.csv"
     if first.is_dir() or of_layers or first.name == "overall.csv":
         run = renewed(RunDir(first if first.is_dir() else first.parent))
-        export = sweep.read(run, gpu, layers=layers or of_layers, where=where)
+        export = sweep.work_of(dataset.read(run), gpu, layers=layers or of_layers, where=where)
     else:
         export = _export(sources, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw, source)

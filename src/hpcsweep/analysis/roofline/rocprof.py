@@ -101,7 +101,6 @@ def read(paths: Sequence[Path]) -> Export:
 
 
 def _pass(path: Path) -> pd.DataFrame:
-    """Return the counters of one pass: a row per dispatch and counter."""
     text = work.text(path)
     if not text.endswith("\n"):  # a number that was cut still looks like one
         raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")

@@ -19,7 +19,6 @@ from hpcsweep.analysis.merged import select
 from hpcsweep.analysis.roofline.work import Export, Work
 from hpcsweep.catalog.axes import may_use_tensor_cores
 from hpcsweep.errors import UsageError
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
 Row = Mapping[Any, Any]
@@ -29,19 +28,14 @@ _FEWER: Final = ("winograd", "fft")  # algorithms that multiply less than the de
 _WORK: Final = ["flops", "bytes_min", "median_ms"]
 
 
-def read(run: RunDir, gpu: str | None = None, *, layers: bool = False, where: str = "") -> Export:
-    """Read the measured points of a sweep, or their layer calls.
-
-    `gpu` chooses one of several, `where` has conditions, as `--where`. `UsageError` where the sweep
-    was not collected, ran on several GPU types, or its workload has no work columns.
-    """
-    return make(dataset.read(run), gpu, layers=layers, where=where)
-
-
-def make(
+def work_of(
     data: dataset.Dataset, gpu: str | None, *, layers: bool = False, where: str = ""
 ) -> Export:
-    """Return pieces of work of the points, or layer calls, of tables that were read already."""
+    """Return pieces of work: the measured points of a sweep, or their layer calls.
+
+    `gpu` chooses one of several, `where` has conditions, as `--where`. `UsageError` where the sweep
+    ran on several GPU types, or its workload has no work columns.
+    """
     run = data.run
     rows = _of_one_gpu(data, select(data.rows, data.conditions(where)), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING
@@ -53,7 +47,7 @@ def make(
     known = pieces.reindex(columns=[*_WORK, "point_id", "call_index", "layer"])
     known = known.dropna(subset=_WORK).query("flops > 0")
     if known.empty and not layers and dataset.is_foreign(rows):
-        return make(data, gpu, layers=True, where=where)  # no pass, as in a find-db or a trace
+        return work_of(data, gpu, layers=True, where=where)  # no pass, as in a find-db or a trace
     if known.empty:
         path = run.layers if layers else run.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
