@@ -63,6 +63,11 @@ class Report:
         names = {*self.table["algorithm"], *(name for row in self.rows for name in row["failed"])}
         return tuple(sorted(names, key=lambda name: dataset.rank("algorithm", name)))
 
+    @property
+    def is_repeated(self) -> bool:
+        """Say whether points were visited more than once."""
+        return any((self.table[name] > 1).any() for name in _VISITS if name in self.table)
+
     def views(self) -> list[View]:
         """Return the table: its values, with coverage and doubts, and what people read."""
         names, shares = self.algorithms, self._partial()
@@ -83,8 +88,7 @@ class Report:
         marks = [_STAR] if any(fastest) else []
         ahead = sorted(row["ahead_pct"] for row in self.rows if row["fastest_here"])
         ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
-        visited = any((self.table[name] > 1).any() for name in _VISITS if name in self.table)
-        why = _FEW_VALID % self.data.run.name if visited else _NOT_REPEATED
+        why = _FEW_VALID % self.data.run.name if self.is_repeated else _NOT_REPEATED
         marks += [_HERE.format(" to ".join(ends), why)] if ahead else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
         what = "median ms of one pass" if self.metric == _MEDIAN else formats.label(self.metric)

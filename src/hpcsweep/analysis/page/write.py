@@ -302,6 +302,8 @@ def _algorithms(found: Report) -> Iterable[str]:
             if sure and min(row["visits"] for row in rows) > 1
             else "more than the machine varies"
             if sure
+            else "in too few valid visits to be sure"
+            if found.is_repeated
             else "measured once: not repeated"
         )
         yield f"{name} is fastest in {of}{where}, by {ahead} % ({how})."
