@@ -6,7 +6,7 @@ import grp
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -174,23 +174,18 @@ def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str,
 
 def _node(name: str, listed: list[list[str]]) -> Node:
     _, _, features, gres, cpus, memory, state, reason = listed[0]
+    resources = _GRES.findall(re.sub(r"\([^)]*\)", "", gres))  # of ``gpu:v100:2(S:0-1),shard:8``
     return Node(
         name=name,
         partitions=tuple(row[1] for row in listed),
         features=_names(features),
-        gres=tuple(_parse_gres(gres)),
+        gres=tuple(Gres(what, kind, amount(count) or 0) for what, kind, count in resources),
         cpus=number(cpus) or 0,
         memory_mb=number(memory) or 0,
         state=state.rstrip(_SIGNS),
         responds="*" not in state,
         reason="" if reason.lower() == "none" else reason,
     )
-
-
-def _parse_gres(text: str) -> Iterable[Gres]:
-    """Read ``gpu:v100:2(S:0-1),shard:8``."""
-    for name, kind, count in _GRES.findall(re.sub(r"\([^)]*\)", "", text)):
-        yield Gres(name, kind, amount(count) or 0)
 
 
 def _partition(line: str) -> Partition:

@@ -150,19 +150,16 @@ class _LocalRun:
 
     def _finished(self, running: _Running) -> None:
         code = running.process.wait()
-        words = self._last_words(running)
+        running.errors.seek(0)
+        lines = running.errors.read().decode("utf-8", "replace").strip().splitlines()
         self._drop(running)
         if code == 0 or self._stops:
             return
         if (code < 0 or code == EXIT_REQUEUE) and running.vain + 1 < _VAIN_STARTS:
             self._start(running.chunk, running.vain + 1)
             return
-        self._result.refusals[words or f"the supervisor ended with exit code {code}"] = abs(code)
-
-    def _last_words(self, running: _Running) -> str:
-        running.errors.seek(0)
-        lines = running.errors.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].removeprefix("hpcsweep: ") if lines else ""
+        last = lines[-1] if lines else f"the supervisor ended with exit code {code}"
+        self._result.refusals[last.removeprefix("hpcsweep: ")] = abs(code)
 
     def _drop(self, *dropped: _Running) -> None:
         """Close the stdin of supervisors, which ends them and their workers, and see to that."""

@@ -55,7 +55,11 @@ class Supervised:
     def __call__(self, chunk: int) -> None:
         """Run the supervisor, and exit with its code; submitit's own signal requeues the job."""
         code, came = _run(processes.python("hpcsweep.node.supervisor", self.submission, chunk))
-        if (code == EXIT_REQUEUE or -code in came) and _requeue_wanted(came):
+        restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+        # SIGTERM alone means a cancellation, which a requeue would undo, or a preemption, after
+        # which Slurm requeues by itself.
+        may_requeue = restarts < RESTARTS and set(came) != {signal.SIGTERM}
+        if (code == EXIT_REQUEUE or -code in came) and may_requeue:
             signal.raise_signal(_CHECKPOINT)  # submitit checkpoints, requeues and exits
         if code:
             sys.exit(code if code > 0 else 128 - code)
@@ -90,16 +94,6 @@ def _run(command: list[str]) -> tuple[int, list[int]]:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code, came
-
-
-def _requeue_wanted(came: list[int]) -> bool:
-    """Say whether to requeue the job.
-
-    Not after SIGTERM alone: it means a cancellation, which a requeue would undo, or a preemption,
-    after which Slurm requeues by itself.
-    """
-    restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-    return restarts < RESTARTS and set(came) != {signal.SIGTERM}
 
 
 def send(submission: SubmissionDir, profile: Profile) -> list[str]:
