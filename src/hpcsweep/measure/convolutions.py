@@ -222,15 +222,13 @@ def choose(
         UsageError: a pattern of a map matches no convolution.
     """
     for pattern, hint in idle(algorithm, names_of(shapes)).items():  # nothing would measure it
-        raise UsageError(
-            f"algorithm: pattern '{pattern}' matches no convolution of the network{hint}"
-        )
+        why = f"matches no convolution of the network{hint}"
+        raise UsageError(f"algorithm: pattern '{pattern}' {why}")
     swap.restore(model)
     calls = shapes.convolutions
     if algorithm in choice.FRAMEWORK_CHOICES:
-        return [
-            choice.decide(algorithm, *call, backend, models.device_type(model)) for call in calls
-        ]
+        device = models.device_type(model)
+        return [choice.decide(algorithm, *call, backend, device) for call in calls]
     swap.swap(model)
     try:
         most = settings["workspace_mib"] * MIB

@@ -120,7 +120,6 @@ class Inference(Workbench):
         Raises:
             CannotMeasure: the device, the network or the algorithm cannot do it.
             OutOfMemory: it did not fit.
-
         """
         with self.translate_torch_errors(give_back=self._forget), torch.inference_mode():
             try:
@@ -182,9 +181,8 @@ class Inference(Workbench):
         super()._refuse_early(point)
         cold = point.axes["cache_state"] == "cold"
         if cold and point.measure["layers"] == layer_table.BATCHED:
-            raise CannotMeasure(
-                "layers: batched finds a warm cache; cache_state: cold takes unique"
-            )
+            why = "layers: batched finds a warm cache; cache_state: cold takes unique"
+            raise CannotMeasure(why)
         if point.axes["launch"] != "graph":
             return
         if self.device.type != "cuda":

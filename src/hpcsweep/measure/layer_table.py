@@ -72,17 +72,13 @@ class LayerTable:
     ) -> None:
         """Summarise the times of the layer lane; clean pass i ran next to layer pass i."""
         self._timed, self._pass_times, self._clean_times = timed, pass_times, clean_times
+        self.starved = timed.starved  # the device had to wait for the host
         self._about: Row = {"layer_pass_parts": parts, "event_floor_ms": event_floor_ms}
         timed_calls = filter(None, timed.times)
         self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed_calls, strict=True)]
         rest = [total - part for total, part in zip(pass_times, self._sums, strict=True)]
         self._whole, self._rest = stats.summarise(pass_times), stats.summarise(rest)
         self._of_calls = [stats.summarise(times) if times else None for times in timed.times]
-
-    @property
-    def starved(self) -> bool:
-        """Whether the device had to wait for the host in the layer passes."""
-        return self._timed.starved
 
     def rows(
         self, point: Point, about: Iterable[Row], others_ms: Sequence[float | None] = ()
@@ -147,7 +143,7 @@ class IsolatedTable:
             {
                 **{name: row[name] for name in (*shared, "call_index")},
                 **call_cells(call),
-                **_times(plan.summary, self._clean),
+                **_times(plan.of_call.summary, self._clean),
                 **plan.cells(),
             }
             for row, call in zip(rows, self._alone.calls, strict=True)
@@ -234,10 +230,6 @@ class PlanTimes:
     choice: LayerChoice
     of_call: _CallTimes
     exactness: Exactness
-
-    @property
-    def summary(self) -> Summary:
-        return self.of_call.summary
 
     def cells(self) -> Row:
         """Return what tells its row from that of the point's own algorithm."""

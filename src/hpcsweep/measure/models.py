@@ -286,9 +286,8 @@ def _check_classifier(name: str) -> None:
     models = torchvision_models()
     names = models.list_models(module=models)
     if name not in names:
-        raise UsageError(
-            f"model '{name}': torchvision has no such classifier{suggest(name, names)}"
-        )
+        hint = suggest(name, names)
+        raise UsageError(f"model '{name}': torchvision has no such classifier{hint}")
 
 
 def load_factory(axis: str, path: str) -> Any:  # noqa: ANN401 - whatever the module has there

@@ -18,7 +18,6 @@ from __future__ import annotations
 import cProfile
 import csv
 import inspect
-import io
 import os
 import pstats
 import shutil
@@ -35,8 +34,6 @@ from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.records import dataclass
 
-TORCH: Final = "torch"
-CPROFILE: Final = "cprofile"
 NVTX: Final = "nvtx"
 RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
 _SHOWN: Final = 60
@@ -70,19 +67,6 @@ class ProfiledStep:
     warmup: int
 
 
-@dataclass(frozen=True)
-class Place:
-    """The folder for a point's artifacts, and the largest size of one."""
-
-    folder: Path
-    point_id: str
-    most_bytes: float
-
-    def path(self, suffix: str) -> Path:
-        """Return the path of one artifact."""
-        return self.folder / f"{self.point_id}.{suffix}"
-
-
 def replaces_timing(names: Sequence[str]) -> bool:
     """Say whether a point is profiled from outside (by ncu or nsys) and therefore not timed."""
     return NVTX in names and bool(os.environ.get(environment.WRAPPER))
@@ -102,15 +86,17 @@ def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[
     folder = os.environ.get(environment.ARTIFACTS)
     if not names or not folder:
         return {}
-    place = Place(Path(folder), point_id, 1e6 * settings["artifact_mb"])
     written: list[str] = []
     for name in dict.fromkeys(names):
-        written += _PROFILERS[name](step, settings, place)
+        written += _PROFILERS[name](step, settings, Path(folder, point_id))
     return {"artifacts": ";".join(written)}
 
 
-def _torch(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:
-    """Profile some passes; drop the first one, since the start of a session loses kernels."""
+def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:
+    """Profile some passes; drop the first one, since the start of a session loses kernels.
+
+    The names of all files begin with `stem`, as those of the other profilers do.
+    """
     count = settings["profile_passes"]
     of_gpu = [ProfilerActivity.CUDA] if step.device_type == "cuda" else []
     with profile(
@@ -129,12 +115,15 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[s
     operators = profiler.key_averages()
     order = "self_cuda_time_total" if step.device_type == "cuda" else "self_cpu_time_total"
     table = operators.table(sort_by=order, row_limit=_SHOWN, max_name_column_width=80)
-    place.path("torch.txt").write_text(str(table), encoding="utf-8")
-    _write_operators(operators, place.path("torch.csv"))
-    trace = place.path("trace.json.gz")
+    shown, cells, trace = _files(stem, "torch.txt", "torch.csv", "trace.json.gz")
+    shown.write_text(str(table), encoding="utf-8")
+    _write_operators(operators, cells)
     profiler.export_chrome_trace(str(trace))
-    kept = [place.path("torch.txt").name, place.path("torch.csv").name]
-    return [*kept, *_keep_trace(trace, place)]
+    return [shown.name, cells.name, *_keep_trace(trace, stem, settings["artifact_mb"])]
+
+
+def _files(stem: Path, *suffixes: str) -> list[Path]:
+    return [Path(f"{stem}.{suffix}") for suffix in suffixes]
 
 
 def _write_operators(operators: Any, path: Path) -> None:  # noqa: ANN401
@@ -150,13 +139,13 @@ def _first(event: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
     return next((getattr(event, name) for name in names if hasattr(event, name)), None)
 
 
-def _keep_trace(trace: Path, place: Place) -> list[str]:
+def _keep_trace(trace: Path, stem: Path, most_mb: float) -> list[str]:
     """Link the trace into a TensorBoard folder, too; remove it if it is too large."""
-    size = trace.stat().st_size
-    if size > place.most_bytes:
+    size_mb = trace.stat().st_size / 1e6
+    if size_mb > most_mb:
         trace.unlink()
-        return [f"no trace ({size / 1e6:.0f} MB, artifact_mb is {place.most_bytes / 1e6:g})"]
-    board = place.path("tensorboard")
+        return [f"no trace ({size_mb:.0f} MB, artifact_mb is {most_mb:g})"]
+    (board,) = _files(stem, "tensorboard")
     board.mkdir(exist_ok=True)
     shown = board / "worker.pt.trace.json.gz"  # the plugin looks for this ending
     shown.unlink(missing_ok=True)
@@ -167,24 +156,19 @@ def _keep_trace(trace: Path, place: Place) -> list[str]:
     return [trace.name, board.name]
 
 
-def _cprofile(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:
-    profiler = cProfile.Profile()
-    profiler.enable()
-    try:
+def _cprofile(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:
+    with cProfile.Profile() as profiler:
         for _ in range(settings["profile_passes"]):
             step.run()
         step.wait()
-    finally:
-        profiler.disable()
-    stats = place.path("cprofile.pstats")
+    shown, stats = _files(stem, "cprofile.txt", "cprofile.pstats")
     profiler.dump_stats(stats)
-    text = io.StringIO()
-    pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(_SHOWN)
-    place.path("cprofile.txt").write_text(text.getvalue(), encoding="utf-8")
-    return [place.path("cprofile.txt").name, stats.name]
+    with shown.open("w", encoding="utf-8") as file:
+        pstats.Stats(profiler, stream=file).sort_stats("tottime").print_stats(_SHOWN)
+    return [shown.name, stats.name]
 
 
-def _nvtx(step: ProfiledStep, settings: dict[str, Any], place: Place) -> list[str]:  # noqa: ARG001
+def _nvtx(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:  # noqa: ARG001
     """Mark exactly one pass, the `profile_iter`-th after the warm-up, for ncu or nsys."""
     if step.device_type != "cuda":
         return [f"no nvtx range on {step.device_type}"]
@@ -209,8 +193,8 @@ def marked() -> Iterator[None]:
         torch.cuda.profiler.stop()
 
 
-_PROFILERS: Final[dict[str, Callable[[ProfiledStep, dict[str, Any], Place], list[str]]]] = {
-    TORCH: _torch,
-    CPROFILE: _cprofile,
+_PROFILERS: Final[dict[str, Callable[[ProfiledStep, dict[str, Any], Path], list[str]]]] = {
+    "torch": _torch,
+    "cprofile": _cprofile,
     NVTX: _nvtx,
 }

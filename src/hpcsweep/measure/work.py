@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hpcsweep.measure.machine.provenance import Device
     from hpcsweep.measure.shape_pass import LayerCall, Shapes
 
-CONVENTION = "2mac"
-
 
 def call_cells(call: LayerCall) -> Row:
     """Return the layer columns on a call's sizes and work."""
@@ -67,7 +65,7 @@ def amount_cells(model: nn.Module, shapes: Shapes) -> Row:
         "params": sum(p.numel() for p in model.parameters()),
         "flops": shapes.flops,
         "macs": shapes.flops // 2,
-        "flops_convention": CONVENTION,
+        "flops_convention": "2mac",
         "bytes_min": shapes.bytes_min,
         "arith_intensity": shapes.flops / shapes.bytes_min if shapes.bytes_min else None,
     }

@@ -56,11 +56,6 @@ class Ready:
     load: float | None
 
     @property
-    def calls(self) -> list[LayerChoice | GradientChoice]:
-        """The choices of all convolution calls, forward ones first."""
-        return [*self.choices, *self.gradients]
-
-    @property
     def may_use_tensor_cores(self) -> bool:
         """Whether any convolution may use tensor cores."""
         ran = [(c.backend, c.used) for c in self.choices]
@@ -242,8 +237,9 @@ class Workbench:
             "flags": ";".join(raised),
             "valid": DOUBTFUL.isdisjoint(raised),
         }
-        about = convolutions.call_cells(ready.calls, findings.proof.calls)
         # forward calls come first
+        calls: list[convolutions.Choice] = [*ready.choices, *ready.gradients]
+        about = convolutions.call_cells(calls, findings.proof.calls)
         for of_call, verdict in zip(about, findings.layers, strict=False):
             of_call |= {"max_rel_error": verdict.error, "error_over_bound": verdict.excess}
         layers = table.rows(ready.point, about, findings.proof.others_ms) if table else []

@@ -241,7 +241,10 @@ class Attempt:
         for number, point in enumerate(todo):
             if self._stop.wanted() or not self._fits(point):
                 return len(todo) - number
-            self._begin_visit(point, care)
+            visit = point.axes.get(VISIT)
+            if self._visit not in {None, visit}:  # effects of a process vary between visits
+                care.end()
+            self._visit = visit
             began, started_at = time.monotonic(), point_row.now()
             label, place = self._label(point), f"{number + 1}/{len(todo)}"
             self._reports.begins(f"{place} begins {label} {point.point_id}", label)
@@ -255,12 +258,6 @@ class Attempt:
                 outcomes.doubts_of(row),
             )
         return 0
-
-    def _begin_visit(self, point: Point, care: WorkerCare) -> None:
-        """Give each visit a worker of its own, so that effects of a process vary between visits."""
-        before, self._visit = self._visit, point.axes.get(VISIT)
-        if before not in {None, self._visit}:
-            care.end()
 
     def _fits(self, point: Point) -> bool:
         """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it."""
