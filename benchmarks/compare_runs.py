@@ -22,14 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcsweep.analysis import sides
-from hpcsweep.analysis.compare import FASTER, SLOWER, Comparison, compare
+from hpcsweep.analysis.compare import FASTER, SLOWER, Comparison, compare, read_side
 from hpcsweep.catalog.columns import OVERALL_COLUMNS, axis_cells, cells
 from hpcsweep.measure.bench import torch_bench  # before the fork, so that each run starts at once
 from hpcsweep.spec import expansion, sweep_file
 
 if TYPE_CHECKING:
-    from hpcsweep.analysis.sides import Side
+    from hpcsweep.analysis.compare import Side
     from hpcsweep.point import Point
 
 SWEEP = """\
@@ -88,7 +87,7 @@ def _both(folder: Path, runs: int) -> tuple[Side, Side]:
         child.start()
         child.join()
         names[number % 2].append(str(results))
-    first, second = (sides.read(folder, "+".join(of), everything=True) for of in names)
+    first, second = (read_side(folder, "+".join(of), everything=True) for of in names)
     return first, second
 
 

@@ -22,7 +22,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import best as choices
 from hpcsweep.analysis import compare as comparing
-from hpcsweep.analysis import dataset, sides
+from hpcsweep.analysis import dataset
 from hpcsweep.analysis import layers as slowest
 from hpcsweep.analysis import report as reports
 from hpcsweep.collect import fresh
@@ -132,7 +132,9 @@ class Results:
         """
         texts = [one if isinstance(one, str) else one.side for one in (self, other)]
         found = (
-            sides.read(self.run.path.parent, text, where, everything=unreliable, renewed=_renewed)
+            comparing.read_side(
+                self.run.path.parent, text, where, everything=unreliable, renewed=_renewed
+            )
             for text in texts
         )
         return comparing.compare(*found, metric=metric, across=list(across)).view()

@@ -10,7 +10,7 @@ import pytest
 
 import browser
 import repeatedruns
-from hpcsweep.analysis import history, sides
+from hpcsweep.analysis import compare, history
 from hpcsweep.cli import tables
 
 ROWS = 12
@@ -111,7 +111,7 @@ def made(factors, seed=1):
             }
             for size, algorithm in axes
         ]
-        read.append(sides.Side("demo", pd.DataFrame(cells), ()))
+        read.append(compare.Side("demo", pd.DataFrame(cells), ()))
     names = [f"run {number} (2026-01-{number:02})" for number in range(1, len(read) + 1)]
     return history.make("demo", read, names, "median_ms")
 
@@ -137,7 +137,7 @@ def test_runs_with_other_versions_are_marked():
         old.assign(driver_version="550", own_files="model=1"),
         old.drop(columns="driver_version"),
     )
-    read = [sides.Side("demo", rows.copy(), ()) for rows in (old, old, new, new, none)]
+    read = [compare.Side("demo", rows.copy(), ()) for rows in (old, old, new, new, none)]
     found = history.make("demo", read, [f"run {n}" for n in range(1, 6)], "median_ms")
     marks = [
         "run 3 has driver_version 550 instead of 535, own_files model=1 instead of unknown",

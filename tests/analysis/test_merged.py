@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import collectedsweep
-from hpcsweep.analysis import compare, merged, plot, report, sides
+from hpcsweep.analysis import compare, merged, plot, report
 from hpcsweep.analysis.merged import parse, select
 from hpcsweep.cli import main
 from hpcsweep.errors import UsageError
@@ -147,7 +147,7 @@ def test_every_command_that_takes_where_takes_the_same(run):
     for command in (["layers"], ["best"], ["plot", "--x", "batch_size"], ["roofline"]):
         done = desk.run(*command, "demo", "--where", "batch_size>99")
         assert "no measured point has batch_size>99" in done.stderr, command
-    both = sides.read(run.path.parent, "demo:batch_size<=4", "batch_size>1", everything=True)
+    both = compare.read_side(run.path.parent, "demo:batch_size<=4", "batch_size>1", everything=True)
     assert set(both.rows["batch_size"]) == {4}
     assert compare.compare(both, both).verdicts
     assert len(report.read(run, where="batch_size=1..4").rows) == 6

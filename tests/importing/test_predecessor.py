@@ -11,7 +11,7 @@ import pytest
 
 import oldtables
 from analysistables import table_of
-from hpcsweep.analysis import best, compare, dataset, layers, report, sides
+from hpcsweep.analysis import best, compare, dataset, layers, report
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import check, tables
@@ -132,7 +132,7 @@ def test_report_layers_compare_and_best_work_on_them(run):
     slowest = layers.read(run, where="gpu=v100").frame
     assert slowest["layer"][0] == "conv3"
     root = run.path.parent
-    two = [sides.read(root, f"published:gpu={gpu}") for gpu in ("v100", "l40s")]
+    two = [compare.read_side(root, f"published:gpu={gpu}") for gpu in ("v100", "l40s")]
     compared = compare.compare(*two)
     assert compared.verdicts == {"UNDECIDED": 9}  # one run on each side, and no controls
     assert (compared.table["ratio"] < 1).all()

@@ -19,9 +19,8 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import compare, dataset, formats, sides, verdicts
+from hpcsweep.analysis import compare, dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.sides import Side
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.records import dataclass
 from hpcsweep.store.rundir import RunDir
@@ -88,15 +87,15 @@ def read(  # noqa: PLR0913 - what a side is read with
     everything: bool = False,
 ) -> RunHistory:
     """Read every run of the sweep that a side names; `UsageError` if there are fewer than three."""
-    names = sides.of_runs(results, text, FEWEST)
+    names = compare.sides_of_runs(results, text, FEWEST)
     read = [
-        sides.read(results, name, where, everything=everything, renewed=renewed)
+        compare.read_side(results, name, where, everything=everything, renewed=renewed)
         for name in names.values()
     ]
     return make(text, read, [*names], metric)
 
 
-def make(name: str, read: Sequence[Side], began: Sequence[str], metric: str) -> RunHistory:
+def make(name: str, read: Sequence[compare.Side], began: Sequence[str], metric: str) -> RunHistory:
     """Return the history of what the runs of a sweep have in common; visits count as their mean."""
     known = [compare.known(side, metric) for side in read]
     rows = pd.concat(known, keys=range(1, len(read) + 1), names=["number"]).reset_index("number")

@@ -258,7 +258,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep compare resnet152_gemm:gpu=v100 resnet152_gemm:gpu=l40 --across driver_version
     hpcsweep compare nightly@20260101+nightly@20260102 nightly@20260103 --fail-on slower:5%
     """
-    from hpcsweep.analysis import compare, sides
+    from hpcsweep.analysis import compare
     from hpcsweep.errors import Regression
 
     if history:
@@ -271,9 +271,12 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
         return tables([over.read(results, first, metric, where, renewed,
                                  everything=unreliable).view()], format)  # fmt: skip
     limit = _limit(fail_on) if fail_on else None
-    texts = (first, *others) if others else [*sides.of_runs(results, first, 2).values()][-2:]
+    texts = (
+        (first, *others) if others else [*compare.sides_of_runs(results, first, 2).values()][-2:]
+    )
     read = [
-        sides.read(results, text, where, everything=unreliable, renewed=renewed) for text in texts
+        compare.read_side(results, text, where, everything=unreliable, renewed=renewed)
+        for text in texts
     ]
     named = [name.strip() for name in across.split(",")]
     found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
