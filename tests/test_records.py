@@ -15,6 +15,14 @@ from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field, fields, is_dataclass, replace
 
 
+@pytest.fixture
+def switches():
+    """Return what sets the seconds between switches of threads, until the test ends."""
+    before = sys.getswitchinterval()
+    yield sys.setswitchinterval
+    sys.setswitchinterval(before)
+
+
 def classes():
     """Return a class, one that inherits from it, and one that is no dataclass; none is made."""
 
@@ -76,9 +84,10 @@ def test_methods_of_its_own_stay():
     assert (repr(Own()), hash(Own()), Own(), Own(a=4).a) == ("own 2", 5, Own(1), 5)
 
 
-def test_many_threads_make_it_once():
-    """Each gets whole instances."""
-    for _ in range(50):
+def test_many_threads_make_it_once(switches):
+    """Each gets whole instances, whenever they take turns."""
+    switches(1e-6)
+    for _ in range(100):
         base, _, _ = classes()
         together, found = threading.Barrier(8), []
 

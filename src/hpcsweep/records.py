@@ -32,6 +32,7 @@ else:
         return cls
 
 
+Methods = dict[str, Any]
 _MADE: Final = {"__init__", "__eq__", "__hash__", "__repr__"}  # what works before it is made
 _LOCK: Final = RLock()  # a class may be made while its subclass is
 
@@ -47,8 +48,6 @@ class _Unmade:
             if vars(self._cls).get("__dataclass_fields__") is self:  # no other thread was first
                 own = vars(self._cls)
                 stubs = {name for name in _MADE if isinstance(own.get(name), _Stub)}
-                for name in (*stubs, "__dataclass_fields__"):
-                    delattr(self._cls, name)
                 _make(self._cls, stubs, self._options)
         return vars(self._cls)["__dataclass_fields__"]
 
@@ -61,20 +60,44 @@ class _Stub:
 
     def __get__(self, instance: object, owner: type) -> Any:
         def method(*args: Any, **kwargs: Any) -> Any:
-            self._cls.__dataclass_fields__  # noqa: B018 - makes the class
+            with _LOCK:  # another thread may be half way
+                self._cls.__dataclass_fields__  # noqa: B018 - makes the class
             return getattr(self._cls, self._name)(instance, *args, **kwargs)
 
         return method
 
 
 def _make(cls: Any, missing: set[str], options: dict[str, Any]) -> None:
-    cls.__doc__ = cls.__doc__ or cls.__name__  # else it is made of a signature, which takes long
-    dataclasses.dataclass(cls, **options, repr=False, eq=False)
-    compared = [one.name for one in fields(cls) if one.compare]
+    """Make a class from a copy: other threads find a stub or a whole method, never none."""
+    own = cls.__annotations__
+    kept = {name: value for name, value in vars(cls).items() if name in {*own, "__post_init__"}}
+    about = {name: getattr(cls, name) for name in ("__module__", "__qualname__")}
+    # without a text it would be made of a signature, which takes long
+    copy = type(cls)(cls.__name__, cls.__bases__, {
+        **kept, **about, "__annotations__": own, "__doc__": cls.__name__,
+    })  # fmt: skip
+    dataclasses.dataclass(copy, **options, repr=False, eq=False)
+    cls.__doc__ = cls.__doc__ or cls.__name__
+    made = _methods(cls, fields(copy), frozen=bool(options.get("frozen")))
+    for name in kept.keys() & own.keys():  # fields with a default keep it, others have none
+        if name in vars(copy):
+            setattr(cls, name, vars(copy)[name])
+        else:
+            delattr(cls, name)
+    for name in ("__dataclass_params__", "__match_args__"):
+        setattr(cls, name, vars(copy)[name])
+    for name in made.keys() & {*missing, "__setattr__", "__delattr__"}:
+        setattr(cls, name, made[name])
+    cls.__init__ = vars(copy)["__init__"]
+    cls.__dataclass_fields__ = vars(copy)["__dataclass_fields__"]
+
+
+def _methods(cls: Any, known: tuple[dataclasses.Field[Any], ...], *, frozen: bool) -> Methods:
+    compared = [one.name for one in known if one.compare]
     values: Any = attrgetter(*compared) if len(compared) > 1 else lambda one: tuple(
         getattr(one, name) for name in compared
     )  # fmt: skip
-    shown = [one.name for one in fields(cls) if one.repr]
+    shown = [one.name for one in known if one.repr]
 
     def __eq__(self: Any, other: object) -> Any:  # noqa: N807
         if other.__class__ is not self.__class__:
@@ -88,7 +111,17 @@ def _make(cls: Any, missing: set[str], options: dict[str, Any]) -> None:
         told = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"{self.__class__.__qualname__}({told})"
 
-    made = {"__eq__": __eq__, "__repr__": __repr__}
-    made["__hash__"] = __hash__ if options.get("frozen") else None  # type: ignore[assignment]
-    for name in missing & made.keys():
-        setattr(cls, name, made[name])
+    def __setattr__(self: Any, name: str, value: object) -> None:  # noqa: N807
+        if self.__class__ is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    def __delattr__(self: Any, name: str) -> None:  # noqa: N807
+        if self.__class__ is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    names = {one.name for one in known}
+    compared_and_shown: Methods = {"__eq__": __eq__, "__repr__": __repr__, "__hash__": None}
+    kept = {"__hash__": __hash__, "__setattr__": __setattr__, "__delattr__": __delattr__}
+    return {**compared_and_shown, **(kept if frozen else {})}

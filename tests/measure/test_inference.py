@@ -13,8 +13,8 @@ from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.measure import models, rounding, workbench
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.inference import Inference
-from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.measure.timing import layer_timer
 from measuring import Throttled, point
 
 QUICK = {"layers": False, "evidence": False, "numerics": False}
@@ -64,7 +64,8 @@ def test_a_starved_layer_pass_is_told_and_the_overall_time_stays_valid(bench, mo
     """The clean pass ran by itself; only what the layer rows say is in doubt."""
     done = bench.measure(point(measure={"evidence": False}))
     assert (done.row["layer_pass_parts"], "layer_starved" in done.row["flags"]) == (1, False)
-    monkeypatch.setattr(LayerTable, "starved", True)
+    join = layer_timer.joined
+    monkeypatch.setattr(layer_timer, "joined", lambda parts, starved: join(parts, starved=True))
     flags = bench.measure(point(measure={"evidence": False})).row["flags"]
     assert "layer_starved" in flags
     assert "layer_starved" not in columns.DOUBTFUL
