@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import pickle
 import subprocess
 import sys
 import threading
+import typing
 
 import pytest
 
@@ -82,6 +84,31 @@ def test_methods_of_its_own_stay():
             return 5
 
     assert (repr(Own()), hash(Own()), Own(), Own(a=4).a) == ("own 2", 5, Own(1), 5)
+
+
+def test_generic_and_abstract_classes_are_made_as_others():
+    """Their bases ask what a subclass was written as."""
+    kind = typing.TypeVar("kind")
+
+    @dataclass(frozen=True)
+    class Box(abc.ABC, typing.Generic[kind]):
+        content: kind
+
+        @abc.abstractmethod
+        def opened(self) -> kind:
+            """Return the content."""
+
+    @dataclass(frozen=True)
+    class Crate(Box[int]):
+        lid: bool = True
+
+        def opened(self) -> int:
+            return self.content
+
+    assert Crate(3).opened() == 3
+    assert Crate(3) == Crate(3, lid=True) != Crate(3, lid=False)
+    with pytest.raises(TypeError, match="abstract"):
+        Box(1)
 
 
 def test_many_threads_make_it_once(switches):

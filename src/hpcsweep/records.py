@@ -70,7 +70,8 @@ class _Stub:
 def _make(cls: Any, missing: set[str], options: dict[str, Any]) -> None:
     """Make a class from a copy: other threads find a stub or a whole method, never none."""
     own = cls.__annotations__
-    kept = {name: value for name, value in vars(cls).items() if name in {*own, "__post_init__"}}
+    needed = {*own, "__post_init__", "__orig_bases__"}  # the last is asked for by `Generic`
+    kept = {name: value for name, value in vars(cls).items() if name in needed}
     about = {name: getattr(cls, name) for name in ("__module__", "__qualname__")}
     # without a text it would be made of a signature, which takes long
     copy = type(cls)(cls.__name__, cls.__bases__, {
