@@ -30,6 +30,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -107,19 +108,25 @@ def main() -> int:
 def _measured(
     cases: Sequence[Case], trees: Mapping[str, Path], folder: Path, end: float
 ) -> dict[str, Costs]:
-    """Run the cases in rounds as long as one more is over by the end; two rounds at least."""
+    """Run the cases twice, then those again, in turns, that are over by the end."""
     prepared = {case.name: _prepared(case, trees, folder) for case in cases}
     ready = {name: runs for name, runs in prepared.items() if runs}
     costs: dict[str, Costs] = defaultdict(Costs)
-    number, took = 0, 0.0
-    while number < 2 or time.monotonic() + took < end:
-        begin = time.monotonic()
+    took: dict[str, float] = {}
+    for number in count():
         order = ARMS if number % 2 == 0 else ARMS[::-1]
-        for case, runs in ready.items():
-            rounds = {arm: _cost(runs[arm], 3 * number + place) for place, arm in enumerate(order)}
-            costs[case].rounds.append(rounds)
-        number, took = number + 1, time.monotonic() - begin
-        print(f"round {number}: {took:.0f} s", file=sys.stderr, flush=True)
+        fits = [case for case in ready if number < 2 or time.monotonic() + took[case] < end]
+        for case in fits:
+            begin = time.monotonic()
+            if number < 2 or begin + took[case] < end:
+                seconds = {
+                    arm: _cost(ready[case][arm], 3 * number + at) for at, arm in enumerate(order)
+                }
+                costs[case].rounds.append(seconds)
+                took[case] = time.monotonic() - begin
+        if not fits:
+            break
+        print(f"round {number + 1}: {len(fits)} cases", file=sys.stderr, flush=True)
     return dict(costs)
 
 
