@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LAST_WORDS: Final = 400
 _LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threads
 _MOST_BYTES: Final = 1 << 28  # of a reply: a million times are a tenth of that
-_READ: Final = 1 << 20
+_READ: Final = 1 << 16  # most replies; a larger buffer takes longer to make than to fill
 _LOOK_SECONDS: Final = 0.5  # between two looks at a process on systems without pidfd
 _QUIET_SECONDS: Final = 0.5  # for the processes that a point started to end by themselves
 _TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory to end after the worker

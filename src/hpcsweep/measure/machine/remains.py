@@ -45,15 +45,8 @@ _PRECISIONS: Final = [
     for of in ("all", "conv", "rnn", "matmul")
     if (backend, of) == ("generic", "all") or backend != "generic"
 ]
-_STATUS: Final = (
-    "Umask",
-    "SigBlk",
-    "SigIgn",
-    "Cpus_allowed_list",
-    "NoNewPrivs",
-    "Seccomp",
-    "Uid",
-    "Gid",
+_STATUS: Final = re.compile(
+    rb"^(Umask|SigBlk|SigIgn|Cpus_allowed_list|NoNewPrivs|Seccomp|Uid|Gid):\t(.*)$", re.MULTILINE
 )
 # Modules whose functions measure, or are measured, beside torch's.
 _CALLED: Final = ("builtins", "gc", "math", "os", "random", "statistics", "threading", "time")
@@ -120,16 +113,13 @@ def _settings() -> Iterator[tuple[str, Any]]:
 
 
 def _of_process() -> Iterator[tuple[str, Any]]:
-    yield "working directory", Path.cwd()
-    for name, value in os.environ.items():
-        if not _COMPILERS.match(name):
-            yield f"variable {name}", value
+    yield "working directory", os.getcwd()  # noqa: PTH109 - fast, as all here
+    yield from _variables(tuple(os.environ._data.items()))  # type: ignore[attr-defined] # noqa: SLF001 - undecoded
     for name, limit in _LIMITS:
         yield name, resource.getrlimit(limit)
     with suppress(OSError):
-        lines = read_proc("/proc/self/status").decode().splitlines()
-        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        yield from ((name, status.get(name)) for name in _STATUS)
+        for name, value in _STATUS.findall(read_proc("/proc/self/status")):
+            yield name.decode(), value.decode()
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         more = (read_proc(f"/proc/self/{n}").decode() for n in ("oom_score_adj", "timerslack_ns"))
         yield "scheduling", (os.sched_getscheduler(0), *more)
@@ -137,13 +127,19 @@ def _of_process() -> Iterator[tuple[str, Any]]:
     yield "priority", os.getpriority(os.PRIO_PROCESS, 0)
     for fd in range(3):
         with suppress(OSError):
-            yield f"file {fd}", (os.fstat(fd).st_dev, os.fstat(fd).st_ino)
+            yield f"file {fd}", os.fstat(fd)[1:3]  # inode and device
     for number in _SIGNALS:
         handler = _signal.getsignal(number)
         if callable(handler) and not _INSTALLED.match(_file_of(handler)):
             yield f"signal {number}", handler
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
         yield f"timer {timer}", any(signal.getitimer(timer))
+
+
+@lru_cache(maxsize=1)
+def _variables(variables: tuple[tuple[bytes, bytes], ...]) -> list[tuple[str, str]]:
+    named = [(os.fsdecode(name), os.fsdecode(value)) for name, value in variables]
+    return [(f"variable {name}", value) for name, value in named if not _COMPILERS.match(name)]
 
 
 def _of_python() -> Iterator[tuple[str, Any]]:
