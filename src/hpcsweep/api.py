@@ -79,9 +79,9 @@ class Results:
     @cached_property
     def layers(self) -> LayerTable:
         """One row per layer call of a measured point; called, the slowest layers (`LayerTable`)."""
-        found: LayerTable = LayerTable(dataset.typed(self.run.layers, self.run.name))
-        found.__dict__["_run"] = self.run
-        return found
+        table: LayerTable = LayerTable(dataset.typed(self.run.layers, self.run.name))
+        table.__dict__["_run"] = self.run
+        return table
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -94,8 +94,8 @@ class Results:
 
         pandas has an attribute `flags` of its own; the text is in ``overall["flags"]``.
         """
-        found: pd.DataFrame = self.overall["flags"].fillna("").str.get_dummies(";").astype(bool)
-        return found
+        flags: pd.DataFrame = self.overall["flags"].fillna("").str.get_dummies(";").astype(bool)
+        return flags
 
     def short(self) -> pd.DataFrame:
         """Return `overall` without columns that are empty, or the same in every row."""
@@ -106,8 +106,8 @@ class Results:
             if name in _ALWAYS or len(rows[name].dropna().astype(str).unique()) > 1
         ]
         ordered = sorted(telling, key=lambda name: name not in {*_ALWAYS, *catalog.AXES})
-        found: pd.DataFrame = rows.loc[:, ordered]
-        return found
+        short: pd.DataFrame = rows.loc[:, ordered]
+        return short
 
     def report(self, *, where: str = "", metric: str = "") -> View:
         """Return the table of `hpcsweep report`: its values are in `frame`."""
@@ -130,14 +130,13 @@ class Results:
 
         `other` are results, or a side as that command takes it.
         """
-        texts = [one if isinstance(one, str) else one.side for one in (self, other)]
-        found = (
-            comparing.read_side(
-                self.run.path.parent, text, where, everything=unreliable, renewed=_renewed
-            )
+        texts = (each if isinstance(each, str) else each.side for each in (self, other))
+        results = self.run.path.parent
+        sides = (
+            comparing.read_side(results, text, where, everything=unreliable, renewed=_renewed)
             for text in texts
         )
-        return comparing.compare(*found, metric=metric, across=list(across)).view()
+        return comparing.compare(*sides, metric=metric, across=list(across)).view()
 
     def plot(
         self,
@@ -155,8 +154,8 @@ class Results:
         """
         from hpcsweep.analysis import output, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
 
-        found = plot.read(self.run, x, y, by=by, where=where, baseline=baseline)
-        return plot_chart.picture_of(found, output.Look(**look))
+        lines = plot.read(self.run, x, y, by=by, where=where, baseline=baseline)
+        return plot_chart.picture_of(lines, output.Look(**look))
 
     @property
     def side(self) -> str:
@@ -181,11 +180,9 @@ def _renewed(run: RunDir) -> RunDir:
 def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "") -> Results:
     """Return the tables of a sweep, given by its name, its file or its results folder.
 
-    ``SWEEP@RUN`` has the rows of one of its runs alone, such as ``quickstart@previous``.
-
-    They hold all rows that there are now; they are collected first if need be.
-
-    `results` is the folder of all results; by default as for the commands.
+    ``SWEEP@RUN`` has the rows of one of its runs alone, such as ``quickstart@previous``. The tables
+    have all rows that there are now: they are collected first if need be. `results` is the folder
+    of all results; by default as for the commands.
 
     Raises:
         UsageError: there is no such sweep. A table that was not collected raises it, too.
@@ -222,15 +219,16 @@ def run(
     from hpcsweep.submit import request, workflow  # noqa: PLC0415
 
     options = request.Options(sample=sample, workers=workers)
-    with _read(sweep) as found:
-        asked = request.of_cluster(found, "local", options)
-        code = workflow.submit(configuration.results_folder(results), asked, _warn)
+    with _read(sweep) as loaded:
+        asked = request.of_cluster(loaded, "local", options)
+        folder = configuration.results_folder(results)
+        code = workflow.submit(folder, asked, _warn)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    folder = rundir.open_run(configuration.results_folder(results), found.name)
-    if error := collecting.collect(folder).error():
+    measured = rundir.open_run(folder, loaded.name)
+    if error := collecting.collect(measured).error():
         raise error
-    return Results(folder)
+    return Results(measured)
 
 
 def _warn(line: str) -> None:
@@ -255,10 +253,10 @@ def _read(sweep: Mapping[str, Any] | str | os.PathLike[str]) -> Iterator[Sweep]:
         path = Path(folder) / "sweep.yaml"
         path.write_text(yaml.safe_dump(_plain(sweep), sort_keys=False), encoding="utf-8")
         try:
-            found = sweep_file.load(path)
+            loaded = sweep_file.load(path)
         except SpecError as error:  # of which file is no help: it is gone
             raise SpecError(re.sub(rf"{re.escape(str(path))}:(\d+: )?", "", str(error))) from None
-        yield found
+        yield loaded
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - what YAML can say

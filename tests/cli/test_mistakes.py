@@ -91,6 +91,10 @@ COMMANDS = [
         "no point of this sweep",
         "the profile has gpu: h200",
     ),
+    ("init --cluster", "'--cluster' requires an argument (see `hpcsweep init --help`)"),
+    ("import old.csv --as", "'--as' requires an argument (see `hpcsweep import --help`)"),
+    ("status --watch=3", "'--watch' does not take a value (see `hpcsweep status --help`)"),
+    ("--color", "'--color' requires an argument (see `hpcsweep --help`)"),
 ]
 
 

@@ -166,9 +166,7 @@ def entries(
 def entry(row: dict[str, str]) -> merge.TableRow:
     """Return a row as a collect knows it."""
     origin = merge.Origin((0, "s"), 0, 0, 0)
-    return merge.entry(
-        row, line=b"", columns=(), origin=origin, shard=None, places=((0, 0), (0, 0))
-    )
+    return merge.entry(row, origin=origin, line=b"", columns=(), layers=(0, 0), samples=(0, 0))
 
 
 def test_one_row_far_above_both_neighbours_is_lonely() -> None:

@@ -19,14 +19,13 @@ from hpcsweep.cli import (
     completion,
     decisions,
     init,
-    machine,
     pictures,
     planning,
     settings,
     sweeps,
     tables,
 )
-from hpcsweep.cli.settings import flag
+from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
 
@@ -111,11 +110,15 @@ class Program(click.Group):
         """Run the command; `MissingDependency` names the extra of a package that is missing."""
         try:
             return super().invoke(ctx)
+        except click.BadOptionUsage as error:  # click does not say whose option lacks its value
+            if error.ctx is None and (name := ctx.invoked_subcommand):
+                error.ctx = click.Context(self.commands[name], ctx, name)
+            raise
         except ModuleNotFoundError as error:
-            told = extras.missing(error, f"{ctx.command_path} {ctx.invoked_subcommand}")
-            if told is None:
+            lack = extras.missing(error, f"{ctx.command_path} {ctx.invoked_subcommand}")
+            if lack is None:
                 raise
-            raise told from error
+            raise lack from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the configuration files first."""
@@ -134,28 +137,25 @@ class Program(click.Group):
 
 @click.group(
     cls=Program,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "auto_envvar_prefix": settings.PREFIX,
-    },
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": settings.PREFIX},
 )
 @click.version_option(__version__, prog_name="hpcsweep")
-@flag("--debug", help="Show tracebacks.")
-@click.option(
+@flag("--debug", "Show tracebacks.")
+@option(
     "--results",
+    "Folder for the results of sweeps; the default is beside hpcsweep.toml, if there is one.",
     type=click.Path(file_okay=False, path_type=Path),
     default=lookup.results_folder,
     show_default="results",
-    help="Folder for the results of sweeps; the default is beside hpcsweep.toml, if there is one.",
 )
-@flag("-q", "--quiet", help="Print answers and errors only: no progress.")
-@click.option(
+@flag("-q --quiet", "Print answers and errors only: no progress.")
+@option(
     "--color",
+    "Colour statuses, marks and verdicts; auto: on a terminal, without NO_COLOR.",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    help="Colour statuses, marks and verdicts; auto: on a terminal, without NO_COLOR.",
 )
-@flag("-v", "--verbose", help="Tell what is started and read.")
+@flag("-v --verbose", "Tell what is started and read.")
 @click.pass_context
 def main(  # noqa: PLR0913 - one argument per option
     ctx: click.Context,
@@ -181,7 +181,10 @@ def main(  # noqa: PLR0913 - one argument per option
 
 
 _PURPOSES: Final = {  # in the order of use
-    "Set up": (*(init.init, settings.config, machine.discover, machine.doctor, machine.verify),),
+    "Set up": (
+        *(init.init, settings.config),
+        *(planning.discover, planning.doctor, planning.verify),
+    ),
     "Run": (
         *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
         *(sweeps.logs, sweeps.retry, sweeps.cancel),

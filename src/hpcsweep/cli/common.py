@@ -11,8 +11,8 @@ import click
 
 from hpcsweep import environment
 from hpcsweep.cli import answer
-from hpcsweep.cli.answer import CommandResult, say, show
-from hpcsweep.cli.settings import ByHand, Names, flag
+from hpcsweep.cli.answer import CommandResult, show
+from hpcsweep.cli.settings import AT_LEAST_1, ByHand, flag, option, several
 from hpcsweep.errors import UsageError
 from hpcsweep.records import replace
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Options, Request
 
+_ROWS: Final = 60  # of a table that people read
+
 
 class _Form(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
     """The forms of a table; their longer names are taken, too."""
@@ -33,29 +35,13 @@ class _Form(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
         return super().convert({"markdown": "md", "tex": "latex"}.get(value, value), param, ctx)
 
 
-_FORMATS: Final = _Form(("table", "csv", "md", "latex", "json"))
-
-
-_ROWS: Final = 60  # of a table that people read
-
-
 def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--format`, and `--all`."""
-    chosen = click.option(
-        "--format",
-        type=_FORMATS,
-        default="table",
-        show_default=True,
-        callback=_form,
-        help="Print the table in this form.",
-    )
-    whole = flag(
-        "--all",
-        expose_value=False,
-        callback=_whole,
-        help=f"Print each row of a table, not only the first {_ROWS}.",
-    )
-    return chosen(whole(command))
+    forms = _Form(("table", "csv", "md", "latex", "json"))
+    words = "Print the table in this form."
+    form = option("--format", words, type=forms, default="table", show_default=True, callback=_form)
+    words = f"Print each row of a table, not only the first {_ROWS}."
+    return form(flag("--all", words, expose_value=False, callback=_whole)(command))
 
 
 def _form(ctx: click.Context, _param: click.Parameter, value: str) -> str:
@@ -71,24 +57,47 @@ def _whole(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  #
         answer.mode.whole = value
 
 
-where_option = click.option(
-    "--where",
-    type=Names(),
-    multiple=True,
-    metavar="A=B,...",
+where_option = several(
+    "--where A=B,...",
+    "Take only rows with these values. A column given twice means either value; also A!=B, A<B, "
+    "A<=B, A>B, A>=B (in quotes), and A=LOW..HIGH.",
     callback=lambda _ctx, _param, given: ",".join(given),
-    help="Take only rows with these values. A column given twice means either value; also A!=B, "
-    "A<B, A<=B, A>B, A>=B (in quotes), and A=LOW..HIGH.",
 )
-unreliable_option = flag("--unreliable", help="Take unreliable points, too.")
-layers_option = flag("--layers", help="Show layers instead of points.")
-top_option = click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Show so many layers.",
+unreliable_option = flag("--unreliable", "Take unreliable points, too.")
+layers_option = flag("--layers", "Show layers instead of points.")
+top_option = option(
+    "--top N", "Show so many layers.", type=AT_LEAST_1, default=20, show_default=True
+)
+cluster_option = several("--cluster NAME|PATH", "Cluster profile, by name or file; repeatable.")
+sample_option = option(
+    "--sample N",
+    "Take only N evenly spread values of input_size and batch_size for each combination of the "
+    "other axes.",
+    type=AT_LEAST_1,
+)
+again_option = flag(
+    "--again",
+    "Measure everything once more, as a new run; go on with the last one if it lacks points.",
+    cls=ByHand,
+)
+nodes_option = option(
+    "--nodes N",
+    "Spread the points over N tasks of Slurm, which may run on N nodes at a time; more tasks "
+    "where one would exceed the limits of the profile.",
+    type=AT_LEAST_1,
+)
+workers_option = option(
+    "--workers N", "Measure N points side by side (local runs only).", type=AT_LEAST_1
+)
+doctor_option = flag(
+    "--no-doctor",
+    "Do not check the profile against its cluster first.",
+    "doctor",
+    default=True,
+    flag_value=False,
+)
+break_lock_option = flag(
+    "--break-lock", "Remove the lock of a process that was killed on another host.", cls=ByHand
 )
 
 
@@ -98,11 +107,7 @@ def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) 
         for path in filter(None, files):
             answer.note(f"   {path}")
         files = ()
-    return CommandResult(
-        record=views[0].to_json,
-        text=lambda: as_text(views, form),
-        files=files,
-    )
+    return CommandResult(record=views[0].to_json, text=lambda: as_text(views, form), files=files)
 
 
 def as_text(views: Sequence[View], form: str) -> str:
@@ -112,50 +117,7 @@ def as_text(views: Sequence[View], form: str) -> str:
     return formats.written(views, form, answer.width(), None if answer.mode.whole else _ROWS)
 
 
-cluster_option = click.option(
-    "--cluster",
-    type=Names(),
-    multiple=True,
-    metavar="NAME|PATH",
-    help="Cluster profile, by name or file; repeatable.",
-)
-sample_option = click.option(
-    "--sample",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Take only N evenly spread values of input_size and batch_size for each combination of "
-    "the other axes.",
-)
-again_option = click.option(
-    "--again",
-    cls=ByHand,
-    is_flag=True,
-    help="Measure everything once more, as a new run; go on with the last one if it lacks points.",
-)
-nodes_option = click.option(
-    "--nodes",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Spread the points over N tasks of Slurm, which may run on N nodes at a time; more tasks "
-    "where one would exceed the limits of the profile.",
-)
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Measure N points side by side (local runs only).",
-)
-doctor_option = click.option(
-    "--no-doctor",
-    "doctor",
-    is_flag=True,
-    default=True,
-    flag_value=False,
-    help="Do not check the profile against its cluster first.",
-)
-
-
-def percentage(option: str, text: str) -> float:
+def percentage(name: str, text: str) -> float:
     """Return ``3%`` as 0.03; `UsageError` for what is no percentage between 0 and 100."""
     number = text.strip().removesuffix("%").strip()
     try:
@@ -163,9 +125,9 @@ def percentage(option: str, text: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 < share < 1:
-        raise UsageError(f"{option} {text}: needs a percentage above 0, such as {option} 3%")
+        raise UsageError(f"{name} {text}: needs a percentage above 0, such as {name} 3%")
     if not text.strip().endswith("%"):
-        raise UsageError(f"{option} {text}: the percent sign is missing; write {option} {number}%")
+        raise UsageError(f"{name} {text}: the percent sign is missing; write {name} {number}%")
     return share
 
 
@@ -210,18 +172,10 @@ def renewed(run: RunDir) -> RunDir:
     """Return a sweep's results with tables of all rows that there are now; say what is amiss."""
     from hpcsweep.collect import fresh
 
-    found, notes = fresh.tables_of(run)
+    run_now, notes = fresh.tables_of(run)
     for line in notes:
         answer.note(f"note: {run.name}: {line}")
-    return found
-
-
-break_lock_option = click.option(
-    "--break-lock",
-    cls=ByHand,
-    is_flag=True,
-    help="Remove the lock of a process that was killed on another host.",
-)
+    return run_now
 
 
 def told_damage(run: RunDir) -> int:
@@ -238,4 +192,4 @@ def break_lock(run: RunDir) -> None:
     """Remove the lock of a process that is gone, and say whose it was."""
     from hpcsweep.store import locks
 
-    say(locks.break_open(run))
+    answer.say(locks.break_open(run))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hpcsweep import catalog, extras, search_path
-from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
     as_text,
@@ -21,48 +20,38 @@ from hpcsweep.cli.common import (
     unreliable_option,
     where_option,
 )
-from hpcsweep.cli.settings import flag, variable
+from hpcsweep.cli.settings import AT_LEAST_1, PATH, flag, option, variable
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hpcsweep.analysis.best import Best
-    from hpcsweep.analysis.best_by_shape import BestByShape
     from hpcsweep.analysis.formats import View
-    from hpcsweep.forecast.leaving_out import Left
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.submit.request import Request
+
+_NETWORK: Final = ("model", "input_size", "batch_size", "dtype")  # options of `best --from`
 
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.option(
+@option(
     "--by",
+    "Sum the calls of a layer, of a kind of layer, or of equal work.",
     type=click.Choice(["layer", "op", "shape"]),
     default="layer",
     show_default=True,
-    help="Sum the calls of a layer, of a kind of layer, or of equal work.",
 )
 @where_option
-@click.option(
-    "--metric", metavar="COLUMN", default="mean_ms", show_default=True, help="Time of a call."
-)
+@option("--metric COLUMN", "Time of a call.", default="mean_ms", show_default=True)
 @top_option
 @unreliable_option
 @format_options
 @click.pass_obj
-def layers(  # noqa: PLR0913, PLR0917 - one argument per option
-    results: Path,
-    sweep: str | None,
-    by: str,
-    where: str,
-    metric: str,
-    top: int,
-    format: str,
-    *,
-    unreliable: bool,
+def layers(
+    results: Path, /, sweep: str | None, format: str, *, unreliable: bool, **others: Any
 ) -> CommandResult:
     """Show the slowest layers, with their share of the pass.
 
@@ -72,59 +61,51 @@ def layers(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import layers
 
-    one = tables_of(results, sweep)
-    found = layers.read(one, by=by, where=where, metric=metric, top=top, everything=unreliable)
-    return tables([found], format)
+    view = layers.read(tables_of(results, sweep), everything=unreliable, **others)
+    return tables([view], format)
 
 
 @click.command()
 @click.argument("sweep", required=False)
 @where_option
-@click.option(
-    "--over",
-    metavar="ALGORITHM",
+@option(
+    "--over ALGORITHM",
+    "The algorithm that a layer keeps unless another one is faster beyond the noise.",
     default="auto",
     show_default=True,
-    help="The algorithm that a layer keeps unless another one is faster beyond the noise.",
 )
-@click.option(
+@option(
     "--out",
-    type=click.Path(path_type=Path),
-    help="Write the maps as a sweep file; with --from also a picture (.png, .svg, .pdf).",
+    "Write the maps as a sweep file; with --from also a picture (.png, .svg, .pdf).",
+    type=PATH,
 )
-@flag(
-    "--confirm",
-    help="Measure each map here, in turns with the default: predicted against measured.",
-)
-@click.option(
-    "--from",
+@flag("--confirm", "Measure each map here, in turns with the default: predicted against measured.")
+@option(
+    "--from NAME",
+    "Choose for --model by shapes, from the times of this sweep or import.",
     "source",
     envvar=variable(("best", "from")),
-    metavar="NAME",
-    help="Choose for --model by shapes, from the times of this sweep or import.",
 )
-@click.option("--model", help="With --from: the network.")
-@click.option("--input-size", type=click.IntRange(min=1), default=224, help="With --from: pixels.")
-@click.option("--batch-size", type=click.IntRange(min=1), default=1, help="With --from: images.")
-@click.option("--dtype", default="float32", help="With --from: the type of numbers.")
+@option("--model", "With --from: the network.")
+@option("--input-size", "With --from: pixels.", type=AT_LEAST_1, default=224)
+@option("--batch-size", "With --from: images.", type=AT_LEAST_1, default=1)
+@option("--dtype", "With --from: the type of numbers.", default="float32")
 @unreliable_option
 @format_options
 @click.pass_obj
 def best(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
+    /,
     sweep: str | None,
     where: str,
     over: str,
     out: Path | None,
-    source: str | None,
-    model: str | None,
-    input_size: int,
-    batch_size: int,
-    dtype: str,
     format: str,
     *,
     confirm: bool,
     unreliable: bool,
+    source: str | None,
+    **network: Any,
 ) -> CommandResult:
     """Choose the fastest algorithm of each convolution.
 
@@ -140,40 +121,33 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import best, output
 
-    if source or model:
-        if not (source and model) or sweep or confirm:
+    if source or network["model"]:
+        if not (source and network["model"]) or sweep or confirm:
             raise UsageError(
                 "--from NAME and --model belong together; SWEEP and --confirm do not go with them"
             )
-        axes = {"model": model, "input_size": input_size, "batch_size": batch_size, "dtype": dtype}
-        by_shape = _by_shape(results, source, axes, where)
-        if out and out.suffix.lower() in output.PICTURES:
-            extras.need("plot", "--out")
-            from hpcsweep.analysis import plot_chart
-
-            plot_chart.draw_layers(by_shape.chart(), out, log=True)
-        elif out:
-            output.write_sweep(out, by_shape.sweep_file())
-        return tables([by_shape.view()], format, (out,))
+        view = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where, out)
+        return tables([view], format, (out,))
     if confirm:
         extras.need("measure", "--confirm")
-    one = tables_of(results, sweep)
-    found = best.read(one, where=where, over=over, everything=unreliable)
-    gains = any(found.maps.values())
+    choice = best.read(tables_of(results, sweep), where=where, over=over, everything=unreliable)
+    gains = any(choice.maps.values())
     if out and gains:
-        output.write_sweep(out, found.sweep_file())
+        output.write_sweep(out, choice.sweep_file())
     if (out or confirm) and not gains:
         done = " and ".join(filter(None, ("written" * bool(out), "measured" * confirm)))
-        answer.note(f"note: nothing is {done}: no layer gains beyond the noise")
-    view = _confirmed(found) if confirm and gains else found.view()
+        note(f"note: nothing is {done}: no layer gains beyond the noise")
+    view = _confirmed(choice) if confirm and gains else choice.view()
     return tables([view], format, (out if gains else None,))
 
 
-def _by_shape(results: Path, source: str, axes: dict[str, Any], where: str) -> BestByShape:
+def _by_shape(
+    results: Path, source: str, axes: dict[str, Any], where: str, out: Path | None
+) -> View:
     """Choose by the shapes of a network; the shapes need torch, but no arithmetic."""
     import json
 
-    from hpcsweep.analysis import best_by_shape
+    from hpcsweep.analysis import best_by_shape, output
 
     extras.need("measure", "--from")
     run = tables_of(results, source)
@@ -181,10 +155,18 @@ def _by_shape(results: Path, source: str, axes: dict[str, Any], where: str) -> B
 
     search_path.use(search_path.of(Path("map.yaml")))  # as the map's file in this folder will
     shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
-    return best_by_shape.read(run, axes, shapes.convolutions, where)
+    choice = best_by_shape.read(run, axes, shapes.convolutions, where)
+    if out and out.suffix.lower() in output.PICTURES:
+        extras.need("plot", "--out")
+        from hpcsweep.analysis import plot_chart
+
+        plot_chart.draw_layers(choice.chart(), out, log=True)
+    elif out:
+        output.write_sweep(out, choice.sweep_file())
+    return choice.view()
 
 
-def _confirmed(found: Best) -> View:
+def _confirmed(choice: Best) -> View:
     """Measure the maps on this machine, in turns with the default."""
     import tempfile
 
@@ -195,17 +177,17 @@ def _confirmed(found: Best) -> View:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "map.yaml"
-        path.write_text(found.sweep_file(), encoding="utf-8")
+        path.write_text(choice.sweep_file(), encoding="utf-8")
         asked = request_of(sweep_file.load(path), "local", Options())
-    best.check_device(found, asked.device)
+    best.check_device(choice, asked.device)
+    maps = len(choice.table)
+    note(f"  measures {count(maps, 'map')}, about {duration(maps * pairs.SECONDS)}")
     measured = []
-    expected = duration(len(found.table) * pairs.SECONDS)
-    answer.note(f"  measures {count(len(found.table), 'map')}, about {expected}")
-    for number, (default, mixed) in enumerate(best.pairs(found, asked.points()), 1):
-        answer.note(f"  measures {number} of {len(found.table)}")
+    for number, (default, mixed) in enumerate(best.pairs(choice, asked.points()), 1):
+        note(f"  measures {number} of {maps}")
         measured.append(pairs.measure(default, mixed, {"gpu": asked.device}))
     return best.confirmed(
-        found, [one.default_ms for one in measured], [one.ratios for one in measured]
+        choice, [pair.default_ms for pair in measured], [pair.ratios for pair in measured]
     )
 
 
@@ -213,23 +195,19 @@ def _confirmed(found: Best) -> View:
 @click.argument("first")
 @click.argument("others", nargs=-1, metavar="[SECOND]...")
 @where_option
-@click.option(
-    "--metric", metavar="COLUMN", default="median_ms", show_default=True, help="A time, or a rate."
-)
-@click.option(
-    "--across",
+@option("--metric COLUMN", "A time, or a rate.", default="median_ms", show_default=True)
+@option(
+    "--across COLUMN,...",
+    "Compare although these differ: dtype, tf32, a version of driver or library.",
     default="",
-    metavar="COLUMN,...",
-    help="Compare although these differ: dtype, tf32, a version of driver or library.",
 )
-@click.option(
-    "--fail-on",
-    metavar="slower:N%",
-    help="End with code 3 if a row is SLOWER by at least so much; the same with faster.",
+@option(
+    "--fail-on slower:N%",
+    "End with code 3 if a row is SLOWER by at least so much; the same with faster.",
 )
 @flag(
     "--history",
-    help="Show each configuration of FIRST over all its runs, three or more, with its steps.",
+    "Show each configuration of FIRST over all its runs, three or more, with its steps.",
 )
 @unreliable_option
 @format_options
@@ -268,23 +246,21 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
             )
         from hpcsweep.analysis import history as over
 
-        return tables([over.read(results, first, metric, where, renewed,
-                                 everything=unreliable).view()], format)  # fmt: skip
+        runs = over.read(results, first, metric, where, renewed, everything=unreliable)
+        return tables([runs.view()], format)
     limit = _limit(fail_on) if fail_on else None
-    texts = (
-        (first, *others) if others else [*compare.sides_of_runs(results, first, 2).values()][-2:]
-    )
-    read = [
+    last_two = [] if others else [*compare.sides_of_runs(results, first, 2).values()][-2:]
+    base, *sides = (
         compare.read_side(results, text, where, everything=unreliable, renewed=renewed)
-        for text in texts
-    ]
+        for text in last_two or (first, *others)
+    )
     named = [name.strip() for name in across.split(",")]
-    found = [compare.compare(read[0], side, metric=metric, across=named) for side in read[1:]]
-    bad = [row for one in found for row in one.beyond(*limit)] if limit else []
+    compared = [compare.compare(base, side, metric=metric, across=named) for side in sides]
+    bad = [row for each in compared for row in each.beyond(*limit)] if limit else []
     worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
     return CommandResult(
-        record=lambda: {"comparisons": [one.view().to_json() for one in found]},
-        text=lambda: as_text([one.view() for one in found], format),
+        record=lambda: {"comparisons": [each.view().to_json() for each in compared]},
+        text=lambda: as_text([each.view() for each in compared], format),
         error=Regression(worse) if bad else None,
     )
 
@@ -300,20 +276,19 @@ def _limit(text: str) -> tuple[str, float]:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="SPEC | --check SWEEP...")
-@click.option(
-    "--from",
+@option(
+    "--from SWEEP,...",
+    "Learn from the tables of these sweeps alone; else from all that are here.",
     "sources",
     envvar=variable(("predict", "from")),
-    metavar="SWEEP,...",
-    help="Learn from the tables of these sweeps alone; else from all that are here.",
 )
-@click.option("--cluster", metavar="NAME|PATH", default="local", help="Profile of the points.")
-@flag("--fill", help="Keep measured times; predict the other points only.")
+@option("--cluster NAME|PATH", "Profile of the points.", default="local")
+@flag("--fill", "Keep measured times; predict the other points only.")
 @flag(
     "--check",
-    help="Leave out measured networks, sizes, algorithms and GPUs, predict them, show the errors.",
+    "Leave out measured networks, sizes, algorithms and GPUs, predict them, show the errors.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="With --check: write a picture.")
+@option("--out", "With --check: write a picture.", type=PATH)
 @click.pass_obj
 def predict(  # noqa: PLR0913 - one argument per option
     results: Path,
@@ -336,15 +311,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     """
     extras.need("predict", "hpcsweep predict")
     if check:
-        drawn = _drawing(out) if out else None
-        from hpcsweep.forecast import check as checking
-        from hpcsweep.forecast import tables
-        from hpcsweep.store import runs
-
-        found = checking.check(_told(tables.read(map(renewed, runs.of_sweeps(results, names)))))
-        if out and drawn:
-            drawn(found.left, out)
-        return CommandResult(record=found.to_json, text=found.text, files=[out] if out else [])
+        return _check(results, names, out)
     if out:
         raise UsageError("--out goes with --check; a prediction is written to the sweep's folder")
     if len(names) != 1:
@@ -356,29 +323,31 @@ def predict(  # noqa: PLR0913 - one argument per option
     return _predict(results, asked, sources, fill=fill)
 
 
-def _drawing(out: Path) -> Callable[[Sequence[Left], Path], None]:
-    """Return what draws errors, where a picture can be written."""
-    from hpcsweep.analysis import output
+def _check(results: Path, names: Sequence[str], out: Path | None) -> CommandResult:
+    """Predict what was measured; a picture that cannot be drawn is refused before."""
+    if out:
+        from hpcsweep.analysis import output
 
-    extras.need("plot", "--out")
-    output.check_picture(out)
-    from hpcsweep.forecast import check_chart
+        extras.need("plot", "--out")
+        output.check_picture(out)
+    from hpcsweep.forecast import check
 
-    return check_chart.draw
+    errors = check.check(_learnt(results, names))
+    if out:
+        from hpcsweep.forecast import check_chart
+
+        check_chart.draw(errors.left, out)
+    return CommandResult(record=errors.to_json, text=errors.text, files=[out])
 
 
 def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> CommandResult:
-    from hpcsweep.forecast import past_rows, tables
+    from hpcsweep.forecast import past_rows
     from hpcsweep.forecast import sweep as predicting
-    from hpcsweep.store import runs
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit import check_inputs
 
-    if sources:
-        named = runs.of_sweeps(results, [name for name in sources.split(",") if name])
-        learnt = _told(tables.read(map(renewed, named)))
-    else:
-        learnt = _told(tables.read_all(results, map(renewed, runs.of_sweeps(results, ()))))
+    named = [name for name in sources.split(",") if name] if sources else None
+    learnt = _learnt(results, named)
     if other := check_inputs.other_than(learnt.own_files, asked):
         changed = ", ".join(other)
         note(
@@ -386,13 +355,18 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
         )
     run = RunDir(results / asked.sweep.name)
     points, controls = list(asked.points()), past_rows.controls(run, asked.device)
-    found = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)
-    paths = found.write(run.path)
-    return CommandResult(record=found.to_json, text=found.text, files=paths)
+    predicted = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)
+    paths = predicted.write(run.path)
+    return CommandResult(record=predicted.to_json, text=predicted.text, files=paths)
 
 
-def _told(learnt: Measured) -> Measured:
-    """Say what was left out of what is learnt from."""
+def _learnt(results: Path, names: Sequence[str] | None) -> Measured:
+    """Read sweeps to learn from, by default all that teach something; say what is left out."""
+    from hpcsweep.forecast import tables
+    from hpcsweep.store import runs
+
+    sweeps = map(renewed, runs.of_sweeps(results, names or ()))
+    learnt = tables.read_all(results, sweeps) if names is None else tables.read(sweeps)
     for line in learnt.notes:
         note(f"note: {line}")
     return learnt

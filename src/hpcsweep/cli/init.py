@@ -22,7 +22,7 @@ from hpcsweep import extras
 from hpcsweep.cli import settings
 from hpcsweep.cli.answer import CommandResult, say
 from hpcsweep.cli.common import request_of
-from hpcsweep.cli.settings import flag
+from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
 from hpcsweep.records import replace
 from hpcsweep.spec import lookup
@@ -44,28 +44,25 @@ _NONE: Final = "none"
 
 
 @click.command()
-@click.option(
-    "--cluster",
-    metavar="NAME|PATH",
-    help="Default profile. Without it you are asked, or the first one that fits is taken.",
+@option(
+    "--cluster NAME|PATH",
+    "Default profile. Without it you are asked, or the first one that fits is taken.",
 )
 @flag(
-    "--project",
-    help="Write into this folder (hpcsweep.toml, cluster_profiles/), not for your account.",
+    "--project", "Write into this folder (hpcsweep.toml, cluster_profiles/), not for your account."
 )
-@click.option(
+@option(
     "--shell",
+    "Shell to complete for. Default: that of $SHELL.",
     type=click.Choice([*SHELLS, _NONE]),
-    help="Shell to complete for. Default: that of $SHELL.",
 )
-@flag("--noop", help="Verify with a point that measures nothing.")
-@click.option(
-    "--wait",
+@flag("--noop", "Verify with a point that measures nothing.")
+@option(
+    "--wait SECONDS",
+    "Wait so long for the job of that point; 0: submit nothing.",
     type=click.FloatRange(min=0),
     default=600,
     show_default=True,
-    metavar="SECONDS",
-    help="Wait so long for the job of that point; 0: submit nothing.",
 )
 @click.pass_context
 def init(  # noqa: PLR0913 - one argument per option
@@ -89,11 +86,10 @@ def init(  # noqa: PLR0913 - one argument per option
     """
     results: Path = ctx.obj
     home = Path() if project else lookup.config_folder()
-    found = [
-        *settings.default_clusters(ctx.find_root().command),
-        *_profiles(home / lookup.PROFILES, cluster),
-    ]
-    chosen = _default(results, [cluster] if cluster else list(dict.fromkeys(found)))
+    set_already = settings.default_clusters(ctx.find_root().command)
+    here = _profiles(home / lookup.PROFILES, cluster)
+    names = [cluster] if cluster else list(dict.fromkeys([*set_already, *here]))
+    chosen = _default(results, names)
     file = home / ("hpcsweep.toml" if project else lookup.USER_FILE)
     by_path = chosen.path.absolute() not in map(
         Path.absolute, lookup.names(lookup.PROFILES).values()
@@ -120,16 +116,16 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
         say("profiles: no sbatch here, so points run on this machine")
         return ["local"]
     try:
-        found = discover.ask()
+        profiles = discover.ask()
     except (Refused, SchedulerError) as none:
         if cluster is None:
             here = "`hpcsweep init --cluster local` sets up this machine alone"
             raise type(none)(f"{none}; {here}") from none
         say(f"profiles: {none}")
         return []
-    for line in discover.write(found, folder, force=False):
+    for line in discover.write(profiles, folder, force=False):
         say(f"profiles: {line}")
-    return [one.name for one in found]
+    return [profile.name for profile in profiles]
 
 
 def _default(results: Path, names: Sequence[str]) -> Profile:
@@ -138,26 +134,25 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
     from hpcsweep.spec import profile
 
     fits = []
-    told = set[str]()
-    for name in names:
-        one = profile.load(name)
-        wrong = [each for each in examine(one, results) if each.level in {"fail", "warn"}]
-        for each in wrong:
-            if each.complaint() not in told:  # what is wrong with the machine is so for each
-                say(f"doctor: {one.name}: {each.level}: {each.complaint()}")
-                told.add(each.complaint())
-        if not any(each.level == "fail" for each in wrong):
-            say(f"doctor: {one.name}: fits")
-            fits.append(one)
+    complaints = set[str]()
+    for candidate in map(profile.load, names):
+        wrong = [each for each in examine(candidate, results) if each.level in {"fail", "warn"}]
+        for finding in wrong:
+            if finding.complaint() not in complaints:  # of the machine they are so for each profile
+                say(f"doctor: {candidate.name}: {finding.level}: {finding.complaint()}")
+                complaints.add(finding.complaint())
+        if not any(finding.level == "fail" for finding in wrong):
+            say(f"doctor: {candidate.name}: fits")
+            fits.append(candidate)
     if not fits:
         raise Refused(
             f"no profile fits: {', '.join(names)}; do what doctor says, then run this again"
         )
     if len(fits) == 1 or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return fits[0]
-    choice = click.Choice([one.name for one in fits])
-    named = click.prompt("default profile", type=choice, default=fits[0].name)
-    return next(one for one in fits if one.name == named)
+    by_name = {candidate.name: candidate for candidate in reversed(fits)}
+    choice = click.Choice([candidate.name for candidate in fits])
+    return by_name[click.prompt("default profile", type=choice, default=fits[0].name)]
 
 
 def _write(path: Path, text: str, *marks: str) -> None:
@@ -254,16 +249,17 @@ def _await_end(results: Path, run: RunDir, wait: float) -> str:
     """Wait until no job of the sweep is queued or running; return what Slurm says went wrong."""
     from hpcsweep.tracking import status
 
-    until, pause, told = time.monotonic() + wait, 0.5, ""
+    until, pause, before = time.monotonic() + wait, 0.5, ""
     while True:
-        (found,) = status.read(results, [run.name])
-        live = [one for one in found.profiles if one.live]
+        (sweep,) = status.read(results, [run.name])
+        live = [each for each in sweep.profiles if each.live]
         if not live:
-            return next((each.why for one in found.profiles for each in one.troubles[::-1]), "")
+            troubles = (trouble for each in sweep.profiles for trouble in each.troubles[::-1])
+            return next((trouble.why for trouble in troubles), "")
         why = "; ".join(live[0].reasons) or ", ".join(map(str, live[0].chunks))
-        if why != told:
+        if why != before:
             say(f"point: {why}")
-            told = why
+            before = why
         if time.monotonic() > until:
             watch = run.command("status", "--watch")
             raise Incomplete(f"the job did not end in {wait:g} s ({why}); `{watch}` waits for it")

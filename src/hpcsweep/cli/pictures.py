@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,87 +22,79 @@ from hpcsweep.cli.common import (
     unreliable_option,
     where_option,
 )
-from hpcsweep.cli.settings import Names, flag
+from hpcsweep.cli.settings import PATH, flag, option, several
 from hpcsweep.errors import Implausible, UsageError
+from hpcsweep.records import fields
+
+if TYPE_CHECKING:
+    from hpcsweep.analysis.output import Look
 
 _SIDE = 2048  # of the matrices that measure a roof
 _COPIED = 1 << 28  # bytes
 _SECONDS = 1.0  # for each of the two roofs
 _POSITIVE = click.FloatRange(min=0, min_open=True)
-_PATH = click.Path(path_type=Path)
-_out = click.option(
-    "--out",
-    type=_PATH,
+_out = option(
+    "--out FILE",
+    "Write a picture (.png, .svg or .pdf), or the values (.csv); repeatable.",
+    type=PATH,
     multiple=True,
-    metavar="FILE",
-    help="Write a picture (.png, .svg or .pdf), or the values (.csv); repeatable.",
 )
-_width = click.option(
-    "--width",
-    type=_POSITIVE,
-    default=8.5,
-    metavar="INCHES",
-    help="Width of the picture; below 6 it has no title.",
-)
-_height = click.option("--height", type=_POSITIVE, metavar="INCHES", help="Height of the picture.")
-_font = click.option(
-    "--font", type=_POSITIVE, default=10, metavar="POINTS", help="Size of its text."
-)
-
-
-_dpi = click.option(
-    "--dpi",
-    type=click.IntRange(min=30, max=1200),
-    default=110,
-    metavar="N",
-    help="Dots of an inch.",
-)
-_title = flag("--no-title", "title", default=True, flag_value=False, help="Leave out the title.")
-_legend = click.option(
-    "--legend",
-    type=click.Choice(["auto", "inside", "above", "right", "none"]),
-    default="auto",
-    help="Place of the legend; auto: inside, or where there is room.",
+_LOOK = (
+    option(
+        "--width INCHES",
+        "Width of the picture; below 6 it has no title.",
+        type=_POSITIVE,
+        default=8.5,
+    ),
+    option("--height INCHES", "Height of the picture.", type=_POSITIVE),
+    option("--font POINTS", "Size of its text.", type=_POSITIVE, default=10),
+    option("--dpi N", "Dots of an inch.", type=click.IntRange(min=30, max=1200), default=110),
+    option(
+        "--legend",
+        "Place of the legend; auto: inside, or where there is room.",
+        type=click.Choice(["auto", "inside", "above", "right", "none"]),
+        default="auto",
+    ),
+    flag("--no-title", "Leave out the title.", "title", default=True, flag_value=False),
 )
 
 
 def _look_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the size of a picture and of its text, and what stands around it."""
-    return _width(_height(_font(_dpi(_legend(_title(command))))))
+    """Add the size of a picture and of its text, and what stands around it, as one `look`."""
+
+    @wraps(command)
+    def drawing(*args: Any, **options: Any) -> Any:
+        from hpcsweep.analysis import output
+
+        look = {field.name: options.pop(field.name) for field in fields(output.Look)}
+        return command(*args, look=output.Look(**look), **options)
+
+    for add in reversed(_LOOK):
+        add(drawing)
+    return drawing
 
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.option(
-    "--x", metavar="COLUMN", help="Column of the x axis. Default: the numeric axis that varies."
-)
-@click.option(
-    "--y",
-    metavar="COLUMN",
+@option("--x COLUMN", "Column of the x axis. Default: the numeric axis that varies.")
+@option(
+    "--y COLUMN",
+    "Column of the y axis; several, joined by commas, are stacked. Default: median_ms; of layers "
+    "mean_ms.",
     default="",
-    help="Column of the y axis; several, joined by commas, are stacked. Default: median_ms; of "
-    "layers mean_ms.",
 )
-@click.option(
-    "--by",
-    type=Names(),
-    multiple=True,
-    metavar="COLUMN",
-    help="Draw a line per value of this column; repeatable. Default: every axis that varies. With "
+@several(
+    "--by COLUMN",
+    "Draw a line per value of this column; repeatable. Default: every axis that varies. With "
     "--layers: layer, op or shape.",
 )
 @where_option
-@click.option(
-    "--baseline",
-    default="",
-    metavar="A=B,...",
-    help="Show the speed-up over rows with these values.",
-)
+@option("--baseline A=B,...", "Show the speed-up over rows with these values.", default="")
 @layers_option
 @top_option
 @unreliable_option
-@flag("--log-x", help="Make the x axis logarithmic.")
-@flag("--log-y", help="Make the y axis logarithmic.")
+@flag("--log-x", "Make the x axis logarithmic.")
+@flag("--log-y", "Make the y axis logarithmic.")
 @_look_options
 @_out
 @format_options
@@ -117,13 +110,13 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     baseline: str,
     top: int,
     out: tuple[Path, ...],
+    look: Look,
     format: str,
     *,
     layers: bool,
     unreliable: bool,
     log_x: bool,
     log_y: bool,
-    **look: Any,  # its size, and that of its text
 ) -> CommandResult:
     """Plot one column over another, or the slowest layers.
 
@@ -135,30 +128,30 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     drawn, written = _split(out, "plot")
     from hpcsweep.analysis import dataset, output
 
-    one = tables_of(results, sweep)
+    run = tables_of(results, sweep)
     columns = [name.strip() for text in by for name in text.split(",")]
     if layers:
         from hpcsweep.analysis import layers as slowest
 
         _no_axes(x=x, baseline=baseline, log_y=log_y)
         kind = columns[0] if columns else "layer"
-        table = slowest.read(one, by=kind, where=where, metric=y, top=top, everything=unreliable)
+        table = slowest.read(run, by=kind, where=where, metric=y, top=top, everything=unreliable)
         views, machine = [table], table.record["hardware"]
         for path in drawn:
             from hpcsweep.analysis import plot_chart
 
-            plot_chart.draw_layers(table, path, log=log_x, look=output.Look(**look))
+            plot_chart.draw_layers(table, path, log=log_x, look=look)
     else:
         from hpcsweep.analysis.plot import read
 
-        found = read(one, x, y or "median_ms", by=columns, where=where, baseline=baseline)
-        views = found.views()
+        lines = read(run, x, y or "median_ms", by=columns, where=where, baseline=baseline)
+        views = lines.views()
         for path in drawn:
             from hpcsweep.analysis import plot_chart
 
-            plot_chart.draw(found, path, log_x=log_x, log_y=log_y, look=output.Look(**look))
-        machine = dataset.hardware(found.rows)
-    if drawn and not output.Look(**look).titled and machine:
+            plot_chart.draw(lines, path, log_x=log_x, log_y=log_y, look=look)
+        machine = dataset.hardware(lines.rows)
+    if drawn and not look.titled and machine:
         note(f"note: for the picture's caption: {machine}")
     for path in written:
         output.write_csv(path, views[0].rows())
@@ -187,49 +180,35 @@ def _no_axes(**options: object) -> None:
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[SWEEP|EXPORT...]")
-@click.option(
-    "--gpu", metavar="NAME", help="Take the peaks of this GPU: v100, l40, h200, ... (dense)."
-)
-@click.option(
-    "--peak-compute", type=_POSITIVE, metavar="TFLOP/s", help="Take this peak instead of the GPU's."
-)
-@click.option(
-    "--peak-bw", type=_POSITIVE, metavar="GB/s", help="Take this bandwidth instead of the GPU's."
-)
-@flag(
-    "--measure-cpu",
-    help="Measure the peaks of this machine's processor, in float32; takes seconds.",
-)
-@click.option("--label", help="Set the title of text and picture.")
+@option("--gpu NAME", "Take the peaks of this GPU: v100, l40, h200, ... (dense).")
+@option("--peak-compute TFLOP/s", "Take this peak instead of the GPU's.", type=_POSITIVE)
+@option("--peak-bw GB/s", "Take this bandwidth instead of the GPU's.", type=_POSITIVE)
+@flag("--measure-cpu", "Measure the peaks of this machine's processor, in float32; takes seconds.")
+@option("--label", "Set the title of text and picture.")
 @_look_options
 @_out
-@flag("--by-name", help="Sum launches by kernel, layer calls by layer.")
+@flag("--by-name", "Sum launches by kernel, layer calls by layer.")
 @layers_option
 @where_option
-@flag("--example", help="Use the export that comes with hpcsweep (computed, not measured).")
-@click.option(
+@flag("--example", "Use the export that comes with hpcsweep (computed, not measured).")
+@option(
     "--counters",
+    "Print the counters that this profiler has to collect.",
     type=click.Choice(["ncu", "rocprof"]),
-    help="Print the counters that this profiler has to collect.",
 )
 @click.pass_obj
-def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
+def roofline(  # noqa: PLR0913 - one argument per option
     results: Path,
     /,
     sources: tuple[str, ...],
-    gpu: str | None,
-    peak_compute: float | None,
-    peak_bw: float | None,
-    label: str | None,
     out: tuple[Path, ...],
-    where: str,
+    look: Look,
     counters: str | None,
     *,
     measure_cpu: bool,
     by_name: bool,
-    layers: bool,
     example: bool,
-    **look: Any,  # its size, and that of its text
+    **others: Any,  # of `model.read`
 ) -> CommandResult:
     """Draw a roofline from a sweep or a profiler export.
 
@@ -245,33 +224,24 @@ def roofline(  # noqa: PLR0913, PLR0917 - one argument per option
 
     if counters:
         return _counters(counters)
-    source = "the command line"
     if measure_cpu:
-        if gpu or peak_compute or peak_bw:
+        if others["gpu"] or others["peak_compute"] or others["peak_bw"]:
             raise UsageError("--measure-cpu gives both peaks; leave out --gpu and --peak-...")
-        (peak_compute, peak_bw), source = _measured(), "this machine's processor, measured"
-    found = model.read(
-        [model.sample()] if example else _sources(results, sources),
-        gpu=gpu,
-        peak_compute=peak_compute,
-        peak_bw=peak_bw,
-        label=label,
-        layers=layers,
-        where=where,
-        source=source,
-        renewed=renewed,
-    )
+        others["peak_compute"], others["peak_bw"] = _measured()
+        others["source"] = "this machine's processor, measured"
+    exports = [model.sample()] if example else _sources(results, sources)
+    roofline = model.read(exports, renewed=renewed, **others)
     for path in written:
-        output.write_csv(path, found.records(grouped=by_name))
+        output.write_csv(path, roofline.records(grouped=by_name))
     for path in drawn:
         from hpcsweep.analysis.roofline import chart
 
-        chart.draw(found, path, grouped=by_name, look=output.Look(**look))
+        chart.draw(roofline, path, grouped=by_name, look=look)
     return CommandResult(
-        record=found.to_json,
-        text=found.text,
+        record=roofline.to_json,
+        text=roofline.text,
         files=out,
-        code=Implausible.exit_code if found.above else 0,
+        code=Implausible.exit_code if roofline.above else 0,
     )
 
 

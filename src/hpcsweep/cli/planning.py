@@ -1,7 +1,8 @@
-"""The commands before a run: expand and estimate."""
+"""The commands before a run: expand, estimate; of a machine: verify, doctor, discover."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -15,11 +16,14 @@ from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.common import (
     again_option,
     cluster_option,
+    layers_option,
     nodes_option,
     request_of,
     sample_option,
 )
-from hpcsweep.cli.settings import flag
+from hpcsweep.cli.settings import flag, option
+from hpcsweep.errors import PointsFailed, Refused, UsageError
+from hpcsweep.records import asdict
 from hpcsweep.text import aligned, count, in_columns
 
 if TYPE_CHECKING:
@@ -35,9 +39,9 @@ _REMEMBERED: Final = 4096  # values of a column
 
 @click.command()
 @click.argument("spec")
-@flag("--all", help="Show every point, not only the first ten.")
-@flag("--support", help="Show instead which algorithms cuDNN has for the convolutions on GPUs.")
-@click.option("--gpu", metavar="NAMES", help="With --support: these GPUs, such as l40,h100.")
+@flag("--all", "Show every point, not only the first ten.")
+@flag("--support", "Show instead which algorithms cuDNN has for the convolutions on GPUs.")
+@option("--gpu NAMES", "With --support: these GPUs, such as l40,h100.")
 @cluster_option
 @sample_option
 @click.pass_obj
@@ -45,7 +49,6 @@ def expand(
     results: Path, /, spec: str, cluster: tuple[str, ...], sample: int | None, **others: Any
 ) -> CommandResult:
     """List the points of a sweep file, without running anything."""
-    from hpcsweep.errors import UsageError
     from hpcsweep.spec import expansion, sweep_file
 
     sweep = sweep_file.load(spec)
@@ -54,16 +57,16 @@ def expand(
     if others["gpu"]:
         raise UsageError("--gpu is for --support; points of a GPU: --cluster")
     limit = None if others["all"] else 10
-    found = [(sweep.name, expansion.expand(sweep, sample=sample))]
+    expansions = [(sweep.name, expansion.expand(sweep, sample=sample))]
     if cluster:
         from hpcsweep.submit.request import Options  # profiles cost a tenth of the command
 
         requests = [request_of(sweep, name, Options(sample=sample)) for name in cluster]
-        found = [(asked.words(), asked.expansion()) for asked in requests]
+        expansions = [(asked.words(), asked.expansion()) for asked in requests]
         announce(results, requests)
     return CommandResult(
-        record=lambda: {"expansions": (points.to_json(limit) for _words, points in found)},
-        text=lambda: chain.from_iterable(_expansion_lines(*one, limit) for one in found),
+        record=lambda: {"expansions": (points.to_json(limit) for _, points in expansions)},
+        text=lambda: chain.from_iterable(_expansion_lines(*each, limit) for each in expansions),
     )
 
 
@@ -72,7 +75,6 @@ def _support(
 ) -> CommandResult:
     """Say which algorithms cuDNN has on GPUs: those named, of profiles, or of the sweep."""
     from hpcsweep import search_path
-    from hpcsweep.errors import UsageError
     from hpcsweep.spec import expansion
     from hpcsweep.submit import request, support
 
@@ -198,10 +200,100 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
 
     sweep = sweep_file.load(spec)
     asked = [request_of(sweep, name, Options(**others)) for name in cluster or ("local",)]
-    found = [cost.of(results, one) for one in asked]
+    costs = [cost.of(results, request) for request in asked]
     announce(results, asked)
     support.warn(asked, note)
     return CommandResult(
-        record=lambda: {"estimates": [one.to_json() for one in found]},
-        text=lambda: [one.text() for one in found],
+        record=lambda: {"estimates": [each.to_json() for each in costs]},
+        text=lambda: [each.text() for each in costs],
     )
+
+
+@click.command()
+@click.argument("spec")
+@cluster_option
+@sample_option
+@layers_option
+def verify(
+    spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool
+) -> CommandResult:
+    """Prove which convolution algorithms run on this machine.
+
+    Prints for each convolution: the algorithm, the profiler's evidence, the error against float64.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
+    from hpcsweep.measure.bench import torch_bench
+    from hpcsweep.node import verify as proof
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.submit.request import Options
+
+    profile = (cluster or ("local",))[0]
+    asked = request_of(sweep_file.load(spec), profile, Options(sample=sample))
+    run = {"gpu": asked.device, "search_path": asked.search_path}
+    bench = torch_bench(asked.sweep.workload, run)
+    findings = list(proof.verify(asked.points(), bench))
+    return CommandResult(
+        record=lambda: {"sweep": asked.sweep.name, "points": [one.to_json() for one in findings]},
+        text=lambda: proof.text(findings, asked.sweep.names_of_maps(), layers=layers),
+        code=0 if all(finding.proven for finding in findings) else PointsFailed.exit_code,
+    )
+
+
+@click.command()
+@cluster_option
+@flag("--deep", "Also check torch and the GPU, in another process.")
+@click.pass_obj
+def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandResult:
+    """Check this machine, and a profile against its cluster.
+
+    Reports problems and suggests fixes.
+    """
+    from hpcsweep.preflight import request
+    from hpcsweep.preflight.doctor import examine
+    from hpcsweep.spec import profile
+
+    chosen = [profile.load(name) if name else None for name in cluster or (None,)]
+    machines = {each.name if each else "": examine(each, results, deep=deep) for each in chosen}
+    failed = any(one.level == "fail" for findings in machines.values() for one in findings)
+    return CommandResult(
+        record=lambda: {
+            "machines": [
+                {"profile": name, "findings": [*map(asdict, findings)]}
+                for name, findings in machines.items()
+            ]
+        },
+        text=lambda: map(request.text, machines.values()),
+        code=Refused.exit_code if failed else 0,
+    )
+
+
+@click.command()
+@option(
+    "--out",
+    "Folder for the profiles; - prints them and writes nothing.",
+    type=click.Path(file_okay=False, path_type=Path, allow_dash=True),
+    default="cluster_profiles",
+    show_default=True,
+)
+@flag("--force", "Overwrite existing files.")
+def discover(out: Path, *, force: bool) -> CommandResult:
+    """Write a profile for every GPU type of this cluster.
+
+    \b
+    hpcsweep discover --out -
+    """
+    from hpcsweep.preflight.discover import ask, write
+    from hpcsweep.store import rundir
+
+    if rundir.holds_results(out.resolve() / "a profile"):
+        raise UsageError(f"{out}: belongs to results; choose another folder with --out")
+    profiles = ask()
+
+    def lines() -> Iterator[str]:
+        if str(out) == "-":
+            yield from (f"# {each.name}.yaml\n{each.text()}" for each in profiles)
+        else:
+            yield from write(profiles, out, force=force)
+            yield f"next: hpcsweep doctor --cluster {profiles[0].name}"
+
+    return CommandResult(record=lambda: {"profiles": [*map(asdict, profiles)]}, text=lines)

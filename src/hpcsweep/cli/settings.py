@@ -7,7 +7,7 @@ has the options of a command. The command line goes before variables, and these 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,13 +31,28 @@ _META: Final = "hpcsweep.settings"
 _WRONG: Final = "hpcsweep.settings.wrong"
 
 
-flag = partial(click.option, is_flag=True)
-
-
 class Names(click.types.StringParamType):
     """Text; where an option may be repeated, its variable holds several joined by commas."""
 
     envvar_list_splitter = ","
+
+
+def option(
+    declared: str, help: str, *parameter: str, **attributes: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an option as its help shows it, such as ``--top N``.
+
+    `parameter` is the name of the function's parameter, where it is another one.
+    """
+    words = declared.split()
+    metavar = None if words[-1].startswith("-") else words.pop()
+    return click.option(*words, *parameter, metavar=metavar, help=help, **attributes)
+
+
+flag = partial(option, is_flag=True)
+several = partial(option, type=Names(), multiple=True)
+AT_LEAST_1: Final = click.IntRange(min=1)
+PATH: Final = click.Path(path_type=Path)
 
 
 class ByHand(click.Option):
@@ -67,6 +82,22 @@ class Shown:
     source: str
     variable: str
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that `config --json` prints."""
+        is_list = isinstance(self.value, (list, tuple))
+        value = [*map(_plain, self.value)] if is_list else _plain(self.value)
+        return {"name": self.name, "value": value, "from": self.source, "variable": self.variable}
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return name, value and source as texts."""
+        if isinstance(self.value, (list, tuple)):
+            text = ", ".join(map(str, self.value))
+        elif isinstance(self.value, bool):
+            text = str(self.value).lower()
+        else:
+            text = "" if self.value is None else str(self.value)
+        return self.name, text or "-", self.source
+
 
 def options(command: click.Command, above: Loc = ()) -> Iterator[tuple[Loc, click.Option]]:
     """Yield the options of the program and of its commands, by their keys in a file."""
@@ -88,20 +119,20 @@ def load(ctx: click.Context) -> None:
 
     What is wrong with a file is kept for `check`, so that it never hides --help.
     """
-    params, found = dict(options(ctx.command)), dict[Loc, Value]()
+    params, values = dict(options(ctx.command)), dict[Loc, Value]()
     try:
-        found = of_files(params)
+        values = _of_files(params)
     except ConfigError as error:
         ctx.meta[_WRONG] = error
     if clusters := os.environ.get(environment.CLUSTER):
         given = Value(clusters.split(","), f"environment: {environment.CLUSTER}")
-        found |= dict.fromkeys(_DEFAULT_CLUSTER, given)
-    ctx.meta[_META], ctx.default_map = found, dict[str, Any]()
-    for loc, one in found.items():
+        values |= dict.fromkeys(_DEFAULT_CLUSTER, given)
+    ctx.meta[_META], ctx.default_map = values, dict[str, Any]()
+    for loc, setting in values.items():
         inner = ctx.default_map
         for step in loc[:-1]:
             inner = inner.setdefault(step, {})
-        inner[params[loc].name or ""] = one.value
+        inner[params[loc].name or ""] = setting.value
 
 
 def check(ctx: click.Context) -> None:
@@ -110,20 +141,20 @@ def check(ctx: click.Context) -> None:
         raise ctx.meta[_WRONG]
 
 
-def of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
+def _of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
     """Return what the files set; `ConfigError` has a line for each mistake of a file."""
-    found: dict[Loc, Value] = {}
+    values: dict[Loc, Value] = {}
     for path, table in lookup.config_files():
-        found |= _ConfigFile(path, table, params).values()
-    if chosen := found.pop(CLUSTER, None):
-        found = {**dict.fromkeys(_DEFAULT_CLUSTER, chosen), **found}
-    return found
+        values |= _ConfigFile(path, table, params).values()
+    if clusters := values.pop(CLUSTER, None):
+        values = {**dict.fromkeys(_DEFAULT_CLUSTER, clusters), **values}
+    return values
 
 
 def default_clusters(program: click.Command) -> list[str]:
     """Return the default profiles that the files set."""
-    found = of_files(dict(options(program))).get(_DEFAULT_CLUSTER[0])
-    return found.value if found else []
+    clusters = _of_files(dict(options(program))).get(_DEFAULT_CLUSTER[0])
+    return clusters.value if clusters else []
 
 
 class _ConfigFile:
@@ -134,16 +165,16 @@ class _ConfigFile:
 
         self._doc = configuration.read(path, table)
         self._complaints = document.Complaints(self._doc)
-        allowed = {loc: one for loc, one in params.items() if loc != ("debug",)}  # see `run`
-        self._by_hand = {loc for loc, one in allowed.items() if isinstance(one, ByHand)}
-        self._params = {loc: one for loc, one in allowed.items() if loc not in self._by_hand}
+        self._by_hand = {loc for loc, param in params.items() if isinstance(param, ByHand)}
+        without = {("debug",), *self._by_hand}  # see `run`
+        self._params = {loc: param for loc, param in params.items() if loc not in without}
         self._params[CLUSTER] = params[_DEFAULT_CLUSTER[0]]
 
     def values(self) -> dict[Loc, Value]:
         """Return the values by their keys."""
-        found = dict(self._in(self._doc.data, ()))
+        values = dict(self._in(self._doc.data, ()))
         self._complaints.tell()
-        return found
+        return values
 
     def _in(self, data: Mapping[str, Any], above: Loc) -> Iterator[tuple[Loc, Value]]:
         for key, value in data.items():
@@ -153,30 +184,30 @@ class _ConfigFile:
                     taken = _taken(self._params[loc], value, self._doc.path.parent)
                     yield loc, Value(taken, f"{self._doc.path}:{self._doc.line(loc)}")
                 except (ValueError, OverflowError, click.BadParameter) as error:
-                    self._complaints.add(loc, _found(value, error))
-            elif loc not in {one[: len(loc)] for one in self._params}:
+                    self._complaints.add(loc, _complaint(value, error))
+            elif loc not in {known[: len(loc)] for known in self._params}:
                 self._complaints.add(loc, self._unknown(loc))
             elif isinstance(value, dict):
                 yield from self._in(value, loc)
             else:
-                self._complaints.add(loc, _found(value, ValueError(f"needs a table: [{key}]")))
+                self._complaints.add(loc, _complaint(value, ValueError(f"needs a table: [{key}]")))
 
     def _unknown(self, loc: Loc) -> str:
         if loc in self._by_hand:
             return "only the command line gives it, or each call would do it again"
         above, key = loc[:-1], loc[-1]
-        known = [one[len(above)] for one in self._params if one[: len(above)] == above]
-        allowed = list(dict.fromkeys(known))
-        homes = [".".join(one[:-1]) for one in self._params if one[-1] == key and one[:-1]]
+        inside = [known[len(above)] for known in self._params if known[: len(above)] == above]
+        allowed = list(dict.fromkeys(inside))
+        homes = [".".join(known[:-1]) for known in self._params if known[-1] == key and known[:-1]]
         where = f"; it belongs below [{'] or ['.join(homes)}]" if homes else suggest(key, allowed)
         return f"unknown key, allowed are {', '.join(allowed)}{where}"
 
 
-def _found(value: object, error: Exception) -> str:
+def _complaint(value: object, error: Exception) -> str:
     from hpcsweep.spec import document
 
-    said = error.message if isinstance(error, click.BadParameter) else str(error)
-    return f"found {document.show(value)}, {said.rstrip('.')}"
+    text = error.message if isinstance(error, click.BadParameter) else str(error)
+    return f"found {document.show(value)}, {text.rstrip('.')}"
 
 
 def _taken(param: click.Option, value: object, folder: Path) -> object:
@@ -187,18 +218,18 @@ def _taken(param: click.Option, value: object, folder: Path) -> object:
         return value
     if not param.multiple:
         return _single(param, value, folder)
-    return [_single(param, one, folder) for one in (value if isinstance(value, list) else [value])]
+    return [
+        _single(param, item, folder) for item in (value if isinstance(value, list) else [value])
+    ]
 
 
 def _single(param: click.Option, value: object, folder: Path) -> object:
-    kinds: Iterable[tuple[type[Any], type | tuple[type, ...], str]] = (
-        (click.types.IntParamType, int, "needs a whole number"),
-        (click.types.FloatParamType, (int, float), "needs a number"),
-        (click.ParamType, str, "needs text; quote it if it is"),
-    )
-    wanted, needs = next(
-        (kind, needs) for type_, kind, needs in kinds if isinstance(param.type, type_)
-    )
+    wanted: type | tuple[type, ...] = str
+    needs = "needs text; quote it if it is"
+    if isinstance(param.type, click.types.IntParamType):
+        wanted, needs = int, "needs a whole number"
+    elif isinstance(param.type, click.types.FloatParamType):
+        wanted, needs = (int, float), "needs a number"
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise ValueError(needs)  # noqa: TRY004 - a mistake of the file
     if isinstance(value, str) and (
@@ -210,7 +241,7 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
 
 def shown(ctx: click.Context) -> Iterator[Shown]:
     """Yield every option with its value and its source, as a command would find them now."""
-    root, found = ctx.find_root(), ctx.meta[_META]
+    root, values = ctx.find_root(), ctx.meta[_META]
     contexts: dict[Loc, click.Context] = {(): root}
     for loc, param in options(root.command):
         if loc[:-1] not in contexts:
@@ -219,14 +250,13 @@ def shown(ctx: click.Context) -> Iterator[Shown]:
                 loc[0], [], parent=root, resilient_parsing=True
             )
         within, name = contexts[loc[:-1]], param.name or ""
-        source = within.get_parameter_source(name)
-        named = "" if isinstance(param, ByHand) else variable(loc)
         where = {
             ParameterSource.COMMANDLINE: "command line",
             ParameterSource.ENVIRONMENT: f"environment: {variable(loc)}",
-            ParameterSource.DEFAULT_MAP: found[loc].where if loc in found else "",
-        }.get(source, "default")  # type: ignore[arg-type]
-        yield Shown(".".join(loc), within.params.get(name), where, named)
+            ParameterSource.DEFAULT_MAP: values[loc].where if loc in values else "",
+        }.get(within.get_parameter_source(name), "default")  # type: ignore[arg-type]
+        by = "" if isinstance(param, ByHand) else variable(loc)
+        yield Shown(".".join(loc), within.params.get(name), where, by)
 
 
 def blamed(error: click.ClickException) -> str:
@@ -244,15 +274,15 @@ def _variable_of(param: click.Parameter, ctx: click.Context) -> str:
 
 def unknown_variables(program: click.Command) -> list[str]:
     """Return a line for each variable that looks like one of ours and is none."""
-    known = {variable(loc) for loc, one in options(program) if not isinstance(one, ByHand)}
-    known |= {one for one in vars(environment).values() if isinstance(one, str)}
+    known = {variable(loc) for loc, param in options(program) if not isinstance(param, ByHand)}
+    known |= {name for name in vars(environment).values() if isinstance(name, str)}
     ours = sorted(name for name in os.environ if name.startswith(f"{PREFIX}_"))
     return [f"{name}: no such variable{suggest(name, known)}" for name in ours if name not in known]
 
 
 @click.command()
 @click.argument("command", required=False)
-@flag("--all", help="Show defaults, too.")
+@flag("--all", "Show defaults, too.")
 @click.pass_context
 def config(ctx: click.Context, command: str | None, *, all: bool) -> CommandResult:
     """Show the options that are set, and where each value comes from.
@@ -264,46 +294,29 @@ def config(ctx: click.Context, command: str | None, *, all: bool) -> CommandResu
     hpcsweep config
     hpcsweep config submit
     """
-    found = list(shown(ctx))
+    every = list(shown(ctx))
     if command:
-        chosen = _of_command(found, command)
+        chosen = _of_command(every, command)
     else:
-        chosen = [one for one in found if all or one.source != "default" or "." not in one.name]
+        chosen = [each for each in every if all or each.source != "default" or "." not in each.name]
     for unknown in unknown_variables(ctx.find_root().command):
         note(f"note: {unknown}")
     files = [str(path) for path, _ in lookup.config_files()]
+    rows = [("option", "value", "from"), *(setting.cells() for setting in chosen)]
     return CommandResult(
-        record=lambda: {"read": files, "settings": [_record(one) for one in chosen]},
-        text=lambda: _lines(chosen, files),
+        record=lambda: {"read": files, "settings": [setting.to_json() for setting in chosen]},
+        text=lambda: [*aligned(rows), f"files: {', '.join(files) or 'none'}"],
     )
 
 
-def _of_command(found: Sequence[Shown], command: str) -> list[Shown]:
-    chosen = [one for one in found if one.name.startswith(f"{command}.")]
+def _of_command(every: Sequence[Shown], command: str) -> list[Shown]:
+    chosen = [setting for setting in every if setting.name.startswith(f"{command}.")]
     if not chosen:
-        known = {one.name.rpartition(".")[0] for one in found} - {""}
+        known = {setting.name.rpartition(".")[0] for setting in every} - {""}
         text = f"no command '{command}' has options{suggest(command, known)}"
         raise UsageError(f"{text} (there are: {', '.join(sorted(known))})")
     return chosen
 
 
-def _record(one: Shown) -> dict[str, Any]:
-    is_list = isinstance(one.value, (list, tuple))
-    values = [*map(_plain, one.value)] if is_list else _plain(one.value)
-    return {"name": one.name, "value": values, "from": one.source, "variable": one.variable}
-
-
 def _plain(value: object) -> object:
     return value if isinstance(value, (int, float, str)) or value is None else str(value)
-
-
-def _lines(chosen: Sequence[Shown], files: Sequence[str]) -> list[str]:
-    rows = [(one.name, _written(one.value), one.source) for one in chosen]
-    return [*aligned([("option", "value", "from"), *rows]), f"files: {', '.join(files) or 'none'}"]
-
-
-def _written(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value)) or "-"
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return "-" if value in {None, ""} else text

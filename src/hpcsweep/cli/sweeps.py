@@ -23,7 +23,7 @@ from hpcsweep.cli.common import (
     told_damage,
     workers_option,
 )
-from hpcsweep.cli.settings import ByHand, Names, flag
+from hpcsweep.cli.settings import ByHand, flag, option, several
 from hpcsweep.errors import UsageError
 from hpcsweep.records import replace
 
@@ -42,32 +42,22 @@ if TYPE_CHECKING:
 @nodes_option
 @sample_option
 @again_option
-@flag("--dry-run", help="Show the plan and the job script, measure one point here, submit nothing.")
-@flag("--download", help="Download missing weights and CIFAR here first; no job downloads any.")
-@click.option(
-    "--max-gpu-hours",
+@flag("--dry-run", "Show the plan and the job script, measure one point here, submit nothing.")
+@flag("--download", "Download missing weights and CIFAR here first; no job downloads any.")
+@option(
+    "--max-gpu-hours H",
+    "Abort if the estimate exceeds H GPU-hours; with --until-error, measure no longer.",
     type=click.FloatRange(min=0),
-    metavar="H",
-    help="Abort if the estimate exceeds H GPU-hours; with --until-error, measure no longer.",
 )
-@click.option(
-    "--until-error",
-    metavar="X%",
-    help="Measure only as many sizes and batches as it takes to predict the others within X %.",
+@option(
+    "--until-error X%",
+    "Measure only as many sizes and batches as it takes to predict the others within X %.",
 )
-@flag("--watch", help="With --until-error: wait for each round, and send the next.")
-@click.option(
-    "--allow-node",
-    type=Names(),
-    multiple=True,
-    metavar="NODE",
-    help="Allow a node that was excluded after a failure; repeatable.",
-)
-@flag("--skip-dominated", help="Skip points that are larger than one that ran out of memory.")
-@flag(
-    "--join", cls=ByHand, help="Go on in the results of another sweep file that has the same name."
-)
-@flag("--collect", help="Merge the results into the tables at the end (local runs only).")
+@flag("--watch", "With --until-error: wait for each round, and send the next.")
+@several("--allow-node NODE", "Allow a node that was excluded after a failure; repeatable.")
+@flag("--skip-dominated", "Skip points that are larger than one that ran out of memory.")
+@flag("--join", "Go on in the results of another sweep file that has the same name.", cls=ByHand)
+@flag("--collect", "Merge the results into the tables at the end (local runs only).")
 @doctor_option
 @break_lock_option
 @click.pass_obj
@@ -195,7 +185,7 @@ def _adaptive(
 
 @click.command()
 @click.argument("sweeps", nargs=-1)
-@flag("--watch", help="Refresh until no job is queued or running.")
+@flag("--watch", "Refresh until no job is queued or running.")
 @click.pass_obj
 def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> CommandResult | None:
     """Show how many points are measured, running, queued and failed.
@@ -234,27 +224,23 @@ def _ran(run: RunDir, code: int) -> CommandResult:
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.option(
-    "--status",
-    metavar="A,B,...",
+@option(
+    "--status A,B,...",
+    "Measure points with these statuses again.",
     default="error,crashed,timeout",
     show_default=True,
-    help="Measure points with these statuses again.",
 )
-@click.option(
-    "--point",
-    type=Names(),
-    multiple=True,
-    metavar="ID",
-    help="Measure this point again, whatever its status (its id, or the beginning); repeatable.",
+@several(
+    "--point ID",
+    "Measure this point again, whatever its status (its id, or the beginning); repeatable.",
 )
 @flag(
     "--changed",
-    help="Measure points again that were measured with another version of your own network, data "
+    "Measure points again that were measured with another version of your own network, data "
     "set or weights file, whatever their status.",
 )
-@flag("--invalid", help="Measure points again whose newest times are not valid.")
-@flag("--dry-run", help="Say how many points; measure nothing.")
+@flag("--invalid", "Measure points again whose newest times are not valid.")
+@flag("--dry-run", "Say how many points; measure nothing.")
 @cluster_option
 @workers_option
 @doctor_option
@@ -291,7 +277,7 @@ def _listed(text: str) -> list[str]:
 @click.command("show")
 @click.argument("sweep", required=False)
 @click.argument("point", required=False)
-@click.option("--status", metavar="A,B,...", default="", help="Show only these.")
+@option("--status A,B,...", "Show only these.", default="")
 @click.pass_obj
 def points(results: Path, sweep: str | None, point: str | None, status: str) -> CommandResult:
     """Show the points of a sweep: how each ended, why, and where.
@@ -327,7 +313,7 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
 @click.command()
 @click.argument("sweep", required=False)
 @click.argument("what", required=False)
-@flag("-f", "--follow", help="Keep printing new lines.")
+@flag("-f --follow", "Keep printing new lines.")
 @click.pass_obj
 def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> CommandResult:
     """Show the newest log, or the log of a submission, chunk or point.

@@ -17,7 +17,7 @@ from hpcsweep.cli.common import (
     tables_of,
     where_option,
 )
-from hpcsweep.cli.settings import flag, variable
+from hpcsweep.cli.settings import PATH, flag, option, variable
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sweeps", nargs=-1)
 @break_lock_option
-@flag(
-    "--raw",
-    help="Write text cells as they are, also if a spreadsheet would take them for formulas.",
-)
-@flag("--parquet", help="Write the tables as Parquet, too.")
+@flag("--raw", "Write text cells as they are, also if a spreadsheet would take them for formulas.")
+@flag("--parquet", "Write the tables as Parquet, too.")
 @click.pass_obj
 def collect(
     results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, parquet: bool
@@ -64,18 +61,11 @@ def collect(
 
 
 @click.command("import")
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option(
-    "--as",
-    "name",
-    envvar=variable(("import", "as")),
-    default="",
-    metavar="NAME",
-    help="Name of the sweep here.",
+@click.argument("path", type=PATH)
+@option(
+    "--as NAME", "Name of the sweep here.", "name", envvar=variable(("import", "as")), default=""
 )
-@click.option(
-    "--device", default="", metavar="GPU", help="Device of tables that name none, such as v100."
-)
+@option("--device GPU", "Device of tables that name none, such as v100.", default="")
 @click.pass_obj
 def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     """Bring results of another machine here, and collect them.
@@ -106,18 +96,16 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a page with figures and tables; it needs no network. A folder gets SWEEP.html; - "
-    "is the standard output.",
+@option(
+    "--html FILE",
+    "Write a page with figures and tables; it needs no network. A folder gets SWEEP.html; - is the "
+    "standard output.",
+    type=PATH,
 )
-@click.option(
-    "--metric",
-    metavar="COLUMN",
+@option(
+    "--metric COLUMN",
+    "Compare this column. Default: median_ms; of a training sweep the times of a step.",
     default="",
-    help="Compare this column. Default: median_ms; of a training sweep the times of a step.",
 )
 @where_option
 @format_options

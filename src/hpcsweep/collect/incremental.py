@@ -42,11 +42,8 @@ class ShardProgress:
     left_out: int = 0
     torn: bool = False
     problems: list[str] = field(default_factory=list)
-    blocks: list[Stamp] = field(default_factory=list)  # of layers and samples, if any are left out
-
-    def note_blocks(self, shard: ShardPath) -> None:
-        """Remember the state of block files with damage: on a slow network disk it may heal."""
-        self.blocks = block_stamps(shard) if self.left_out else []
+    # of layers and samples, if any are left out: on a slow network disk they may heal
+    blocks: list[Stamp] = field(default_factory=list)
 
     def same_blocks(self, shard: ShardPath) -> bool:
         """Say whether block files with damage have not changed."""
@@ -83,7 +80,7 @@ class CollectMemory:
             seen = self.shards.get(name)
             if seen is None:
                 news[name] = 0
-            elif not seen.same_blocks(shard) or not _grew_from(seen.stamp, stamp):
+            elif not _grew_from(seen.stamp, stamp) or not seen.same_blocks(shard):
                 return None
             elif seen.stamp != stamp:
                 if tail_of(shard.overall, seen.read) != seen.tail or seen.tail < 0:
@@ -120,9 +117,13 @@ class CollectMemory:
             cells = dict(zip(columns, next(csv.reader([line.decode()])), strict=True))
             age = self.rounds[shard.submission], shard.submission
             origin = Origin(age, shard.attempt, shard.chunk, at)
-            places = (layers_at, layers), (samples_at, samples)
             yield merge.entry(
-                cells, line=line, columns=columns, origin=origin, shard=None, places=places
+                cells,
+                origin=origin,
+                line=line,
+                columns=columns,
+                layers=(layers_at, layers),
+                samples=(samples_at, samples),
             )
             layers_at, samples_at = layers_at + layers, samples_at + samples
 
@@ -160,12 +161,6 @@ def save(run: RunDir, memory: CollectMemory) -> None:
 def _head(text: bytes) -> bytes:
     """Return the start of the file, a checksum in place of the JSON object's first byte."""
     return b'{"crc":"%08x",' % zlib.crc32(text)
-
-
-def forget(run: RunDir) -> None:
-    """Remove the memory: the next collect reads everything again."""
-    with suppress(OSError):
-        run.collect_index.unlink(missing_ok=True)
 
 
 def stamps(run: RunDir) -> ShardStamps:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from math import isfinite, nan
-from typing import Final
+from typing import Any, Final
 
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
@@ -39,6 +39,7 @@ _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
 Place = tuple[int, int]  # offset and length of a block, in bytes
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
+Mixes = dict[str, list[tuple[Versions, int]]]  # rows by versions, the most first, by GPU type
 OwnFiles = tuple[tuple[str, str], ...]  # the user's files behind a point, with digests
 
 
@@ -73,10 +74,10 @@ class TableRow:
     origin: Origin
     line: bytes
     columns: tuple[str, ...]
-    layer_columns: tuple[str, ...] | None  # of its shard; None: they could not be read
     layers: Place
     samples: Place
-    shard: ShardPath | None
+    shard: ShardPath | None = None
+    layer_columns: tuple[str, ...] | None = ()  # of its shard; None: they could not be read
 
     def values(self) -> list[str]:
         """Return the row's cells, in the order of `columns`."""
@@ -91,17 +92,8 @@ class TableRow:
         return state.rank(self.status), self.origin
 
 
-def entry(  # noqa: PLR0913 - a record
-    cells: Mapping[str, str],
-    *,
-    line: bytes,
-    columns: tuple[str, ...],
-    origin: Origin,
-    shard: ShardPath | None,
-    places: tuple[Place, Place],
-    layer_columns: tuple[str, ...] | None = (),
-) -> TableRow:
-    """Make the `TableRow` of a row that lies in `shard` or, without one, in the merged tables."""
+def entry(cells: Mapping[str, str], **place: Any) -> TableRow:  # noqa: ANN401 - see `TableRow`
+    """Make the `TableRow` of some cells; `place` has its fields from `origin` on."""
     return TableRow(
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
@@ -113,31 +105,23 @@ def entry(  # noqa: PLR0913 - a record
         own_files=_own_files(*(cells.get(name, "") for name in _MADE_OF)),
         started=cells.get("started_at", ""),
         order=tuple(map(_sortable, map(cells.get, _AXES, repeat("")), _NUMERIC)),
-        origin=origin,
-        line=line,
-        columns=columns,
-        layer_columns=layer_columns,
-        layers=places[0],
-        samples=places[1],
-        shard=shard,
+        **place,
     )
 
 
 def shard_entry(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
     """Make the `TableRow` of a shard's row; `ResultsError` if its version or numbers are wrong."""
     shard = content.path
-    origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
     _check_schema(row.get("schema_version", ""))
     _number(row, "layer_rows")
-    layers = _number(row, "layers_offset"), _number(row, "layers_bytes")
-    samples = _number(row, "samples_offset"), _number(row, "samples_bytes")
     return entry(
         row,
+        origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
         line=row["_line"],
         columns=content.columns,
-        origin=origin,
+        layers=(_number(row, "layers_offset"), _number(row, "layers_bytes")),
+        samples=(_number(row, "samples_offset"), _number(row, "samples_bytes")),
         shard=shard,
-        places=(layers, samples),
         layer_columns=content.layer_columns,
     )
 
@@ -188,29 +172,17 @@ class Pool:
         return sorted(best, key=lambda row: (row.order, row.point_id))
 
 
-@dataclass(frozen=True)
-class Mix:
-    """The library versions of one GPU type's rows, with counts, the most frequent first."""
-
-    gpu: str
-    groups: tuple[tuple[Versions, int], ...]
-
-    def minority(self) -> Iterator[tuple[str, Versions]]:
-        """Yield GPU type and versions of the rows that get the flag: all but the most frequent."""
-        return ((self.gpu, versions) for versions, _count in self.groups[1:])
-
-
-def mixes(winners: Iterable[TableRow]) -> list[Mix]:
+def mixes(winners: Iterable[TableRow]) -> Mixes:
     """Return the GPU types whose measured rows do not agree in `columns.MUST_AGREE`."""
     counts: dict[str, Counter[Versions]] = {}
     for row in winners:
         if row.status is PointStatus.OK:
             counts.setdefault(row.gpu, Counter())[row.versions] += 1
-    return [
-        Mix(gpu, tuple(sorted(versions.items(), key=lambda item: (-item[1], item[0]))))
+    return {
+        gpu: sorted(versions.items(), key=lambda item: (-item[1], item[0]))
         for gpu, versions in sorted(counts.items())
         if len(versions) > 1
-    ]
+    }
 
 
 def flags(before: str, *, mixed: bool, old: bool = False, alone: bool = False) -> str:

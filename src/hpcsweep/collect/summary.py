@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.catalog.columns import MUST_AGREE
-from hpcsweep.collect.merge import Mix
+from hpcsweep.collect.merge import Mixes
 from hpcsweep.errors import DamagedResults
 from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.outcomes import PointTally
@@ -86,12 +86,9 @@ class CollectReport:
         names = ", ".join(self.destroyed[:_FEW]) + ", ..." * (len(self.destroyed) > _FEW)
         damaged = f"left out, because all rows are damaged: {names}"
         several = "with several rows: kept the latest ok row, or the latest row if none is ok"
+        unmeasured = f"without a row yet; see `hpcsweep status {self.sweep}`"
         findings = (
-            (
-                self.missing,
-                "submitted point",
-                f"without a row yet; see `hpcsweep status {self.sweep}`",
-            ),
+            (self.missing, "submitted point", unmeasured),
             (len(self.destroyed), "measured point", damaged),
             (self.duplicates, "point", several),
             (self.orphans, "point", "no longer in the sweep (column orphan is true)"),
@@ -115,13 +112,17 @@ class CollectReport:
         return f"{done} ({self.seconds:.2f} s)"
 
 
-def mix_to_json(mix: Mix) -> dict[str, Any]:
-    """Return a version mix as JSON: the GPU type, and per group its versions and rows."""
-    groups = [
-        {**dict(zip(MUST_AGREE, versions, strict=True)), "rows": rows}
-        for versions, rows in mix.groups
+def mixes_to_json(mixes: Mixes) -> list[dict[str, Any]]:
+    """Return version mixes as JSON: the GPU type, and per group its versions and rows."""
+    return [
+        {
+            "gpu": gpu,
+            "groups": [
+                {**dict(zip(MUST_AGREE, key, strict=True)), "rows": rows} for key, rows in groups
+            ],
+        }
+        for gpu, groups in mixes.items()
     ]
-    return {"gpu": mix.gpu, "groups": groups}
 
 
 def _mix_text(mix: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -28,7 +28,7 @@ from hpcsweep.catalog.columns import (
     SAMPLES,
 )
 from hpcsweep.collect import merge
-from hpcsweep.collect.merge import Mix, Pool, TableRow, Versions
+from hpcsweep.collect.merge import Mixes, Pool, TableRow
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import outcomes, seals, shards
@@ -77,18 +77,15 @@ class Extras(NamedTuple):
 
 
 @dataclass
-class Marks:
-    """The points and versions that collect flags, and whether it quotes formulas."""
+class Plan:
+    """The planned points; those that left the sweep, or of which that is unknown; how to write."""
 
-    orphans: Collection[str] = ()
-    unknown: Collection[str] = ()
-    mixes: Collection[Mix] = ()
+    planned: set[str] = field(default_factory=set)
+    orphans: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
     sources: Mapping[str, str] = field(default_factory=dict)  # of imported submissions
     raw: bool = False  # cells stay as they are, though a spreadsheet would compute some
-
-    def minority(self) -> set[tuple[str, Versions]]:
-        """Return GPU type and versions of the rows that get the flag `version_mix`."""
-        return {pair for mix in self.mixes for pair in mix.minority()}
 
     def orphan(self, point_id: str) -> str:
         """Return the cell of the column `orphan`."""
@@ -101,19 +98,21 @@ class Marks:
 class Written:
     """The written rows in order, the bytes of their blocks, and the number of layer rows."""
 
-    rows: list[TableRow]
+    rows: list[TableRow] = field(default_factory=list)
+    mixes: Mixes = field(default_factory=dict)
     layers: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     layer_rows: int = 0
 
 
-def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
+def write_all(run: RunDir, pool: Pool, plan: Plan, extras: Extras) -> Written:
     """Write the three tables from the best row of each point; check the other rows, too.
 
     `DamagedRows` where some rows cannot be taken, `ResultsError` where the disk is full or
     read-only: the tables are as they were.
     """
-    written = Written(pool.winners())
+    winners = pool.winners()
+    written = Written(winners, merge.mixes(winners))
     with (
         files.replacing(run.overall) as overall,
         files.replacing(run.samples) as samples,
@@ -122,8 +121,8 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
     ):
         for file, head in zip((layers, samples), heads(extras), strict=True):
             file.write(head)
-        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers), raw=marks.raw)
-        for row in written.rows:
+        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers), plan.raw)
+        for row in winners:
             layer_block, sample_block = source.blocks_of(row)
             written.layers.append(layers.write(layer_block))
             written.samples.append(samples.write(sample_block))
@@ -131,7 +130,7 @@ def write_all(run: RunDir, pool: Pool, marks: Marks, extras: Extras) -> Written:
             source.blocks_of(row)
         if source.damaged:
             raise DamagedRows(source.damaged)
-        written.layer_rows = _write_rows(overall, written.rows, marks, extras.overall, pool)
+        written.layer_rows = _write_rows(overall, written, plan, extras.overall, pool)
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
@@ -150,21 +149,18 @@ def _head(columns: Sequence[str]) -> bytes:
 
 
 def _write_rows(
-    file: IO[bytes],
-    winners: Sequence[TableRow],
-    marks: Marks,
-    extras: Sequence[str],
-    pool: Pool,
+    file: IO[bytes], written: Written, plan: Plan, extras: Sequence[str], pool: Pool
 ) -> int:
     """Write the rows of points; return their number of layer rows, which checksums prove."""
     columns, layer_rows = (*MERGED_COLUMNS, *extras), 0
-    headers = {id(row.columns): row.columns for row in winners}
+    headers = {id(row.columns): row.columns for row in written.rows}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
     names = ("flags", "orphan", "source", "valid", "layer_rows")
     flags, orphan, source, valid, layers = map(columns.index, names)
-    minority, apart = marks.minority(), merge.lonely(winners)
+    minority = {(gpu, v) for gpu, rows in written.mixes.items() for v, _count in rows[1:]}
+    apart = merge.lonely(written.rows)
     file.write(_head(columns))
-    for row in winners:
+    for row in written.rows:
         cells = picks[id(row.columns)](row.values())
         mixed = row.status is PointStatus.OK and (row.gpu, row.versions) in minority
         old, alone = bool(pool.old_files(row)), row.point_id in apart
@@ -175,9 +171,9 @@ def _write_rows(
             cells[valid] = str(sound).lower()
             row.doubts = outcomes.doubts_of({"valid": cells[valid], "flags": cells[flags]})
         layer_rows += int(cells[layers] or 0)
-        cells[orphan] = marks.orphan(row.point_id)
-        cells[source] = marks.sources.get(row.origin.submission, "")
-        if not marks.raw and _may_hold_formulas(row.line):
+        cells[orphan] = plan.orphan(row.point_id)
+        cells[source] = plan.sources.get(row.origin.submission, "")
+        if not plan.raw and _may_hold_formulas(row.line):
             cells = list(map(harmless, cells))
         file.write(f"{shards.joined(cells)}\n".encode())
     return layer_rows
@@ -195,15 +191,15 @@ def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str
     return pick
 
 
+@dataclass
 class _Source:
     """Reads the blocks of points from shards, or from the tables of the last collect."""
 
-    def __init__(
-        self, run: RunDir, blocks: Blocks, layer_columns: tuple[str, ...], *, raw: bool
-    ) -> None:
-        self._layer_columns, self._raw = layer_columns, raw
-        self.damaged: list[tuple[TableRow, ResultsError]] = []
-        self._run, self._blocks = run, blocks
+    run: RunDir
+    blocks: Blocks
+    layer_columns: tuple[str, ...]
+    raw: bool
+    damaged: list[tuple[TableRow, ResultsError]] = field(default_factory=list)
 
     def blocks_of(self, row: TableRow) -> tuple[bytes, bytes]:
         """Return a row's layer rows for the table, and its samples; empty if it is damaged."""
@@ -218,9 +214,9 @@ class _Source:
 
         An intact row has whole blocks at its offsets, known headers, and a checksum that fits all.
         """
-        where = row.shard or self._run
-        layers = self._blocks.read(where.layers, *row.layers)
-        samples = self._blocks.read(where.samples, *row.samples)
+        where = row.shard or self.run
+        layers = self.blocks.read(where.layers, *row.layers)
+        samples = self.blocks.read(where.samples, *row.samples)
         if row.shard is None:
             return layers, samples
         if layers and row.layer_columns is None:
@@ -228,9 +224,9 @@ class _Source:
         heads = Heads(row.columns, row.layer_columns or ())
         if not seals.fits(row.line, heads, layers, samples):
             raise ResultsError("its checksum does not fit")
-        if layers and heads.layers != self._layer_columns:
-            layers = _remapped(layers, heads.layers, self._layer_columns)
-        return layers if self._raw else _harmless(layers), samples
+        if layers and heads.layers != self.layer_columns:
+            layers = _remapped(layers, heads.layers, self.layer_columns)
+        return layers if self.raw else _harmless(layers), samples
 
 
 def _may_hold_formulas(block: bytes) -> bool:

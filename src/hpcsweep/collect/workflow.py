@@ -16,16 +16,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from hpcsweep.collect import incremental, merge, tables
 from hpcsweep.collect.incremental import CollectMemory, ShardProgress, ShardStamps
 from hpcsweep.collect.merge import TableRow
-from hpcsweep.collect.summary import CollectReport, mix_to_json
-from hpcsweep.collect.tables import Extras, Written
+from hpcsweep.collect.summary import CollectReport, mixes_to_json
+from hpcsweep.collect.tables import Extras, Plan, Written
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.records import dataclass, field, replace
+from hpcsweep.records import replace
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import PointTally
@@ -169,70 +170,70 @@ class _Writing:
     """Writes the best row of every point into the tables, then the memory; makes the report."""
 
     def __init__(self, reading: _Reading, manifests: list[Manifest], *, raw: bool) -> None:
-        self._reading, self._run, self._raw = reading, reading.run, raw
+        self._reading, self._run = reading, reading.run
         self._planned = _planned(self._run, manifests)
-        self._sources = {record.id: record.source for record in manifests if record.source}
-        self._members = _membership(self._run, manifests, reading.pool.rows.keys())
+        self._plan = _plan(self._run, manifests, reading.pool.rows.keys(), raw=raw)
         self._damage = self._run.damage()
         self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
     def report(self, shards_read: int) -> CollectReport:
         """Write tables and memory, and return the report."""
-        written, mixes = self._write()
         reading, run = self._reading, self._run
+        written = Written() if self._nothing else self._write()
         for name, seen in reading.seen.items():
-            seen.note_blocks(reading.shards[name][0])
-        report = self._report(written, mixes)
+            shard, _stamp = reading.shards[name]
+            seen.blocks = incremental.block_stamps(shard) if seen.left_out else []
+        report = self._report(written)
         if self._nothing:
             return report
-        repeated = {point: rows for point, rows in reading.rows.items() if rows > 1}
+        if reading.unread or self._damage:  # the next collect must try to read these files again
+            with suppress(OSError):
+                run.collect_index.unlink(missing_ok=True)
+        else:
+            incremental.save(run, self._memory(written, report))
+        files = [str(path) for path in (run.overall, run.layers, run.samples)]
+        return replace(report, shards_read=shards_read, written=files)
+
+    def _memory(self, written: Written, report: CollectReport) -> CollectMemory:
+        reading = self._reading
         memory = CollectMemory(
             planned=self._planned,
             shards=reading.seen,
             extras=reading.extras,
             rounds=incremental.rounds_of(reading.ages),
-            repeated=repeated,
+            repeated={point: rows for point, rows in reading.rows.items() if rows > 1},
             report=vars(report),
             latest=reading.pool.latest,
-            raw=self._raw,
+            raw=self._plan.raw,
         )
         memory.place(written)
-        if reading.unread or self._damage:  # the next collect must try to read these files again
-            incremental.forget(run)
-        else:
-            incremental.save(run, memory)
-        files = [str(path) for path in (run.overall, run.layers, run.samples)]
-        return replace(report, shards_read=shards_read, written=files)
+        return memory
 
-    def _write(self) -> tuple[Written, list[merge.Mix]]:
+    def _write(self) -> Written:
         """Write the tables; a point whose best row is damaged gets its next best one."""
-        pool, members = self._reading.pool, self._members
-        if self._nothing:
-            return Written([]), []
+        reading = self._reading
         while True:
-            mixes = merge.mixes(pool.winners())
-            marks = tables.Marks(
-                members.orphans, members.unknown, mixes, self._sources, raw=self._raw
-            )
             try:
-                return tables.write_all(self._run, pool, marks, self._reading.extras), mixes
-            except tables.DamagedRows as damaged:
+                return tables.write_all(self._run, reading.pool, self._plan, reading.extras)
+            except tables.DamagedRows as damaged:  # noqa: PERF203 - a negligible cost
                 if any(entry.shard is None for entry, _reason in damaged.rows):
                     raise  # the tables of the last collect are damaged: read all shards again
-                self._reading.drop(damaged.rows)
+                reading.drop(damaged.rows)
 
-    def _report(self, written: Written, mixes: list[merge.Mix]) -> CollectReport:
-        reading, members, winners = self._reading, self._members, written.rows
+    def _report(self, written: Written) -> CollectReport:
+        reading, plan, winners = self._reading, self._plan, written.rows
         measured = {entry.point_id for entry in winners}
-        missing = members.planned - measured - reading.points_unread
-        destroyed, counted = self._destroyed(missing), _tally(winners)
+        missing = plan.planned - measured - reading.points_unread
+        destroyed, counted = self._destroyed(missing), PointTally()
+        for entry in winners:
+            counted.add(entry.status, entry.doubts)
         again = self._run.command("collect") if reading.unread else ""
         unreadable = [
             name
             for name, seen in reading.seen.items()
             if seen.left_out and not seen.rows and name not in reading.unread
         ]
-        torn = [name for name, seen in reading.seen.items() if seen.torn]
+        paths = {name: shard.overall for name, (shard, _stamp) in reading.shards.items()}
         return CollectReport(
             sweep=self._run.name,
             points=len(winners),
@@ -241,19 +242,23 @@ class _Writing:
             layer_rows=written.layer_rows,
             shards=len(reading.shards),
             duplicates=sum(rows > 1 for rows in reading.rows.values()),
-            orphans=len(members.orphans & measured),
+            orphans=len(plan.orphans & measured),
             missing=len(missing) - len(destroyed),
             destroyed=destroyed,
             remedy=_remedy(self._run, destroyed) or again,
             left_out=[
-                *(problem for messages in reading.unread.values() for problem in messages),
-                *(problem for seen in reading.seen.values() for problem in seen.problems),
-                *(f"{reading.shards[name][0].overall}: torn last line left out" for name in torn),
+                *chain.from_iterable(reading.unread.values()),
+                *chain.from_iterable(seen.problems for seen in reading.seen.values()),
+                *(
+                    f"{paths[n]}: torn last line left out"
+                    for n, seen in reading.seen.items()
+                    if seen.torn
+                ),
             ],
-            unreadable=[str(reading.shards[n][0].overall) for n in [*reading.unread, *unreadable]],
+            unreadable=[str(paths[name]) for name in (*reading.unread, *unreadable)],
             unread=len(reading.unread),
-            version_mixes=[mix_to_json(mix) for mix in mixes],
-            notes=[*self._damage, *members.notes, *self._old_files(winners)],
+            version_mixes=mixes_to_json(written.mixes),
+            notes=[*self._damage, *plan.notes, *self._old_files(winners)],
             disturbed=outcomes.disturbance(self._run, map(_marked, winners)),
             damaged=self._damage,
             empty=_empty(self._run, written),
@@ -302,38 +307,21 @@ def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
     return [_sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 
-def _tally(winners: list[TableRow]) -> PointTally:
-    points = PointTally()
-    for entry in winners:
-        points.add(entry.status, entry.doubts)
-    return points
-
-
 def _marked(row: TableRow) -> dict[str, str]:
     """Return the cells of a row with the flags that the tables give it."""
     doubts = {"valid": "false", "flags": row.doubts} if row.doubts else {"valid": "true"}
     return {"status": row.status, **(row.cells() if row.doubts else {}), **doubts}
 
 
-@dataclass
-class _Membership:
-    """The planned points; the measured points that left the sweep, or that could not be checked."""
-
-    planned: set[str] = field(default_factory=set)
-    orphans: set[str] = field(default_factory=set)
-    unknown: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-
-
-def _membership(
-    run: RunDir, manifests: Sequence[Manifest], measured: AbstractSet[str]
-) -> _Membership:
+def _plan(
+    run: RunDir, manifests: Sequence[Manifest], measured: AbstractSet[str], *, raw: bool
+) -> Plan:
+    plan = Plan(raw=raw)
+    plan.sources = {record.id: record.source for record in manifests if record.source}
     if not manifests:
-        return _Membership(unknown=set(measured))
-    result = _Membership()
-    latest = _sweep_sha(run)
-    current: set[str] = set()
-    earlier: set[str] = set()
+        plan.unknown = set(measured)
+        return plan
+    latest, current, earlier = _sweep_sha(run), set[str](), set[str]()
     sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
     for submission in run.submissions():
         ids = current if sha_of.get(submission.id) == latest else earlier
@@ -346,12 +334,12 @@ def _membership(
         try:
             wanted = current | doubtful.intersection(runs.points_of_file(run))
         except HpcsweepError as error:
-            result.notes.append(f"which rows are orphans is unknown: {error}")
-            result.unknown = doubtful & measured
+            plan.notes.append(f"which rows are orphans is unknown: {error}")
+            plan.unknown = doubtful & measured
             wanted = current | doubtful
-    result.orphans = set(measured - wanted)
-    result.planned = (current | earlier) & wanted
-    return result
+    plan.orphans = set(measured - wanted)
+    plan.planned = (current | earlier) & wanted
+    return plan
 
 
 def _sweep_sha(run: RunDir) -> str:
