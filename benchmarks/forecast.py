@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from benchmarks import replay
 from hpcsweep.adaptive.judge import Why
 from hpcsweep.collect import workflow as collecting
+from hpcsweep.conv.shape import NCHW
 from hpcsweep.forecast import baselines, intervals, layers, leaving_out, physics, tables
 from hpcsweep.importing import finddb, workflow
+from hpcsweep.importing.submission import work_cells
 from hpcsweep.text import aligned
 
 HEADS = ("task", "what", "learnt", "asked", "forecast", *baselines.ALL, "90 % interval holds")
@@ -57,22 +59,16 @@ def find_dbs(folder: Path) -> pd.DataFrame:
     for path in sorted((folder / "miopen").glob("*.fdb.txt*")):
         gpu = "{}_{}".format(*finddb.gpu_of(path.name))
         for number, (problem, times) in enumerate(finddb.read(path, finddb.Counts())):
-            p = problem._asdict()
-            if (p["dtype"], p["direction"], p["layout"]) == ("float32", "forward", "NCHW"):
-                shape = {**p, "gpu": gpu, "unique_key": f"{path.name} {number}"}
-                rows += [{**shape, "algorithm": t.algorithm, "ms": t.ms} for t in times]
+            shape, direction = problem
+            if (shape.dtype, direction, shape.layout) == ("float32", "forward", NCHW):
+                work = {**work_cells(shape), "direction": direction, "gpu": gpu}
+                work["unique_key"] = f"{path.name} {number}"
+                rows += [{**work, "algorithm": t.algorithm, "ms": t.ms} for t in times]
     found = pd.DataFrame(rows)
     found = found.loc[found.groupby(["unique_key", "algorithm"])["ms"].idxmin()]
-    sides = {name: found[name].to_numpy(float) for name in finddb.Problem._fields[:16]}
-    params = (sides["in_channels"] / sides["groups"] * sides["out_channels"]
-              * sides["kernel_h"] * sides["kernel_w"])  # fmt: skip
-    pixels = sides["batch_size"] * sides["out_h"] * sides["out_w"]
-    images = sides["batch_size"] * sides["in_channels"] * sides["in_h"] * sides["in_w"]
-    moved = 4 * (images + pixels * sides["out_channels"] + params)
     found = found.assign(
-        params=params, flops=2 * pixels * params, bytes_min=moved, op="conv2d", setting="",
-        model="find-db", algorithm_used=found["algorithm"], point_id="all",
-    )  # fmt: skip
+        setting="", model="find-db", algorithm_used=found["algorithm"], point_id="all"
+    )
     return physics.prepared(found.reset_index(drop=True))
 
 

@@ -35,9 +35,10 @@ def test_both_forms_say_the_same(entry):
 
 def test_height_is_not_width():
     """Every pair of a problem is height x width."""
-    problem = read(f"{KEY}={NEW}")[0][0]
-    assert problem[:9] == (4, 16, 30, 20, 32, 15, 10, 5, 3)
-    assert problem[9:] == (2, 1, 2, 2, 1, 1, 1, "NCHW", "float16", "forward")
+    shape, direction = read(f"{KEY}={NEW}")[0][0]
+    sizes = (4, 16, 30, 20, 32, 5, 3, 2, 2, 2, 1, 1, 1)
+    assert shape == ConvShape(*sizes, groups=1, dtype="float16")
+    assert (shape.out_h, shape.out_w, shape.layout, direction) == (15, 10, "nchw", "forward")
 
 
 @pytest.mark.parametrize("way", ["B", "W"])
@@ -45,14 +46,14 @@ def test_the_sides_of_a_gradient_change_places(way):
     """Its line begins with the forward pass's output; sizes are told as of the forward pass."""
     back = KEY.replace("16-30-20-5x3-32-15-10", "32-15-10-5x3-16-30-20")[:-1] + way
     mine, other = read(f"{back}_g16={NEW}")[0][0], read(f"{KEY}_g16={NEW}")[0][0]
-    assert mine[:-1] == other[:-1]
-    assert (mine.groups, mine.direction) == (16, finddb.DIRECTIONS[way])
+    assert mine.shape == other.shape
+    assert (mine.shape.groups, mine.direction) == (16, finddb.DIRECTIONS[way])
 
 
 def test_three_equal_layouts_are_one():
     """Input, weights and output are named apart where they are not the default."""
     found, _ = read(f"{KEY.replace('NCHW', 'NHWC-NHWC-NHWC')}={NEW}")
-    assert found[0].layout == "NHWC"
+    assert found[0].shape.layout == "nhwc"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_files_are_read_packed_or_not(tmp_path, name):
     path = tmp_path / name
     text = f"{KEY}={NEW}\n\n{KEY}_g2={OLD}\n".encode()
     path.write_bytes(bz2.compress(text) if name.endswith("bz2") else text)
-    found = [problem.groups for problem, _ in finddb.read(path, finddb.Counts())]
+    found = [problem.shape.groups for problem, _ in finddb.read(path, finddb.Counts())]
     assert found == [1, 2]
 
 

@@ -51,21 +51,16 @@ class Best:
 
     def view(self) -> View:
         """Return the predictions as a table."""
-        table = self.table
-        gains = [
-            f"{row.gain_pct:.1f} % ({row.gain_lo_pct:.1f} to {row.gain_hi_pct:.1f})"
-            if row.changed
-            else "-"
-            for row in table.itertuples()
+        table, texts = self.table, dataset.texts(self.table, self.keys)
+        texts["changed"] = [f"{row.changed} of {row.layers}" for row in table.itertuples()]
+        texts[self.default] = [f"{ms:.3f}" for ms in table["default_ms"]]
+        texts["predicted"] = [f"{ms:.3f}" for ms in table["predicted_ms"]]
+        columns = ("changed", "gain_pct", "gain_lo_pct", "gain_hi_pct")
+        texts["gain"] = [
+            f"{gain:.1f} % ({low:.1f} to {high:.1f})" if changed else "-"
+            for changed, gain, low, high in zip(*(table[name] for name in columns), strict=True)
         ]
-        texts = {
-            **dataset.texts(table, self.keys),
-            "changed": [f"{row.changed} of {row.layers}" for row in table.itertuples()],
-            self.default: [f"{ms:.3f}" for ms in table["default_ms"]],
-            "predicted": [f"{ms:.3f}" for ms in table["predicted_ms"]],
-            "gain": gains,
-            "map": [name if self.maps[name] else "-" for name in table["map"]],
-        }
+        texts["map"] = [name if self.maps[name] else "-" for name in table["map"]]
         return View(
             title=f"{self.run.name}: the fastest algorithm of each convolution, ms of one pass",
             frame=table,
@@ -102,11 +97,8 @@ def sweep_file(
 
     Maps and the axes of their points have the same names; `head` are lines of comment.
     """
-    chosen = {
-        name: json.dumps({**layers, "default": default})
-        for name, layers in layers_of.items()
-        if layers
-    }
+    every = layers_of.items()
+    chosen = {name: json.dumps({**of, "default": default}) for name, of in every if of}
     first: dict[str, str] = {}  # of equal maps, the name of the first
     for map_name, text in chosen.items():
         first.setdefault(text, map_name)
@@ -152,24 +144,20 @@ def read(
     first = first[first["config"].isin(calls["config"])].reset_index(drop=True)
     varying = dataset.varying_axes(first, _HIDDEN)
     keys = tuple(axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first)
-    names = [_name(keys, row) for _, row in first[list(keys)].iterrows()]
+    rows = [row for _, row in first.iterrows()]
+    names = [_name(keys, row) for row in rows]
     chosen = _maps(calls, over)
-    maps = {
-        name: chosen.get(config, {}) for name, config in zip(names, first["config"], strict=True)
-    }
+    maps = dict(zip(names, [chosen.get(config, {}) for config in first["config"]], strict=True))
     own = points[points["algorithm"] == over]
     off = _off(data, points, over)
     table = predicted(calls, _times(own), _sums(data, own), off).reindex(first["config"])
     table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
     several = len(set(first["gpu"])) > 1
-    axes = {
-        name: _written_axes(row, with_gpu=several)
-        for name, (_, row) in zip(names, first.iterrows(), strict=True)
-    }
-    rest = points["config"].nunique() - len(first)
-    notes = [*left_out]
-    notes += [f"{count(rest, 'configuration')} without layers under the default"] if rest else []
-    return Best(run, over, table.assign(map=names), keys, maps, axes, tuple(notes))
+    axes = [_written_axes(row, with_gpu=several) for row in rows]
+    if rest := points["config"].nunique() - len(first):
+        left_out += [f"{count(rest, 'configuration')} without layers under the default"]
+    return Best(run, over, table.assign(map=names), keys, maps, dict(zip(names, axes, strict=True)),
+                tuple(left_out))  # fmt: skip
 
 
 def _name(keys: tuple[str, ...], row: pd.Series[Any]) -> str:
@@ -247,29 +235,24 @@ def _off(data: dataset.Dataset, points: pd.DataFrame, over: str) -> pd.Series[fl
     parts = {name: _sums(data, points[points["algorithm"] == name]) for name in names}
     if over not in whole:
         return pd.Series(dtype=float)
-    found = []
-    for name in (one for one in names if one != over):
-        gain, told = 1 - whole[name] / whole[over], 1 - parts[name] / parts[over]
-        found.append(((told - gain) / told)[told.abs() >= _TENTH])
-    return (
-        pd.concat(found, axis=1).pow(2).mean(axis=1).pow(0.5) if found else pd.Series(dtype=float)
-    )
+    errors = []
+    for name in (name for name in names if name != over):
+        gain, of_sums = 1 - whole[name] / whole[over], 1 - parts[name] / parts[over]
+        errors.append(((of_sums - gain) / of_sums)[of_sums.abs() >= _TENTH])
+    if not errors:
+        return pd.Series(dtype=float)
+    return pd.concat(errors, axis=1).pow(2).mean(axis=1).pow(0.5)
 
 
 def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
     """Return the axes of a configuration that are not default."""
     left_out = _HIDDEN if with_gpu else {*_HIDDEN, "gpu"}
-    values = {
-        name: dataset.to_json(name, row[name])
-        for name in catalog.axes_of("inference")
-        if name in row and name not in left_out
-    }
-    known = {
-        name: value == "true" if catalog.AXES[name].kind == "bool" else value
-        for name, value in values.items()
-        if value is not None
-    }
-    return {name: value for name, value in known.items() if value != catalog.AXES[name].default}
+    values = {}
+    for name in catalog.axes_of("inference"):
+        value = None if name in left_out else dataset.to_json(name, row.get(name))
+        if value is not None:
+            values[name] = value == "true" if catalog.AXES[name].kind == "bool" else value
+    return {name: value for name, value in values.items() if value != catalog.AXES[name].default}
 
 
 def check_device(best: Best, device: str) -> None:
@@ -302,11 +285,10 @@ def confirmed(
     for name in names:
         for place, end in enumerate(("ratio", "lo", "hi")):
             table[f"{name}_{end}"] = [of[name][place] for of in measured]
-    gains = (table["gain_pct"], table["gain_hi_pct"], table["gain_lo_pct"])
-    predicted = (1 - gain / 100 for gain in gains)
+    gains = (1 - table[f"gain_{end}pct"] / 100 for end in ("", "hi_", "lo_"))
     texts = dataset.texts(table, best.keys)
     texts[best.default] = [f"{ms:.3f}" for ms in default_ms]
-    texts["predicted"] = [*map(_gain, *predicted)]
+    texts["predicted"] = [*map(_gain, *gains)]
     for name in names:
         texts["measured" if name == "mixed" else name] = [_gain(*of[name]) for of in measured]
     texts["verdict"] = [_verdict(of["mixed"], of["itself"]) for of in measured]

@@ -23,7 +23,6 @@ from hpcsweep.spec import space
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import aligned
 
-_MOST_LINES: Final = 12  # that a reader can tell apart in one picture
 _WIDEST: Final = 140
 _PART: Final = "part"  # what tells lines apart where several columns are stacked
 _ENDS: Final = {"median_ms": ("ci95_lo_ms", "ci95_hi_ms")}  # the interval of a column
@@ -103,30 +102,16 @@ class Plot:
         some = any(dot.low is not None for dot in self.dots)
         return list(zip(("low", "high"), _ENDS[self.y], strict=True)) if some else []
 
-    def check_lines(self) -> None:
-        """Raise `UsageError` where there are more lines than a picture can hold."""
-        if len(self.lines) > _MOST_LINES:
-            raise UsageError(
-                f"{len(self.lines)} lines ({' x '.join(self.by)}) are too many for a picture, "
-                f"which holds {_MOST_LINES}: choose what tells lines apart with --by, or what to "
-                f"show with --where {self.by[0]}=..."
-            )
-
     def records(self) -> list[dict[str, Any]]:
         """Return one flat record per value."""
         return [
             {
-                **line.by,
-                self.x: dot.x,
-                self.y: dot.y,
-                "n": dot.n,
-                "doubtful": dot.doubtful,
+                **line.by, self.x: dot.x, self.y: dot.y, "n": dot.n, "doubtful": dot.doubtful,
                 **{end: getattr(dot, name) for name, end in self._ends},
                 **({"baseline": self.against, "speedup": dot.speedup} if self.against else {}),
             }
-            for line in self.lines
-            for dot in line.dots
-        ]
+            for line in self.lines for dot in line.dots
+        ]  # fmt: skip
 
     def views(self) -> list[View]:
         """Return the values, and the comparison with the baseline; the first has both values."""
@@ -141,18 +126,11 @@ class Plot:
         frame = pd.DataFrame(self.records(), dtype=object)
         views = [View(title, frame, text, left) for title, text in zip(titles, texts, strict=False)]
         views[-1] = replace(views[-1], notes=self.notes, marks=dataset.unreliable(self.rows))
-        views[0] = replace(views[0], record=self._record())
+        views[0] = replace(views[0], record={
+            "sweep": self.data.run.name, "x": self.x, "y": self.y, "by": list(self.by),
+            "baseline": self.against or None, "notes": list(self.notes),
+        })  # fmt: skip
         return views
-
-    def _record(self) -> dict[str, Any]:
-        return {
-            "sweep": self.data.run.name,
-            "x": self.x,
-            "y": self.y,
-            "by": list(self.by),
-            "baseline": self.against or None,
-            "notes": list(self.notes),
-        }
 
     def _table(self, cell: Callable[[Dot], str]) -> pd.DataFrame:
         cells = [{dot.x: cell(dot) for dot in line.dots} for line in self.lines]
@@ -160,9 +138,8 @@ class Plot:
             [dataset.format_value(self.x, x), *(column.get(x, "- ") for column in cells)]
             for x in self.places
         ]
-        return pd.DataFrame(
-            body, columns=[self.x, *(f"{line.label or self.y} " for line in self.lines)]
-        )
+        heads = (f"{line.label or self.y} " for line in self.lines)
+        return pd.DataFrame(body, columns=[self.x, *heads])
 
     def _list(self) -> pd.DataFrame:
         """Return a table with a row per value, for what would be too wide otherwise."""
@@ -170,12 +147,10 @@ class Plot:
         rows = [
             [
                 *(dataset.format_value(*pair) for pair in [*line.by.items(), (self.x, dot.x)]),
-                _value(dot),
-                *(_ratio(dot) for _ in ratios),
+                _value(dot), *(_ratio(dot) for _ in ratios),
             ]
-            for line in self.lines
-            for dot in line.dots
-        ]
+            for line in self.lines for dot in line.dots
+        ]  # fmt: skip
         return pd.DataFrame(rows, columns=[*self.by, self.x, f"{self.y} ", *ratios])
 
 
@@ -296,16 +271,13 @@ def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line,
         for name in ("speedup", *ends):
             cell[name] = dataset.to_json(name, cell[name])
         found.setdefault(tuple(line), []).append(Dot(**cell))
-    return tuple(
-        Line(
-            formats.label(line[0])
-            if by == (_PART,)
-            else ", ".join(map(dataset.format_labelled, by, line)),
-            dict(zip(by, line, strict=True)),
-            tuple(sorted(found[line], key=lambda dot: dataset.rank(x, dot.x))),
-        )
-        for line in sorted(found, key=lambda line: list(map(dataset.rank, by, line)))
-    )
+    lines = []
+    for values in sorted(found, key=lambda values: list(map(dataset.rank, by, values))):
+        named = ", ".join(map(dataset.format_labelled, by, values))
+        label = formats.label(values[0]) if by == (_PART,) else named
+        dots = sorted(found[values], key=lambda dot: dataset.rank(x, dot.x))
+        lines.append(Line(label, dict(zip(by, values, strict=True)), tuple(dots)))
+    return tuple(lines)
 
 
 def _value(dot: Dot) -> str:
@@ -348,9 +320,8 @@ def speedups(
     found = rows.merge(known.reset_index(), on=keys, how="left")
     ratio = found["base"] / found[y] if formats.is_time(y) else found[y] / found["base"]
     notes = []
-    alone = int(found["base"].isna().sum())
-    if alone:
-        wanted = ", ".join(f"{column}={value}" for column, value in match.items())
+    if alone := int(found["base"].isna().sum()):
+        wanted = ", ".join(map(str, ours))
         same = f" with the same {', '.join(axes)}" if axes else ""
         notes.append(f"{alone} points have no baseline: no row has {wanted}{same}")
     if (most := found["base_rows"].max()) > 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from matplotlib import rcParams
 from matplotlib.colors import to_rgb
@@ -27,7 +27,9 @@ from hpcsweep.errors import UsageError
 
 Axes = Any  # matplotlib's: mypy does not know what `subplots` returns
 Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
+Style = tuple[str, str, str]  # colour, marker, dash
 
+_MOST_LINES: Final = 12  # that a reader can tell apart in one picture
 _INSIDE: Final = 4  # so many lines have their legend inside the picture
 _TICKS: Final = 12  # so many places have a tick each
 _HEIGHT: Final = 4.8
@@ -47,18 +49,11 @@ class Picture(Figure):
 
 
 def picture_of(plot: Plot, look: Look = LOOK) -> Picture:
-    """Return a picture; `UsageError` where there are more lines than it holds."""
-    plot.check_lines()
-    height = look.height or _HEIGHT * (1.5 if plot.against else 1)
-    figure = Picture(figsize=(look.width, height), layout="constrained")
+    """Return a picture, without logarithmic axes; `UsageError` as for `draw`."""
+    height = _height(plot)
+    figure = Picture(figsize=(look.width, look.height or height), layout="constrained")
     _fill(figure, plot, look, log_x=False, log_y=False)
     return figure
-
-
-class _Style(NamedTuple):
-    colour: str
-    marker: str
-    dash: str
 
 
 def draw(
@@ -69,25 +64,40 @@ def draw(
     `UsageError` where there are more lines than a picture holds or has room for, a logarithmic axis
     has values that are not positive, or the file cannot be written.
     """
-    plot.check_lines()
-    _check_logs(plot, log_x=log_x, log_y=log_y)
-    with picture(path, look, _HEIGHT * (1.5 if plot.against else 1)) as figure:
+    height = _height(plot)
+    if log_x and not plot.numeric:
+        raise UsageError(f"{plot.x} holds names: no logarithmic axis for them")
+    values = [dot.y for dot in plot.dots]
+    for wanted, name, places in ((log_x, plot.x, plot.places), (log_y, plot.y, values)):
+        if wanted and min(places) <= 0:
+            raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
+    with picture(path, look, height) as figure:
         _fill(figure, plot, look, log_x=log_x, log_y=log_y)
 
 
-def _styles(plot: Plot) -> list[_Style]:
+def _height(plot: Plot) -> float:
+    """Return inches; `UsageError` where there are more lines than a picture can hold."""
+    if len(plot.lines) > _MOST_LINES:
+        raise UsageError(
+            f"{len(plot.lines)} lines ({' x '.join(plot.by)}) are too many for a picture, "
+            f"which holds {_MOST_LINES}: choose what tells lines apart with --by, or what to "
+            f"show with --where {plot.by[0]}=..."
+        )
+    return _HEIGHT * (1.5 if plot.against else 1)
+
+
+def _styles(plot: Plot) -> list[Style]:
     """Return the style of each line: of an algorithm its own; another axis turns the mark."""
     names = [str(line.by.get("algorithm", line.label)) for line in plot.lines]
-    known = output.styles(dict.fromkeys(names))
+    own = output.styles(dict.fromkeys(names))
     others: dict[Any, int] = {}
-    found = []
+    styles = []
     for name, line in zip(names, plot.lines, strict=True):
         rest = tuple(value for axis, value in line.by.items() if axis != "algorithm")
         at = others.setdefault(rest, len(others)) if "algorithm" in line.by else 0
-        colour, marker = known[name]
-        turned = MARKERS[(MARKERS.index(marker) + at) % len(MARKERS)]
-        found.append(_Style(colour, turned, _DASHES[at % len(_DASHES)]))
-    return found
+        turned = MARKERS[(MARKERS.index(own[name][1]) + at) % len(MARKERS)]
+        styles.append((own[name][0], turned, _DASHES[at % len(_DASHES)]))
+    return styles
 
 
 def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: bool) -> None:
@@ -109,34 +119,28 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
     _without_overlap(figure, bottom.xaxis)
 
 
-def _check_logs(plot: Plot, *, log_x: bool, log_y: bool) -> None:
-    if log_x and not plot.numeric:
-        raise UsageError(f"{plot.x} holds names: no logarithmic axis for them")
-    values = [dot.y for dot in plot.dots]
-    for wanted, name, found in ((log_x, plot.x, plot.places), (log_y, plot.y, values)):
-        if wanted and min(found) <= 0:
-            raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
-
-
-def _panel(axes: Axes, plot: Plot, styles: Sequence[_Style], height: Height) -> None:
+def _panel(axes: Axes, plot: Plot, styles: Sequence[Style], height: Height) -> None:
     for index, (line, style) in enumerate(zip(plot.lines, styles, strict=True)):
         if plot.numeric:
             _line(axes, line, style, height)
         else:
-            _bars(axes, plot, index, style.colour, height)
-    axes.grid(which="major", axis="both" if plot.numeric else "y", alpha=0.3)
+            _bars(axes, plot, index, style[0], height)
+    _grid(axes, "both" if plot.numeric else "y")
+
+
+def _grid(axes: Axes, along: str) -> None:
+    axes.grid(which="major", axis=along, alpha=0.3)
     axes.set_axisbelow(True)
 
 
-def _line(axes: Axes, line: Line, style: _Style, height: Height) -> None:
-    colour = style.colour
-    dots = [(dot, *height(dot)) for dot in line.dots]
-    known = [(dot, y, doubt) for dot, y, doubt in dots if y is not None]
-    xs, ys = [dot.x for dot, _, _ in known], [y for _, y, _ in known]
-    axes.plot(xs, ys, color=colour, ls=style.dash, linewidth=1.2)
-    for dot, y, doubt in known:
+def _line(axes: Axes, line: Line, style: Style, height: Height) -> None:
+    colour, marker, dash = style
+    dots = [(dot, y, doubt) for dot in line.dots for y, doubt in [height(dot)] if y is not None]
+    xs, ys = [dot.x for dot, _, _ in dots], [y for _, y, _ in dots]
+    axes.plot(xs, ys, color=colour, ls=dash, linewidth=1.2)
+    for dot, y, doubt in dots:
         fill = "none" if doubt else "left" if dot.partial else "full"
-        axes.plot(dot.x, y, style.marker, color=colour, fillstyle=fill, markersize=5)
+        axes.plot(dot.x, y, marker, color=colour, fillstyle=fill, markersize=5)
         _interval(axes, dot, y, dot.x, colour)
 
 
@@ -194,7 +198,7 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
         panels[-1].set_xticks([], minor=True)
 
 
-def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[_Style], look: Look) -> None:
+def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[Style], look: Look) -> None:
     """Say what the lines are: inside where they are few, else beside the picture."""
     handles, bar = [], not plot.numeric
     if len(plot.lines) > 1 or plot.by:
@@ -226,32 +230,31 @@ def _entry(
 
 def _without_overlap(figure: Figure, axis: Axes) -> None:
     """Turn labels that overlap, and then leave out those that still do."""
-    for degrees in (0, 30):
-        if degrees:
-            axis.set_tick_params(labelrotation=degrees)
+    for turned in (False, True):
+        if turned:
+            axis.set_tick_params(labelrotation=30)
             for label in axis.get_ticklabels():  # it ends below its place
                 label.set(ha="right", rotation_mode="anchor")
         figure.draw_without_rendering()
         labels = [label for label in axis.get_ticklabels() if label.get_text()]
-        if not _overlapping(labels):
-            return
-        if all(label.get_text().replace(".", "").isdigit() for label in labels):
+        overlapping = _overlapping(labels)
+        if all(label.get_text().replace(".", "").isdigit() for label in labels) or not overlapping:
             break
-    for label in _overlapping(labels):
+    for label in overlapping:
         label.set_visible(False)
 
 
 def _overlapping(labels: Sequence[Any]) -> list[Any]:
     """Return the labels that overlap with one before them that stays; turned ones are flat."""
-    end, found = float("-inf"), []
+    end, overlapping = float("-inf"), []
     for label in labels:
         box = label.get_window_extent()
         width = label.get_fontsize() * 2 if label.get_rotation() else box.width + 4
         if box.x1 - width < end:
-            found.append(label)
+            overlapping.append(label)
         else:
             end = box.x1
-    return found
+    return overlapping
 
 
 def draw_layers(slowest: View, path: Path, *, log: bool = False, look: Look = LOOK) -> None:
@@ -280,11 +283,10 @@ def _fill_layers(figure: Figure, slowest: View, look: Look = LOOK, *, log: bool)
         _marks(axes, slowest, name, height, style)
     for place in range(0, len(table), 2):
         axes.axhspan(place - 0.5, place + 0.5, color="0.5", alpha=0.1, linewidth=0)
-    short = labels(
-        table[record["by"]], int(_LETTERS * figure.get_figwidth() / rcParams["font.size"])
-    )
-    told = zip(table[record["by"]], table["share_pct"], strict=True)
-    axes.set_yticks(range(len(table)), [f"{short[name]}  {share:.1f} %" for name, share in told])
+    names = table[record["by"]]
+    short = labels(names, int(_LETTERS * figure.get_figwidth() / rcParams["font.size"]))
+    rows = zip(names, table["share_pct"], strict=True)
+    axes.set_yticks(range(len(table)), [f"{short[name]}  {share:.1f} %" for name, share in rows])
     axes.set_ylim(len(table) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0, labelsize="small")
     if log:
@@ -294,8 +296,7 @@ def _fill_layers(figure: Figure, slowest: View, look: Look = LOOK, *, log: bool)
         axes.set_xlim(left=0)
     output.head(figure, axes, look, slowest.title, record["hardware"])
     axes.set_xlabel(formats.label(record["metric"]))
-    axes.grid(which="major", axis="x", alpha=0.3)
-    axes.set_axisbelow(True)
+    _grid(axes, "x")
     handles = [
         _entry(name, colour, "full", marker=marker) for name, (colour, marker) in styles.items()
     ]

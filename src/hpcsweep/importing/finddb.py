@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hpcsweep.catalog.columns import FOREIGN, LAYER_COLUMNS, Row, axis_cells, cells
+from hpcsweep.catalog.columns import FOREIGN, Row
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission
@@ -27,7 +27,8 @@ from hpcsweep.text import count
 
 NETWORK: Final = "find-db"  # in place of a network: its convolutions belong to many
 _NAME: Final = re.compile(r".+\.u?fdb\.txt(?:\.bz2)?")
-_LAYOUTS: Final = {"NCHW": (NCHW, "contiguous"), "NHWC": (NHWC, "channels_last")}
+_LAYOUTS: Final = {"NCHW": NCHW, "NHWC": NHWC}
+_FORMATS: Final = {NCHW: "contiguous", NHWC: "channels_last"}
 _LONGEST: Final = 1 << 20  # characters of a line; a problem with all solvers has some thousand
 _FILE: Final = re.compile(
     r"(gfx(?:9[0-9a-f]{2}|1[0-9a-f]{3}))(?:_(\d+)|([0-9a-f]+))?(?:\..*)?\.u?fdb\.txt(?:\.bz2)?"
@@ -48,26 +49,9 @@ _NAMED: Final = re.compile(r"miopenConvolution(?:Fwd|BwdData|BwdWeights)Algo(\w+
 
 
 class Problem(NamedTuple):
-    """A convolution: forward sizes, whatever its direction is."""
+    """A convolution: the shape of its forward pass, whatever its direction is."""
 
-    batch_size: int
-    in_channels: int
-    in_h: int
-    in_w: int
-    out_channels: int
-    out_h: int
-    out_w: int
-    kernel_h: int
-    kernel_w: int
-    pad_h: int
-    pad_w: int
-    stride_h: int
-    stride_w: int
-    dilation_h: int
-    dilation_w: int
-    groups: int
-    layout: str
-    dtype: str
+    shape: ConvShape
     direction: str
 
 
@@ -91,25 +75,20 @@ class Counts:
 
 def gpu_of(name: str) -> tuple[str, int | None] | None:
     """Return architecture and compute units in a file's name: gfx906_60 and gfx90878 (hex)."""
-    found = _FILE.fullmatch(name)
-    if found is None:
+    match = _FILE.fullmatch(name)
+    if match is None:
         return None
-    units = int(found[2]) if found[2] else int(found[3], 16) if found[3] else None
-    return found[1], units
+    return match[1], int(match[2]) if match[2] else int(match[3], 16) if match[3] else None
 
 
 def read(path: Path, counts: Counts) -> Iterator[tuple[Problem, list[Timed]]]:
-    """Yield the 2-D problems that a file has times of.
-
-    Raises:
-        ResultsError: it cannot be read.
-    """
+    """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
     try:
         with bz2.open(path, "rb") if path.suffix == ".bz2" else path.open("rb") as file:
             while raw := file.readline(_LONGEST):
-                found = line(raw.decode("utf-8", "replace").strip(), counts)
-                if found is not None:
-                    yield found
+                problem = line(raw.decode("utf-8", "replace").strip(), counts)
+                if problem is not None:
+                    yield problem
     except (OSError, EOFError, ValueError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 
@@ -132,34 +111,21 @@ def line(text: str, counts: Counts) -> tuple[Problem, list[Timed]] | None:
 
 
 def _problem(key: str) -> Problem | None:
-    found = _PROBLEM.fullmatch(key)
-    if found is None or found[17] not in _DTYPES or found[16] not in _LAYOUTS:
+    """Return the problem of a key; None where its sizes disagree: it was cut, or edited."""
+    match = _PROBLEM.fullmatch(key)
+    if match is None or match[17] not in _DTYPES or match[16] not in _LAYOUTS:
         return None
-    c, h, w, r, s, k, oh, ow, n, ph, pw, sh, sw, dh, dw = (
-        int(text) for text in found.groups()[:15]
-    )
-    if found[18] != "F":
+    c, h, w, r, s, k, oh, ow, n, ph, pw, sh, sw, dh, dw = map(int, match.groups()[:15])
+    if match[18] != "F":
         (c, h, w), (k, oh, ow) = (k, oh, ow), (c, h, w)
-    problem = Problem(
-        n, c, h, w, k, oh, ow, r, s, ph, pw, sh, sw, dh, dw, int(found[19] or 1),
-        found[16], _DTYPES[found[17]], DIRECTIONS[found[18]],
+    shape = ConvShape(
+        n, c, h, w, k, r, s, sh, sw, ph, pw, dh, dw, int(match[19] or 1),
+        dtype=_DTYPES[match[17]], layout=_LAYOUTS[match[16]],
     )  # fmt: skip
-    return problem if _fits(problem) else None
-
-
-def _fits(p: Problem) -> bool:
-    """Say whether the sizes of both sides agree: a line that was cut or edited has others."""
-    sides = (
-        (p.in_h, p.pad_h, p.dilation_h, p.kernel_h, p.stride_h, p.out_h),
-        (p.in_w, p.pad_w, p.dilation_w, p.kernel_w, p.stride_w, p.out_w),
-    )
-    if min(p.batch_size, p.in_channels, p.out_channels, p.groups, p.stride_h, p.stride_w) < 1:
-        return False
-    whole = p.in_channels % p.groups == p.out_channels % p.groups == 0
-    return whole and all(
-        (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 == out > 0
-        for size, pad, dilation, kernel, stride, out in sides
-    )
+    g = shape.groups
+    sound = min(n, c, k, sh, sw, oh, ow, g) > 0 and c % g == k % g == 0
+    fits = sound and (shape.out_h, shape.out_w) == (oh, ow)
+    return Problem(shape, DIRECTIONS[match[18]]) if fits else None
 
 
 def _timed(entry: str) -> Timed | None:
@@ -191,10 +157,9 @@ def sweep_name(path: Path) -> str:
 
 def _gpu(path: Path, device: str) -> str:
     """Return the name of a file's GPU: the architecture, and its compute units where told."""
-    found = gpu_of(path.name)
-    if device or found is None:
+    if device or (gpu := gpu_of(path.name)) is None:
         return device
-    return found[0] if found[1] is None else f"{found[0]}_{found[1]}"
+    return gpu[0] if gpu[1] is None else f"{gpu[0]}_{gpu[1]}"
 
 
 def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
@@ -204,34 +169,39 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
         ResultsError: it cannot be read, or has no time.
         UsageError: neither its name nor `device` tells the GPU.
     """
-    gpu, counts = _gpu(path, device), Counts()
+    gpu, counts, number = _gpu(path, device), Counts(), 0
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
-    groups: dict[tuple[str, int, str, str], list[tuple[Problem, list[Timed]]]] = defaultdict(list)
-    for problem, times in read(path, counts):
-        for name in dict.fromkeys(timed.algorithm for timed in times):
-            own = [timed for timed in times if timed.algorithm == name]
-            group = name, problem.batch_size, problem.dtype, problem.layout
-            groups[group].append((problem, own))
-    rows = 0
+    groups: dict[tuple[str, int, str, str], list[tuple[Row, Timed]]] = defaultdict(list)
+    for (shape, direction), times in read(path, counts):
+        work = {**submission.work_cells(shape), "direction": direction}
+        for timed in times:
+            groups[timed.algorithm, shape.n, shape.dtype, shape.layout].append((work, timed))
     with submission.opened(run, path.name) as file:
-        for (name, batch, dtype, layout), found in groups.items():
+        for (algorithm, batch, dtype, layout), rows in groups.items():
             point = submission.point(path.name, {
-                "model": NETWORK, "algorithm": name, "gpu": gpu, "batch_size": batch,
-                "input_size": None, "dtype": dtype, "memory_format": _LAYOUTS[layout][1],
+                "model": NETWORK, "algorithm": algorithm, "gpu": gpu, "batch_size": batch,
+                "input_size": None, "dtype": dtype, "memory_format": _FORMATS[layout],
             })  # fmt: skip
-            shared = {**axis_cells(point.axes), "point_id": point.point_id}
             layers = [
-                cells({**shared, **row, "call_index": index}, LAYER_COLUMNS)
-                for index, row in enumerate(_rows(found))
+                {**work, **_solved(timed), "call_index": index}
+                for index, (work, timed) in enumerate(rows)
             ]
             file.commit(point, {}, layers, FOREIGN, valid=False)
-            rows += len(layers)
+            number += len(layers)
     return path.name, (
-        f"{count(rows, 'time')} on {gpu}, the best of a few short runs, in place of a median",
+        f"{count(number, 'time')} on {gpu}, the best of a few short runs, in place of a median",
         *_left_out(counts),
         f"flagged {FOREIGN}: measured by MIOpen, not here",
     )
+
+
+def _solved(timed: Timed) -> Row:
+    return {
+        "min_ms": timed.ms, "median_ms": timed.ms, "backend": "miopen",
+        "algorithm_used": timed.algorithm, "algorithm_evidence": f"solver {timed.solver}",
+        "workspace_bytes": timed.workspace,
+    }  # fmt: skip
 
 
 def _left_out(counts: Counts) -> Iterator[str]:
@@ -241,25 +211,3 @@ def _left_out(counts: Counts) -> Iterator[str]:
         yield f"left out: {count(counts.unread, 'line')} without a problem"
     if counts.untimed:
         yield f"left out: {counts.untimed} solvers without a time"
-
-
-def _rows(problems: list[tuple[Problem, list[Timed]]]) -> Iterator[Row]:
-    for problem, times in problems:
-        work = _work(problem)
-        for timed in times:
-            yield {
-                **work, "min_ms": timed.ms, "median_ms": timed.ms, "backend": "miopen",
-                "algorithm_used": timed.algorithm, "algorithm_evidence": f"solver {timed.solver}",
-                "workspace_bytes": timed.workspace,
-            }  # fmt: skip
-
-
-def _work(problem: Problem) -> Row:
-    """Return the cells of a problem: its sizes, its operations, and the bytes it moves at least."""
-    p, layout = problem, _LAYOUTS[problem.layout][0]
-    shape = ConvShape(
-        p.batch_size, p.in_channels, p.in_h, p.in_w, p.out_channels, p.kernel_h, p.kernel_w,
-        p.stride_h, p.stride_w, p.pad_h, p.pad_w, p.dilation_h, p.dilation_w, p.groups,
-        dtype=p.dtype, layout=layout,
-    )  # fmt: skip
-    return submission.work_cells(shape) | {"direction": p.direction}

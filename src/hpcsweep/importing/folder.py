@@ -25,7 +25,7 @@ from hpcsweep.text import count
 
 LOCAL: Final = "local"  # nobody here can ask for the jobs of another machine
 _SMALL, _LARGE = 64 << 20, 4 << 30  # bytes of a record or a sweep; of a file beside the rows
-_BLOCK: Final = 1 << 20
+_RECORDS: Final = {"manifest.json", "chunks.jsonl"}
 
 Names = tuple[str, ...]
 
@@ -84,15 +84,12 @@ def _most(names: Names) -> int:
 def _every(root: Path) -> Iterator[Names]:
     """Yield what is copied; `ResultsError` for a name that a terminal would not show as it is."""
     yield from ((name,) for name in _listed(root) if name in {"sweep.yaml", manifest.LAYOUT_FILE})
-    for one in _listed(root, "submissions"):
-        inside = _listed(root, "submissions", one)
-        yield from (
-            ("submissions", one, name)
-            for name in inside
-            if name in {"manifest.json", "chunks.jsonl"}
-        )
+    for name in _listed(root, "submissions"):
+        inside = _listed(root, "submissions", name)
+        yield from (("submissions", name, file) for file in inside if file in _RECORDS)
         if "manifest.json" in inside:
-            yield from (("shards", one, name) for name in _listed(root, "shards", one, files=True))
+            shards = _listed(root, "shards", name, files=True)
+            yield from (("shards", name, file) for file in shards)
 
 
 def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
@@ -104,10 +101,10 @@ def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
             raise ResultsError(f"{folder}: is a link; copy what you trust with `cp -rL` first")
     if not folder.is_dir():
         return []
-    found = sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
-    if bad := [name for name in found if not name.isprintable()]:
+    every = sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208
+    if bad := [name for name in every if not name.isprintable()]:
         raise ResultsError(f"{folder}: has the name {bad[0]!r}; rename it")
-    return [n for n in found if not (files and stat.S_ISDIR((folder / n).lstat().st_mode))]
+    return [n for n in every if not (files and stat.S_ISDIR((folder / n).lstat().st_mode))]
 
 
 def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:
@@ -123,8 +120,8 @@ def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:
             try:
                 record = submission.read_manifest()
                 source = record.host or source
-                known = submission.id in there
-                number = mine.read_manifest().round if known else begin + place
+                is_here = submission.id in there
+                number = mine.read_manifest().round if is_here else begin + place
                 copied += _copy(theirs.path, every, mine)
             except OSError as error:
                 raise cannot_write(mine.path, error) from error
@@ -141,10 +138,9 @@ def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:
 def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest:
     """Return a manifest without what would name secrets, or code of another machine to run here."""
     fields = {**manifest.masked(record.profile_fields), "path": ""}
-    settings = replace(record.run, search_path=())
     return replace(
         record, id=name, source=source, round=number, launcher=LOCAL, profile_fields=fields,
-        run=settings,
+        run=replace(record.run, search_path=()),
     )  # fmt: skip
 
 
@@ -176,17 +172,15 @@ def _copy(root: Path, every: Sequence[Names], mine: SubmissionDir) -> int:
 def _take(root: Path, names: Names, to: Path) -> bool:
     """Copy a file as long as it is now, unless one of this length is there; say whether it was."""
     with files.opened(root, *names, most=_most(names)) as file:
-        found = os.fstat(file.fileno())
+        state = os.fstat(file.fileno())
         if names[-1].endswith(".env.json"):
             return _take_env(file.read(_SMALL), to)
-        if to.exists() and to.stat().st_size == found.st_size:
+        if to.exists() and to.stat().st_size == state.st_size:
             return False
-        left = found.st_size
         with files.replacing(to) as copied:
-            while left > 0 and (block := file.read(min(_BLOCK, left))):
-                copied.write(block)
-                left -= len(block)
-        os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns))
+            shutil.copyfileobj(file, copied)
+            copied.truncate(min(copied.tell(), state.st_size))  # as long as it was
+        os.utime(to, ns=(state.st_atime_ns, state.st_mtime_ns))
     return True
 
 
@@ -202,7 +196,7 @@ def _take_env(text: bytes, to: Path) -> bool:
     except (ValueError, RecursionError, AttributeError, TypeError):
         return False
     if any(record.get(key, {}) != value for key, value in kept.items()):
-        changed = {**record, **{key: one for key, one in kept.items() if key in record}}
+        changed = {key: kept.get(key, value) for key, value in record.items()}
         text = json.dumps(changed, indent=1).encode() + b"\n"
     if to.exists() and to.read_bytes() == text:
         return False

@@ -22,6 +22,7 @@ _CUT: Final = 16  # characters at the end in which a value that was cut may seem
 _BLANK: Final = re.compile(r"[\s,:]*")
 _DECODE: Final = json.JSONDecoder(strict=False).raw_decode
 _GZIP: Final = b"\x1f\x8b"
+_CUT_OFF: Final = "it ends there: the file was cut"
 
 
 @contextmanager
@@ -56,17 +57,17 @@ class Document:
         if first == "[":
             yield from self._list()
             return
-        found = False
+        has_list = False
         if first == "{":
             self._at += 1
             while (char := self._next()) != "}":
                 name = self._value() if char == '"' else self._refuse("a key is missing")
                 if name == self._key and self._next() == "[":
-                    found = True
+                    has_list = True
                     yield from self._list()
                 else:
                     self.head[name] = self._value()
-        if not found:
+        if not has_list:
             raise UsageError(f"{self._path}: has no list '{self._key}', so it is no profiler trace")
 
     def _list(self) -> Iterator[Any]:
@@ -83,12 +84,11 @@ class Document:
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():
-                self._refuse("it ends there: the file was cut")
+                self._refuse(_CUT_OFF)
 
     def _value(self) -> Any:  # noqa: ANN401 - any JSON
         self._next()
         while True:
-            problem = "it ends there: the file was cut"
             try:
                 value, end = _DECODE(self._text, self._at)
                 if end < len(self._text) or self._text[end - 1] in '}]"':
@@ -104,7 +104,7 @@ class Document:
             if len(self._text) - self._at > _LARGEST:
                 self._refuse(f"a value of more than {_LARGEST:,} characters")
             if not self._more():
-                self._refuse(problem)
+                self._refuse(_CUT_OFF)
 
     def _more(self) -> bool:
         """Read as much again as there is of a value, so that a large one is not tried too often."""

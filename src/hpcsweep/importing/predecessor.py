@@ -2,46 +2,59 @@
 
 Its rows get the flag `host_copies`: its convolutions copy input, weights and output between host
 and GPU in every call, so its times are mostly those of copies. `input_size` is that of the image in
-every row of its layer tables, so the shape of a layer comes from the network itself, and stays
-empty where the row does not fit it. They have ids of their own, never those of points of a sweep.
+every row of its layer tables, so the shape of a layer comes from a pass of the network itself on
+the meta device, and stays empty where the row does not fit it. They have ids of their own, never
+those of points of a sweep.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import LAYER_COLUMNS, axis_cells, cell, cells
+from hpcsweep.catalog.columns import LAYER_COLUMNS, Row, cell, cells
+from hpcsweep.catalog.models import MODELS
+from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError
-from hpcsweep.importing import layer_shapes, submission, tables
+from hpcsweep.importing import submission, tables
 from hpcsweep.importing.submission import ImportedRows
-from hpcsweep.importing.tables import Cells, Key, Table
-from hpcsweep.point import Point
+from hpcsweep.importing.tables import Cells, Key
 from hpcsweep.records import dataclass, field
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 HOST_COPIES: Final = "host_copies"
 _PLACE: Final = {name: place for place, name in enumerate(LAYER_COLUMNS)}
 _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
-_STATED: Final = ("in_channels", "out_channels", *_SIDES)
+_CHANNELS: Final = ("in_channels", "out_channels")
+_STATED: Final = (*_CHANNELS, *_SIDES)
+_MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
 
 Image = tuple["Key", int, int]  # with input and batch size
 
 
 @dataclass
-class _Found:
-    """Networks by key and sizes; what was left out."""
+class _Import:
+    """The networks of all tables, by key and sizes; which were written; what was left out."""
 
+    source: str
     networks: dict[Image, Cells] = field(default_factory=dict)
     sizes: dict[Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    done: set[Image] = field(default_factory=set)
+    layers: int = 0
     twice: int = 0
     unread: int = 0
+    without: int = 0
+    shapeless: int = 0
+    means: int = 0
 
     def add(self, key: Key, row: dict[str, str]) -> None:
         """Take the row of a network; of two with the same sizes the first counts."""
@@ -59,155 +72,184 @@ class _Found:
         self.networks[image] = {**times, **more}
         self.sizes[key].setdefault(int(size), int(batch))
 
+    def write_pass(self, file: ImportedRows, key: Key, rows: Sequence[dict[str, str]]) -> None:
+        """Write a network with its layers, unless it was."""
+        size = int(tables.number(rows[0].get("input_size")) or 0)
+        image = key, size, self.sizes.get(key, {}).get(size, 1)
+        if image in self.done:
+            self.twice += 1
+        else:
+            self.without += image not in self.networks
+            self.write(file, image, rows)
 
-def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
-    """Write the tables at a path as a submission; return their source and what was left out."""
-    found, every = _Found(), tables.find(path)
-    for table in every:
-        if not table.of_layers:
-            for key, row in tables.rows(table, device):
-                found.add(key, row)
-    source = path.resolve().stem
-    with submission.opened(run, source) as file:
-        writer = _Writer(found, source, file)
-        rows = sum(writer.passes(table, device) for table in every if table.of_layers)
-        writer.rest()
-        if not file.points:
-            raise ResultsError(f"{path}: no row with a time in {count(len(every), 'table')}")
-    notes = _notes(found, writer, every, rows)
-    if odd := tables.left_out(path):
-        notes = chain(notes, [f"left out {', '.join(odd)}: {files.COPY_IT}"])
-    return source, tuple(notes)
-
-
-def _notes(found: _Found, writer: _Writer, every: Sequence[Table], rows: int) -> Iterator[str]:
-    yield (f"{count(len(every), 'table')}: {count(len(writer.done), 'network')}, "
-           f"{count(rows, 'layer row')}")  # fmt: skip
-    if found.twice + writer.twice:
-        yield f"{count(found.twice + writer.twice, 'network')} more than once; the first counts"
-    if found.unread:
-        yield f"{count(found.unread, 'row')} without size or time left out"
-    if writer.without:
-        yield f"{count(writer.without, 'network')} with times of layers alone"
-    if writer.shapeless:
-        yield (
-            f"{count(writer.shapeless, 'layer row')} without the layer's shape: no network of "
-            "torchvision has such a layer (or torch is not installed)"
-        )
-    if writer.means:
-        yield f"{count(writer.means, 'layer row')} without a median: the mean stands for it"
-    yield f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call"
-
-
-class _Writer:
-    """Writes networks with their layers into a shard, one pass at a time."""
-
-    def __init__(self, found: _Found, source: str, file: ImportedRows) -> None:
-        self._found, self._source, self._file = found, source, file
-        self.done: set[Image] = set()
-        self.twice = self.without = self.shapeless = self.means = 0
-
-    def passes(self, table: Table, device: str) -> int:
-        """Write the networks of a table of layers; return the layer rows."""
-        written = 0
-        for key, rows in _passes(tables.rows(table, device)):
-            size = int(tables.number(rows[0].get("input_size")) or 0)
-            image = key, size, self._found.sizes.get(key, {}).get(size, 1)
-            if image in self.done:
-                self.twice += 1
-            else:
-                self.without += image not in self._found.networks
-                written += self._write(image, rows)
-        return written
-
-    def rest(self) -> None:
-        """Write the networks whose layers no table has."""
-        for image in self._found.networks:
-            if image not in self.done:
-                self._write(image, [])
-
-    def _write(self, image: Image, rows: Sequence[dict[str, str]]) -> int:
+    def write(self, file: ImportedRows, image: Image, rows: Sequence[dict[str, str]] = ()) -> None:
+        """Write a network, and its layers where a table has them."""
+        key, size, batch = image
+        own = {
+            "model": key.model, "algorithm": key.algorithm, "gpu": key.device,
+            "input_size": size, "batch_size": batch,
+        }  # fmt: skip
+        point = submission.point(self.source, own)
+        about = {"device": key.device, "point_id": point.point_id, "op": "conv2d"}
+        texts = cells({**own, **about, "direction": "forward"}, LAYER_COLUMNS)
+        layers = [self._layer(texts, index, image, row) for index, row in enumerate(rows)]
+        file.commit(point, self.networks.get(image, {}), layers, HOST_COPIES, valid=True)
         self.done.add(image)
-        point = self._point(image)
-        shared = axis_cells(point.axes) | {"point_id": point.point_id}
-        names = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "point_id")
-        base = {name: shared[name] for name in names} | {"op": "conv2d", "direction": "forward"}
-        texts = cells(base, LAYER_COLUMNS)
-        layers = [self._layer(texts, index, image, one) for index, one in enumerate(rows)]
-        times = self._found.networks.get(image, {})
-        self._file.commit(point, times, layers, HOST_COPIES, valid=True)
-        return len(layers)
+        self.layers += len(layers)
 
     def _layer(
         self, texts: Sequence[str], index: int, image: Image, row: dict[str, str]
     ) -> list[str]:
         """Return the texts of a layer row; `texts` are those that all rows of its pass share."""
-        found, times = [*texts], tables.times(row)
+        written, times = [*texts], tables.times(row)
         stated = tuple(row.get(name) or "" for name in _STATED)
-        known, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
-        self.shapeless += not known
+        has_shape, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
+        self.shapeless += not has_shape
         for place, text in shape:
-            found[place] = text
+            written[place] = text
         if "median_ms" not in times and "mean_ms" in times:
             times["median_ms"] = times["mean_ms"]
             self.means += 1
         own = {"percentage": tables.number(row.get("percentage")), "layer": row["layer"]}
         for name, value in {**times, **own, "call_index": index}.items():
-            found[_PLACE[name]] = cell(value)
-        return found
+            written[_PLACE[name]] = cell(value)
+        return written
 
-    def _point(self, image: Image) -> Point:
-        key, size, batch = image
-        own: dict[str, Any] = {
-            "model": key.model, "algorithm": key.algorithm, "gpu": key.device,
-            "input_size": size, "batch_size": batch,
-        }  # fmt: skip
-        return submission.point(self._source, own)
+    def notes(self) -> Iterator[str]:
+        """Say what was left out, and what stands for what the tables lack."""
+        if self.twice:
+            yield f"{count(self.twice, 'network')} more than once; the first counts"
+        if self.unread:
+            yield f"{count(self.unread, 'row')} without size or time left out"
+        if self.without:
+            yield f"{count(self.without, 'network')} with times of layers alone"
+        if self.shapeless:
+            yield (
+                f"{count(self.shapeless, 'layer row')} without the layer's shape: no network of "
+                "torchvision has such a layer (or torch is not installed)"
+            )
+        if self.means:
+            yield f"{count(self.means, 'layer row')} without a median: the mean stands for it"
+        yield f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call"
+
+
+def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
+    """Write the tables at a path as a submission; return their source and what was left out."""
+    read, every = _Import(path.resolve().stem), tables.find(path)
+    of_networks = (tables.rows(table, device) for table in every if not table.of_layers)
+    for key, row in chain.from_iterable(of_networks):
+        read.add(key, row)
+    with submission.opened(run, read.source) as file:
+        of_layers = (_passes(tables.rows(table, device)) for table in every if table.of_layers)
+        for key, rows in chain.from_iterable(of_layers):
+            read.write_pass(file, key, rows)
+        for image in (image for image in read.networks if image not in read.done):
+            read.write(file, image)
+        if not file.points:
+            raise ResultsError(f"{path}: no row with a time in {count(len(every), 'table')}")
+    networks, layers = count(len(read.done), "network"), count(read.layers, "layer row")
+    notes = chain([f"{count(len(every), 'table')}: {networks}, {layers}"], read.notes())
+    if odd := tables.left_out(path):
+        notes = chain(notes, [f"left out {', '.join(odd)}: {files.COPY_IT}"])
+    return read.source, tuple(notes)
 
 
 def _passes(
     rows: Iterable[tuple[Key, dict[str, str]]],
 ) -> Iterator[tuple[Key, list[dict[str, str]]]]:
     """Yield the layer rows of one pass after the other: of one image, each layer once."""
-    before: Key | None = None
-    found: list[dict[str, str]] = []
-    for key, row in rows:
-        first = found[0] if found else row
-        if found and (
-            key != before
-            or row["layer"] == first["layer"]
-            or row.get("input_size") != first.get("input_size")
-        ):
-            assert before is not None  # noqa: S101 - set with the first row
-            yield before, found
-            found = []
-        before = key
-        found.append(row)
-    if before is not None:
-        yield before, found
+    for (key, _), of_image in groupby(rows, lambda pair: (pair[0], pair[1].get("input_size"))):
+        own: list[dict[str, str]] = []
+        for _, row in of_image:
+            if own and row["layer"] == own[0]["layer"]:
+                yield key, own
+                own = []
+            own.append(row)
+        yield key, own
 
 
 @lru_cache(maxsize=65536)
 def _geometry(
     model: str, size: int, batch: int, layer: str, texts: tuple[str, ...]
 ) -> tuple[bool, list[tuple[int, str]]]:
-    """Return whether a layer's shape is known, and place and text of each cell of it."""
+    """Return whether a layer's shape is known, and place and text of each cell of it.
+
+    The network has it if channels, kernel, stride and padding are those that the row states.
+    """
     stated = _cells_of(dict(zip(_STATED, texts, strict=True)))
-    shape = layer_shapes.of_layer(model, size, batch, layer, stated)
+    shape = _of_image(model, size, batch).get(layer)
+    sizes = [name for name, text in stated.items() if text and name not in _SIDES]
+    fits = shape and all(str(shape[name]) == stated[name] for name in sizes)
     # no shape: only the same layer of the same image is known to be the same work
     unknown = {**stated, "unique_key": f"conv2d_of_{model}_{size}_n{batch}_{layer}"}
-    found = unknown if shape is None else shape
-    return shape is not None, [
-        (_PLACE[name], cell(value)) for name, value in found.items() if name != "layer"
-    ]
+    own = shape if shape and fits else unknown
+    return own is shape, [(_PLACE[name], cell(value)) for name, value in own.items()]
 
 
 def _cells_of(row: dict[str, str]) -> Cells:
     """Return the cells of a shape as far as a row states them; a size is 3, (3, 3) or 3x3."""
-    found: Cells = {name: row[name] for name in ("in_channels", "out_channels")}
+    stated: Cells = {name: row[name] for name in _CHANNELS}
     for column, name in _SIDES.items():
         pair = [part.strip() for part in row[column].strip("()[] ").replace("x", ",").split(",")]
         down, across = pair[0], pair[-1] or pair[0]
-        found |= {f"{name}_h": down, f"{name}_w": across}
-        found[column] = down if down == across else f"{down}x{across}"
-    return found
+        stated |= {f"{name}_h": down, f"{name}_w": across}
+        stated[column] = submission.pair(down, across)
+    return stated
+
+
+@lru_cache(maxsize=1024)
+def _of_image(model: str, size: int, batch: int) -> Mapping[str, Row]:
+    """Return the cells of each convolution that is called once; nothing for an unknown network."""
+    network = _network(model)
+    if network is None or not (1 <= size <= _MOST and 1 <= batch <= _MOST):
+        return {}
+    import torch  # noqa: PLC0415 - `_network` found it
+
+    shapes: dict[str, Row] = {}
+    again: set[str] = set()
+    names = {module: name for name, module in network.named_modules()}
+
+    def note(module: nn.Conv2d, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
+        name = names[module]
+        again.update({name} & shapes.keys())
+        shapes[name] = _shape_cells(module, inputs[0])
+
+    convolutions = [module for module in names if type(module) is torch.nn.Conv2d]
+    hooks = [module.register_forward_hook(note) for module in convolutions]
+    try:
+        with torch.no_grad():
+            network(torch.empty(batch, 3, size, size, device="meta"))
+    except (RuntimeError, ValueError):  # the network does not take such images
+        return {}
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: cells for name, cells in shapes.items() if name not in again}
+
+
+@lru_cache(maxsize=1)
+def _network(model: str) -> nn.Module | None:
+    """Return a network of the catalog without weights; None where it, or torch, is not there."""
+    if model not in MODELS:
+        return None
+    try:
+        import torch  # noqa: PLC0415 - only tables of layers need it
+
+        from hpcsweep.measure import models  # noqa: PLC0415 - it needs torch
+    except ImportError:
+        return None
+    with torch.device("meta"):
+        network = models.build_float32(model, enliven=False)
+    for module in network.modules():  # what changes no shape costs most of a pass on this device
+        if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.ReLU, torch.nn.Dropout)):
+            module.forward = lambda image: image
+    return network
+
+
+def _shape_cells(module: nn.Conv2d, image: Tensor) -> Row:
+    """Return the cells of a call; what is added to its output is a parameter, too."""
+    shape = ConvShape.of(module, image, NCHW, "cpu")
+    row, added = submission.work_cells(shape), shape.out_c if shape.bias else 0
+    row["params"] += added
+    row["bytes_min"] += added * shape.itemsize
+    return {name: row[name] for name in row.keys() - {"layer", "dtype", "batch_size"}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -20,6 +20,10 @@ from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
 
 PROFILE: Final = "import"
+_OF_SHAPE: Final = (
+    "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
+    "pad_w", "dilation_h", "dilation_w", "groups", "bias", "dtype", "unique_key", "flops",
+)  # fmt: skip
 
 
 def check(run: RunDir) -> None:
@@ -40,34 +44,26 @@ class ImportedRows:
         self.points: list[Point] = []
 
     def commit(
-        self, point: Point, cells: Row, layers: list[list[str]], flag: str, *, valid: bool
+        self, point: Point, own: Row, layers: Sequence[Row | list[str]], flag: str, *, valid: bool
     ) -> None:
-        """Write the row of a point, with its own cells, and its layer rows."""
+        """Write the row of a point, with its `own` cells, and its layer rows.
+
+        The cells of the point are added to a layer row, unless it is a list: all texts of a row.
+        """
+        shared = {**axis_cells(point.axes), "point_id": point.point_id}
         row = {
-            **axis_cells(point.axes),
-            "point_id": point.point_id,
-            **cells,
-            "status": PointStatus.OK,
-            "schema_version": SCHEMA_VERSION,
-            "workload": "inference",
-            "profile": PROFILE,
-            "submission": self._shard.submission,
-            "chunk": 0,
-            "attempt": 0,
-            "flags": flag,
-            "valid": valid,
-        }
-        self._file.commit(row, layers)
+            **shared, **own, "status": PointStatus.OK, "schema_version": SCHEMA_VERSION,
+            "workload": "inference", "profile": PROFILE, "submission": self._shard.submission,
+            "chunk": 0, "attempt": 0, "flags": flag, "valid": valid,
+        }  # fmt: skip
+        whole = [of if isinstance(of, list) else {**shared, **of} for of in layers]
+        self._file.commit(row, whole)
         self.points.append(point)
 
 
 @contextmanager
 def opened(run: RunDir, source: str) -> Iterator[ImportedRows]:
-    """Make a submission; its manifest is written when all rows are.
-
-    Raises:
-        ResultsError: there is no row.
-    """
+    """Make a submission; its manifest is written when all rows are. `ResultsError`: no row."""
     round_ = run.next_round()
     submission = rundir.new_submission(run, PROFILE)
     shard = ShardPath(submission.shards, 0, 0)
@@ -93,25 +89,17 @@ def point(source: str, axes: dict[str, Any]) -> Point:
 
 def work_cells(shape: ConvShape) -> Row:
     """Return the cells of a convolution: sizes, operations, and the bytes it moves at least."""
-    cells: Row = {}
-    for column, name, (down, across) in (
-        ("kernel_size", "kernel", (shape.kernel_h, shape.kernel_w)),
-        ("stride", "stride", shape.stride),
-        ("padding", "pad", shape.padding),
-    ):
-        cells |= {f"{name}_h": down, f"{name}_w": across}
-        cells[column] = str(down) if down == across else f"{down}x{across}"
     weights, images = math.prod(shape.filter_size), (shape.input_size, shape.output_size)
     return {
-        **cells,
+        **{name: getattr(shape, name) for name in _OF_SHAPE},
+        "kernel_size": pair(shape.kernel_h, shape.kernel_w),
+        "stride": pair(*shape.stride), "padding": pair(*shape.padding),
         "batch_size": shape.n, "in_channels": shape.in_c, "out_channels": shape.out_c,
-        "in_h": shape.in_h, "in_w": shape.in_w, "out_h": shape.out_h, "out_w": shape.out_w,
-        "dilation_h": shape.dilation_h, "dilation_w": shape.dilation_w,
-        "groups": shape.groups, "bias": shape.bias, "dtype": shape.dtype,
-        "layer": shape.unique_key.removeprefix("conv2d_"),
-        "op": "conv2d",
-        "unique_key": shape.unique_key,
-        "params": weights,
-        "flops": shape.flops,
+        "op": "conv2d", "layer": shape.unique_key.removeprefix("conv2d_"), "params": weights,
         "bytes_min": shape.itemsize * (weights + sum(map(math.prod, images))),
     }  # fmt: skip
+
+
+def pair(down: Any, across: Any) -> str:  # noqa: ANN401 - a number or its text
+    """Return the cell of two sizes: one of them, if they are equal."""
+    return str(down) if down == across else f"{down}x{across}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -53,13 +54,13 @@ class Table:
 
 def find(path: Path) -> list[Table]:
     """Return the predecessor's tables at a path, by their headers; `UsageError` for none."""
-    found = _files(path)
-    if found == [path]:
+    paths = _files(path)
+    if paths == [path]:
         with _text_of(path):  # say what is wrong with it
             pass
-    if own := next((one for one in found if _columns(one) >= _OWN), None):
+    if own := next((file for file in paths if _columns(file) >= _OWN), None):
         raise UsageError(_refused(own))
-    tables = [Table(one, kind) for one in found if (kind := _kind(one)) is not None]
+    tables = [Table(file, kind) for file in paths if (kind := _kind(file)) is not None]
     if not tables:
         raise UsageError(
             f"{path}: neither a results folder nor tables with the columns "
@@ -70,8 +71,9 @@ def find(path: Path) -> list[Table]:
 
 def left_out(path: Path) -> list[str]:
     """Return the names of what lies among the tables and is no regular file."""
-    odd = (one for one in _files(path) if one.is_symlink() or not (one.is_file() or one.is_dir()))
-    return [str(one.relative_to(path)) for one in odd]
+    every = _files(path)
+    odd = (file for file in every if file.is_symlink() or not (file.is_file() or file.is_dir()))
+    return [str(file.relative_to(path)) for file in odd]
 
 
 def _files(path: Path) -> list[Path]:
@@ -108,11 +110,11 @@ def _refused(path: Path) -> str:
     """Say why a table of hpcsweep itself is not imported, and what is."""
     folder = path.absolute().parent
     results = folder.parent.parent if folder.parent.name == "shards" else folder
-    told = f"{path}: a table of hpcsweep itself, whose rows are imported from their shards"
+    text = f"{path}: a table of hpcsweep itself, whose rows are imported from their shards"
     if (results / "submissions").is_dir():
-        return f"{told}: hpcsweep import {shlex.quote(str(results))}"
+        return f"{text}: hpcsweep import {shlex.quote(str(results))}"
     return (
-        f"{told}; copy the whole results folder of that sweep (submissions/ and shards/), then "
+        f"{text}; copy the whole results folder of that sweep (submissions/ and shards/), then "
         "import it. `compare` takes a folder with overall.csv alone"
     )
 
@@ -143,8 +145,8 @@ def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
     name = re.sub(r"[\s-]+", "_", algorithm.strip().lower())
     name = _ALSO.get(name, name)
     if name not in ALGORITHMS:
-        found = cut(" ".join(algorithm.split()), _SHOWN)
-        raise UsageError(f"{path}: unknown algorithm '{found}'{suggest(name, ALGORITHMS)}")
+        shown = cut(" ".join(algorithm.split()), _SHOWN)
+        raise UsageError(f"{path}: unknown algorithm '{shown}'{suggest(name, ALGORITHMS)}")
     plain = re.sub(r"\W|_", "", model.strip().lower())
     return Key(_MODELS.get(plain, model.strip().lower()), name, device)
 
@@ -157,20 +159,14 @@ def _device(text: str) -> str:
 
 def times(row: dict[str, str]) -> Cells:
     """Return the times of a row, whose columns may lack their unit."""
-    found: Cells = {}
-    for short, name in _TIMES:
-        value = number(row.get(name) or row.get(short))
-        if value is not None:
-            found[name] = value
-    return found
+    values = ((name, number(row.get(name) or row.get(short))) for short, name in _TIMES)
+    return {name: value for name, value in values if value is not None}
 
 
 def number(text: str | None) -> float | None:
     """Return a finite number; None for anything else."""
-    if not text:
-        return None
     try:
-        value = float(text)
+        value = float(text or "nan")
     except ValueError:
         return None
-    return value if abs(value) < float("inf") else None
+    return value if math.isfinite(value) else None

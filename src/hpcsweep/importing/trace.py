@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hpcsweep.catalog import AUTO, gpus
-from hpcsweep.catalog.columns import FOREIGN, KERNELS, LAYER_COLUMNS, Row, axis_cells, cells
+from hpcsweep.catalog.columns import FOREIGN, KERNELS, Row
 from hpcsweep.conv.proof.evidence import kernel_word
 from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
@@ -34,7 +34,6 @@ _SIZES: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _MAKERS: Final = re.compile(r"\b(nvidia|amd|tesla|instinct|radeon|geforce)\b", re.IGNORECASE)
 _INTS: Final = re.compile(r"\[(\d+)(?:, (\d+))?\]")
 _SHOWN: Final = 4  # kernels of a call
-_CUDNN, _MIOPEN = "cudnn", "miopen"
 
 
 class _Places(NamedTuple):
@@ -73,8 +72,8 @@ def is_one(path: Path) -> bool:
 
 def sweep_name(path: Path) -> str:
     """Return the name of the sweep that a trace becomes."""
-    found = _NAME.fullmatch(path.name)
-    return found[1] if found else path.name
+    match = _NAME.fullmatch(path.name)
+    return match[1] if match else path.name
 
 
 def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
@@ -96,13 +95,10 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
             f"{path}: no convolution that launched a kernel: {count(trace.events, 'event')}, "
             f"{count(trace.kernels, 'kernel')}, {count(len(every), 'convolution')}"
         )
-    found = device or _device(document.head, trace.device)
-    entry = gpus.by_device_name(found)
-    gpu = (
-        (entry.short if entry else "")
-        or gpus.by_label(found)
-        or (re.sub(r"\W+", "_", _MAKERS.sub("", found)).strip("_").lower() or UNKNOWN)
-    )
+    device = device or _device(document.head, trace.device)
+    entry = gpus.by_device_name(device)
+    gpu = entry.short if entry else gpus.by_label(device)
+    gpu = gpu or re.sub(r"\W+", "_", _MAKERS.sub("", device)).strip("_").lower() or UNKNOWN
     outputs, steps = trace.output_dims(), sorted(trace.steps)
     by_step: dict[int, list[Row]] = defaultdict(list)
     for call in calls:
@@ -116,14 +112,12 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
                 "dtype": _common(by_step[step], "dtype"),
                 "tf32": any("tf32" in name for call in calls for _, _, name, _ in call.kernels),
             })  # fmt: skip
-            shared = {**axis_cells(point.axes), "point_id": point.point_id}
             total = sum(row["kernel_ms"] for row in by_step[step])
             for row in by_step[step]:
                 row["percentage"] = 100 * row["kernel_ms"] / total if total else None
-            layers = [cells({**shared, **row}, LAYER_COLUMNS) for row in by_step[step]]
             peak = entry or gpus.GPUS.get(gpu)
-            about = {"device_name": found, "peak_source": peak.name if peak else None}
-            file_.commit(point, about, layers, FOREIGN, valid=False)
+            about = {"device_name": device, "peak_source": peak.name if peak else None}
+            file_.commit(point, about, by_step[step], FOREIGN, valid=False)
     return path.name, tuple(_notes(every, by_step, gpu))
 
 
@@ -146,9 +140,9 @@ def _notes(every: Sequence[Call], by_step: Mapping[int, Sequence[Row]], gpu: str
 def _device(head: Mapping[str, Any], number: int) -> str:
     """Return the name of the device that ran the last kernel; `unknown` where no list has it."""
     listed = head.get("deviceProperties")
-    known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    names = [one.get("name") for one in known if one.get("id") == number]
-    return str(names[0]) if names and names[0] else UNKNOWN
+    entries = [of for of in listed if isinstance(of, dict)] if isinstance(listed, list) else []
+    names = (entry.get("name") for entry in entries if entry.get("id") == number)
+    return str(next(names, "") or UNKNOWN)
 
 
 def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
@@ -159,17 +153,16 @@ def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
 
 def _row(call: Call, index: int, outputs: Mapping[int, tuple[int, ...]]) -> Row:
     names = dict.fromkeys(name for _, _, name, _ in call.kernels)
-    ms = call.milliseconds
     used, grade = _algorithms(call)
     leaf = call.operators[-1].name.removeprefix("aten::")
-    library = next((one for one in (_CUDNN, _MIOPEN) if one in leaf), None)
+    library = next((name for name in ("cudnn", "miopen") if name in leaf), None)
     words = " ".join(map(kernel_word, [*names][:_SHOWN]))
     return {
         "layer": f"{call.operators[0].name.removeprefix('aten::')} {index}", "op": "convolution",
         **_work(call, outputs),
         "call_index": index, "direction": "backward" if call.backward else "forward",
-        "mean_ms": ms, "median_ms": ms, "kernel_ms": ms, "n": 1, "layer_timer": KERNELS,
-        "backend": library, "algorithm_used": used,
+        **dict.fromkeys(("mean_ms", "median_ms", "kernel_ms"), call.milliseconds), "n": 1,
+        "layer_timer": KERNELS, "backend": library, "algorithm_used": used,
         "algorithm_evidence": f"profiler: {grade.value} by {words}",
     }  # fmt: skip
 
@@ -179,18 +172,16 @@ def _algorithms(call: Call) -> tuple[str, Grade]:
     parts: dict[str, list[str]] = defaultdict(list)
     for _, _, kernel, operator in call.kernels:
         parts[operator].append(kernel)
-    found = [recognise(kernels) for kernels in parts.values()]
-    sets = {names for one in found for _, names in one.telling} or {frozenset([UNKNOWN])}
-    unsure = any(one.unknown or not one.telling for one in found)
-    common = frozenset.intersection(*sets)
-    if len(found) > 1 or not common:
-        told = {" or ".join(sorted(one.algorithms)) or UNKNOWN for one in found}
-        if not common and len(found) == 1:
-            told = {" or ".join(sorted(names)) for names in sets}
-        unsure = unsure or any(" or " in one for one in told)
-        return "+".join(sorted(told)), Grade.COMPATIBLE if unsure else Grade.RECOGNISED
-    sure = len(common) == 1 and not unsure
-    return " or ".join(sorted(common)), Grade.RECOGNISED if sure else Grade.COMPATIBLE
+    parted = [recognise(kernels) for kernels in parts.values()]
+    sets = {names for part in parted for _, names in part.telling} or {frozenset([UNKNOWN])}
+    if len(parted) > 1:
+        sets = {part.algorithms for part in parted}
+    elif common := frozenset.intersection(*sets):
+        sets = {common}
+    used = {" or ".join(sorted(names)) or UNKNOWN for names in sets}
+    sure = all(part.telling and not part.unknown for part in parted)
+    sure = sure and not any(" or " in names for names in used)
+    return "+".join(sorted(used)), Grade.RECOGNISED if sure else Grade.COMPATIBLE
 
 
 def _work(call: Call, outputs: Mapping[int, tuple[int, ...]]) -> Row:
@@ -209,8 +200,8 @@ def _work(call: Call, outputs: Mapping[int, tuple[int, ...]]) -> Row:
         output = _dims(operator, places.gradient) or next(
             (outputs[op.sequence or 0] for op in call.operators if op.sequence in outputs), ()
         )
-        known = _shape(call, operator, places, image, weight)
-        return _cells(call, operator, known, (image, weight, output))
+        shape = _shape(call, operator, places, image, weight)
+        return _cells(call, operator, shape, (image, weight, output))
     return {}
 
 
@@ -236,8 +227,7 @@ def _shape(
     stride, padding, dilation = ((int(p[1]), int(p[2] or p[1])) if p else None for p in pairs)
     if stride is None or padding is None or dilation is None or min(*stride, *dilation) < 1:
         return None
-    outer = call.operators[0]
-    bias = _INTS.fullmatch(_value(operator, 3)) if call.backward else _dims(outer, 2)
+    bias = _INTS.fullmatch(_value(operator, 3)) if call.backward else _dims(call.operators[0], 2)
     adds = bias[1] != "0" if isinstance(bias, re.Match) else bool(bias)
     layout = NHWC if any(_last(operator, place) for place in places[:2]) else NCHW
     n, channels, height, width = image
@@ -287,7 +277,7 @@ def _cells(
     if len(output) != 4 or dtype is None:
         return row
     gradients = _gradients(call, operator, places) if call.backward else 1
-    moved = [_SIZES[dtype] * math.prod(one) for one in (image, weight, output)]
+    moved = [_SIZES[dtype] * math.prod(sizes) for sizes in (image, weight, output)]
     return row | {
         "params": math.prod(weight),
         "flops": 2 * gradients * output[0] * math.prod(output[2:]) * math.prod(weight),

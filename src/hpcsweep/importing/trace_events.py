@@ -64,9 +64,8 @@ class Call:
     @cached_property
     def wrappers(self) -> frozenset[str]:
         """The operators that call others to convolve: what they launch adds the bias."""
-        return frozenset(
-            one.name for one, inner in pairwise(self.operators) if inner.end <= one.end
-        )
+        pairs = pairwise(self.operators)
+        return frozenset(outer.name for outer, inner in pairs if inner.end <= outer.end)
 
     def innermost(self, at: float) -> Operator:
         """Return the operator that ran at a time."""
@@ -136,10 +135,9 @@ class Trace:
         self._kernel_name.append(self._names.setdefault(short, len(self._names)))
         self._kernel_at.append(at)
         self._kernel_took.append(took)
-        external = args.get("External id", args.get("external id"))
-        for column, value in ((self._kernel_id, args.get("correlation")),
-                              (self._kernel_of, external)):  # fmt: skip
-            number = _whole(value)
+        for column, number in (
+            (self._kernel_id, _whole(args.get("correlation"))), (self._kernel_of, _external(args)),
+        ):  # fmt: skip
             column.append(-1 if number is None else number)
         self.device = _whole(args.get("device")) or 0
 
@@ -150,21 +148,19 @@ class Trace:
             _texts(args.get("Concrete Inputs")),
         )  # fmt: skip
         arguments = self._shared.setdefault(arguments, arguments)
-        external = _whole(args.get("External id", args.get("external id")))
-        sequence = _whole(args.get("Sequence number"))
-        return Operator(at, at + took, self._shared.setdefault(name, name), arguments, external,
-                        sequence)  # fmt: skip
+        return Operator(
+            at, at + took, self._shared.setdefault(name, name), arguments, _external(args),
+            _whole(args.get("Sequence number")),
+        )  # fmt: skip
 
     def calls(self) -> list[Call]:
         """Return the convolution calls in time, each with its kernels."""
-        found: list[Call] = []
         of_thread = {thread: _nested(ops) for thread, ops in self._operators.items()}
-        for calls in of_thread.values():
-            found += calls
+        every = [call for calls in of_thread.values() for call in calls]
         launched = self._launched(of_thread)
         by_external = {
             op.external: (call, op.name)
-            for call in found for op in call.operators
+            for call in every for op in call.operators
             if op.external is not None and op.name not in call.wrappers
         }  # fmt: skip
         names = [*self._names]
@@ -176,9 +172,9 @@ class Trace:
                 owner = by_external.get(external)
             if owner is not None:
                 owner[0].kernels.append((at, took, names[name], owner[1]))
-        for call in found:
+        for call in every:
             call.kernels.sort()
-        return sorted(found, key=lambda call: call.start)
+        return sorted(every, key=attrgetter("start"))
 
     def _launched(
         self, of_thread: dict[tuple[str, str], list[Call]]
@@ -189,7 +185,7 @@ class Trace:
             for thread, calls in of_thread.items() if thread in self._threads
         }  # fmt: skip
         starts = {thread: [call.start for call in of] for thread, of in calls.items()}
-        found = {}
+        launched = {}
         columns = (self._launch_id, self._launch_at, self._launch_on)
         for number, at, thread in zip(*columns, strict=True):
             place = bisect_right(starts.get(thread, ()), at) - 1
@@ -197,8 +193,8 @@ class Trace:
                 call = calls[thread][place]
                 operator = call.innermost(at)
                 if operator.name not in call.wrappers:
-                    found[number] = call, operator.name
-        return found
+                    launched[number] = call, operator.name
+        return launched
 
     def output_dims(self) -> dict[int, tuple[int, ...]]:
         """Return the output's sizes of forward calls, by their sequence numbers.
@@ -215,11 +211,11 @@ class Trace:
 def _nested(operators: Iterable[Operator]) -> list[Call]:
     """Return the calls of a thread: operators inside another one belong to its call."""
     calls: list[Call] = []
-    for one in sorted(operators, key=lambda op: (op.start, -op.end)):
-        if calls and one.start < calls[-1].operators[0].end:
-            calls[-1].operators.append(one)
+    for operator in sorted(operators, key=lambda op: (op.start, -op.end)):
+        if calls and operator.start < calls[-1].operators[0].end:
+            calls[-1].operators.append(operator)
         else:
-            calls.append(Call([one]))
+            calls.append(Call([operator]))
     return calls
 
 
@@ -231,13 +227,17 @@ def _whole(value: Any) -> int | None:  # noqa: ANN401 - any JSON
     return value if type(value) is int and abs(value) < 1 << 62 else None
 
 
+def _external(args: dict[str, Any]) -> int | None:
+    return _whole(args.get("External id", args.get("external id")))
+
+
 def _lists(value: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - any JSON
     """Return sizes of operands; an operand without sizes, or a list of such, has none."""
     if not isinstance(value, list):
         return ()
     return tuple(
-        tuple(one) if isinstance(one, list) and all(type(n) is int for n in one) else ()
-        for one in value
+        tuple(sizes) if isinstance(sizes, list) and all(type(n) is int for n in sizes) else ()
+        for sizes in value
     )
 
 

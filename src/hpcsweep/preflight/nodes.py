@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -103,10 +103,10 @@ def examine(
         inside = Narrowing("partition", label, lambda n: not {*n.partitions}.isdisjoint(partitions))
         steps.insert(0, inside)
     left = list(nodes)
-    for position, step in enumerate(steps):
+    for last, step in enumerate(steps):
         kept = [node for node in left if step.test(node)]
         if not kept:
-            yield _nothing_left(wants, steps, position, left, nodes)
+            yield _nothing_left(wants, steps, last, left, nodes)
             return
         left = kept
     if wants.nodes > len(left):
@@ -203,14 +203,10 @@ def _has(wish: Gres, node: Node) -> bool:
 
 
 def _nothing_left(
-    wants: Wants,
-    steps: Sequence[Narrowing],
-    position: int,
-    left: Sequence[Node],
-    nodes: Sequence[Node],
+    wants: Wants, steps: Sequence[Narrowing], last: int, left: Sequence[Node], nodes: Sequence[Node]
 ) -> Finding:
     """Return a complaint about the key that left no node: which nodes fit it, what to change."""
-    step, before = steps[position], steps[:position]
+    step, before = steps[last], steps[:last]
     if step.key in {"mem", "cpus_per_task"}:
         return _too_much(wants, step.key, before, left)
     having = [node for node in nodes if step.test(node)]
@@ -220,28 +216,20 @@ def _nothing_left(
         do = "`sinfo -N -o '%N %f %G'` lists what each node has"
         return wants.complaint(step.key, f"no node has {step.label}", do)
     if good and before[0].key == "partition":
-        held = Counter(name for node in good for name in node.partitions)
+        held, sizes = (
+            Counter(name for node in of for name in node.partitions) for of in (good, nodes)
+        )
+        best = min(held, key=lambda name: (-held[name], sizes[name], name))
         detail = f"no node of {before[0].label} has {step.label}; {names} in {listed(held)}"
-        return wants.complaint(step.key, detail, f"write `partition: {_smallest(held, nodes)}`")
+        return wants.complaint(step.key, detail, f"write `partition: {best}`")
     other = next((s for s in before if not any(map(s.test, having))), before[-1])
-    have = _has_instead(other.key, having)
+    owned = {
+        "constraint": (name for node in having for name in node.features),
+        "gres": (str(gres) for node in having for gres in node.gres),
+    }
+    have = f", with {listed(owned[other.key])}" if other.key in owned else ""
     detail = f"no node has both {step.label} and {other.label}; {step.label} is on {names}{have}"
     return wants.complaint(step.key, detail, f"make `{step.key}` and `{other.key}` go together")
-
-
-def _has_instead(key: str, nodes: Iterable[Node]) -> str:
-    """Return the features or resources that nodes have instead of the wanted ones."""
-    if key == "constraint":
-        return f", with {listed(name for node in nodes for name in node.features)}"
-    if key == "gres":
-        return f", with {listed(str(gres) for node in nodes for gres in node.gres)}"
-    return ""
-
-
-def _smallest(held: Counter[str], nodes: Sequence[Node]) -> str:
-    """Return the partition with most of the good nodes and fewest others."""
-    sizes = Counter(name for node in nodes for name in node.partitions)
-    return min(held, key=lambda name: (-held[name], sizes[name], name))
 
 
 def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequence[Node]) -> Finding:

@@ -59,19 +59,10 @@ def text(findings: Sequence[Finding]) -> str:
 
 # Short options of sbatch and the keys of a profile that they set.
 _SHORT: Final = {
-    "-p": "partition",
-    "-C": "constraint",
-    "-t": "time",
-    "-c": "cpus_per_task",
-    "-N": "nodes",
-    "-w": "nodelist",
-    "-x": "exclude",
-    "-A": "account",
-    "-q": "qos",
-    "-M": "clusters",
-    "-o": "output",
-    "-e": "error",
-}
+    "-p": "partition", "-C": "constraint", "-t": "time", "-c": "cpus_per_task", "-N": "nodes",
+    "-w": "nodelist", "-x": "exclude", "-A": "account", "-q": "qos", "-M": "clusters",
+    "-o": "output", "-e": "error",
+}  # fmt: skip
 _KEYS: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
 _OPTIONS: Final = {**_SHORT, **{f"--{key.replace('_', '-')}": key for key in _KEYS}}
 
