@@ -14,6 +14,7 @@ STORIES = {
     "forecast/test_foreign": "what imports of others' times teach a prediction",
     "measure/test_plans": "layers: plans, from the measurement to the replay",
     "catalog/test_roles": "what an axis is, followed from the catalogue to everything that asks",
+    "cli/test_completion": "what TAB offers",
     "cli/test_mistakes": "what is typed wrong, and the answer",
     "conv/proof/test_liars": "back-ends that lie about what they run, and honest ones",
     "conv/vendor/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",

@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,12 +130,9 @@ class Results:
 
         `other` are results, or a side as that command takes it.
         """
-        texts = (each if isinstance(each, str) else each.side for each in (self, other))
-        results = self.run.path.parent
-        sides = (
-            comparing.read_side(results, text, where, everything=unreliable, renewed=_renewed)
-            for text in texts
-        )
+        read = partial(comparing.read_side, self.run.path.parent, where=where)
+        read = partial(read, everything=unreliable, renewed=lambda run: fresh.tables_of(run)[0])
+        sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
         return comparing.compare(*sides, metric=metric, across=list(across)).view()
 
     def plot(
@@ -171,10 +168,6 @@ class Results:
             return self.report()._repr_html_()
         except UsageError as error:
             return f"<pre>{escape(str(error))}</pre>"
-
-
-def _renewed(run: RunDir) -> RunDir:
-    return fresh.tables_of(run)[0]
 
 
 def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "") -> Results:

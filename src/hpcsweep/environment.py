@@ -1,7 +1,4 @@
-"""The environment variables of hpcsweep: those between the parts of a run, and those of users.
-
-Job scripts (`jobs/templates`) write two of them by name.
-"""
+"""The environment variables of hpcsweep; job scripts (`jobs/templates`) name two of them."""
 
 from __future__ import annotations
 

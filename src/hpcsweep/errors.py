@@ -1,29 +1,6 @@
-"""All errors of hpcsweep; each class has one exit code.
+"""All errors of hpcsweep; each class has one exit code, by default that of its base.
 
-The tree (exit code in brackets)::
-
-    HpcsweepError [1]
-    |-- BadInput [2]              a file or an argument is wrong; nothing was started
-    |   |-- SpecError             a sweep file
-    |   |-- ProfileError          a cluster profile
-    |   |-- ConfigError           a configuration file
-    |   `-- UsageError            arguments that do not go together, names that do not exist
-    |-- PointsFailed [3]          the command worked, some points ended in error, crashed or timeout
-    |-- Implausible [3]           the command worked, some figures cannot be right
-    |-- Regression [3]            the command worked, something differs more than --fail-on allows
-    |-- Incomplete [4]            the command worked, some points are still to be measured
-    |-- Refused [5]               machine or cluster does not fit the profile, or over a budget
-    |-- ResultsError [6]          a results folder that cannot be read or written
-    |   |-- DamagedResults        shards that could be read only in part
-    |   |-- Unread                a file that cannot be read now, but perhaps the next time
-    |   `-- Busy                  another process holds the lock
-    |-- SchedulerError [7]        Slurm refused, or could not be asked
-    |   `-- PartlySubmitted [8]   Slurm took a part of the chunks; the same command sends the rest
-    |-- MissingDependency [9]     a library or program that this command needs is missing
-    `-- TargetMissed [10]         the command worked, the rest is not known as well as was asked
-
-Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue the job.
-130 is Ctrl-C.
+Exit code 75 (EX_TEMPFAIL) belongs to the supervisor: points remain, requeue the job. 130 is Ctrl-C.
 """
 
 from __future__ import annotations
@@ -47,11 +24,14 @@ class HpcsweepError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def __init_subclass__(cls, exit_code: int | None = None) -> None:
+        super().__init_subclass__()
+        cls.exit_code = exit_code or cls.exit_code
 
-class BadInput(HpcsweepError):
+
+class BadInput(HpcsweepError, exit_code=2):
     """A file or an argument is wrong; nothing was started."""
 
-    exit_code = 2
     line = 0  # of the file, where there is one
 
 
@@ -71,40 +51,28 @@ class UsageError(BadInput):
     """Arguments name something that does not exist, or do not go together."""
 
 
-class PointsFailed(HpcsweepError):
+class PointsFailed(HpcsweepError, exit_code=3):
     """Done, but some points ended in `error`, `crashed` or `timeout`."""
 
-    exit_code = 3
 
-
-class Implausible(HpcsweepError):
+class Implausible(HpcsweepError, exit_code=3):
     """Done, but some figures cannot be right, such as a rate above the device's peak."""
 
-    exit_code = 3
 
-
-class Regression(HpcsweepError):
+class Regression(HpcsweepError, exit_code=3):
     """Done, but something is slower than it may be."""
 
-    exit_code = 3
 
-
-class Incomplete(HpcsweepError):
+class Incomplete(HpcsweepError, exit_code=4):
     """Some points have no result yet; the same command continues."""
 
-    exit_code = 4
 
-
-class Refused(HpcsweepError):
+class Refused(HpcsweepError, exit_code=5):
     """Machine or cluster does not fit the profile, or a limit of the user would be exceeded."""
 
-    exit_code = 5
 
-
-class ResultsError(HpcsweepError):
+class ResultsError(HpcsweepError, exit_code=6):
     """The results folder cannot be read or written."""
-
-    exit_code = 6
 
 
 class DamagedResults(ResultsError):
@@ -119,40 +87,32 @@ class Busy(ResultsError):
     """Another process holds the lock of the results folder."""
 
 
-class SchedulerError(HpcsweepError):
+class SchedulerError(HpcsweepError, exit_code=7):
     """Slurm refused a request or did not answer."""
 
-    exit_code = 7
 
-
-class PartlySubmitted(SchedulerError):
+class PartlySubmitted(SchedulerError, exit_code=8):
     """Slurm took only a part of the chunks; the same command sends the rest."""
 
-    exit_code = 8
 
-
-class MissingDependency(HpcsweepError):
+class MissingDependency(HpcsweepError, exit_code=9):
     """A library or program is missing."""
 
-    exit_code = 9
 
-
-class TargetMissed(HpcsweepError):
+class TargetMissed(HpcsweepError, exit_code=10):
     """Done, but `--until-error` did not reach its target for some group of points."""
 
-    exit_code = 10
 
-
-def nearest(found: str, allowed: Iterable[str]) -> str | None:
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """Return the nearest allowed spelling, whatever its case, or None."""
     spelling: dict[str, str] = {}
     for name in allowed:
         spelling.setdefault(str(name).lower(), str(name))  # the first of two spellings
-    near = difflib.get_close_matches(str(found).lower(), spelling, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(word).lower(), spelling, n=1, cutoff=0.6)
     return spelling[near[0]] if near else None
 
 
-def suggest(found: str, allowed: Iterable[str]) -> str:
+def suggest(word: str, allowed: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the nearest allowed spelling, or nothing."""
-    near = nearest(found, allowed)
+    near = nearest(word, allowed)
     return f"; did you mean '{near}'?" if near else ""

@@ -1,7 +1,6 @@
 """The optional parts of an installation: pip's extras, their packages, and what they serve.
 
-Planning, submitting, watching and collecting need none of them. What needs one imports its packages
-when it runs; `missing` tells of one that is not there, and how to install it.
+Planning, submitting, watching and collecting need none; what needs one imports it when it runs.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ EXTRAS: Final[Mapping[str, Extra]] = {
 
 def lacking(name: str) -> list[str]:
     """Return the packages of an extra that are not installed, as pip calls them."""
-    return [pip for module, pip in EXTRAS[name].packages.items() if not _is_here(module)]
+    packages = EXTRAS[name].packages.items()
+    return [pip for module, pip in packages if importlib.util.find_spec(module) is None]
 
 
 def need(name: str, what: str, other: str = "") -> None:
@@ -75,7 +75,3 @@ def install(name: str) -> str:
 
 def _words(what: str, package: str, extra: str) -> str:
     return f"{what} needs {package}, which is not installed: {install(extra)}"
-
-
-def _is_here(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None

@@ -65,11 +65,11 @@ def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
             if at >= 0:
                 os.close(at)
             at = inner
-        found = os.fstat(at)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(at)
+        if not stat.S_ISREG(status.st_mode):
             raise ResultsError(f"{path}: is no regular file; {COPY_IT}")
-        if found.st_size > most:
-            raise ResultsError(f"{path}: has {found.st_size:,} bytes; {most:,} are taken at most")
+        if status.st_size > most:
+            raise ResultsError(f"{path}: has {status.st_size:,} bytes; {most:,} are taken at most")
         with os.fdopen(at, "rb", closefd=False) as file:
             yield file
     except OSError as error:
@@ -107,13 +107,9 @@ def remove_leftovers(folder: Path, mine: Iterable[Path]) -> None:
 def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file beside `path`; on success sync it and rename it over `path`.
 
-    A private one may be read by its owner alone.
-
-    Who closes the file has synced it: where several files belong together, none is renamed before
-    the last one is closed.
-
-    Raises:
-        ResultsError: the folder is read-only, full, or gone; `path` is as it was.
+    A private one may be read by its owner alone. Who closes the file has synced it: where several
+    files belong together, none is renamed before the last one is closed. `ResultsError` where the
+    folder is read-only, full, or gone: `path` is as it was.
     """
     temporary = ""
     try:
@@ -126,7 +122,9 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
         if not private:
-            Path(temporary).chmod(0o666 & ~_umask())
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(temporary).chmod(0o666 & ~umask)
         Path(temporary).replace(path)
     except BaseException as error:
         if temporary:
@@ -147,11 +145,7 @@ def cannot_write(path: Path, error: OSError) -> ResultsError:
 
 @contextmanager
 def errors_named() -> Iterator[None]:
-    """Turn an error of the system that nobody expected, such as a stale handle, into a message.
-
-    Raises:
-        ResultsError: it failed; the text names the file, if the system did.
-    """
+    """Turn an error of the system that nobody expected, such as a stale handle, into a message."""
     try:
         yield
     except OSError as error:
@@ -160,9 +154,3 @@ def errors_named() -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{error.strerror}; what was measured before is kept. Run this command again"
         raise ResultsError(f"{text} when the file system is well") from error
-
-
-def _umask() -> int:
-    value = os.umask(0)
-    os.umask(value)
-    return value

@@ -53,11 +53,11 @@ class Point:
 def varying(points: Iterable[Point]) -> tuple[str, ...]:
     """Return the axes that a label must name to tell points apart, beside those of each label."""
     first: Mapping[str, Any] = {}
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for point in points:
         first = first or point.axes
-        found |= {name: None for name in first if point.axes.get(name) != first[name]}
-    return tuple(name for name in found if name not in {*LABEL, "input_width", "visit"})
+        names |= {name: None for name in first if point.axes.get(name) != first[name]}
+    return tuple(name for name in names if name not in {*LABEL, "input_width", "visit"})
 
 
 def canonical_json(value: object) -> str:

@@ -94,8 +94,8 @@ def _start_without_proc(pid: int) -> int | None:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
-    except PermissionError:
-        return 0
+    except PermissionError:  # of another user's
+        pass
     return 0
 
 
@@ -135,8 +135,8 @@ def adopt_orphans() -> None:
 def end_orphans() -> None:
     """Kill all children, and what they leave, if this process adopts: nothing else is started."""
     until = time.monotonic() + _END_SECONDS
-    while any(_adopts) and (found := _children(os.getpid())) and time.monotonic() < until:
-        for pid in found:
+    while (children := _beside()) and time.monotonic() < until:
+        for pid in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
             with suppress(ChildProcessError):
@@ -146,15 +146,16 @@ def end_orphans() -> None:
 
 def offspring(pid: int) -> list[str]:
     """Return what runs below a process, and beside it if this process adopts; without helpers."""
-    left, seen, found = _children(pid), {pid}, list[str]()
-    while left or (left := [one for one in _beside() if one not in seen]):  # adopted meanwhile
-        one = left.pop()
-        seen.add(one)
-        command = _command(one)
+    left, seen, named = _children(pid), {pid}, list[str]()
+    while left or (left := [child for child in _beside() if child not in seen]):  # adopted since
+        child = left.pop()
+        seen.add(child)
+        command = _command(child)
         if not any(helper in command for helper in _HELPERS):
-            left += _children(one)
-            found += [f"process {one}: {command.decode(errors='replace'):.100}"] if command else []
-    return found
+            left += _children(child)
+            if command:
+                named.append(f"process {child}: {command.decode(errors='replace'):.100}")
+    return named
 
 
 def _beside() -> list[int]:
@@ -172,8 +173,8 @@ def _command(pid: int) -> bytes:
 def _children(pid: int) -> list[int]:
     tasks = f"/proc/{pid}/task"
     with suppress(OSError):  # it has ended
-        found = [read_proc(f"{tasks}/{task}/children") for task in os.listdir(tasks)]  # noqa: PTH208
-        return [int(one) for of_task in found for one in of_task.split()]
+        texts = [read_proc(f"{tasks}/{task}/children") for task in os.listdir(tasks)]  # noqa: PTH208
+        return [int(child) for text in texts for child in text.split()]
     return []
 
 

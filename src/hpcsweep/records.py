@@ -93,12 +93,12 @@ def _make(cls: Any, missing: set[str], options: dict[str, Any]) -> None:
     cls.__dataclass_fields__ = vars(copy)["__dataclass_fields__"]
 
 
-def _methods(cls: Any, known: tuple[dataclasses.Field[Any], ...], *, frozen: bool) -> Methods:
-    compared = [one.name for one in known if one.compare]
-    values: Any = attrgetter(*compared) if len(compared) > 1 else lambda one: tuple(
-        getattr(one, name) for name in compared
+def _methods(cls: Any, declared: tuple[dataclasses.Field[Any], ...], *, frozen: bool) -> Methods:
+    compared = [field.name for field in declared if field.compare]
+    values: Any = attrgetter(*compared) if len(compared) > 1 else lambda record: tuple(
+        getattr(record, name) for name in compared
     )  # fmt: skip
-    shown = [one.name for one in known if one.repr]
+    shown = [field.name for field in declared if field.repr]
 
     def __eq__(self: Any, other: object) -> Any:  # noqa: N807
         if other.__class__ is not self.__class__:
@@ -109,8 +109,8 @@ def _methods(cls: Any, known: tuple[dataclasses.Field[Any], ...], *, frozen: boo
         return hash(values(self))
 
     def __repr__(self: Any) -> str:  # noqa: N807
-        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
-        return f"{self.__class__.__qualname__}({told})"
+        cells = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return f"{self.__class__.__qualname__}({cells})"
 
     def __setattr__(self: Any, name: str, value: object) -> None:  # noqa: N807
         if self.__class__ is cls or name in names:
@@ -122,7 +122,7 @@ def _methods(cls: Any, known: tuple[dataclasses.Field[Any], ...], *, frozen: boo
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
         super(cls, self).__delattr__(name)
 
-    names = {one.name for one in known}
+    names = {field.name for field in declared}
     compared_and_shown: Methods = {"__eq__": __eq__, "__repr__": __repr__, "__hash__": None}
     kept = {"__hash__": __hash__, "__setattr__": __setattr__, "__delattr__": __delattr__}
     return {**compared_and_shown, **(kept if frozen else {})}

@@ -1,9 +1,8 @@
 """Where the networks, data sets and files of the user's own are looked for, here and in a job.
 
 A sweep names them without a machine's path: `mymodel:net`, `weights: w.pt`. `submit` keeps the
-folders in the manifest, as absolute paths: the folder of the sweep, the working directory, and what
-PYTHONPATH names. Whoever measures a point calls `use` with them, so that a job in Slurm, a worker
-here, the rehearsal and `verify` find the same.
+folders in the manifest. Whoever measures a point calls `use` with them, so that a job in Slurm, a
+worker here, the rehearsal and `verify` find the same.
 """
 
 from __future__ import annotations
@@ -19,21 +18,17 @@ _in_use: list[str] = []  # as `sys.path`, it belongs to the process
 
 
 def of(sweep_file: Path) -> tuple[str, ...]:
-    """Return the folders in which the names of a sweep file are looked for, in order."""
+    """Return where the names of a sweep file are looked for: its folder, this one, PYTHONPATH."""
     named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     folders = [sweep_file.parent, Path(), *map(Path, named)]
     return tuple(dict.fromkeys(str(folder.absolute()) for folder in folders))
 
 
 def use(folders: Sequence[str]) -> None:
-    """Look in these folders from now on, for modules after all other places.
-
-    The working directory, where `python -m` looks first, counts only as one of them: a job has
-    another one.
-    """
+    """Look in these folders from now on, for modules after all other places."""
     _in_use[:] = folders
     if folders and sys.path and sys.path[0] in {"", str(Path.cwd())}:
-        del sys.path[0]
+        del sys.path[0]  # `python -m` looks there first, and a job has another one
     sys.path += [folder for folder in folders if folder not in sys.path]
 
 

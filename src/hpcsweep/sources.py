@@ -73,11 +73,13 @@ class _CodeNames:
         """Take all that stands in a piece of code, and in the functions and classes inside."""
         import modulefinder  # noqa: PLC0415 - only where there are modules of the user's own
 
-        for kind, found in modulefinder.ModuleFinder().scan_opcodes(code):
+        for kind, operands in modulefinder.ModuleFinder().scan_opcodes(code):
             if kind == "absolute_import":
-                self.imports.append((0, found[1], found[0] or ()))
+                parts, name = operands
+                self.imports.append((0, name, parts or ()))
             elif kind == "relative_import":
-                self.imports.append((found[0], found[2], found[1] or ()))
+                level, parts, name = operands
+                self.imports.append((level, name, parts or ()))
         self.names.update(code.co_names)
         self._take(code.co_consts)
 
@@ -114,12 +116,12 @@ class Sources:
         """Return the digest of what an axis names; empty if that is not there, or not one's own."""
         if axis in FACTORIES:
             module, colon, _ = value.partition(":")
-            found = self._of_module(module) if colon else []
+            files = self._of_module(module) if colon else []
         else:
             path = search_path.file(value, self._folders)
             named = path.is_file() and (axis != "weights" or search_path.is_file(value))
-            found = [_OwnFile("", path, imported=False)] if named else []
-        lines = {f"{one.name} {self._content(one)}" for one in found}
+            files = [_OwnFile("", path, imported=False)] if named else []
+        lines = {f"{file.name} {self._content(file)}" for file in files}
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:DIGITS] * bool(lines)
 
     def spec(self, module: str) -> ModuleSpec | None:
@@ -132,10 +134,10 @@ class Sources:
                 return None
             # a namespace package would ask for its parent, which is not imported
             places = [*getattr(inside, "_path", inside)] if inside is not None else self._places()
-            found = _search(module, places, top=not parent)
-            if found is None:
+            spec = _search(module, places, top=not parent)
+            if spec is None:
                 return None
-            self._specs[module] = found
+            self._specs[module] = spec
         return self._specs[module]
 
     def _places(self) -> list[str]:
@@ -144,12 +146,12 @@ class Sources:
         return [*(entry for entry in sys.path if entry not in here), *self._folders]
 
     def _of_module(self, module: str) -> list[_OwnFile]:
-        """Return the files of the user's own that importing a module leads to."""
         if module not in self._modules:
             self._modules[module] = [*self._walk(module)]
         return self._modules[module]
 
     def _walk(self, first: str) -> Iterator[_OwnFile]:
+        """Yield the files of the user's own that importing a module leads to."""
         left, done = [first], set[str]()
         while left:
             name = left.pop()
@@ -172,16 +174,14 @@ class Sources:
     def _own(self, name: str) -> Path | None:
         """Return the file of a module, if it is the user's own."""
         top = name.partition(".")[0]
-        if top in _LIBRARIES:
-            return None
-        spec = self.spec(top)
-        if spec is None or (spec.has_location and not _is_own(spec.origin)):
+        package = None if top in _LIBRARIES else self.spec(top)
+        if package is None or (package.has_location and not _is_own(package.origin)):
             return None
         spec = self.spec(name)
         if spec is None or not spec.has_location or not _is_own(spec.origin):
             return None
         path = Path(spec.origin or "")
-        return next((one for one in (path, *path.parents) if one.is_file()), None)  # in a zip
+        return next((place for place in (path, *path.parents) if place.is_file()), None)  # in a zip
 
     def _seen(self, name: str, path: Path) -> _CodeNames:
         seen = _CodeNames()
@@ -201,35 +201,31 @@ class Sources:
             yield target
             for part in parts:
                 own = self._own(target) if part == "*" else None
-                every = (
-                    sorted(self._seen(target, own).texts) if own else [part]
-                )  # `__all__` is among them
-                yield from (f"{target}.{one}" for one in every)
+                names = sorted(self._seen(target, own).texts) if own else [part]  # with `__all__`
+                yield from (f"{target}.{inside}" for inside in names)
         if seen.names & _IMPORTS:
             for text in sorted(seen.texts):
                 named = text.lstrip(".")
                 yield from (named, f"{package}.{named}" if package else named)
             beside = path.parent.glob("*.py") if seen.names & _LISTS else ()
-            yield from (f"{package}.{one.stem}" if package else one.stem for one in beside)
+            yield from (f"{package}.{file.stem}" if package else file.stem for file in beside)
 
     def _content(self, own: _OwnFile) -> str:
         try:
-            found = own.path.stat()
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-            if own.name and not own.imported and found.st_size > _LARGEST:
-                return f"{found.st_size} bytes"
+            status = own.path.stat()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if own.name and not own.imported and status.st_size > _LARGEST:
+                return f"{status.st_size} bytes"
             key = (own.path, *(() if own.imported else stamp))
             if key not in self._digests:
-                large = found.st_size > _KEPT
+                large = status.st_size > _KEPT
                 self._digests[key] = (_kept if large else _sha256)(own.path, str(stamp))
             return self._digests[key]
         except OSError as error:
             return f"unreadable: {error.strerror}"
 
 
-@lru_cache(maxsize=4)
-def _lasting(folders: tuple[str, ...]) -> Sources:
-    return Sources(folders)
+_lasting = lru_cache(maxsize=4)(Sources)
 
 
 def here(point: Point) -> str:
@@ -252,10 +248,10 @@ def _search(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
             if spec is not None:
                 return spec
     # Python itself finds no namespace package inside another one that is not imported
-    inside = [str(Path(one) / name.rpartition(".")[2]) for one in places if not top]
-    found = ModuleSpec(name, None, is_package=True)
-    found.submodule_search_locations = [*filter(_is_dir, inside)]
-    return found if found.submodule_search_locations else None
+    inside = [str(Path(place) / name.rpartition(".")[2]) for place in places if not top]
+    namespace = ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = [*filter(_is_dir, inside)]
+    return namespace if namespace.submodule_search_locations else None
 
 
 def _is_own(origin: str | None) -> bool:
@@ -296,10 +292,10 @@ def _kept(path: Path, stamp: str) -> str:
 
 
 def _sha256(path: Path, _stamp: str) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         if path.suffix == ".pyc":
             file.seek(_HEADER)
         while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()

@@ -6,17 +6,17 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_CONTROL: Final = (
-    re.compile(  # but tabs and ends of lines; what has no width, or turns the direction
-        "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e"
-        "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
-    )
+# but tabs and ends of lines; what has no width, or turns the direction
+_CONTROL: Final = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e"
+    "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
 )
 _FORMULA: Final = ("=", "+", "-", "@")
 
@@ -42,7 +42,7 @@ def count(number: int, noun: str) -> str:
 
 def printable(text: str) -> str:
     """Return text with its control characters shown, so that no escape sequence runs a terminal."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
 
 
 def harmless(cell: str) -> str:
@@ -94,7 +94,8 @@ def fitted(rows: Sequence[Sequence[str]], left: int, width: int | None) -> list[
     if width is None or max(map(len, lines)) <= width:
         return lines
     names, *body = rows
-    parts = [_parts(name) if place >= left else [name] for place, name in enumerate(names)]
+    parts = [[name] for name in names[:left]]
+    parts += [re.findall(r"[^_]+_*|_+", name) or [name] for name in names[left:]]
     deep = max(map(len, parts))
     padded = [[*[""] * (deep - len(part)), *part] for part in parts]
     broken = [*map(list, zip(*padded, strict=True)), *body]
@@ -102,19 +103,15 @@ def fitted(rows: Sequence[Sequence[str]], left: int, width: int | None) -> list[
     keys, blocks = [*range(left)], list[list[int]]()
     for place in range(left, len(widths)):
         taken = [*keys, *(blocks[-1] if blocks else []), place]
-        if blocks and sum(widths[one] + 2 for one in taken) - 2 <= width:
+        if blocks and sum(widths[column] + 2 for column in taken) - 2 <= width:
             blocks[-1].append(place)
         else:
             blocks.append([place])
-    found: list[str] = []
+    lines = []
     for block in blocks:
-        shown = [[row[one] for one in [*keys, *block]] for row in broken]
-        found += ["", *aligned([row for row in shown if any(row)], left)]
-    return found[1:]
-
-
-def _parts(name: str) -> list[str]:
-    return re.findall(r"[^_]+_*|_+", name) or [name]
+        shown = [[row[column] for column in [*keys, *block]] for row in broken]
+        lines += ["", *aligned([row for row in shown if any(row)], left)]
+    return lines[1:]
 
 
 def cut(line: str, width: int | None) -> str:
@@ -126,17 +123,12 @@ def folded(lines: Iterable[str], width: int | None) -> list[str]:
     """Return lines of which none is longer than `width`, where there is one and words allow it."""
     if width is None:
         return [*lines]
-    found: list[str] = []
+    wrap = partial(textwrap.wrap, width=width, subsequent_indent="   ", break_long_words=False)
+    parts: list[str] = []
     for line in lines:
         begin = " " * (len(line) - len(line.lstrip()))
-        found += textwrap.wrap(
-            line.lstrip(),
-            width,
-            initial_indent=begin,
-            subsequent_indent="   ",
-            break_long_words=False,
-        ) or [line]
-    return found
+        parts += wrap(line.lstrip(), initial_indent=begin) or [line]
+    return parts
 
 
 def in_columns(row: Sequence[str], widths: Sequence[int], left: int | None = None) -> str:

@@ -29,16 +29,16 @@ def seconds(text: str) -> int | None:
     if text.upper() in _UNLIMITED:
         return None
     if text.isascii() and text.isdecimal():
-        found = int(text) * 60
+        limit = int(text) * 60
     elif match := _DAYS.fullmatch(text):
         days, hours, minutes, secs = (int(part or 0) for part in match.groups())
-        found = ((days * 24 + hours) * 60 + minutes) * 60 + secs
+        limit = ((days * 24 + hours) * 60 + minutes) * 60 + secs
     elif match := _HOURS.fullmatch(text):
         hours, minutes, secs = (int(part or 0) for part in match.groups())
-        found = (hours * 60 + minutes) * 60 + secs
+        limit = (hours * 60 + minutes) * 60 + secs
     else:
         raise ValueError(f"needs a time limit: {TIME_FORMS}{_meant(text)}")
-    return found or None  # zero means no limit, to Slurm too
+    return limit or None  # zero means no limit, to Slurm too
 
 
 def _meant(text: str) -> str:
@@ -46,8 +46,8 @@ def _meant(text: str) -> str:
     match = _WORDS.fullmatch(text)
     if not text or match is None:
         return ""
-    found = sum(float(part or 0) * unit for part, unit in zip(match.groups(), _UNITS, strict=True))
-    return f"; did you mean '{written(round(found))}'?"
+    limit = sum(float(part or 0) * unit for part, unit in zip(match.groups(), _UNITS, strict=True))
+    return f"; did you mean '{written(round(limit))}'?"
 
 
 def written(limit: int | None) -> str:

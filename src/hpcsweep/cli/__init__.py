@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from hpcsweep import __version__, environment, extras, files, processes
 from hpcsweep.cli import (
     answer,
-    completion,
     decisions,
     init,
     pictures,
@@ -25,9 +26,14 @@ from hpcsweep.cli import (
     sweeps,
     tables,
 )
-from hpcsweep.cli.settings import flag, option
+from hpcsweep.cli.settings import Names, flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from hpcsweep.store.rundir import RunDir
 
 
 def run() -> NoReturn:
@@ -181,10 +187,7 @@ def main(  # noqa: PLR0913 - one argument per option
 
 
 _PURPOSES: Final = {  # in the order of use
-    "Set up": (
-        *(init.init, settings.config),
-        *(planning.discover, planning.doctor, planning.verify),
-    ),
+    "Set up": (*(init.init, settings.config, planning.discover, planning.doctor, planning.verify),),
     "Run": (
         *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
         *(sweeps.logs, sweeps.retry, sweeps.cancel),
@@ -195,7 +198,84 @@ _PURPOSES: Final = {  # in the order of use
     ),
     "Decide": (decisions.best, decisions.compare, decisions.predict),
 }
+
+
+class _Name(Names):
+    """Text that is completed to one of the names that are known when TAB is pressed."""
+
+    def __init__(self, known: Callable[[click.Context], Iterable[str]], *, files: bool) -> None:
+        self._known, self._files = known, files
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin so; where there is none, let the shell look for files."""
+        before, comma, last = incomplete.rpartition(",")
+        names: list[str] = []
+        with suppress(HpcsweepError, OSError):
+            names = [name for name in self._known(ctx) if name.startswith(last)]
+        items = [CompletionItem(f"{before}{comma}{name}") for name in names]
+        return items or [CompletionItem(incomplete, type="file")] * self._files
+
+
+def _sweeps(_ctx: click.Context) -> Iterable[str]:
+    return lookup.names(lookup.SWEEPS)
+
+
+def _profiles(_ctx: click.Context) -> Iterable[str]:
+    from hpcsweep.spec import profile
+
+    return profile.names()
+
+
+def _measured(ctx: click.Context) -> list[str]:
+    return [run.name for run in _runs(ctx)]
+
+
+def _points(ctx: click.Context) -> Iterable[str]:
+    """Return the ids of the points of the sweep that is named already, else of all."""
+    from hpcsweep.store import chunk_file
+
+    for run in _runs(ctx):
+        if ctx.params.get("sweep") in {None, run.name}:
+            for submission in run.submissions():
+                for _chunk, ids in chunk_file.read_ids(submission.chunks):
+                    yield from ids
+
+
+def _columns(ctx: click.Context) -> Iterable[str]:
+    """Return the columns of the table that the command reads, or those that such a table has."""
+    from hpcsweep.catalog import columns
+
+    layers = ctx.command.name == "layers" or ctx.params.get("layers") is True
+    name = ctx.params.get("sweep") or ctx.params.get("first")
+    for run in _runs(ctx):
+        path = run.layers if layers else run.overall
+        if run.name == name and path.is_file():
+            with path.open(encoding="utf-8") as file:
+                return file.readline().strip().split(",")
+    return [column.name for column in (columns.LAYERS if layers else columns.OVERALL)]
+
+
+def _runs(ctx: click.Context) -> list[RunDir]:
+    from hpcsweep.store import rundir
+
+    return rundir.all_runs(ctx.find_root().params["results"])
+
+
+_KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {
+    "spec": _sweeps,
+    "cluster": _profiles,
+    **dict.fromkeys(("sweep", "sweeps", "first", "others"), _measured),
+    **dict.fromkeys(("point", "what"), _points),
+    **dict.fromkeys(("metric", "x", "y", "by", "where", "across", "baseline"), _columns),
+}
+
+
 for _command in chain.from_iterable(_PURPOSES.values()):
     main.add_command(_command)
 answer.everywhere(main)
-completion.complete_in(main)
+for _param in chain.from_iterable(_command.params for _command in main.commands.values()):
+    if _param.name in _KNOWN and type(_param.type) in {Names, type(click.STRING)}:
+        _known = _KNOWN[_param.name]
+        _param.type = _Name(_known, files=_known in {_sweeps, _profiles})

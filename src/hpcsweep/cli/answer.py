@@ -19,7 +19,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -76,11 +76,10 @@ class CommandResult:
             files = {"files": [*map(str, written)]} if written else {}
             document({**self.record(), **files}, self.error)
         else:
-            told = self.text()
-            for line in [told] if isinstance(told, str) else told:
+            text = self.text()
+            lines = [text] if isinstance(text, str) else text
+            for line in chain(lines, (f"   {path}" for path in written)):
                 show(line)
-            for path in written:
-                show(f"   {path}")
         if self.error:
             raise self.error
         return self.code
@@ -92,9 +91,11 @@ def document(
     """Print the document, with what was wrong."""
     head = {"hpcsweep": VERSION, "command": mode.command, **record}
     if error:
-        exit_code = code or getattr(error, "exit_code", 1)
-        kind, message = type(error).__name__, text or str(error)
-        head["error"] = {"kind": kind, "message": message, "exit_code": exit_code}
+        head["error"] = {
+            "kind": type(error).__name__,
+            "message": text or str(error),
+            "exit_code": code or getattr(error, "exit_code", 1),
+        }
     pieces = _encoded(head)
     while some := list(islice(pieces, _BLOCK)):
         show("".join(some), end="")
@@ -131,33 +132,31 @@ def refuse_json(why: str) -> None:
 
 def everywhere(group: click.Group) -> None:
     """Give each command of a group `--json`, and print the `CommandResult` that it returns."""
+    json_option = click.option(
+        "--json",
+        is_flag=True,
+        is_eager=True,  # before --format json
+        expose_value=False,
+        callback=_take_json,
+        help="Print one JSON document.",
+    )
     for command in group.commands.values():
-        command.params.append(_json_option())
+        json_option(command)
         assert command.callback  # noqa: S101 - for the type checker
         command.callback = _answering(command.callback)
 
 
-def _json_option() -> click.Option:
-    def wanted(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
-        if not ctx.resilient_parsing:  # as `hpcsweep config` looks at every command
-            mode.json = value
-
-    return click.Option(
-        ["--json"],
-        is_flag=True,
-        is_eager=True,  # before --format json
-        expose_value=False,
-        callback=wanted,
-        help="Print one JSON document.",
-    )
+def _take_json(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+    if not ctx.resilient_parsing:  # as `hpcsweep config` looks at every command
+        mode.json = value
 
 
 def _answering(work: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(work)
     def answering(*args: Any, **kwargs: Any) -> Any:  # a command's
         mode.command = click.get_current_context().command_path.partition(" ")[2]
-        found = work(*args, **kwargs)
-        return found.show() if isinstance(found, CommandResult) else found
+        result = work(*args, **kwargs)
+        return result.show() if isinstance(result, CommandResult) else result
 
     return answering
 
@@ -174,14 +173,16 @@ def _in_pieces(value: object) -> Iterator[str]:
     """Yield JSON of what holds iterators, NaN or other kinds of maps."""
     if isinstance(value, Iterator):
         yield "["
-        for place, one in enumerate(value):
+        for place, element in enumerate(value):
             yield ", " * bool(place)
-            yield from _encoded(one)
+            yield from _encoded(element)
         yield "]"
-    elif isinstance(value, Mapping) and any(isinstance(one, Iterator) for one in value.values()):
-        for place, (name, one) in enumerate(value.items()):
+    elif isinstance(value, Mapping) and any(
+        isinstance(inner, Iterator) for inner in value.values()
+    ):
+        for place, (name, inner) in enumerate(value.items()):
             yield f"{', ' if place else '{'}{json.dumps(name)}: "
-            yield from _encoded(one)
+            yield from _encoded(inner)
         yield "}"
     else:
         yield json.dumps(_finite(value))
@@ -190,9 +191,9 @@ def _in_pieces(value: object) -> Iterator[str]:
 def _finite(value: Any) -> Any:  # what JSON can hold
     """Return a value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
-        return {str(name): _finite(one) for name, one in value.items()}
+        return {str(name): _finite(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -231,14 +232,16 @@ def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool 
         print(shown, end=end, file=stream, flush=flush)
     except UnicodeEncodeError:  # a name that is not UTF-8, or a locale that has not every letter
         code = stream.encoding or "ascii"
-        known = shown.encode(code, "backslashreplace").decode(code)
-        print(known, end=end, file=stream, flush=flush)
+        escaped = shown.encode(code, "backslashreplace").decode(code)
+        print(escaped, end=end, file=stream, flush=flush)
 
 
 def _wants_colour(stream: TextIO) -> bool:
     """Follow --color, NO_COLOR (no-color.org), and whether people look at a terminal."""
-    if mode.colour != "auto" or ((mode.json or mode.plain) and stream is sys.stdout):
-        return mode.colour == "always" and not ((mode.json or mode.plain) and stream is sys.stdout)
+    if mode.colour == "never" or ((mode.json or mode.plain) and stream is sys.stdout):
+        return False
+    if mode.colour == "always":
+        return True
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -248,15 +251,12 @@ _DOUBT: Final = rf"\b(?:{'|'.join((*FLAGS, 'UNDECIDED', 'warn', 'warning', 'wait
 _DOUBT_MARK: Final = r"(?<=[\d*'])[ ]?\?(?=\s|$)|^\?"
 _BAD: Final = r"\b(?:oom|error|crashed|timeout|unsupported|SLOWER|fail|failed|interrupted)\b"
 _COLOURS: Final = re.compile(rf"({_GOOD})|({_DOUBT}|{_DOUBT_MARK})|({_BAD})", re.MULTILINE)
+_CODES: Final = {1: 32, 2: 33, 3: 31}  # of terminals, by the pattern's group
 
 
 def _coloured(text: str) -> str:
     """Return text with statuses, verdicts, flags and marks in green, yellow and red."""
-
-    def shown(found: re.Match[str]) -> str:
-        return f"\x1b[{(32, 33, 31)[(found.lastindex or 1) - 1]}m{found[0]}\x1b[0m"
-
-    return _COLOURS.sub(shown, text)
+    return _COLOURS.sub(lambda word: f"\x1b[{_CODES[word.lastindex or 1]}m{word[0]}\x1b[0m", text)
 
 
 @contextmanager
