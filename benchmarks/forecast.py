@@ -88,7 +88,7 @@ def judged(task: str, train: pd.DataFrame, test: pd.DataFrame, own: str) -> tupl
     points = pd.DataFrame({"total_ms": [1.0]}, index=["all"])
     seen, asked = (tables.Measured(points, part) for part in (train, test))
     true = test["ms"].to_numpy(float)
-    others = [errors(true, rival(seen, asked)[0]) for rival in baselines.ALL.values()]
+    others = [errors(true, baselines.times(rival, seen, asked)[0]) for rival in baselines.ALL]
     holds = float(intervals.held(true, said, factor).mean())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     what = f"layers, {seconds:.0f} s, {peak:.1f} GB"
@@ -239,17 +239,16 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
         for what, table, ms in (("layers", left.calls, "ms"), ("totals", left.points, "total_ms")):
             true = table[ms].to_numpy(float)
             said = [errors(true, table[name].to_numpy(float)) for name in names]
-            held = np.concatenate([_held(left, fold, what) for fold in left.folds])
+            held = np.concatenate([_held(part, others, what) for _, part, others in left.parts()])
             holds = f"{100 * held.mean():.1f} %"
             yield (f"predecessor, a {kind} left out", what, "", f"{len(table):,}", *said, holds)
 
     return task
 
 
-def _held(left: leaving_out.Left, fold: str, what: str) -> Floats:
-    widths = intervals.calibrate(left, without=fold)
-    own, table = intervals.OWN, left.calls if what == "layers" else left.points
-    rows = table[table["fold"] == fold]
+def _held(part: leaving_out.Left, others: leaving_out.Left, what: str) -> Floats:
+    widths = intervals.calibrate(others)
+    own, rows = intervals.OWN, part.calls if what == "layers" else part.points
     width = widths.of_layers(rows) if what == "layers" else widths.total
     ms = rows["ms" if what == "layers" else "total_ms"]
     return intervals.held(ms.to_numpy(float), rows[own].to_numpy(float), width)

@@ -63,10 +63,9 @@ def main() -> None:
 def draw(left: leaving_out.Left, path: Path) -> None:
     """Draw predicted over measured times of networks, each with its intervals."""
     figure, axes = plt.subplots(figsize=(7.2, 5.6), layout="constrained")
-    for fold, colour in zip(left.folds, COLOURS, strict=False):
-        points = left.points[left.points["fold"] == fold]
-        true, said = points["total_ms"], points[intervals.OWN]
-        width = intervals.calibrate(left, without=fold).total
+    for (fold, part, others), colour in zip(left.parts(), COLOURS, strict=False):
+        true, said = part.points["total_ms"], part.points[intervals.OWN]
+        width = intervals.calibrate(others).total
         bars = [said - said / width, said * width - said]
         axes.errorbar(
             true, said, yerr=bars, fmt="o", ms=3, lw=0.4, color=colour,

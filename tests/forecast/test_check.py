@@ -7,6 +7,7 @@ import json
 import pytest
 
 import knownphysics
+from hpcsweep.errors import UsageError
 from hpcsweep.forecast import check, intervals, leaving_out
 
 
@@ -73,3 +74,20 @@ def test_an_interval_is_wide_where_nothing_could_be_left_out():
     left = leaving_out.leave_out(alone, "network")
     assert left is None
     assert intervals.calibrate(left).total == intervals.UNKNOWN
+
+
+def test_each_kind_has_a_panel_and_each_part_its_error(tmp_path):
+    """Of three kinds in two rows, the last place stays empty."""
+    seen = knownphysics.measured(knownphysics.Device(noise=0.05), sizes=(32, 48, 64, 96))
+    left = [leaving_out.leave_out(seen, kind) for kind in ("network", "algorithm", "size")]
+    check.draw(left, tmp_path / "errors.svg")
+    drawn = (tmp_path / "errors.svg").read_text()
+    assert drawn.count(">predicted (ms)<") == 3
+    for text in (">a whole network left out: median error, 90 % interval<", ">narrow: ", ">gemm: "):
+        assert text in drawn
+
+
+def test_nothing_to_draw_is_told(tmp_path):
+    """One network at one size."""
+    with pytest.raises(UsageError, match=r"errors\.png: nothing to draw"):
+        check.draw([], tmp_path / "errors.png")

@@ -334,9 +334,7 @@ def _check(results: Path, names: Sequence[str], out: Path | None) -> CommandResu
 
     errors = check.check(_learnt(results, names))
     if out:
-        from hpcsweep.forecast import check_chart
-
-        check_chart.draw(errors.left, out)
+        check.draw(errors.left, out)
     return CommandResult(record=errors.to_json, text=errors.text, files=[out])
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pandas as pd
 
+from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
+from hpcsweep.errors import UsageError
 from hpcsweep.forecast import baselines, intervals, leaving_out
 from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
+    from hpcsweep.forecast.intervals import Widths
     from hpcsweep.forecast.leaving_out import Left
     from hpcsweep.forecast.tables import Measured
+    from hpcsweep.forecast.terms import Floats
 
 WORDS: Final = {
     "network": "a whole network",
@@ -23,6 +27,7 @@ WORDS: Final = {
     "algorithm": "an algorithm",
     "gpu": "a GPU",
 }
+_COLUMNS: Final = ("totals", "layers", "convolutions")
 
 
 @dataclass(frozen=True)
@@ -64,86 +69,61 @@ class Check:
 
 def check(measured: Measured) -> Check:
     """Leave out whatever there is more than one of, and compare with what was measured."""
-    tried = (leaving_out.leave_out(measured, kind, compare=True) for kind in WORDS)
-    left = [one for one in tried if one is not None]
-    return Check(measured, [_part(one) for one in left], left)
+    every = [leaving_out.leave_out(measured, kind, compare=True) for kind in WORDS]
+    left = [kind for kind in every if kind is not None]
+    return Check(measured, [_record(kind) for kind in left], left)
 
 
-def _part(left: Left) -> dict[str, Any]:
-    held = pd.concat([_held(left, fold) for fold in left.folds])
-    names = [intervals.OWN, *baselines.ALL]
-    calls = left.calls
+def _record(left: Left) -> dict[str, Any]:
+    parts = list(left.parts())
+    held = [_held(part, intervals.calibrate(others)) for _, part, others in parts]
+    totals, layers = (float(np.concatenate(of).mean()) for of in zip(*held, strict=True))
+    errors = {name: _errors(left, name) for name in (intervals.OWN, *baselines.ALL)}
+    of_parts = {name: _errors(part, intervals.OWN) for name, part, _ in parts}
     return {
         "left_out": left.kind,
-        "fits": len(left.folds),
-        "errors": {
-            name: {
-                "totals": _errors(left.points["total_ms"], left.points[name]),
-                "layers": _errors(calls["ms"], calls[name]),
-                "convolutions": _errors(*_convolutions(calls, name)),
-            }
-            for name in names
-        },
-        "interval_holds": {
-            "totals": _mean(held[held["what"] == "total"]),
-            "layers": _mean(held[held["what"] == "layer"]),
-        },
-        "parts": [_of_fold(left, fold) for fold in left.folds],
+        "fits": len(parts),
+        "errors": errors,
+        "interval_holds": {"totals": totals, "layers": layers},
+        "parts": [
+            {"name": name, "totals": of["totals"], "layers": of["layers"]}
+            for name, of in of_parts.items()
+        ],
     }
 
 
-def _held(left: Left, fold: str) -> pd.DataFrame:
-    """Return whether the times of a fold are in the intervals that the other folds gave."""
-    widths = intervals.calibrate(left, without=fold)
-    points = left.points[left.points["fold"] == fold]
-    calls = left.calls[left.calls["fold"] == fold]
-    total = _in_interval(points["total_ms"], points[intervals.OWN], widths.total)
-    layer = _in_interval(calls["ms"], calls[intervals.OWN], widths.of_layers(calls))
-    return pd.DataFrame(
-        {"held": np.concatenate([total, layer]),
-         "what": ["total"] * len(total) + ["layer"] * len(layer)}
-    )  # fmt: skip
+def _held(left: Left, widths: Widths) -> tuple[Floats, Floats]:
+    """Say which times of networks, and of layers, lie in their interval."""
+    totals, layers, _ = _times(left, intervals.OWN)
+    of_layers = intervals.held(*layers, widths.of_layers(left.calls))
+    return intervals.held(*totals, widths.total), of_layers
 
 
-def _in_interval(true: Any, said: Any, factor: Any) -> Any:  # noqa: ANN401 - columns
-    return intervals.held(true.to_numpy(float), said.to_numpy(float), factor)
+def _times(left: Left, name: str) -> list[tuple[Floats, Floats]]:
+    """Return measured and predicted times of networks, layers and convolutions."""
+    calls = left.calls
+    convolutions = calls[calls["op"].astype(str).str.startswith("conv")]
+    tables = ((left.points, "total_ms"), (calls, "ms"), (convolutions, "ms"))
+    return [(rows[ms].to_numpy(float), rows[name].to_numpy(float)) for rows, ms in tables]
 
 
-def _of_fold(left: Left, fold: str) -> dict[str, Any]:
-    points = left.points[left.points["fold"] == fold]
-    calls = left.calls[left.calls["fold"] == fold]
-    return {
-        "name": fold,
-        "totals": _errors(points["total_ms"], points[intervals.OWN]),
-        "layers": _errors(calls["ms"], calls[intervals.OWN]),
-    }
-
-
-def _convolutions(calls: pd.DataFrame, name: str) -> tuple[Any, Any]:
-    rows = calls[calls["op"].astype(str).str.startswith("conv")]
-    return rows["ms"], rows[name]
-
-
-def _errors(true: Any, said: Any) -> dict[str, float]:  # noqa: ANN401 - columns
+def _errors(left: Left, name: str) -> dict[str, dict[str, float]]:
     """Return the median and mean absolute error, and the bias, each a share of the true time."""
-    ratio = said.to_numpy(float) / true.to_numpy(float)
-    wrong = np.abs(ratio - 1.0)
-    if not len(wrong):
-        return {"median": float("nan"), "mean": float("nan"), "bias": float("nan")}
-    bias = float(np.median(ratio) - 1.0)
-    return {"median": float(np.median(wrong)), "mean": float(np.mean(wrong)), "bias": bias}
-
-
-def _mean(rows: pd.DataFrame) -> float:
-    return float(rows["held"].mean())
+    errors = {}
+    for column, (true, said) in zip(_COLUMNS, _times(left, name), strict=True):
+        ratio = said / true if len(true) else np.array([np.nan])
+        wrong = np.abs(ratio - 1.0)
+        median, mean, bias = np.median(wrong), np.mean(wrong), np.median(ratio) - 1.0
+        errors[column] = {"median": float(median), "mean": float(mean), "bias": float(bias)}
+    return errors
 
 
 def _table(part: Mapping[str, Any]) -> list[str]:
-    columns = ("totals", "layers", "convolutions")
-    heads = ["", *(f"{name} {how}" for name in columns for how in ("median", "mean"))]
+    cells = [(column, how) for column in _COLUMNS for how in ("median", "mean")]
+    heads = ["", *(f"{column} {how}" for column, how in cells)]
     body = [
-        [name, *(_percent(of[name_][how]) for name_ in columns for how in ("median", "mean"))]
-        for name, of in part["errors"].items()
+        [name, *(_percent(errors[column][how]) for column, how in cells)]
+        for name, errors in part["errors"].items()
     ]
     holds = part["interval_holds"]
     return [
@@ -158,3 +138,43 @@ def _table(part: Mapping[str, Any]) -> list[str]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 10 else f"{share:,.0f} x"
+
+
+def draw(parts: Sequence[Left], path: Path) -> None:
+    """Draw predicted over measured times of networks, log by log; the suffix says of which kind.
+
+    A panel is a kind of part (networks, sizes, algorithms, GPUs), a colour one part that was left
+    out, a bar the 90 % interval by the other parts.
+
+    Raises:
+        UsageError: nothing was left out, or the file cannot be written.
+    """
+    if not parts:
+        raise UsageError(f"{path}: nothing to draw, since nothing could be left out")
+    rows = (len(parts) + 1) // 2
+    with picture(path, LOOK, 3.4 * rows) as figure:
+        panels = figure.subplots(rows, min(len(parts), 2), squeeze=False).ravel()
+        for axes, left in zip(panels, parts, strict=False):
+            _panel(axes, left)
+        for axes in panels[len(parts) :]:
+            axes.remove()
+
+
+def _panel(axes: Any, left: Left) -> None:  # noqa: ANN401 - Axes
+    for number, (fold, part, others) in enumerate(left.parts()):
+        true, said = part.points["total_ms"], part.points[intervals.OWN]
+        width = intervals.calibrate(others).total
+        error = 100 * float((said / true - 1).abs().median())
+        colour = COLOURS[number % len(COLOURS)]
+        label = f"{fold}: {error:.0f} %"
+        axes.plot(true, said, "o", markersize=2, color=colour, label=label, zorder=2)
+        ends = said / width, said * width
+        axes.vlines(true, *ends, color=colour, linewidth=0.5, alpha=0.15, zorder=1)
+    equal = [left.points["total_ms"].min(), left.points["total_ms"].max()]
+    axes.plot(equal, equal, color="0.2", linewidth=1)
+    axes.set(xscale="log", yscale="log", xlabel="measured (ms)", ylabel="predicted (ms)")
+    title = f"{WORDS[left.kind]} left out: median error, 90 % interval"
+    axes.set_title(title, fontsize="small")
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_numbers(axis)
+    axes.legend(fontsize="x-small")

@@ -64,18 +64,14 @@ def width(left: Left | None) -> float:
     """Return the factor of the 90 % interval of energies, from what was left out."""
     if left is None:
         return intervals.UNKNOWN
-    true, said, parts = [], [], []
-    for fold in left.folds:
-        out = left.points["fold"] == fold
-        learnt = fit(left.points[~out], left.calls[left.calls["fold"] != fold])
-        asked = _with_energy(left.points[out])
-        found = learnt.of(asked.assign(total_ms=asked[OWN]), left.calls)
-        answered = ~np.isnan(found)
-        true.append(asked["energy_j"].to_numpy(float)[answered])
-        said.append(found[answered])
-        parts.append(asked[answered])
-    of = intervals.parts_of(pd.concat(parts), left.kind)
-    return intervals.factor(np.concatenate(true), np.concatenate(said), of)
+    parts = []
+    for _, out, others in left.parts():
+        points = _with_energy(out.points)
+        joules = fit(others.points, others.calls).of(points.assign(total_ms=points[OWN]), out.calls)
+        parts.append(points.assign(joules=joules)[~np.isnan(joules)])
+    rows = pd.concat(parts)
+    true, said = rows["energy_j"].to_numpy(float), rows["joules"].to_numpy(float)
+    return intervals.factor(true, said, intervals.parts_of(rows, left.kind))
 
 
 def cells(

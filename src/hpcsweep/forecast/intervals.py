@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hpcsweep.forecast.leaving_out import Left
+    from hpcsweep.forecast.terms import Floats
 
-    Floats = NDArray[np.float64]
     Parts = NDArray[np.int_]
 
 # What can be left out, each with the column that says which it is; and the column of what was said.
@@ -58,8 +58,7 @@ class Widths:
     def of_layers(self, calls: pd.DataFrame) -> Floats:
         """Return the factor of each call."""
         unknown = UNKNOWN * math.exp(self.shift)
-        found = calls["multiplies"].map(dict(self.layers)).fillna(unknown)
-        return np.asarray(found.to_numpy(float))
+        return calls["multiplies"].map(dict(self.layers)).fillna(unknown).to_numpy(float)
 
     def shifted(self, by: float) -> Widths:
         """Return them wider, as for a machine whose state is by so much another one now."""
@@ -68,25 +67,21 @@ class Widths:
         return replace(self, total=self.total * more, layers=layers, shift=self.shift + by)
 
 
-def calibrate(left: Left | None, without: str | None = None) -> Widths:
-    """Return the factors that held for what was left out, but for one fold."""
-    if left is None:
+def calibrate(left: Left | None) -> Widths:
+    """Return the factors that held for what was left out."""
+    if left is None or left.points.empty:
         return Widths()
-    points = left.points[left.points["fold"] != without]
-    calls = left.calls[left.calls["fold"] != without]
-    if points.empty:
-        return Widths()
-    parts = parts_of(points, left.kind)
+    layers = left.calls.groupby("multiplies")
     return Widths(
-        factor(points["total_ms"].to_numpy(float), points[OWN].to_numpy(float), parts),
-        {
-            bool(kind): factor(
-                rows["ms"].to_numpy(float), rows[OWN].to_numpy(float), parts_of(rows, left.kind)
-            )
-            for kind, rows in calls.groupby("multiplies")
-        },
-        len({*parts}),
+        _factor(left.points, "total_ms", left.kind),
+        {bool(kind): _factor(rows, "ms", left.kind) for kind, rows in layers},
+        len({*parts_of(left.points, left.kind)}),
     )
+
+
+def _factor(rows: pd.DataFrame, column: str, kind: str) -> float:
+    true, said = rows[column].to_numpy(float), rows[OWN].to_numpy(float)
+    return factor(true, said, parts_of(rows, kind))
 
 
 def parts_of(rows: pd.DataFrame, kind: str) -> Parts:
@@ -110,20 +105,20 @@ def factor(true: Floats, said: Floats, parts: Parts, *, one_sided: bool = False)
     """
     errors = np.log(true / said)
     _, part, rows = np.unique(parts, return_inverse=True, return_counts=True)
-    known = len(rows)
-    if known < 2:
+    number = len(rows)
+    if number < 2:
         return UNKNOWN
     means = np.bincount(part, errors) / rows
     square = float((np.bincount(part, errors**2) / rows).mean())
-    rest = max(len(errors) - known, 1)
+    rest = max(len(errors) - number, 1)
     inside = float(((errors - means[part]) ** 2).sum()) / rest
     between = max(float((means**2).mean()), inside * float((1 / rows).mean()))
-    spread = between**2 / max(known - _SPENT, 1) + inside**2 / rest
+    spread = between**2 / max(number - _SPENT, 1) + inside**2 / rest
     df = max(square**2 / spread, 1.0) if spread else 1.0
     width = float(stdtrit(df, LEVEL if one_sided else (1 + LEVEL) / 2)) * math.sqrt(square)
     sizes = errors if one_sided else np.abs(errors)
-    medians = sorted(float(np.median(sizes[part == one])) for one in range(known))
-    return math.exp(max(width, medians[min(math.ceil(LEVEL * (known + 1)), known) - 1]))
+    medians = sorted(float(np.median(sizes[part == place])) for place in range(number))
+    return math.exp(max(width, medians[min(math.ceil(LEVEL * (number + 1)), number) - 1]))
 
 
 def shift(learnt: Sequence[float], asked: Sequence[float] = ()) -> float:
@@ -135,7 +130,8 @@ def shift(learnt: Sequence[float], asked: Sequence[float] = ()) -> float:
     if not learnt:
         return 0.0
     usual = np.median(learnt)
-    return max(abs(math.log(np.median(one) / usual)) for one in (learnt[-_NEWEST:], asked) if one)
+    now = [times for times in (learnt[-_NEWEST:], asked) if times]
+    return max(abs(math.log(np.median(times) / usual)) for times in now)
 
 
 def held(true: Floats, said: Floats, factor: Floats | float) -> Floats:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from hpcsweep.forecast import physics, relatives, residual, terms
-from hpcsweep.forecast.learner import MOST, Process, Shapes, Trees
-from hpcsweep.forecast.relatives import Relatives
+from hpcsweep.forecast import physics, terms
+from hpcsweep.forecast.learner import MOST, Process, Relatives, Shapes, Trees
+from hpcsweep.forecast.physics import Residual
 from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hpcsweep.forecast.physics import Physics
-    from hpcsweep.forecast.residual import Residual
-
-    Floats = NDArray[np.float64]
-    Chosen = NDArray[np.bool_]
+    from hpcsweep.forecast.terms import Floats
 
 Logs = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutions
 
@@ -132,13 +129,13 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
 
 def _physics(calls: pd.DataFrame) -> Law:
     law = physics.fit(calls)
-    return Law(law, residual.fit(calls, law.times(calls)[0]), {}, {}, {})
+    return Law(law, Residual.fit(calls, law.times(calls)[0]), {}, {}, {})
 
 
 def _rich(gpu: str, rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the rows of the GPUs that tell more of a GPU than its own rows do, by GPU."""
     own = len(rows[gpu])
-    rich = {name: of for name, of in rows.items() if name != gpu and len(of) >= relatives.FEWEST}
+    rich = {name: of for name, of in rows.items() if name != gpu and len(of) >= _FEWEST}
     enough = _FEWEST_OWN <= own <= _FEW and sum(map(len, rich.values())) >= _RELATIVES * own
     return rich if enough else {}
 
@@ -213,7 +210,7 @@ def _parts(calls: pd.DataFrame) -> NDArray[np.int_]:
     return np.asarray(names[number.to_numpy(int)] % _FOLDS)
 
 
-def _convolutions(calls: pd.DataFrame) -> Chosen:
+def _convolutions(calls: pd.DataFrame) -> NDArray[np.bool_]:
     return np.asarray(calls["multiplies"].to_numpy(bool) & (calls["kernel_h"].to_numpy(float) > 0))
 
 

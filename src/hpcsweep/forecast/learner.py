@@ -1,13 +1,13 @@
 """What many rows teach of convolutions beyond physics: boosted trees, and a Gaussian process.
 
 Both learn the logarithm of the factor by which a simple guess is wrong. Trees find steps (tiles,
-solvers that change) in many rows; a process of few rows knows how far each one reaches.
+solvers that change) in many rows; a process of few rows knows how far each one reaches. Where few
+rows of a GPU do not tell where its times make steps, the trees of its relatives do.
 """
 
 from __future__ import annotations
 
 import warnings
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,18 +17,16 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from threadpoolctl import threadpool_limits
 
-from hpcsweep.forecast import sheets, terms
+from hpcsweep.forecast import terms
 from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
-    from numpy.typing import NDArray
 
-    from hpcsweep.forecast.sheets import Sheet
+    from hpcsweep.forecast.terms import Floats, Sheets
 
-    Floats = NDArray[np.float64]
     Places = Callable[[pd.DataFrame], Floats]
 
 NAMES: Final = ("ran", "direction", "dtype", "op", "setting")  # columns whose values are coded
@@ -40,6 +38,7 @@ _SIZES: Final = ((30_000, 500, 48, 12), (3_000, 300, 24, 20), (0, 200, 12, 6))
 MOST: Final = 60_000  # rows that trees learn from; more take time, and add little
 _FOR_KERNEL: Final = 400  # rows that choose how far a row reaches
 _APART: Final = 3.0  # between two algorithms, in standard deviations
+_SHARPNESS: Final = 4.0  # a relative that is wrong by twice as much counts a sixteenth
 
 
 @dataclass(frozen=True)
@@ -47,19 +46,18 @@ class Shapes:
     """How calls become numbers: the codes of names, and what the devices can do."""
 
     codes: Mapping[str, Mapping[str, int]]
-    sheets: Mapping[tuple[str, str], Sheet]
+    reached: Sheets
 
     @classmethod
     def of(cls, calls: pd.DataFrame) -> Shapes:
         """Return what calls with a time fix."""
-        codes = {name: {value: code for code, value in enumerate(sorted(set(_texts(calls, name))))}
-                 for name in NAMES}  # fmt: skip
-        return cls(codes, sheets.seen(calls))
+        values = {name: sorted(calls[name].astype(str).unique()) for name in NAMES}
+        codes = {name: {text: code for code, text in enumerate(of)} for name, of in values.items()}
+        return cls(codes, terms.reached(calls))
 
     def code(self, calls: pd.DataFrame, name: str) -> Floats:
         """Return the code of each call's name; NaN for one that was never seen."""
-        codes = self.codes[name]
-        return np.array([codes.get(text, np.nan) for text in _texts(calls, name)], float)
+        return calls[name].astype(str).map(dict(self.codes[name])).to_numpy(float)
 
     def roofline(self, calls: pd.DataFrame) -> Floats:
         """Return the logarithm of the milliseconds at the peaks of each call's device."""
@@ -86,11 +84,11 @@ class Shapes:
 
     def _features(self, calls: pd.DataFrame) -> Floats:
         a, log = terms.Amounts(calls), np.log2
-        tflops, gbs, clock = sheets.columns(calls, {**sheets.of(calls, self.sheets)}).T
+        tflops, gbs, clock = terms.sheets(calls, self.reached).T
         channels, filters = a.in_channels / a.groups, a.out_channels / a.groups
         moved, area = a.bytes_min + 1, a.out_h * a.out_w
         works, moves = a.flops / tflops * 1e-9, moved / gbs * 1e-6  # ms
-        found = [
+        columns = [
             log(a.batch_size), log(a.in_channels), log(a.in_h), log(a.in_w), log(a.out_channels),
             log(area), log(a.pixels), log(a.inner), log(a.flops + 1), log(moved),
             log((a.flops + 1) / moved), log(channels), log(filters), log(a.groups),
@@ -103,7 +101,7 @@ class Shapes:
             np.log(works + 1e-9), np.log(moves), np.log(clock),
             np.log(np.maximum(works, moves) + _FLOOR_MS),
         ]  # fmt: skip
-        return np.column_stack([np.asarray(column, float) for column in found])
+        return np.column_stack([np.asarray(column, float) for column in columns])
 
 
 @dataclass(frozen=True)
@@ -151,14 +149,16 @@ class Process:
         cls, places: Places, calls: pd.DataFrame, wrong: Floats, like: Process | None = None
     ) -> Process:
         """Return what the log factors of a few calls teach; how far each reaches may be known."""
-        found = places(calls)
-        centre, scale = found.mean(axis=0), found.std(axis=0)
+        plain = places(calls)
+        centre, scale = plain.mean(axis=0), plain.std(axis=0)
         scale[scale < 1e-9] = 1.0
-        found = (found - centre) / scale
-        with threadpool_limits(limits=1), _quiet():
-            kernel = like.learner.kernel_ if like else _kernel(found, wrong)
+        near = (plain - centre) / scale
+        with threadpool_limits(limits=1), warnings.catch_warnings():
+            # a kernel at the end of its range is no fault
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            kernel = like.learner.kernel_ if like else _kernel(near, wrong)
             learner = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True)
-            learner.fit(found, wrong)
+            learner.fit(near, wrong)
         return cls(places, centre, scale, learner)
 
     def of(self, calls: pd.DataFrame) -> Floats:
@@ -168,21 +168,52 @@ class Process:
             return np.asarray(self.learner.predict(places))
 
 
+@dataclass(frozen=True)
+class Relatives:
+    """What GPUs with many rows say of one with few, each by its own trees.
+
+    The mean of what a call would take on each, weighted by how alike the own times are, is the
+    guess, and their differences are what its error is learnt from.
+    """
+
+    shapes: Shapes
+    trees: Mapping[str, Trees]
+    weights: Floats
+
+    @classmethod
+    def fit(cls, shapes: Shapes, trees: Mapping[str, Trees], own: pd.DataFrame) -> Relatives:
+        """Return relatives of the GPU of some convolutions with a time."""
+        equal = cls(shapes, trees, np.ones(len(trees)))
+        wrong = np.log(own["ms"].to_numpy(float))[:, None] - equal._each(own)
+        spread = np.abs(wrong - np.median(wrong, axis=0)).mean(axis=0)
+        worth = np.maximum(spread, 1e-6) ** -_SHARPNESS
+        return cls(shapes, trees, worth / worth.sum())
+
+    def guess(self, calls: pd.DataFrame) -> Floats:
+        """Return the logarithms of the milliseconds, but for a factor."""
+        return np.asarray(self._each(calls) @ self.weights)
+
+    def places(self, calls: pd.DataFrame) -> Floats:
+        """Return where calls lie for a process: work, the algorithm, and how relatives differ."""
+        amounts, each = terms.Amounts(calls), self._each(calls)
+        works, moves = np.log(amounts.flops + 1), np.log(amounts.bytes_min + 1)
+        ran = self.shapes.code(calls, "ran")
+        large = amounts.kernel_h * amounts.kernel_w > 1
+        return np.column_stack([
+            *(ran == code for code in self.shapes.codes["ran"].values()),
+            works, moves, works - moves, large, each - each.mean(axis=1, keepdims=True),
+        ])  # fmt: skip
+
+    def _each(self, calls: pd.DataFrame) -> Floats:
+        """Return what calls would take on each relative."""
+        on = {gpu: calls.assign(gpu=gpu) for gpu in self.trees}
+        logs = [self.shapes.roofline(on[gpu]) + of.of(on[gpu]) for gpu, of in self.trees.items()]
+        return np.column_stack(logs)
+
+
 def _kernel(places: Floats, wrong: Floats) -> Any:  # noqa: ANN401 - scikit-learn's
     kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(5.0, (0.5, 50.0), nu=1.5)
     kernel += WhiteKernel(0.05, (1e-4, 1.0))
     some = np.random.default_rng(0).permutation(len(places))[:_FOR_KERNEL]
     tried = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
     return tried.fit(places[some], wrong[some]).kernel_
-
-
-def _texts(calls: pd.DataFrame, name: str) -> list[str]:
-    return [str(text) for text in calls[name]]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let a kernel at the end of its range be no warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield

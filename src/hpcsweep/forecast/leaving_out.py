@@ -6,7 +6,7 @@ at the next size is in the training data then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
@@ -23,25 +23,30 @@ if TYPE_CHECKING:
     from hpcsweep.forecast.model import Forecast
     from hpcsweep.forecast.tables import Measured
 
-
 _SIZE_FOLDS: Final = 4
 _MOST_FOLDS: Final = 12
 
 
 @dataclass(frozen=True)
 class Left:
-    """What was left out and predicted: `total_ms` or `ms` are measured, `said` is predicted.
+    """What was left out: `total_ms` or `ms` are measured, `prediction` and baselines are said.
 
-    `fold` says what was left out together; the other columns are those of the baselines.
+    `fold` says what was left out together.
     """
 
     kind: str
     points: pd.DataFrame
     calls: pd.DataFrame
 
-    @property
-    def folds(self) -> list[str]:
-        return list(dict.fromkeys(self.points["fold"]))
+    def parts(self) -> Iterator[tuple[str, Left, Left]]:
+        """Yield the name of each fold, what was left out in it, and what in the others."""
+        for fold in self.points["fold"].unique():
+            of_points, of_calls = self.points["fold"] == fold, self.calls["fold"] == fold
+            yield (
+                fold,
+                Left(self.kind, self.points[of_points], self.calls[of_calls]),
+                Left(self.kind, self.points[~of_points], self.calls[~of_calls]),
+            )
 
 
 def leave_out(
@@ -56,9 +61,14 @@ def leave_out(
         train, test = measured.of(measured.points[~out]), measured.of(measured.points[out])
         if kind == "gpu":  # others may have measured the one that is left out
             train = replace(train, foreign=None)
-        said = _said(train, test, compare=compare, like=like)
-        points.append(said.points.assign(fold=name))
-        calls.append(said.layers.assign(fold=name))
+        learnt = model.fit(train, like=like)
+        said = learnt.times(test.calls)
+        totals = {OWN: learnt.totals(test.points, said)}
+        times: dict[str, Any] = {OWN: said["ms"], "ms": test.calls["ms"]}
+        for rival in baselines.ALL if compare else ():
+            times[rival], totals[rival] = baselines.times(rival, train, test)
+        points.append(test.points.assign(fold=name, **totals))
+        calls.append(said.assign(fold=name, **times))
     if not points:
         return None
     return Left(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
@@ -78,16 +88,3 @@ def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, NDArray[np.bo
     if folds > 1:
         for name, out in chosen:
             yield name, out.to_numpy(bool)
-
-
-def _said(train: Measured, test: Measured, *, compare: bool, like: Forecast | None) -> Measured:
-    learnt = model.fit(train, like=like)
-    calls = test.calls
-    said = learnt.times(calls)
-    totals = test.points.assign(**{OWN: learnt.totals(test.points, said)})
-    layers = said.assign(ms=calls["ms"], **{OWN: said["ms"]})
-    if compare:
-        for name, rival in baselines.ALL.items():
-            times, sums = rival(train, test)
-            layers[name], totals[name] = times, sums
-    return type(test)(totals, layers)

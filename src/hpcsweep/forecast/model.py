@@ -13,23 +13,23 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from hpcsweep.forecast import fallbacks, layers, physics, terms
-from hpcsweep.records import dataclass
+from hpcsweep.forecast import layers, physics, terms
+from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from hpcsweep.forecast.layers import Law
     from hpcsweep.forecast.tables import Measured
-
-    Floats = NDArray[np.float64]
+    from hpcsweep.forecast.terms import Floats
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1
 _WORK_KEY: Final = [
     "gpu", "setting", "dtype", "direction", "op", "algorithm", "unique_key", "batch_size",
+]  # fmt: skip
+_FALLBACK_KEY: Final = [
+    "gpu", "algorithm", "kernel_h", "kernel_w", "stride_h", "dilation_h", "grouped",
 ]  # fmt: skip
 _MACHINE: Final = ("gpu", "setting")
 _NETWORK: Final = ["gpu", "setting", "dtype", "model", "algorithm"]
@@ -39,7 +39,7 @@ _NETWORK: Final = ["gpu", "setting", "dtype", "model", "algorithm"]
 class Forecast:
     """What was learnt; `times` and `totals` answer."""
 
-    rules: Mapping[tuple[object, ...], str]
+    fallbacks: Mapping[tuple[object, ...], str]
     law: Law
     between: Mapping[tuple[object, ...], Floats]  # by GPU, and of all
     networks: Mapping[tuple[object, ...], pd.DataFrame]
@@ -49,22 +49,21 @@ class Forecast:
         number = calls.groupby(_WORK_KEY, sort=False, observed=True, dropna=False).ngroup()
         _, first, back = np.unique(number, return_index=True, return_inverse=True)
         once = calls.iloc[first]
-        known = physics.prepared(once.assign(ran=fallbacks.ran(once, self.rules)))
-        times, level = self.law.times(known)
-        said = known.assign(said=times, level=level)[["ran", "multiplies", "said", "level"]]
-        said = said.iloc[back].set_index(calls.index)
-        return calls.assign(**said.rename(columns={"said": "ms"}))
+        once = physics.prepared(once.assign(ran=_ran(once, self.fallbacks)))
+        ms, level = self.law.times(once)
+        cells = once.assign(ms=ms, level=level)[["ran", "multiplies", "ms", "level"]]
+        return calls.assign(**cells.iloc[back].set_index(calls.index))
 
     def totals(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
         """Return the times of networks from the predicted times of their calls."""
-        work, found = _work(points, calls), _sums(points, calls).copy()
+        work, ms = _work(points, calls), _sums(points, calls).copy()
         for gpu, places in terms.groups(points, _MACHINE).items():
-            found[places] += work[places] @ self.between.get(gpu, self.between[()])
-        return np.asarray(found * np.exp(self._known(points)))
+            ms[places] += work[places] @ self.between.get(gpu, self.between[()])
+        return np.asarray(ms * np.exp(self._errors_nearby(points)))
 
-    def _known(self, points: pd.DataFrame) -> Floats:
+    def _errors_nearby(self, points: pd.DataFrame) -> Floats:
         """Return the log error at other sizes of the same network, as far as they are near."""
-        found = np.zeros(len(points))
+        nearby = np.zeros(len(points))
         for key, places in terms.groups(points, _NETWORK).items():
             seen = self.networks.get(key)
             if seen is None:
@@ -75,8 +74,8 @@ class Forecast:
             )
             weights = np.exp(-apart / _REACH**2)
             errors = weights @ seen["error"].to_numpy(float)
-            found[places] = errors / (weights.sum(axis=1) + _PRIOR)
-        return found
+            nearby[places] = errors / (weights.sum(axis=1) + _PRIOR)
+        return nearby
 
 
 def fit(measured: Measured, *, quick: bool = False, like: Forecast | None = None) -> Forecast:
@@ -85,17 +84,39 @@ def fit(measured: Measured, *, quick: bool = False, like: Forecast | None = None
     What is costly to choose may be that of another fit, of these points and others.
     """
     calls = measured.calls
-    rules = fallbacks.learn(calls)
-    known = calls if measured.foreign is None else pd.concat([calls, measured.foreign])
-    distinct = physics.distinct(physics.prepared(known.reset_index(drop=True)))
+    every = calls if measured.foreign is None else pd.concat([calls, measured.foreign])
+    distinct = physics.distinct(physics.prepared(every.reset_index(drop=True)))
     law = layers.fit(distinct, quick=quick, like=like.law if like else None)
     points = measured.points
-    between = _fit_between(points, calls)
-    plain = Forecast(rules, law, between, {})
+    plain = Forecast(_fallbacks(calls), law, _fit_between(points, calls), {})
     guess = plain.totals(points, plain.times(calls))
     wrong = points.assign(error=np.log(points["total_ms"].to_numpy(float) / guess))
     networks = {key: wrong.iloc[places] for key, places in terms.groups(wrong, _NETWORK).items()}
-    return Forecast(rules, law, between, networks)
+    return replace(plain, networks=networks)
+
+
+def _fallbacks(calls: pd.DataFrame) -> dict[tuple[object, ...], str]:
+    """Return what convolutions ran, by GPU, request and filter."""
+    convolutions = _grouped(calls[calls["algorithm_used"].notna()])
+    return {
+        key: str(used.astype(str).mode().iloc[0])
+        for key, used in convolutions.groupby(_FALLBACK_KEY, observed=True)["algorithm_used"]
+    }
+
+
+def _ran(calls: pd.DataFrame, fallbacks: Mapping[tuple[object, ...], str]) -> pd.Series[str]:
+    """Return what each call will run: what such calls ran; `-` for what is no convolution."""
+    convolves = calls["kernel_h"].notna() & calls["op"].astype(str).str.startswith("conv")
+    keys = _grouped(calls).loc[convolves, _FALLBACK_KEY].itertuples(index=False, name=None)
+    wanted = calls.loc[convolves, "algorithm"].astype(str)
+    ran = pd.Series("-", calls.index, dtype=object)
+    pairs = zip(keys, wanted, strict=True)
+    ran[convolves] = np.array([fallbacks.get(key, asked) for key, asked in pairs], object)
+    return ran
+
+
+def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
+    return calls.assign(grouped=calls["groups"].fillna(1) > 1)
 
 
 def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object, ...], Floats]:
@@ -105,13 +126,11 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
     """
     total, work = points["total_ms"].to_numpy(float), _work(points, calls)
     rest = (total - _sums(points, calls)) / total
-    found: dict[tuple[object, ...], Floats] = {(): np.zeros(work.shape[1])}
     if points.empty:  # what others measured has no networks
-        return found
-    for gpu, some in {(): np.arange(len(points)), **terms.groups(points, _MACHINE)}.items():
-        costs, _ = nnls(work[some] / total[some, None], rest[some])
-        found[gpu] = np.asarray(costs)
-    return found
+        return {(): np.zeros(work.shape[1])}
+    machines = {(): np.arange(len(points)), **terms.groups(points, _MACHINE)}
+    return {gpu: np.asarray(nnls(work[some] / total[some, None], rest[some])[0])
+            for gpu, some in machines.items()}  # fmt: skip
 
 
 def _sums(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
@@ -123,9 +142,9 @@ def _work(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
     amounts = pd.DataFrame(
         {"calls": 1.0, "out": terms.Amounts(calls).out_bytes * 1e-6}, index=calls["point_id"]
     )
-    found = amounts.groupby(level=0).sum().reindex(points.index).fillna(0.0)
+    sums = amounts.groupby(level=0).sum().reindex(points.index).fillna(0.0)
     pixels = points["batch_size"].to_numpy(float) * points["input_size"].to_numpy(float) ** 2
-    return np.column_stack([np.ones(len(found)), found.to_numpy(float), pixels * 1e-6])
+    return np.column_stack([np.ones(len(sums)), sums.to_numpy(float), pixels * 1e-6])
 
 
 def _log(points: pd.DataFrame, name: str) -> Floats:

@@ -1,16 +1,17 @@
-"""Times of layer calls as sums of non-negative terms, fitted per kind of call.
+"""Times of layer calls as sums of non-negative terms, fitted per kind of call, and corrected.
 
 A fit is of calls of one operator, algorithm and device. Where there are too few of them, a wider
 kind serves: any shape of filter, any setting, any algorithm, any operator, and at last any GPU,
-with work in units of the peaks of each.
+with work in units of the peaks of each. What nearby calls took corrects it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy.optimize import nnls
+from sklearn.neighbors import NearestNeighbors
 
 from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from hpcsweep.forecast.terms import Floats, Places
 
 KIND: Final = ("gpu", "setting", "dtype", "direction", "op", "ran")
 # Kinds of calls, narrow to wide: the columns whose values they share.
@@ -42,6 +43,10 @@ _ROUNDS: Final = 6
 _CLIP: Final = 1.0  # one wild time moves the fit as much as one that is wrong by e
 _WINOGRAD_SAVES: Final = 4.0  # the most multiplications that F(2), 5x5, saves is 2.8
 _FLOOR: Final = 1e-6
+_NEIGHBOURS: Final = 8
+_REACH: Final = 0.5  # the distance at which a neighbour's weight is 1/e
+_PRIOR: Final = 0.3  # the weight of no correction
+_CLIP_OF_NEIGHBOURS: Final = 1.5
 
 
 @dataclass(frozen=True)
@@ -53,21 +58,18 @@ class Physics:
 
     def times(self, calls: pd.DataFrame) -> tuple[Floats, NDArray[np.int8]]:
         """Return milliseconds of calls, and the level of the fit behind each."""
-        found = np.full(len(calls), np.nan)
+        ms = np.full(len(calls), np.nan)
         level = np.full(len(calls), ROOFLINE, dtype=np.int8)
-        amounts = terms.matrix(calls)[:, : terms.PLAIN if self.plain else None]
+        amounts = _matrix(calls, plain=self.plain)
         for number, names in enumerate(LEVELS):
             for key, places in terms.groups(calls, names).items():
                 cost = self.costs.get((number, *key))
-                if cost is None:
-                    continue
-                todo = places[np.isnan(found[places])]
-                scale = (terms.of_peaks(calls.iloc[todo])[:, : amounts.shape[1]]
-                         if number == _ANY_GPU else 1.0)  # fmt: skip
-                found[todo] = (amounts[todo] * scale) @ cost
-                level[todo] = number
+                if cost is not None:
+                    todo = places[np.isnan(ms[places])]
+                    ms[todo] = _scaled(amounts, calls, todo, number) @ cost
+                    level[todo] = number
         floor = roofline(calls)
-        return np.maximum(np.where(np.isnan(found), floor, found), np.maximum(floor, _FLOOR)), level
+        return np.maximum(np.where(np.isnan(ms), floor, ms), np.maximum(floor, _FLOOR)), level
 
 
 def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:
@@ -75,21 +77,28 @@ def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:
 
     A `plain` law has bytes and operations alone, and one cost for all filters of an algorithm.
     """
-    amounts, times = terms.matrix(calls), calls["ms"].to_numpy(float)
-    if plain:
-        amounts = amounts[:, : terms.PLAIN]
+    amounts, times = _matrix(calls, plain=plain), calls["ms"].to_numpy(float)
     costs: dict[tuple[object, ...], Floats] = {}
     for number, names in enumerate(LEVELS):
-        if plain and names == LEVELS[0]:
+        if plain and number == 0:
             continue
         for key, places in terms.groups(calls, names).items():
             fewest = _FEWEST if calls["kernel_h"].iloc[places[0]] > 0 else _FEWEST_PLAIN
             if len(places) >= fewest or number >= len(LEVELS) - 2:
                 kind = (number, *key)
-                scale = (terms.of_peaks(calls.iloc[places])[:, : amounts.shape[1]]
-                         if number == _ANY_GPU else 1.0)  # fmt: skip
-                costs[kind] = solve(amounts[places] * scale, times[places])
+                costs[kind] = solve(_scaled(amounts, calls, places, number), times[places])
     return Physics(costs, plain)
+
+
+def _matrix(calls: pd.DataFrame, *, plain: bool) -> Floats:
+    return terms.matrix(calls)[:, : terms.PLAIN if plain else None]
+
+
+def _scaled(amounts: Floats, calls: pd.DataFrame, places: Places, level: int) -> Floats:
+    """Return the amounts of some calls, for a fit of all GPUs in units of the peaks of each."""
+    if level != _ANY_GPU:
+        return amounts[places]
+    return amounts[places] * terms.of_peaks(calls.iloc[places])[:, : amounts.shape[1]]
 
 
 def solve(amounts: Floats, times: Floats) -> Floats:
@@ -113,7 +122,7 @@ def roofline(calls: pd.DataFrame) -> Floats:
 
     Transforms need fewer operations than the definition, and operands may be in the cache.
     """
-    found = np.zeros(len(calls))
+    floor = np.zeros(len(calls))
     flops, moved = calls["flops"].fillna(0).to_numpy(), calls["bytes_min"].fillna(0).to_numpy()
     ran = calls["ran"].astype(str)
     fewer = np.where(ran.str.startswith("winograd"), _WINOGRAD_SAVES, 1.0)
@@ -124,10 +133,55 @@ def roofline(calls: pd.DataFrame) -> Floats:
             continue
         peak = 1e9 * (gpu.peak(str(dtype), tf32=True) or np.inf)
         beyond = np.maximum(moved[places] - 1e6 * gpu.l2_mb, 0.0)
-        found[places] = np.maximum(
+        floor[places] = np.maximum(
             flops[places] / fewer[places] / peak, beyond / (1e6 * gpu.bandwidth_gbs)
         )
-    return found
+    return floor
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The log errors of physics at the calls that were seen, by kind.
+
+    Calls are near each other if their shapes differ by small factors: a distance of 1 is a factor
+    of two in one amount. A correction is a mean of the errors of calls of the same kind, weighted
+    by distance, with one more call of error zero in it: far from all that was seen, it vanishes.
+    """
+
+    seen: Mapping[tuple[object, ...], tuple[NearestNeighbors, Floats]]
+
+    @classmethod
+    def fit(cls, calls: pd.DataFrame, ms: Floats) -> Residual:
+        """Return the corrections of distinct calls with a time (`ms`), given what physics says."""
+        errors = np.log(calls["ms"].to_numpy(float) / ms)
+        errors, shapes = np.clip(errors, -_CLIP_OF_NEIGHBOURS, _CLIP_OF_NEIGHBOURS), _shapes(calls)
+        seen: dict[tuple[object, ...], tuple[NearestNeighbors, Floats]] = {}
+        for key, places in terms.groups(calls, KIND).items():
+            near = NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(places)))
+            seen[key] = near.fit(shapes[places]), errors[places]
+        return cls(seen)
+
+    def of(self, calls: pd.DataFrame) -> Floats:
+        """Return the log of the factor by which physics is wrong for each call."""
+        factors, shapes = np.zeros(len(calls)), _shapes(calls)
+        for key, places in terms.groups(calls, KIND).items():
+            if key in self.seen:
+                near, errors = self.seen[key]
+                distances, neighbours = near.kneighbors(shapes[places])
+                weights = np.exp(-((distances / _REACH) ** 2))
+                total: Any = (weights * errors[neighbours]).sum(axis=1)
+                factors[places] = total / (weights.sum(axis=1) + _PRIOR)
+        return factors
+
+
+def _shapes(calls: pd.DataFrame) -> Floats:
+    """Return the shapes of calls as logarithms of amounts, base 2."""
+    a = terms.Amounts(calls)
+    columns = (
+        a.in_bytes, a.out_bytes, a.weight_bytes, a.flops, a.in_channels, a.out_channels, a.pixels,
+        a.kernel_h * a.kernel_w, a.groups,
+    )  # fmt: skip
+    return np.column_stack([np.log2(column + 1.0) for column in columns])
 
 
 def prepared(calls: pd.DataFrame) -> pd.DataFrame:
@@ -159,10 +213,9 @@ def distinct(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _filters(calls: pd.DataFrame) -> Floats:
-    """Return 0 for other operators, 1 for 1x1, 2 for larger, 3 for one filter per channel."""
+    """Return 0 for other operators, else 1 for 1x1, 2 for larger, 3 per channel, 4 for groups."""
     grouped = calls["groups"].fillna(1) > 1
     large = calls["kernel_h"].fillna(1) * calls["kernel_w"].fillna(1) > 1
     per_channel = grouped & (calls["groups"] == calls["in_channels"])
-    found = np.where(large, 2, 1)
-    found = np.where(grouped, 4, found)
-    return np.where(calls["kernel_h"].isna(), 0, np.where(per_channel, 3, found))
+    kinds = [calls["kernel_h"].isna(), per_channel, grouped, large]
+    return np.select(kinds, [0, 3, 4, 2], 1)

@@ -1,19 +1,19 @@
 """What the time of a layer call is made of: terms that cannot be negative, from its shape alone.
 
 Every term is an amount of work (bytes, operations, calls) in a unit that takes about a
-microsecond to a millisecond; the fit finds what a unit costs.
+microsecond to a millisecond; the fit finds what a unit costs. A device's sheet says what it can do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from hpcsweep.catalog import gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -31,15 +31,53 @@ _UNITS: Final = (
 PLAIN: Final = 5  # of them: a constant, bytes and operations
 _TILES: Final = (16, 128)
 _FFT_FLOPS: Final = 5.0  # n log2 n, the usual count
+_BEST: Final = 0.95  # of the rates of calls: the device is at its peak there
+
+
+class Sheet(NamedTuple):
+    """What a device can do: 10^12 operations and 10^9 bytes in a second; the clock in MHz."""
+
+    tflops: float = 10.0
+    gbs: float = 1000.0
+    clock_mhz: float = 1500.0
+
+    @classmethod
+    def stated(cls, name: str, dtype: str) -> Sheet | None:
+        """Return what the catalog says of a device; None where it has no sheet."""
+        gpu = gpus.sheet(str(name))
+        if gpu is None:
+            return None
+        return cls(gpu.peak(str(dtype)) or gpu.fp32_tflops, gpu.bandwidth_gbs, gpu.clock_mhz)
+
+
+Sheets = dict[tuple[Any, ...], Sheet]  # by GPU and dtype
+
+
+def reached(calls: pd.DataFrame) -> Sheets:
+    """Return the best rates of calls with a time (`ms`), of devices that no table has."""
+    ms, best = calls["ms"].to_numpy(float), Sheets()
+    rates = [np.nan_to_num(calls[name].to_numpy(float) / ms) for name in ("flops", "bytes_min")]
+    for key, places in groups(calls, ("gpu", "dtype")).items():
+        if Sheet.stated(*key) is None:
+            flops, moved = (float(np.nanquantile(rate[places], _BEST)) for rate in rates)
+            best[key] = Sheet(max(flops * 1e-9, 1e-3), max(moved * 1e-6, 1e-2))
+    return best
+
+
+def sheets(calls: pd.DataFrame, reached: Mapping[tuple[Any, ...], Sheet]) -> Floats:
+    """Return what each call's device can do: as stated, as `reached`, or as a standard one."""
+    rows = np.empty((len(calls), len(Sheet._fields)))
+    for key, places in groups(calls, ("gpu", "dtype")).items():
+        rows[places] = Sheet.stated(*key) or reached.get(key) or Sheet()
+    return rows
 
 
 def matrix(calls: pd.DataFrame) -> Floats:
     """Return one row of terms per call; only products have those beyond the plain ones."""
     amounts = Amounts(calls)
-    plain = amounts.plain()
-    found = np.column_stack([*plain, *amounts.products()])
-    found[amounts.flops == 0, len(plain) :] = 0.0
-    return found
+    rows = np.column_stack([*amounts.plain(), *amounts.products()])
+    rows[amounts.flops == 0, PLAIN:] = 0.0
+    return rows
 
 
 def of_peaks(calls: pd.DataFrame) -> Floats:
@@ -47,37 +85,32 @@ def of_peaks(calls: pd.DataFrame) -> Floats:
 
     The standard one has 10 TFLOP/s and 1000 GB/s; a device that is in no table counts as that.
     """
-    scale = np.ones((len(calls), len(_UNITS)))
-    for (name, dtype), places in groups(calls, ("gpu", "dtype")).items():
-        gpu = gpus.sheet(str(name))
-        if gpu is not None:
-            peak = gpu.peak(str(dtype)) or gpu.fp32_tflops
-            units = {"byte": 1000.0 / gpu.bandwidth_gbs, "flop": 10.0 / peak, "call": 1.0}
-            scale[places] = [units[unit] for unit in _UNITS]
-    return scale
+    tflops, gbs, _ = sheets(calls, {}).T
+    units = {"byte": 1000.0 / gbs, "flop": 10.0 / tflops, "call": np.ones(len(calls))}
+    return np.column_stack([units[unit] for unit in _UNITS])
 
 
 def groups(calls: pd.DataFrame, names: Iterable[str]) -> dict[tuple[Any, ...], Places]:
     """Return the places of the rows that share their values of some columns, by these values."""
-    found: dict[Any, Any] = calls.groupby(list(names), sort=False, observed=True).indices
-    return {key if isinstance(key, tuple) else (key,): rows for key, rows in found.items()}
+    places: dict[Any, Any] = calls.groupby(list(names), sort=False, observed=True).indices
+    return {key if isinstance(key, tuple) else (key,): rows for key, rows in places.items()}
 
 
 class Amounts:
     """The work of calls, column by column."""
 
     def __init__(self, calls: pd.DataFrame) -> None:
+        def column(name: str, missing: float = 1.0) -> Floats:
+            return calls[name].fillna(missing).to_numpy(float)
+
         self.item = calls["dtype"].astype(str).map(ITEM_BYTES).fillna(4.0).to_numpy(float)
-        self.batch_size = _column(calls, "batch_size", 1.0)
-        self.in_channels = _column(calls, "in_channels", 1.0)
-        self.out_channels = _column(calls, "out_channels", 1.0)
-        self.in_h, self.in_w = _column(calls, "in_h", 1.0), _column(calls, "in_w", 1.0)
-        self.out_h, self.out_w = _column(calls, "out_h", 1.0), _column(calls, "out_w", 1.0)
-        self.kernel_h = _column(calls, "kernel_h", 1.0)
-        self.kernel_w = _column(calls, "kernel_w", 1.0)
-        self.groups = _column(calls, "groups", 1.0)
-        self.flops, self.bytes_min = _column(calls, "flops", 0.0), _column(calls, "bytes_min", 0.0)
-        self.weight_bytes = _column(calls, "params", 0.0) * self.item
+        self.batch_size, self.groups = column("batch_size"), column("groups")
+        self.in_channels, self.out_channels = column("in_channels"), column("out_channels")
+        self.in_h, self.in_w = column("in_h"), column("in_w")
+        self.out_h, self.out_w = column("out_h"), column("out_w")
+        self.kernel_h, self.kernel_w = column("kernel_h"), column("kernel_w")
+        self.flops, self.bytes_min = column("flops", 0.0), column("bytes_min", 0.0)
+        self.weight_bytes = column("params", 0.0) * self.item
         moved = np.maximum(self.bytes_min - self.weight_bytes, 0.0)
         out = self.batch_size * self.out_channels * self.out_h * self.out_w * self.item
         self.out_bytes = np.minimum(out, moved)
@@ -100,7 +133,7 @@ class Amounts:
         return [
             *(self.tiles(tile) * _GIGA for tile in _TILES),
             self.waves(),
-            self.patch_bytes() * _MEGA,
+            self.pixels * self.inner * self.groups * self.item * _MEGA,  # of all patches (im2col)
             self.groups.astype(float) * 1e-2,
             *self.winograd(),
             self.spectra() * _GIGA,
@@ -125,10 +158,6 @@ class Amounts:
         tiles = np.ceil(self.pixels / 128) * np.ceil(self.out_channels / self.groups / 128)
         return np.ceil(tiles * self.groups / 128) * _up(self.inner, 8) * 1e-3
 
-    def patch_bytes(self) -> Floats:
-        """Return the bytes of all patches (im2col)."""
-        return self.pixels * self.inner * self.groups * self.item
-
     def winograd(self) -> list[Floats]:
         """Return bytes of transformed tiles, products, and bytes of transformed filters, F(2)."""
         points = (self.kernel_h + 1) * (self.kernel_w + 1)
@@ -150,7 +179,3 @@ class Amounts:
 
 def _up(value: Floats, tile: int) -> Floats:
     return np.ceil(value / tile) * tile
-
-
-def _column(calls: pd.DataFrame, name: str, missing: float) -> Floats:
-    return calls[name].fillna(missing).to_numpy(float)
