@@ -225,7 +225,6 @@ def run(
 
 
 def _warn(line: str) -> None:
-    """Warn of what a command would only note: nobody reads the other lines."""
     if line.startswith("note: "):
         warnings.warn(line.removeprefix("note: "), stacklevel=4)
 

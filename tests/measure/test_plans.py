@@ -18,7 +18,6 @@ from hpcsweep.measure import layer_table
 from hpcsweep.measure.inference import Inference
 from hpcsweep.spec import sweep_file
 from hpcsweep.store import shards
-from hpcsweep.submit.request import Options
 
 NETS = """\
 from torch import nn
@@ -90,7 +89,7 @@ def test_layers_shows_every_plan_and_best_pins_what_a_sweep_replays(tried):
     assert done.returncode == 0, done.stderr
     with (desk.folder / "map.yaml").open("a") as file:
         file.write("measure: {warmup: 0, iterations: 2, numerics: false}\n")
-    asked = request_of(sweep_file.load(desk.folder / "map.yaml"), "local", Options())
+    asked = request_of(sweep_file.load(desk.folder / "map.yaml"), "local")
     mapped = [point for point in asked.points() if isinstance(point.axes["algorithm"], dict)]
     rows = [row for point in mapped for row in Inference().measure(point).layers]
     replayed = [row for row in rows if row["op"] == "conv2d"]

@@ -83,7 +83,6 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoReturn:
-    """Print what was wrong, with --json as a document, too, and exit."""
     if debug:
         raise  # noqa: PLE0704 - called from except clauses only
     code = getattr(error, "exit_code", code)

@@ -170,7 +170,6 @@ def _encoded(value: object) -> Iterator[str]:
 
 
 def _in_pieces(value: object) -> Iterator[str]:
-    """Yield JSON of what holds iterators, NaN or other kinds of maps."""
     if isinstance(value, Iterator):
         yield "["
         for place, element in enumerate(value):
@@ -255,7 +254,6 @@ _CODES: Final = {1: 32, 2: 33, 3: 31}  # of terminals, by the pattern's group
 
 
 def _coloured(text: str) -> str:
-    """Return text with statuses, verdicts, flags and marks in green, yellow and red."""
     return _COLOURS.sub(lambda word: f"\x1b[{_CODES[word.lastindex or 1]}m{word[0]}\x1b[0m", text)
 
 

@@ -14,7 +14,6 @@ from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, show
 from hpcsweep.cli.settings import AT_LEAST_1, ByHand, flag, option, several
 from hpcsweep.errors import UsageError
-from hpcsweep.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from hpcsweep.analysis.formats import View
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
-    from hpcsweep.submit.request import Options, Request
+    from hpcsweep.submit.request import Request
 
 _ROWS: Final = 60  # of a table that people read
 
@@ -131,12 +130,12 @@ def percentage(name: str, text: str) -> float:
     return share
 
 
-def request_of(sweep: Sweep, cluster: str, options: Options) -> Request:
+def request_of(sweep: Sweep, cluster: str, **options: Any) -> Request:
     """Return the request that a sweep makes of a cluster, by the profile's name or file."""
     from hpcsweep.submit import request
 
-    options = replace(options, argv=tuple(sys.argv[1:]), quiet=answer.mode.quiet)
-    return request.of_cluster(sweep, cluster, options)
+    chosen = request.Options(argv=tuple(sys.argv[1:]), quiet=answer.mode.quiet, **options)
+    return request.of_cluster(sweep, cluster, chosen)
 
 
 def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:

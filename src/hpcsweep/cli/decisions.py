@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcsweep import catalog, extras, search_path
+from hpcsweep.cli import common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.common import (
-    as_text,
-    format_options,
-    renewed,
-    request_of,
-    tables,
-    tables_of,
-    top_option,
-    unreliable_option,
-    where_option,
-)
 from hpcsweep.cli.settings import AT_LEAST_1, PATH, flag, option, variable
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count, duration
@@ -44,11 +34,11 @@ _NETWORK: Final = ("model", "input_size", "batch_size", "dtype")  # options of `
     default="layer",
     show_default=True,
 )
-@where_option
+@common.where_option
 @option("--metric COLUMN", "Time of a call.", default="mean_ms", show_default=True)
-@top_option
-@unreliable_option
-@format_options
+@common.top_option
+@common.unreliable_option
+@common.format_options
 @click.pass_obj
 def layers(
     results: Path, /, sweep: str | None, format: str, *, unreliable: bool, **others: Any
@@ -61,13 +51,13 @@ def layers(
     """
     from hpcsweep.analysis import layers
 
-    view = layers.read(tables_of(results, sweep), everything=unreliable, **others)
-    return tables([view], format)
+    view = layers.read(common.tables_of(results, sweep), everything=unreliable, **others)
+    return common.tables([view], format)
 
 
 @click.command()
 @click.argument("sweep", required=False)
-@where_option
+@common.where_option
 @option(
     "--over ALGORITHM",
     "The algorithm that a layer keeps unless another one is faster beyond the noise.",
@@ -90,8 +80,8 @@ def layers(
 @option("--input-size", "With --from: pixels.", type=AT_LEAST_1, default=224)
 @option("--batch-size", "With --from: images.", type=AT_LEAST_1, default=1)
 @option("--dtype", "With --from: the type of numbers.", default="float32")
-@unreliable_option
-@format_options
+@common.unreliable_option
+@common.format_options
 @click.pass_obj
 def best(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -127,10 +117,12 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
                 "--from NAME and --model belong together; SWEEP and --confirm do not go with them"
             )
         view = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where, out)
-        return tables([view], format, (out,))
+        return common.tables([view], format, (out,))
     if confirm:
         extras.need("measure", "--confirm")
-    choice = best.read(tables_of(results, sweep), where=where, over=over, everything=unreliable)
+    choice = best.read(
+        common.tables_of(results, sweep), where=where, over=over, everything=unreliable
+    )
     gains = any(choice.maps.values())
     if out and gains:
         output.write_sweep(out, choice.sweep_file())
@@ -138,7 +130,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
         done = " and ".join(filter(None, ("written" * bool(out), "measured" * confirm)))
         note(f"note: nothing is {done}: no layer gains beyond the noise")
     view = _confirmed(choice) if confirm and gains else choice.view()
-    return tables([view], format, (out if gains else None,))
+    return common.tables([view], format, (out if gains else None,))
 
 
 def _by_shape(
@@ -150,7 +142,7 @@ def _by_shape(
     from hpcsweep.analysis import best_by_shape, output
 
     extras.need("measure", "--from")
-    run = tables_of(results, source)
+    run = common.tables_of(results, source)
     from hpcsweep.measure import inputs
 
     search_path.use(search_path.of(Path("map.yaml")))  # as the map's file in this folder will
@@ -173,12 +165,11 @@ def _confirmed(choice: Best) -> View:
     from hpcsweep.analysis import best
     from hpcsweep.cli import pairs
     from hpcsweep.spec import sweep_file
-    from hpcsweep.submit.request import Options
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "map.yaml"
         path.write_text(choice.sweep_file(), encoding="utf-8")
-        asked = request_of(sweep_file.load(path), "local", Options())
+        asked = common.request_of(sweep_file.load(path), "local")
     best.check_device(choice, asked.device)
     maps = len(choice.table)
     note(f"  measures {count(maps, 'map')}, about {duration(maps * pairs.SECONDS)}")
@@ -194,7 +185,7 @@ def _confirmed(choice: Best) -> View:
 @click.command()
 @click.argument("first")
 @click.argument("others", nargs=-1, metavar="[SECOND]...")
-@where_option
+@common.where_option
 @option("--metric COLUMN", "A time, or a rate.", default="median_ms", show_default=True)
 @option(
     "--across COLUMN,...",
@@ -209,8 +200,8 @@ def _confirmed(choice: Best) -> View:
     "--history",
     "Show each configuration of FIRST over all its runs, three or more, with its steps.",
 )
-@unreliable_option
-@format_options
+@common.unreliable_option
+@common.format_options
 @click.pass_obj
 def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -246,12 +237,12 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
             )
         from hpcsweep.analysis import history as over
 
-        runs = over.read(results, first, metric, where, renewed, everything=unreliable)
-        return tables([runs.view()], format)
+        runs = over.read(results, first, metric, where, common.renewed, everything=unreliable)
+        return common.tables([runs.view()], format)
     limit = _limit(fail_on) if fail_on else None
     last_two = [] if others else [*compare.sides_of_runs(results, first, 2).values()][-2:]
     base, *sides = (
-        compare.read_side(results, text, where, everything=unreliable, renewed=renewed)
+        compare.read_side(results, text, where, everything=unreliable, renewed=common.renewed)
         for text in last_two or (first, *others)
     )
     named = [name.strip() for name in across.split(",")]
@@ -260,13 +251,12 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
     return CommandResult(
         record=lambda: {"comparisons": [each.view().to_json() for each in compared]},
-        text=lambda: as_text([each.view() for each in compared], format),
+        text=lambda: common.as_text([each.view() for each in compared], format),
         error=Regression(worse) if bad else None,
     )
 
 
 def _limit(text: str) -> tuple[str, float]:
-    """Return verdict and share of ``slower:5%``."""
     word, _, number = text.partition(":")
     share = number.removesuffix("%")
     if word not in {"slower", "faster"} or not share.replace(".", "", 1).isdigit():
@@ -317,9 +307,8 @@ def predict(  # noqa: PLR0913 - one argument per option
     if len(names) != 1:
         raise UsageError("name one sweep file: hpcsweep predict SPEC [--from SWEEP,...]")
     from hpcsweep.spec import sweep_file
-    from hpcsweep.submit.request import Options
 
-    asked = request_of(sweep_file.load(names[0]), cluster, Options())
+    asked = common.request_of(sweep_file.load(names[0]), cluster)
     return _predict(results, asked, sources, fill=fill)
 
 
@@ -363,7 +352,7 @@ def _learnt(results: Path, names: Sequence[str] | None) -> Measured:
     from hpcsweep.forecast import tables
     from hpcsweep.store import runs
 
-    sweeps = map(renewed, runs.of_sweeps(results, names or ()))
+    sweeps = map(common.renewed, runs.of_sweeps(results, names or ()))
     learnt = tables.read_all(results, sweeps) if names is None else tables.read(sweeps)
     for line in learnt.notes:
         note(f"note: {line}")

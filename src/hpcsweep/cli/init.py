@@ -217,13 +217,12 @@ def _verified(
     from hpcsweep.store import outcomes, rundir
     from hpcsweep.store.state import PointStatus
     from hpcsweep.submit import workflow
-    from hpcsweep.submit.request import Options
 
     workload = "noop" if noop or not _can_measure(chosen) else "inference"
     run = rundir.RunDir(results / _SWEEP)
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())
-    asked = request_of(sweep_file.load(file), str(chosen.path), Options())
+    asked = request_of(sweep_file.load(file), str(chosen.path))
     code = workflow.submit(results, replace(asked, again=frozenset(PointStatus)), say)
     submissions = run.submissions()
     if code == EXIT_INTERRUPTED or not submissions:

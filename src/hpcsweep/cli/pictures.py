@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep import extras
+from hpcsweep.cli import common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.common import (
-    format_options,
-    layers_option,
-    renewed,
-    tables,
-    tables_of,
-    top_option,
-    unreliable_option,
-    where_option,
-)
 from hpcsweep.cli.settings import PATH, flag, option, several
 from hpcsweep.errors import Implausible, UsageError
 from hpcsweep.records import fields
@@ -88,16 +79,16 @@ def _look_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "Draw a line per value of this column; repeatable. Default: every axis that varies. With "
     "--layers: layer, op or shape.",
 )
-@where_option
+@common.where_option
 @option("--baseline A=B,...", "Show the speed-up over rows with these values.", default="")
-@layers_option
-@top_option
-@unreliable_option
+@common.layers_option
+@common.top_option
+@common.unreliable_option
 @flag("--log-x", "Make the x axis logarithmic.")
 @flag("--log-y", "Make the y axis logarithmic.")
 @_look_options
 @_out
-@format_options
+@common.format_options
 @click.pass_obj
 def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path,
@@ -128,7 +119,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     drawn, written = _split(out, "plot")
     from hpcsweep.analysis import dataset, output
 
-    run = tables_of(results, sweep)
+    run = common.tables_of(results, sweep)
     columns = [name.strip() for text in by for name in text.split(",")]
     if layers:
         from hpcsweep.analysis import layers as slowest
@@ -155,7 +146,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         note(f"note: for the picture's caption: {machine}")
     for path in written:
         output.write_csv(path, views[0].rows())
-    return tables(views, format, out)
+    return common.tables(views, format, out)
 
 
 def _split(out: Sequence[Path], command: str) -> tuple[list[Path], list[Path]]:
@@ -188,8 +179,8 @@ def _no_axes(**options: object) -> None:
 @_look_options
 @_out
 @flag("--by-name", "Sum launches by kernel, layer calls by layer.")
-@layers_option
-@where_option
+@common.layers_option
+@common.where_option
 @flag("--example", "Use the export that comes with hpcsweep (computed, not measured).")
 @option(
     "--counters",
@@ -230,7 +221,7 @@ def roofline(  # noqa: PLR0913 - one argument per option
         others["peak_compute"], others["peak_bw"] = _measured()
         others["source"] = "this machine's processor, measured"
     exports = [model.sample()] if example else _sources(results, sources)
-    roofline = model.read(exports, renewed=renewed, **others)
+    roofline = model.read(exports, renewed=common.renewed, **others)
     for path in written:
         output.write_csv(path, roofline.records(grouped=by_name))
     for path in drawn:
@@ -274,7 +265,6 @@ def _fastest(work: Callable[[], object]) -> float:
 
 
 def _counters(profiler: str) -> CommandResult:
-    """Return the counters that a profiler has to collect."""
     from hpcsweep.analysis.roofline import model
 
     if profiler == "ncu":

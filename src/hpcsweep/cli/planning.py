@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcsweep.catalog.columns import cell
+from hpcsweep.cli import common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.common import (
-    again_option,
-    cluster_option,
-    layers_option,
-    nodes_option,
-    request_of,
-    sample_option,
-)
 from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import PointsFailed, Refused, UsageError
 from hpcsweep.records import asdict
@@ -42,8 +35,8 @@ _REMEMBERED: Final = 4096  # values of a column
 @flag("--all", "Show every point, not only the first ten.")
 @flag("--support", "Show instead which algorithms cuDNN has for the convolutions on GPUs.")
 @option("--gpu NAMES", "With --support: these GPUs, such as l40,h100.")
-@cluster_option
-@sample_option
+@common.cluster_option
+@common.sample_option
 @click.pass_obj
 def expand(
     results: Path, /, spec: str, cluster: tuple[str, ...], sample: int | None, **others: Any
@@ -59,9 +52,7 @@ def expand(
     limit = None if others["all"] else 10
     expansions = [(sweep.name, expansion.expand(sweep, sample=sample))]
     if cluster:
-        from hpcsweep.submit.request import Options  # profiles cost a tenth of the command
-
-        requests = [request_of(sweep, name, Options(sample=sample)) for name in cluster]
+        requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
         expansions = [(asked.words(), asked.expansion()) for asked in requests]
         announce(results, requests)
     return CommandResult(
@@ -81,128 +72,115 @@ def _support(
     if sweep.workload == "noop":
         raise UsageError(f"{sweep.name}: a sweep of workload noop has no convolutions")
     named, points = request.gpus(sweep), iter(expansion.expand(sweep, sample=sample))
-    asked = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))
-    requests = [request_of(sweep, name, request.Options(sample=sample)) for name in cluster]
-    asked += [support.Gpu.of(one.device, one.profile) for one in requests]
+    gpus = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))
+    requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
+    gpus += [support.Gpu.of(asked.device, asked.profile) for asked in requests]
     if requests and not gpu:
-        points = chain.from_iterable(one.points() for one in requests)
-    if not asked:
+        points = chain.from_iterable(asked.points() for asked in requests)
+    if not gpus:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
-    folders = search_path.of(sweep.path)
-    found = support.of(points, asked, sweep.named, folders, say=note)
+    table = support.of(points, gpus, sweep.named, search_path.of(sweep.path), say=note)
     return CommandResult(
-        record=lambda: {"support": {"sweep": sweep.name, **found.to_json()}},
-        text=lambda: _support_lines(found),
+        record=lambda: {"support": {"sweep": sweep.name, **table.to_json()}},
+        text=lambda: _support_lines(table),
     )
 
 
-def _support_lines(found: Support) -> Iterator[str]:
-    """Yield a table of algorithms and GPUs for each network."""
+def _support_lines(table: Support) -> Iterator[str]:
     from hpcsweep.submit import support
 
     sources: dict[str, list[str]] = {}
-    for one in filter(lambda one: one.properties, found.gpus):
-        sources.setdefault(one.source, []).append(one.name)
-    yield f"{found.library}: distinct convolutions with an engine, and their share of the FLOPs"
-    for network in found.cases:
-        rows = [["algorithm", *(one.name for one in found.gpus)]]
-        rows += [
-            [told, *(str(found.cell(network, one, algorithm, told)) for one in found.gpus)]
-            for told, algorithm in found.algorithms
-        ]
-        yield ""
-        yield network
-        yield from (f"  {line}" for line in aligned(rows))
+    for gpu in table.gpus:
+        if gpu.properties:
+            sources.setdefault(gpu.source, []).append(gpu.name)
+    yield f"{table.library}: distinct convolutions with an engine, and their share of the FLOPs"
+    for network in table.cases:
+        rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
+        for name, algorithm in table.algorithms:
+            cells = (table.cell(network, gpu, algorithm, name) for gpu in table.gpus)
+            rows.append([name, *map(str, cells)])
+        yield from ("", network, *(f"  {line}" for line in aligned(rows)))
     yield ""
     for source, names in sources.items():
         yield f"{', '.join(names)} by {source}"
     if support.SHEETS in sources:
         yield "  `hpcsweep doctor --cluster NAME` on a node writes the true properties"
-    yield from (f"note: {name}: looked at {some}" for name, some in found.looked.items())
-    yield from (f"note: {name}: not looked at: {why}" for name, why in found.unchecked.items())
+    yield from (f"note: {name}: looked at {some}" for name, some in table.looked.items())
+    yield from (f"note: {name}: not looked at: {why}" for name, why in table.unchecked.items())
 
 
 def announce(results: Path, requests: Iterable[Request]) -> None:
     """Say on stderr where a dry run would take minutes on this machine."""
     from hpcsweep.submit import dry_run
 
-    for told in dict.fromkeys(dry_run.announcement(results, asked) for asked in requests):
-        if told:
-            note(told)
+    for text in dict.fromkeys(dry_run.announcement(results, asked) for asked in requests):
+        if text:
+            note(text)
 
 
-def _expansion_lines(what: str, found: Expansion, limit: int | None) -> Iterator[str]:
+def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterator[str]:
     """Yield what `expand` prints; a million points are never in memory together."""
     from hpcsweep.spec import space
 
-    record = found.to_json(0)
+    record = points.to_json(0)
     yield f"{what}: {count(record['points_total'], 'point')}"
     for rule in record["rules"]:
         yield f"  {rule['rule']} at line {rule['line']}: {count(rule['points'], 'point')}"
-    if len(found):
+    if len(points):
         yield ""
-        yield from _table(found, limit)
-    if limit is not None and len(found) > limit:
-        yield f"... and {len(found) - limit} more (--all shows them)"
-    yield from (f"  {line}" for line in space.legend(found.sweep.names_of_maps()))
+        yield from _table(points, limit)
+    if limit is not None and len(points) > limit:
+        yield f"... and {len(points) - limit} more (--all shows them)"
+    yield from (f"  {line}" for line in space.legend(points.sweep.names_of_maps()))
     yield from (f"note: {note}" for note in record["notes"])
 
 
-def _table(found: Expansion, limit: int | None) -> Iterator[str]:
+def _table(points: Expansion, limit: int | None) -> Iterator[str]:
     """Yield a header and the points, with the columns whose values differ."""
     from hpcsweep.spec import expansion
 
-    def told(name: str, value: object) -> str:
-        return cell(found.sweep.named(value) if name == "algorithm" else value) or "unset"
+    def text(name: str, value: object, width: int = 0) -> str:
+        shown = points.sweep.named(value) if name == "algorithm" else value
+        return (cell(shown) or "unset").ljust(width)
 
     if limit is None:
-        values = found.values()
+        values = points.values()
     else:
-        first = [expansion.flat(point) for point in found.first(limit)]
+        first = [expansion.flat(point) for point in points.first(limit)]
         values = {name: [point[name] for point in first] for name in first[0]}
-    widths, texts_of = {}, {}
+    widths: dict[str, int] = {}
+    text_of: dict[str, Callable[[Any], str]] = {}
     for name, column in values.items():
-        texts = [told(name, value) for value in column]
+        texts = [text(name, value) for value in column]
         if name in _ALWAYS or texts.count(texts[0]) < len(texts):
             widths[name] = max(map(len, [name, *texts]))
-            texts_of[name] = _remembering(partial(told, name), widths[name], column)
+            of_column = partial(text, name, width=widths[name])
+            has_maps = any(isinstance(value, dict) for value in column)  # these have no hash
+            text_of[name] = of_column if has_maps else lru_cache(_REMEMBERED)(of_column)
     yield in_columns(list(widths), list(widths.values()))
-    points = map(expansion.flat, islice(found, limit))
-    while some := list(islice(points, _BLOCK)):
-        rows = ([text(point[name]) for name, text in texts_of.items()] for point in some)
+    flat = map(expansion.flat, islice(points, limit))
+    while some := list(islice(flat, _BLOCK)):
+        rows = ([write(point[name]) for name, write in text_of.items()] for point in some)
         yield "\n".join("  ".join(row).rstrip() for row in rows)
-
-
-def _remembering(
-    told: Callable[[Any], str], width: int, values: Sequence[Any]
-) -> Callable[[Any], str]:
-    """Return what writes the values of a column, which mostly come again and again."""
-
-    def padded(value: object) -> str:
-        return told(value).ljust(width)
-
-    has_maps = any(isinstance(value, dict) for value in values)  # these have no hash
-    return padded if has_maps else lru_cache(_REMEMBERED)(padded)
 
 
 @click.command()
 @click.argument("spec")
-@cluster_option
-@nodes_option
-@sample_option
-@again_option
+@common.cluster_option
+@common.nodes_option
+@common.sample_option
+@common.again_option
 @click.pass_obj
 def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> CommandResult:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import cost, support
-    from hpcsweep.submit.request import Options
 
     sweep = sweep_file.load(spec)
-    asked = [request_of(sweep, name, Options(**others)) for name in cluster or ("local",)]
-    costs = [cost.of(results, request) for request in asked]
-    announce(results, asked)
-    support.warn(asked, note)
+    requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
+    costs = [cost.of(results, request) for request in requests]
+    announce(results, requests)
+    support.warn(requests, note)
     return CommandResult(
         record=lambda: {"estimates": [each.to_json() for each in costs]},
         text=lambda: [each.text() for each in costs],
@@ -211,9 +189,9 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
 
 @click.command()
 @click.argument("spec")
-@cluster_option
-@sample_option
-@layers_option
+@common.cluster_option
+@common.sample_option
+@common.layers_option
 def verify(
     spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool
 ) -> CommandResult:
@@ -225,22 +203,20 @@ def verify(
     from hpcsweep.measure.bench import torch_bench
     from hpcsweep.node import verify as proof
     from hpcsweep.spec import sweep_file
-    from hpcsweep.submit.request import Options
 
     profile = (cluster or ("local",))[0]
-    asked = request_of(sweep_file.load(spec), profile, Options(sample=sample))
+    asked = common.request_of(sweep_file.load(spec), profile, sample=sample)
     run = {"gpu": asked.device, "search_path": asked.search_path}
-    bench = torch_bench(asked.sweep.workload, run)
-    findings = list(proof.verify(asked.points(), bench))
+    points = list(proof.verify(asked.points(), torch_bench(asked.sweep.workload, run)))
     return CommandResult(
-        record=lambda: {"sweep": asked.sweep.name, "points": [one.to_json() for one in findings]},
-        text=lambda: proof.text(findings, asked.sweep.names_of_maps(), layers=layers),
-        code=0 if all(finding.proven for finding in findings) else PointsFailed.exit_code,
+        record=lambda: {"sweep": asked.sweep.name, "points": [each.to_json() for each in points]},
+        text=lambda: proof.text(points, asked.sweep.names_of_maps(), layers=layers),
+        code=0 if all(point.proven for point in points) else PointsFailed.exit_code,
     )
 
 
 @click.command()
-@cluster_option
+@common.cluster_option
 @flag("--deep", "Also check torch and the GPU, in another process.")
 @click.pass_obj
 def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandResult:

@@ -11,18 +11,6 @@ import click
 from hpcsweep import extras
 from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import CommandResult, say
-from hpcsweep.cli.common import (
-    again_option,
-    break_lock_option,
-    cluster_option,
-    doctor_option,
-    meant_for,
-    nodes_option,
-    request_of,
-    sample_option,
-    told_damage,
-    workers_option,
-)
 from hpcsweep.cli.settings import ByHand, flag, option, several
 from hpcsweep.errors import UsageError
 from hpcsweep.records import replace
@@ -30,18 +18,17 @@ from hpcsweep.records import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
 
 
 @click.command()
 @click.argument("spec")
-@cluster_option
-@workers_option
-@nodes_option
-@sample_option
-@again_option
+@common.cluster_option
+@common.workers_option
+@common.nodes_option
+@common.sample_option
+@common.again_option
 @flag("--dry-run", "Show the plan and the job script, measure one point here, submit nothing.")
 @flag("--download", "Download missing weights and CIFAR here first; no job downloads any.")
 @option(
@@ -58,8 +45,8 @@ if TYPE_CHECKING:
 @flag("--skip-dominated", "Skip points that are larger than one that ran out of memory.")
 @flag("--join", "Go on in the results of another sweep file that has the same name.", cls=ByHand)
 @flag("--collect", "Merge the results into the tables at the end (local runs only).")
-@doctor_option
-@break_lock_option
+@common.doctor_option
+@common.break_lock_option
 @click.pass_obj
 @answer.forgiving()
 def submit(  # noqa: PLR0913 - the others are `Options`
@@ -84,38 +71,44 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     hpcsweep submit resnet152_gemm --cluster local --until-error 3%
     """
+    from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.store import rundir
     from hpcsweep.submit import workflow
-    from hpcsweep.submit.request import Options
 
     target = _target(until_error, watch=watch, dry=dry_run)
     if others["again"] and target is not None:
         raise UsageError("--until-error measures as little as it takes; leave out --again")
-    sweep = _loaded(spec)
+    sweep = sweep_file.load(spec)
+    for doubt in expansion.doubts(sweep):
+        answer.note(f"note: {doubt}")
+    run = rundir.RunDir(results / sweep.name)
     if break_lock:
-        common.break_lock(rundir.RunDir(results / sweep.name))
+        common.break_lock(run)
     if allow_node:
         from hpcsweep.submit import to_slurm
 
         to_slurm.allow_nodes(results, sweep, allow_node)
-    options = Options(**others, suppress_next_hint=collect)
-    action = _dry_run() if dry_run else workflow.submit
-    requests = [request_of(sweep, name, options) for name in meant_for(sweep, cluster)]
+    others["suppress_next_hint"] = collect
+    profiles = common.meant_for(sweep, cluster)
+    requests = [common.request_of(sweep, name, **others) for name in profiles]
     if collect:
         _can_collect(requests, dry=dry_run)
     for asked in requests if download else ():
         _download(asked)
+    action: Callable[[Path, Request, Say], int] = workflow.submit
     if target is not None:
         action = _adaptive(requests, target, watch=watch)
+    elif dry_run:
+        from hpcsweep.submit import dry_run as rehearsal
+
+        action = rehearsal.run
     if len(requests) > 1 and not dry_run:
         requests = workflow.check_all(results, requests, say)
     code = max([action(results, request, say) for request in requests])
-    ran = _ran(rundir.RunDir(results / sweep.name), code)
-    return _collected(ran, rundir.RunDir(results / sweep.name)) if collect else ran
+    return _collected(run, code) if collect else _ran(run, code)
 
 
 def _download(asked: Request) -> None:
-    """Download the data sets and weights of a request to where its jobs look for them."""
     extras.need("measure", "submit --download")
     from hpcsweep import search_path
     from hpcsweep.measure.data import downloads
@@ -135,28 +128,12 @@ def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
         raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
 
 
-def _collected(ran: CommandResult, run: RunDir) -> CommandResult:
+def _collected(run: RunDir, code: int) -> CommandResult:
     """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
     from hpcsweep.collect import workflow
 
-    report = workflow.collect(run)
+    ran, report = _ran(run, code), workflow.collect(run)
     return replace(ran, text=report.text, error=report.error())
-
-
-def _dry_run() -> Callable[[Path, Request, Say], int]:
-    from hpcsweep.submit import dry_run
-
-    return dry_run.run
-
-
-def _loaded(spec: str) -> Sweep:
-    """Return the sweep of a file, and say what it may ask for in vain."""
-    from hpcsweep.spec import expansion, sweep_file
-
-    sweep = sweep_file.load(spec)
-    for doubt in expansion.doubts(sweep):
-        answer.note(f"note: {doubt}")
-    return sweep
 
 
 def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
@@ -202,24 +179,24 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> CommandRes
         answer.refuse_json("--watch shows the status again and again")
         states.watch(results, names)
         return None
-    found = states.read(results, names)
+    read = states.read(results, names)
     return CommandResult(
-        record=lambda: sweep_status.to_json(found),
-        text=lambda: sweep_status.text(found, answer.width()),
-        code=ResultsError.exit_code if any(one.problems for one in found) else 0,
+        record=lambda: sweep_status.to_json(read),
+        text=lambda: sweep_status.text(read, answer.width()),
+        code=ResultsError.exit_code if any(sweep.problems for sweep in read) else 0,
     )
 
 
 def _ran(run: RunDir, code: int) -> CommandResult:
     """Return the answer of a command that told its progress: in a document the sweep's status."""
-    known = run.submissions()
+    submitted = bool(run.submissions())
 
     def record() -> Mapping[str, object]:
         from hpcsweep.tracking import status, sweep_status
 
-        return sweep_status.to_json(status.read(run.path.parent, [run.name] * bool(known)))
+        return sweep_status.to_json(status.read(run.path.parent, [run.name] * submitted))
 
-    return CommandResult(record=record, text=list, code=max(code, told_damage(run)))
+    return CommandResult(record=record, text=list, code=max(code, common.told_damage(run)))
 
 
 @click.command()
@@ -241,10 +218,10 @@ def _ran(run: RunDir, code: int) -> CommandResult:
 )
 @flag("--invalid", "Measure points again whose newest times are not valid.")
 @flag("--dry-run", "Say how many points; measure nothing.")
-@cluster_option
-@workers_option
-@doctor_option
-@break_lock_option
+@common.cluster_option
+@common.workers_option
+@common.doctor_option
+@common.break_lock_option
 @click.pass_obj
 @answer.forgiving()
 def retry(  # noqa: PLR0913 - the others are those of `measure_again`
@@ -263,11 +240,11 @@ def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     from hpcsweep.submit.request import Options
     from hpcsweep.submit.retry import measure_again
 
-    one = runs.of_sweep(results, sweep)
+    run = runs.of_sweep(results, sweep)
     if break_lock:
-        common.break_lock(one)
+        common.break_lock(run)
     options = Options(workers=workers, doctor=doctor)
-    return _ran(one, measure_again(one, _listed(status), say, options=options, **others))
+    return _ran(run, measure_again(run, _listed(status), say, options=options, **others))
 
 
 def _listed(text: str) -> list[str]:
@@ -291,22 +268,20 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     from hpcsweep.store import runs
     from hpcsweep.tracking import points
 
-    one = runs.of_run(results, sweep)
-    every, wanted = points.read(one), _listed(status)
-    found = points.of_status(every, wanted)
+    run = runs.of_run(results, sweep)
+    every, wanted = points.read(run), _listed(status)
+    chosen = points.of_status(every, wanted)
     if point:
-        chosen = points.named(found, point)
-        return CommandResult(record=chosen.to_json, text=chosen.text)
-    listed = runs.listed(one)
+        named = points.named(chosen, point)
+        return CommandResult(record=named.to_json, text=named.text)
+    listed = runs.listed(run)
     return CommandResult(
         record=lambda: {
-            "sweep": one.name,
+            "sweep": run.name,
             "runs": [each.to_json() for each in listed],
-            "points": (each.to_json() for each in found),
+            "points": (each.to_json() for each in chosen),
         },
-        text=lambda: "\n".join(
-            [*runs.lines(listed), points.table(one.name, every, wanted, answer.width())]
-        ),
+        text=lambda: [*runs.lines(listed), points.table(run.name, every, wanted, answer.width())],
     )
 
 
@@ -323,10 +298,10 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
     from hpcsweep.store import runs
     from hpcsweep.tracking import control
 
-    one = runs.of_sweep(results, sweep)
+    run = runs.of_sweep(results, sweep)
     if follow:
         answer.refuse_json("--follow never ends")
-    return _lines(one, control.logs(one, what, follow=follow))
+    return _lines(run, control.logs(run, what, follow=follow))
 
 
 @click.command()
@@ -342,11 +317,11 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> CommandRe
     from hpcsweep.store import runs
     from hpcsweep.tracking import control
 
-    one = runs.of_sweep(results, sweep)
-    return _lines(one, control.cancel(one, list(what)))
+    run = runs.of_sweep(results, sweep)
+    return _lines(run, control.cancel(run, list(what)))
 
 
 def _lines(run: RunDir, lines: Iterator[str]) -> CommandResult:
     """Return the answer of a command that works while it prints its lines."""
     record = {"sweep": run.name, "lines": lines}
-    return CommandResult(record=lambda: record, text=lambda: lines, code=told_damage(run))
+    return CommandResult(record=lambda: record, text=lambda: lines, code=common.told_damage(run))

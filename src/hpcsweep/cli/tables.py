@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpcsweep.cli import answer
+from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.common import (
-    break_lock_option,
-    format_options,
-    renewed,
-    tables,
-    tables_of,
-    where_option,
-)
 from hpcsweep.cli.settings import PATH, flag, option, variable
 from hpcsweep.errors import UsageError
 
@@ -28,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sweeps", nargs=-1)
-@break_lock_option
+@common.break_lock_option
 @flag("--raw", "Write text cells as they are, also if a spreadsheet would take them for formulas.")
 @flag("--parquet", "Write the tables as Parquet, too.")
 @click.pass_obj
@@ -45,18 +37,18 @@ def collect(
 
     if parquet:
         tables.check_parquet()
-    found: list[CollectReport] = []
+    reports: list[CollectReport] = []
     files: list[Path] = []
-    for one in runs.of_sweeps(results, sweeps):
+    for run in runs.of_sweeps(results, sweeps):
         if break_lock:
-            note(locks.break_open(one))
-        found.append(workflow.collect(one, raw=raw))
-        files += tables.write_parquet(one) if parquet else ()
+            note(locks.break_open(run))
+        reports.append(workflow.collect(run, raw=raw))
+        files += tables.write_parquet(run) if parquet else ()
     return CommandResult(
-        record=lambda: {"sweeps": [each.to_json() for each in found]},
-        text=lambda: [each.text() for each in found],
+        record=lambda: {"sweeps": [report.to_json() for report in reports]},
+        text=lambda: [report.text() for report in reports],
         files=files,
-        error=next(filter(None, (each.error() for each in found)), None),
+        error=next(filter(None, (report.error() for report in reports)), None),
     )
 
 
@@ -84,12 +76,12 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     from hpcsweep.collect import workflow as collecting
     from hpcsweep.importing import workflow
 
-    found = workflow.bring(results, path, name, device)
-    report = collecting.collect(found.run)
-    head = f"{found.run.name}: imported from {found.source}"
+    brought = workflow.bring(results, path, name, device)
+    report = collecting.collect(brought.run)
+    head = f"{brought.run.name}: imported from {brought.source}"
     return CommandResult(
-        record=lambda: {"source": found.source, "imported": found.notes, **report.to_json()},
-        text=lambda: [head, *(f"   {line}" for line in found.notes), report.text()],
+        record=lambda: {"source": brought.source, "imported": brought.notes, **report.to_json()},
+        text=lambda: [head, *(f"   {line}" for line in brought.notes), report.text()],
         error=report.error(),
     )
 
@@ -107,8 +99,8 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     "Compare this column. Default: median_ms; of a training sweep the times of a step.",
     default="",
 )
-@where_option
-@format_options
+@common.where_option
+@common.format_options
 @click.pass_obj
 def report(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path, sweep: str | None, html: Path | None, metric: str, where: str, format: str
@@ -123,26 +115,22 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis.report import read
 
-    one = tables_of(results, sweep)
+    run = common.tables_of(results, sweep)
     if html:
         from hpcsweep.analysis.page import write
 
         to_stdout = str(html) == "-"
         if to_stdout and (format != "table" or answer.mode.json):
             raise UsageError("--html - takes the standard output for itself: leave out --format")
-        page = (
-            Path("/dev/stdout")
-            if to_stdout
-            else html / f"{one.name}.html"
-            if html.is_dir()
-            else html
-        )
-        for line in write.write(one, page, where, _history(one, where)):
+        if to_stdout:
+            html = Path("/dev/stdout")
+        elif html.is_dir():
+            html /= f"{run.name}.html"
+        for line in write.write(run, html, where, _history(run, where)):
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
-            return CommandResult(record=dict, text=lambda: [] if to_stdout else f"open {page}")
-        html = page
-    return tables(read(one, where=where, metric=metric).views(), format, (html,))
+            return CommandResult(record=dict, text=lambda: [] if to_stdout else f"open {html}")
+    return common.tables(read(run, where=where, metric=metric).views(), format, (html,))
 
 
 def _history(run: RunDir, where: str) -> RunHistory | None:
@@ -153,7 +141,7 @@ def _history(run: RunDir, where: str) -> RunHistory | None:
     if run.only is not None or len(runs_of.of(run)) < history.FEWEST:
         return None
     try:
-        return history.read(run.path.parent, run.path.name, "median_ms", where, renewed)
+        return history.read(run.path.parent, run.path.name, "median_ms", where, common.renewed)
     except UsageError as error:  # no row of a run is reliable
         note(f"note: without a history: {error}")
         return None

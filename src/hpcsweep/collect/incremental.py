@@ -199,7 +199,6 @@ def tail_of(path: Path, end: int) -> int:
 
 
 def _grew_from(before: Stamp, now: Stamp) -> bool:
-    """Say whether a file is unchanged, or longer."""
     return before == now or (bool(before and now) and before[0] == now[0] and before[1] < now[1])
 
 

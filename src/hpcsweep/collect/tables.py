@@ -16,17 +16,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from hpcsweep import extras, files
-from hpcsweep.catalog.columns import (
-    COLLECTED,
-    COMMIT,
-    DOUBTFUL,
-    LAYER_COLUMNS,
-    LAYERS,
-    MERGED_COLUMNS,
-    OVERALL,
-    SAMPLE_COLUMNS,
-    SAMPLES,
-)
+from hpcsweep.catalog import columns as schema
 from hpcsweep.collect import merge
 from hpcsweep.collect.merge import Mixes, Pool, TableRow
 from hpcsweep.errors import ResultsError, Unread
@@ -37,7 +27,10 @@ from hpcsweep.store.seals import Blocks, Heads, parse_block
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import harmless
 
-_KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
+_KINDS: Final = {
+    column.name: column.kind
+    for column in (*schema.SAMPLES, *schema.LAYERS, *schema.OVERALL, *schema.COLLECTED)
+}
 _PARQUET_BLOCK: Final = 1 << 25  # bytes; a cell must fit in
 _NO_NUMBER: Final = rb"(?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$))"
 # the beginnings of cells that a spreadsheet may take for a formula, by sign. The rare sign comes
@@ -71,8 +64,8 @@ class Extras(NamedTuple):
         """Return the union with the extra columns in the shards of `rows`."""
         headers = {id(row.columns): row.columns for row in rows}.values()
         of_layers = {row.layer_columns or () for row in rows if row.layers[1]}
-        overall = {*self.overall}.union(*headers).difference(MERGED_COLUMNS, COMMIT)
-        layers = {*self.layers}.union(*of_layers).difference(LAYER_COLUMNS)
+        overall = {*self.overall}.union(*headers).difference(schema.MERGED_COLUMNS, schema.COMMIT)
+        layers = {*self.layers}.union(*of_layers).difference(schema.LAYER_COLUMNS)
         return Extras(tuple(sorted(overall)), tuple(sorted(layers)))
 
 
@@ -121,7 +114,7 @@ def write_all(run: RunDir, pool: Pool, plan: Plan, extras: Extras) -> Written:
     ):
         for file, head in zip((layers, samples), heads(extras), strict=True):
             file.write(head)
-        source = _Source(run, blocks, (*LAYER_COLUMNS, *extras.layers), plan.raw)
+        source = _Source(run, blocks, (*schema.LAYER_COLUMNS, *extras.layers), plan.raw)
         for row in winners:
             layer_block, sample_block = source.blocks_of(row)
             written.layers.append(layers.write(layer_block))
@@ -141,7 +134,7 @@ def write_all(run: RunDir, pool: Pool, plan: Plan, extras: Extras) -> Written:
 
 def heads(extras: Extras) -> tuple[bytes, bytes]:
     """Return the header lines of layers.csv and samples.csv."""
-    return _head((*LAYER_COLUMNS, *extras.layers)), _head(SAMPLE_COLUMNS)
+    return _head((*schema.LAYER_COLUMNS, *extras.layers)), _head(schema.SAMPLE_COLUMNS)
 
 
 def _head(columns: Sequence[str]) -> bytes:
@@ -152,7 +145,7 @@ def _write_rows(
     file: IO[bytes], written: Written, plan: Plan, extras: Sequence[str], pool: Pool
 ) -> int:
     """Write the rows of points; return their number of layer rows, which checksums prove."""
-    columns, layer_rows = (*MERGED_COLUMNS, *extras), 0
+    columns, layer_rows = (*schema.MERGED_COLUMNS, *extras), 0
     headers = {id(row.columns): row.columns for row in written.rows}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
     names = ("flags", "orphan", "source", "valid", "layer_rows")
@@ -167,7 +160,7 @@ def _write_rows(
         doubted = not {merge.OLD_FILES, merge.LONELY}.isdisjoint(cells[flags].split(";"))
         cells[flags] = merge.flags(cells[flags], mixed=mixed, old=old, alone=alone)
         if old or alone or doubted:
-            sound = DOUBTFUL.isdisjoint(cells[flags].split(";"))
+            sound = schema.DOUBTFUL.isdisjoint(cells[flags].split(";"))
             cells[valid] = str(sound).lower()
             row.doubts = outcomes.doubts_of({"valid": cells[valid], "flags": cells[flags]})
         layer_rows += int(cells[layers] or 0)

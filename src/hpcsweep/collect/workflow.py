@@ -288,7 +288,6 @@ class _Writing:
 
 
 def _remedy(run: RunDir, destroyed: list[str]) -> str:
-    """Return the command that measures points again, the first 20 of them."""
     named = [word for point_id in destroyed[:_NAMED] for word in ("--point", point_id)]
     return run.command("retry", *named) if named else ""
 
