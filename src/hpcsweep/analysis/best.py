@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -63,12 +64,10 @@ class Best:
         texts["map"] = [name if self.maps[name] else "-" for name in table["map"]]
         return View(
             title=f"{self.run.name}: the fastest algorithm of each convolution, ms of one pass",
-            frame=table,
-            texts=pd.DataFrame(texts),
-            left=len(self.keys),
-            notes=[*self._summary(), *self.notes],
+            frame=table, texts=pd.DataFrame(texts), left=len(self.keys),
+            notes=[self._summary(), *self.notes],
             record={"sweep": self.run.name, "default": self.default, "maps": self.maps},
-        )
+        )  # fmt: skip
 
     def sweep_file(self) -> str:
         """Return a sweep that measures every map beside the default."""
@@ -78,12 +77,12 @@ class Best:
         )
         return sweep_file(head, f"{self.run.name}_best", self.default, self.maps, self.axes)
 
-    def _summary(self) -> list[str]:
-        chosen = pd.Series([name for found in self.maps.values() for name in found.values()])
-        if chosen.empty:
-            return [f"no layer has an algorithm that beats {self.default} beyond the noise"]
-        tally = ", ".join(f"{name} {number}" for name, number in chosen.value_counts().items())
-        return [f"layers that change: {tally}; the others keep {self.default}"]
+    def _summary(self) -> str:
+        chosen = Counter(name for layers in self.maps.values() for name in layers.values())
+        if not chosen:
+            return f"no layer has an algorithm that beats {self.default} beyond the noise"
+        tally = ", ".join(f"{name} {number}" for name, number in chosen.most_common())
+        return f"layers that change: {tally}; the others keep {self.default}"
 
 
 def sweep_file(
@@ -145,7 +144,7 @@ def read(
     varying = dataset.varying_axes(first, _HIDDEN)
     keys = tuple(axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first)
     rows = [row for _, row in first.iterrows()]
-    names = [_name(keys, row) for row in rows]
+    names = [map_name(dataset.format_value(key, row[key]) for key in keys) for row in rows]
     chosen = _maps(calls, over)
     maps = dict(zip(names, [chosen.get(config, {}) for config in first["config"]], strict=True))
     own = points[points["algorithm"] == over]
@@ -160,9 +159,8 @@ def read(
                 tuple(left_out))  # fmt: skip
 
 
-def _name(keys: tuple[str, ...], row: pd.Series[Any]) -> str:
+def map_name(words: Iterable[str]) -> str:
     """Return the name of a map, which YAML takes as an anchor."""
-    words = [dataset.format_value(key, row[key]) for key in keys]
     return "best_" + re.sub(r"\W+", "-", "_".join(words)).strip("-")
 
 
@@ -174,10 +172,10 @@ def _maps(calls: pd.DataFrame, over: str) -> dict[int, dict[str, str]]:
     choices = calls.groupby(["config", "layer"])["algorithm"].transform("nunique")
     named = calls["layer"].where(choices == 1, calls["unique_key"]).astype(str)
     changed = calls.assign(named=named)[calls["algorithm"] != over]
-    found: dict[int, dict[str, str]] = {}
+    maps: dict[int, dict[str, str]] = defaultdict(dict)
     for row in changed.itertuples():
-        found.setdefault(row.config, {})[row.named] = row.algorithm
-    return found
+        maps[row.config][row.named] = row.algorithm
+    return maps
 
 
 def _times(points: pd.DataFrame) -> pd.Series[float]:
@@ -188,7 +186,7 @@ def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
     """Return what the layers of a forward pass sum to, by configuration."""
     rows = data.of_layers(points)
     rows = rows[(rows["layer"] != "__other__") & (rows.get("direction", "") != "backward")]
-    rows = rows[rows.get("layer_timer", pd.Series("", rows.index)) != "plans"]
+    rows = rows[dataset.cells(rows, "layer_timer") != "plans"]
     sums = dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
     return sums.groupby(points.set_index("point_id")["config"]).median()
 
@@ -267,13 +265,13 @@ def check_device(best: Best, device: str) -> None:
 
 def pairs(best: Best, points: Iterable[Point]) -> list[tuple[Point, Point]]:
     """Return the default and the mixed point of each configuration, of those of the sweep file."""
-    found: list[list[Point]] = []
+    pairs: list[list[Point]] = []
     for point in points:
         if point.axes["algorithm"] == best.default:
-            found.append([point])
+            pairs.append([point])
         else:
-            found[-1].append(point)
-    return [(of[0], of[-1]) for of in found]
+            pairs[-1].append(point)
+    return [(of[0], of[-1]) for of in pairs]
 
 
 def confirmed(
@@ -294,15 +292,14 @@ def confirmed(
     texts["verdict"] = [_verdict(of["mixed"], of["itself"]) for of in measured]
     return View(
         title=f"{best.run.name}: maps of {best.default}, measured in turns; gains in percent",
-        frame=table.assign(verdict=texts["verdict"]),
-        texts=pd.DataFrame(texts),
+        frame=table.assign(verdict=texts["verdict"]), texts=pd.DataFrame(texts),
         left=len(best.keys),
         notes=[
             f"gain: how much less time than {best.default} takes, with 95 % intervals",
             f"itself: {best.default} against itself, so what a difference has to exceed",
         ],
         record={"sweep": best.run.name, "default": best.default, "maps": best.maps},
-    )
+    )  # fmt: skip
 
 
 def _gain(ratio: float, low: float, high: float) -> str:

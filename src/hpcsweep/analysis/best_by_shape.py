@@ -7,6 +7,7 @@ has no spread, and was taken alone, not inside of the network.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -47,17 +48,12 @@ class BestByShape:
         ).reset_index(drop=True)  # fmt: skip
         texts = table[["layer", "calls", "algorithm", "ms", "next", "next_ms"]].astype(object)
         texts["calls"] = [*map(str, table["calls"])]
-        texts["ms"], texts["next_ms"] = (
-            [f"{ms:.3f}" if ms == ms else "-" for ms in table[name]]  # noqa: PLR0124 - NaN is not
-            for name in ("ms", "next_ms")
-        )
+        for name in ("ms", "next_ms"):
+            texts[name] = ["-" if math.isnan(ms) else f"{ms:.3f}" for ms in table[name]]
         size = dataset.labelled(self.axes, self.axes)
         return View(
             title=f"{size} on {self.gpu}, by the times of {self.run.name}: unconfirmed",
-            frame=table,
-            texts=texts.fillna("-"),
-            left=1,
-            notes=self._summary(),
+            frame=table, texts=texts.fillna("-"), left=1, notes=self._summary(),
             record={"source": self.run.name, "gpu": self.gpu, "axes": dict(self.axes),
                     "confirmed": False, "map": self.map()},
         )  # fmt: skip
@@ -67,7 +63,7 @@ class BestByShape:
         shapes = self.calls.groupby("key", sort=False).agg(
             layer=("layer", "first"), calls=("layer", "size"), fastest=("ms", "first")
         )
-        own = self.times.pivot_table(index="key", columns="algorithm", values="ms")
+        own = self._by_algorithm()
         table = shapes.join(own).dropna(subset="fastest")
         table["share_pct"] = 100 * table["calls"] * table["fastest"]
         table["share_pct"] /= table["share_pct"].sum() / 100
@@ -82,6 +78,9 @@ class BestByShape:
     def _known(self) -> pd.DataFrame:
         return self.calls.dropna(subset="ms")
 
+    def _by_algorithm(self) -> pd.DataFrame:
+        return self.times.pivot_table(index="key", columns="algorithm", values="ms")
+
     def map(self) -> dict[str, str]:
         """Return layer to algorithm; a layer with calls of several choices goes by their shapes."""
         known = self.calls.dropna(subset="algorithm")
@@ -93,19 +92,18 @@ class BestByShape:
 
     def sweep_file(self) -> str:
         """Return a sweep that measures the map beside the default."""
+        always = {"model", "input_size", "batch_size"}
         written = {
-            name: value
-            for name, value in self.axes.items()
-            if name in {"model", "input_size", "batch_size"} or value != catalog.AXES[name].default
-        }
-        name = "best_" + re.sub(r"\W+", "-", "_".join(map(str, written.values()))).strip("-")
+            name: value for name, value in self.axes.items()
+            if name in always or value != catalog.AXES[name].default
+        }  # fmt: skip
+        name = best.map_name(map(str, written.values()))
         head = (
             f"The fastest algorithm of each convolution by the times of {self.run.name}",
             f"({self.gpu}). Unconfirmed: no network with this map was measured.",
         )
-        return best.sweep_file(
-            head, f"{name}_by_shape", catalog.AUTO, {name: self.map()}, {name: written}
-        )
+        maps = {name: self.map()}
+        return best.sweep_file(head, f"{name}_by_shape", catalog.AUTO, maps, {name: written})
 
     def _summary(self) -> list[str]:
         known = self._known()
@@ -120,8 +118,7 @@ class BestByShape:
 
     def _singles(self, known: pd.DataFrame) -> list[str]:
         """Return what the best single algorithm would take; where it has no time, the fastest."""
-        own = self.times.pivot_table(index="key", columns="algorithm", values="ms")
-        own = own.reindex(known["key"])
+        own = self._by_algorithm().reindex(known["key"])
         own = own.loc[:, 2 * own.notna().sum() > len(own)]  # of few calls it would seem to be fast
         sums = own.apply(lambda times: times.fillna(pd.Series(known["ms"].to_numpy(), own.index)))
         if sums.empty:
@@ -150,10 +147,8 @@ def read(
         raise UsageError(
             f"{run.name} has times of {', '.join(gpus) or 'no GPU'}: --where gpu=NAME chooses one"
         )
-    calls = pd.DataFrame({
-        "layer": [layer for layer, _ in convolutions],
-        "unique_key": [shape.unique_key for _, shape in convolutions],
-    })  # fmt: skip
+    keys = [(layer, shape.unique_key) for layer, shape in convolutions]
+    calls = pd.DataFrame(keys, columns=["layer", "unique_key"])
     calls["key"] = calls["unique_key"].str.replace(_BIAS, "", regex=True)
     times = _times(data.of_layers(data.rows), set(calls["key"]))
     if times.empty:

@@ -44,7 +44,7 @@ def per_layer(
         config=dataset.configurations(points), visit=dataset.visits(points)
     )
     rows = data.of_layers(points).merge(numbers, on="point_id")
-    backward = rows.get("direction", pd.Series("", rows.index)) == "backward"
+    backward = dataset.cells(rows, "direction") == "backward"
     rows = _with_logs(rows[~backward & rows["algorithm"].map(catalog.is_algorithm)])
     conv, rest = rows["op"] == "conv2d", rows["layer"] == "__other__"
     times = rows[conv & ~dataset.fell_back(rows)]
@@ -107,13 +107,13 @@ def _paired(rows: pd.DataFrame, default: str) -> Iterator[tuple[Pair, _Gaps]]:
 
 def _machines(rows: pd.DataFrame, default: str) -> dict[Pair, verdicts.Machine]:
     """Return how far layers without convolutions are from the default's: the noise of one gap."""
-    found = {}
+    machines = {}
     for pair, gaps in _paired(rows, default):
         means = np.nanmean(gaps.logs, axis=1)
         if len(means) > 1:
             variance = float(np.median(means)) ** 2 + float(means.var(ddof=1)) + verdicts.ONCE**2
-            found[pair] = verdicts.Machine(variance, len(means) - 1.0)
-    return found
+            machines[pair] = verdicts.Machine(variance, len(means) - 1.0)
+    return machines
 
 
 def _gaps(
@@ -125,17 +125,14 @@ def _gaps(
     """
     found: dict[str, list[Any]] = {name: [] for name in _GAP}
     for (config, algorithm), (calls, visit, logs, within) in _paired(times, default):
-        visits, machine = (~np.isnan(logs)).sum(axis=1), machines.get((config, algorithm))
+        visits, runs = (~np.isnan(logs)).sum(axis=1), logs.shape[1]
+        machine = machines.get((config, algorithm), verdicts.Machine(np.inf, 1.0))
         noise, mean = verdicts.scatter(logs, within), np.nanmean(logs, axis=1)
-        own, shared, _ = noise.of_means(visits, logs.shape[1])
+        own, shared, _ = noise.of_means(visits, runs)
         once = visits < verdicts.VISITS
-        lone = machine.variance if machine else np.inf
-        own = np.where(once, within + lone, own)
-        chance = np.where(
-            once,
-            stdtr(machine.df if machine else 1.0, -mean / np.sqrt(own)),
-            noise.chance_of(mean, visits, logs.shape[1]),
-        )
+        own = np.where(once, within + machine.variance, own)
+        alone = stdtr(machine.df, -mean / np.sqrt(own))
+        chance = np.where(once, alone, noise.chance_of(mean, visits, runs))
         if noise.is_common:  # few visits tell it
             shared = shared * (stdtrit(noise.shared_df, 0.975) / verdicts.OF_MEAN) ** 2
         columns = (
@@ -154,8 +151,7 @@ def _without_luck(passed: pd.DataFrame) -> pd.Series[float]:
     gap is drawn towards nothing by as much as it may be noise (James and Stein's estimate).
     """
     both: Any = ["visit", "by_visit"]
-    by_visit = passed.explode(both).dropna(subset="by_visit")
-    by_visit = by_visit.reset_index(drop=True)
+    by_visit = passed.explode(both).dropna(subset="by_visit").reset_index(drop=True)
     gap = by_visit["by_visit"].astype(float)
     grouped = gap.groupby([by_visit[name] for name in (*_CALL, "algorithm")])
     others = (grouped.transform("sum") - gap) / (grouped.transform("size") - 1)
@@ -170,16 +166,12 @@ def _chosen(base: pd.DataFrame, gaps: pd.DataFrame, default: str) -> pd.DataFram
     rows = base.groupby(_CALL).agg(
         layer=("layer", "first"), unique_key=("unique_key", "first"), default_ms=("ms", "median")
     )
-    rivals = gaps.groupby(_CALL).size()
-    tried = rivals.reindex(rows.index, fill_value=0)
-    chance = gaps["chance"].to_numpy(float) * tried.reindex(
-        pd.MultiIndex.from_frame(gaps[_CALL])
-    ).to_numpy(float)  # the best of several is the luckiest
-    least = pd.Series(chance, gaps["config"]).groupby(
-        [gaps["config"].to_numpy(), gaps["call_index"].to_numpy()]
-    ).min()  # fmt: skip
+    rivals = gaps.groupby(_CALL)
+    # the best of several is the luckiest
+    chance = gaps["chance"].astype(float) * rivals["chance"].transform("size").astype(float)
+    least = gaps.assign(chance=chance).groupby(_CALL)["chance"].min()
     levels = least.groupby(level=0).agg(lambda of: verdicts.threshold(of.to_numpy()))
-    passed = gaps[chance <= levels.reindex(gaps["config"]).to_numpy(float)]
+    passed = gaps[chance <= gaps["config"].map(levels)]
     best = passed.sort_values("gap", ascending=False).groupby(_CALL).first().reindex(rows.index)
     gap = _without_luck(passed).reindex(rows.index).astype(float)
     ms = rows["default_ms"] * np.exp(-gap.fillna(0.0))
@@ -189,5 +181,5 @@ def _chosen(base: pd.DataFrame, gaps: pd.DataFrame, default: str) -> pd.DataFram
         saving_ms=rows["default_ms"] - ms,
         own=ms**2 * best["own"].astype(float).fillna(0.0),
         shared=ms**2 * best["shared"].astype(float).fillna(0.0),
-        tried=tried,
+        tried=rivals.size().reindex(rows.index, fill_value=0),
     ).sort_index().reset_index()  # fmt: skip

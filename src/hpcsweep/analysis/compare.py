@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -71,33 +71,25 @@ def read_side(
     `renewed` returns the folder of a sweep whose tables hold all rows. `UsageError` where there is
     no such sweep, submission, column or value.
     """
-    found = [
-        side
-        for part in text.split("+")
-        for side in _parts(results, part, where, everything=everything, renewed=renewed)
-    ]
-    rows = pd.concat([side.rows for side in found], keys=range(len(found)), names=["run"])
-    notes = tuple(f"{side.label}: {note}" for side in found for note in side.notes)
-    return Side(text, rows.reset_index("run").reset_index(drop=True), notes)
-
-
-def _parts(
-    results: Path, text: str, where: str, *, everything: bool, renewed: Callable[[RunDir], RunDir]
-) -> Iterator[Side]:
-    name, at, match = _split(text)
-    run = _run(results, name)
-    for one in [run] if at is None else runs.named(run, at):
-        rows, notes = dataset.read(renewed(one)).chosen(match, where, everything=everything,
-                                                        noise=True)  # fmt: skip
-        which = [] if at is None else [", ".join(one.ages())]
-        yield Side(text, rows.copy(), (*which, *notes))
+    of_runs, notes = [], list[str]()
+    for part in text.split("+"):
+        name, at, match = _split(part)
+        run = _run(results, name)
+        for own in [run] if at is None else runs.named(run, at):
+            data = dataset.read(renewed(own))
+            rows, left_out = data.chosen(match, where, everything=everything, noise=True)
+            of_runs.append(rows.copy())
+            which = [] if at is None else [", ".join(own.ages())]
+            notes += [f"{part}: {note}" for note in (*which, *left_out)]
+    rows = pd.concat(of_runs, keys=range(len(of_runs)), names=["run"])
+    return Side(text, rows.reset_index("run").reset_index(drop=True), tuple(notes))
 
 
 def _split(text: str) -> tuple[str, str | None, str]:
     """Return the name, the run, and the columns with their values."""
-    found = _SIDE.fullmatch(text)
-    assert found  # noqa: S101 - every text fits
-    return found[1], found[2], found[3] or ""
+    match = _SIDE.fullmatch(text)
+    assert match  # noqa: S101 - every text fits
+    return match[1], match[2], match[3] or ""
 
 
 def sides_of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
@@ -111,11 +103,11 @@ def sides_of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
     run = _run(results, name)
     every = runs.of(run)
     if len(every) < fewest:
-        has = f"{count(len(every), 'run')} ({', '.join(one.began for one in every)})"
+        has = f"{count(len(every), 'run')} ({', '.join(of.began for of in every)})"
         again = run.command("submit", "--again")
         raise UsageError(f"{run.name} has {has}; `{again}` measures it once more")
     rest = f":{match}" if match else ""
-    return {str(one): f"{name}@{one.number}{rest}" for one in every}
+    return {str(of): f"{name}@{of.number}{rest}" for of in every}
 
 
 def _run(results: Path, name: str) -> RunDir:
@@ -161,52 +153,40 @@ class Comparison:
 
     def view(self) -> View:
         """Return the rows as a table."""
-        table = self.table
-        ends = zip(table["ratio"], table["low"], table["high"], strict=True)
-        spans = [
-            f"{ratio:.3f}" + ("" if math.isnan(low) else f" ({low:.3f} to {high:.3f})")
-            for ratio, low, high in ends
-        ]
-        texts = dataset.texts(table, self.keys)
+        table, texts = self.table, dataset.texts(self.table, self.keys)
         texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
-        texts |= {"ratio": spans, "verdict": list(table["verdict"])}
+        texts["ratio"] = [
+            f"{ratio:.3f}" + ("" if math.isnan(low) else f" ({low:.3f} to {high:.3f})")
+            for ratio, low, high in zip(table["ratio"], table["low"], table["high"], strict=True)
+        ]
+        texts["verdict"] = list(table["verdict"])
         if (table[["coverage_first", "coverage_second"]] < 100).any(axis=None):
             pairs = zip(table["coverage_first"], table["coverage_second"], strict=True)
             texts["coverage %"] = [f"{a:.0f}, {b:.0f}" for a, b in pairs]
-        return View(
-            title=f"{self.second.label} against {self.first.label}: {formats.label(self.metric)}",
-            frame=table,
-            texts=pd.DataFrame(texts),
-            left=len(self.keys),
-            notes=[*self._summary(), *self.notes],
-            record=self._record(),
-        )
-
-    def _record(self) -> dict[str, Any]:
         ends = ("ratio", "low", "high")
         mean = dict(zip(ends, self.judged.mean, strict=True)) if self.judged else None
-        return {
-            "first": self.first.label,
-            "second": self.second.label,
-            "runs": [self.first.runs, self.second.runs],
-            "metric": self.metric,
-            "verdicts": self.verdicts,
-            "geometric_mean": mean,
-        }
+        return View(
+            title=f"{self.second.label} against {self.first.label}: {formats.label(self.metric)}",
+            frame=table, texts=pd.DataFrame(texts), left=len(self.keys),
+            notes=[tally(self.verdicts, _WORDS), *self._about_noise(), *self.notes],
+            record={
+                "first": self.first.label, "second": self.second.label,
+                "runs": [self.first.runs, self.second.runs], "metric": self.metric,
+                "verdicts": self.verdicts, "geometric_mean": mean,
+            },
+        )  # fmt: skip
 
-    def _summary(self) -> list[str]:
-        """Return the verdicts counted, the geometric mean, and what the intervals come from."""
-        told = [tally(self.verdicts, _WORDS)]
-        if self.judged:
-            ratio, low, high = self.judged.mean
-            told.append(f"geometric mean of the ratios {ratio:.3f} ({low:.3f} to {high:.3f})")
+    def _about_noise(self) -> list[str]:
+        """Return the geometric mean, and what the intervals come from."""
         runs = f"{self.first.runs} and {count(self.second.runs, 'run')}"
-        if self.judged and max(self.first.runs, self.second.runs) > 1:
-            return [*told, f"{runs}: the noise between runs is known from repeated ones"]
-        if self.judged:
-            told.append("one run on each side: only what exceeds all that the controls show counts")
-            return [*told, "several runs of a side, joined by +, tell more"]
-        return [*told, f"{runs}: the noise between runs is unknown; measure again and join by +"]
+        if not self.judged:
+            return [f"{runs}: the noise between runs is unknown; measure again and join by +"]
+        ratio, low, high = self.judged.mean
+        mean = f"geometric mean of the ratios {ratio:.3f} ({low:.3f} to {high:.3f})"
+        if max(self.first.runs, self.second.runs) > 1:
+            return [mean, f"{runs}: the noise between runs is known from repeated ones"]
+        once = "one run on each side: only what exceeds all that the controls show counts"
+        return [mean, once, "several runs of a side, joined by +, tell more"]
 
 
 def compare(
@@ -263,15 +243,15 @@ def known(side: Side, metric: str) -> pd.DataFrame:
 
 def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
     """Return the axes on which each side has one value, and not the same one, with both values."""
-    found = {}
+    differing = {}
     axes = [a for a in catalog.AXES if a in first and a in second and a not in dataset.REPEATS]
     for axis in axes:
         (own, *more), (other, *rest) = (rows[axis].unique() for rows in (first, second))
         same = own == other or (pd.isna(own) and pd.isna(other))
         if not (same or more or rest):
-            told = [dataset.format_value(axis, value) for value in (own, other)]
-            found[axis] = f"{axis} {told[0]} and {told[1]}"
-    return found
+            values = (dataset.format_value(axis, value) for value in (own, other))
+            differing[axis] = f"{axis} {' and '.join(values)}"
+    return differing
 
 
 def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -282,12 +262,12 @@ def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.Da
     for place, rows in enumerate(sides):
         rows.insert(0, "key", own[place])
     shared = set(own[0]) & set(own[1])
-    told = both.assign(key=numbers).drop_duplicates("key")
-    varying = dataset.varying_axes(told)
-    lone = [_named(told[told["key"].isin(set(of) - shared)], varying) for of in own]
+    every = both.assign(key=numbers).drop_duplicates("key")
+    varying = dataset.varying_axes(every)
+    lone = [_named(every[every["key"].isin(set(of) - shared)], varying) for of in own]
     if not shared:
         raise UsageError(f"nothing is on both sides; {lone[0]} and {lone[1]}")
-    return told[told["key"].isin(shared)].sort_values("key"), lone
+    return every[every["key"].isin(shared)].sort_values("key"), lone
 
 
 def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
@@ -302,32 +282,31 @@ def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
 def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> list[str]:
     """Return what is unknown on one side; refuse to mix what differs and was not named."""
     mixed, unknown = [], []
-    for name in _NAMED:
-        found = [set(rows[name].dropna().unique()) if name in rows else set() for rows in sides]
-        if all(found) and len(found[0] | found[1]) > 1 and name not in across:
-            mixed.append((name, found))
-        elif any(found) and not all(found):
+    for name in (*_NAMED, OWN_FILES):
+        values = [set(rows[name].dropna().unique()) if name in rows else set() for rows in sides]
+        if any(values) and not all(values):
             unknown.append(name)
-    if (several := _of_several_versions(sides)) and OWN_FILES not in across:
-        mixed.append((OWN_FILES, [several]))
-    known = [OWN_FILES in rows and bool(rows[OWN_FILES].notna().any()) for rows in sides]
-    unknown += [OWN_FILES] if known[0] != known[1] else []
+        elif name != OWN_FILES and name not in across and len(set().union(*values)) > 1:
+            mixed.append((name, values))
+    if (networks := _of_several_versions(sides)) and OWN_FILES not in across:
+        mixed.append((OWN_FILES, [networks]))
     if mixed:
-        told = "; ".join(
-            f"{name}: {' and '.join(', '.join(sorted(map(str, of))) for of in found)}"
-            for name, found in mixed
+        differences = "; ".join(
+            f"{name}: {' and '.join(', '.join(sorted(map(str, of))) for of in values)}"
+            for name, values in mixed
         )
         names = ",".join(name for name, _ in mixed)
-        raise UsageError(f"the sides differ in {told}; --across {names} compares them all the same")
+        raise UsageError(
+            f"the sides differ in {differences}; --across {names} compares them all the same"
+        )
     return unknown
 
 
 def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
     """Return the networks that were measured with several versions of one's own files."""
     rows = pd.concat([side.reindex(columns=[*_MADE_OF, OWN_FILES]) for side in sides])
-    cells = (
-        rows.dropna(subset=[OWN_FILES]).groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
-    )
+    known = rows.dropna(subset=[OWN_FILES])
+    cells = known.groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
     return set(cells[cells > 1].index.get_level_values("model"))
 
 
@@ -348,19 +327,15 @@ def _judged(
     ])  # fmt: skip
     judged = verdicts.judge(long)
     table = numbered.drop(columns="key").reset_index(drop=True)
-    names = ("first", "second")
-    for rows, name in zip(sides, names, strict=True):
-        grouped = rows.groupby("key")
-        table[name] = grouped[metric].median().to_numpy()
-        covered = grouped[_COVERAGE].min() if _COVERAGE in rows else None
-        table[f"coverage_{name}"] = np.nan if covered is None else covered.to_numpy()
+    for rows, name in zip(sides, ("first", "second"), strict=True):
+        of_keys = rows.reindex(columns=["key", metric, _COVERAGE]).groupby("key")
+        table[name] = of_keys[metric].median().to_numpy()
+        table[f"coverage_{name}"] = of_keys[_COVERAGE].min().to_numpy()
     raw = table["second"] / table["first"]
     if judged is None:
         return table.assign(ratio=raw, low=np.nan, high=np.nan, verdict=UNDECIDED), None
     inside = (judged.low > 1 / (1 + margin)) & (judged.high < 1 + margin)
     direction = np.where(judged.ratio > 1, SLOWER, FASTER)
     verdict = np.where(judged.differs, direction, np.where(inside, SAME, UNDECIDED))
-    spans = sorted([judged.low**sign, judged.high**sign], key=lambda ends: ends[0])
-    return table.assign(
-        ratio=judged.ratio**sign, low=spans[0], high=spans[1], verdict=verdict
-    ), judged
+    low, high = sorted([judged.low**sign, judged.high**sign], key=lambda ends: ends[0])
+    return table.assign(ratio=judged.ratio**sign, low=low, high=high, verdict=verdict), judged

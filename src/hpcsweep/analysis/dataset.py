@@ -61,7 +61,6 @@ class Dataset:
 
     @property
     def trains(self) -> bool:
-        """Tell whether it is a training sweep."""
         return "workload" in self.rows and bool((self.rows["workload"] == TRAINING).all())
 
     @property
@@ -81,19 +80,14 @@ class Dataset:
         rows: list[Any] = failed.where(failed.notna(), None).to_dict("records")
         return outcomes.failures_in(rows, self.maps)
 
-    def record(self, rows: Sequence[Row], **more: object) -> dict[str, Any]:
+    def record(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return a report as a plain record."""
         return {
-            "sweep": self.run.name,
-            "statuses": dict(self.tally.statuses),
-            **self.tally.to_json(),
-            "failed": [asdict(one) for one in self.failures()],
+            "sweep": self.run.name, "statuses": dict(self.tally.statuses), **self.tally.to_json(),
+            "failed": [asdict(group) for group in self.failures()],
             "maps": {name: json.loads(layers) for layers, name in self.maps.items()},
-            "orphans": self.orphans,
-            "rows": list(rows),
-            **more,
-            "files": [str(path) for path in self.files],
-        }
+            "orphans": self.orphans, "rows": list(rows), "files": [*map(str, self.files)],
+        }  # fmt: skip
 
     def notes(self) -> list[str]:
         """Return the lines below a report: maps of algorithms, failures, and the tables."""
@@ -116,10 +110,10 @@ class Dataset:
 
     def why_failed(self) -> list[str]:
         """Return a line for each reason why points were not measured; the last counts the rest."""
-        found = self.failures()
-        rest = sum(one.points for one in found[_REASONS:])
+        groups = self.failures()
+        rest = sum(group.points for group in groups[_REASONS:])
         more = [f"and {count(rest, 'point')} more (the column status_reason)"] if rest else []
-        return [*map(str, found[:_REASONS]), *more]
+        return [*map(str, groups[:_REASONS]), *more]
 
     def check(self, columns: Iterable[str]) -> None:
         """Raise `UsageError` with the nearest name for a column that is not in the table."""
@@ -138,15 +132,15 @@ class Dataset:
 
     def conditions(self, text: str) -> list[Condition]:
         """Return the conditions of a text such as ``a=b,c>=4``; `UsageError` if it has none."""
-        found = parse(text)
-        self.check(one.column for one in found)
-        return found
+        conditions = parse(text)
+        self.check(one.column for one in conditions)
+        return conditions
 
     def pairs(self, text: str) -> dict[str, str]:
         """Return column to value of ``a=b,c=d``: one value of each column, and nothing else."""
-        found = self.conditions(text)
-        match = {one.column: one.value for one in found}
-        if len(match) < len(found) or any(one.sign != "=" or ".." in one.value for one in found):
+        conditions = self.conditions(text)
+        match = {column: value for column, sign, value in conditions if sign == "="}
+        if len(match) < len(conditions) or any(".." in value for value in match.values()):
             raise UsageError(f"'{text}': a baseline is column=value, one value of each column")
         return match
 
@@ -170,8 +164,8 @@ class Dataset:
                 f"{self.run.overall}: every point is unreliable ({why}); --unreliable (in Python "
                 f"unreliable=True) takes them{'' if 'foreign' in why else again}"
             )
-        told = f"{count(len(out), 'unreliable point')} left out ({why}); --unreliable takes them"
-        return kept, [*self.of_earlier_files(), *([] if out.empty else [told])]
+        note = f"{count(len(out), 'unreliable point')} left out ({why}); --unreliable takes them"
+        return kept, [*self.of_earlier_files(), *([] if out.empty else [note])]
 
     def layers(self) -> pd.DataFrame:
         """Return the layer rows of the measured points; `UsageError` if not collected."""
@@ -179,8 +173,8 @@ class Dataset:
 
     def of_layers(self, points: pd.DataFrame) -> pd.DataFrame:
         """Return the layer rows of some points; `UsageError` if not collected."""
-        found = self._calls[self._calls["point_id"].isin(points["point_id"])]
-        return found.replace({"algorithm": self.maps}) if self.maps else found
+        calls = self._calls[self._calls["point_id"].isin(points["point_id"])]
+        return calls.replace({"algorithm": self.maps}) if self.maps else calls
 
     @cached_property
     def _calls(self) -> pd.DataFrame:
@@ -193,49 +187,52 @@ def read(run: RunDir, where: str = "") -> Dataset:
     table = merged.read(run.overall, run.name)
     maps = _names_of_maps(run, table)
     table = table.replace({"algorithm": maps}) if maps else table
-    orphan = table.get("orphan", pd.Series("", table.index)) == "true"
+    orphan = cells(table, "orphan") == "true"
     kept = table[~orphan]
     if where:
         kept = select(kept, Dataset(run, kept, PointTally(), 0).conditions(where))
     ok = kept["status"] == PointStatus.OK
     earlier = kept[ok & flagged(kept, {"old_files"})]
     kept = kept.drop(earlier.index)
-    ok = ok[kept.index]
-    measured = kept[ok]
+    measured, failed = kept[ok[kept.index]], kept[~ok[kept.index]]
     counted = PointTally(Counter(kept["status"].value_counts().to_dict()))
     not_valid = measured[~valid(measured)]
     counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
-    found = Dataset(run, measured, counted, int(orphan.sum()), kept[~ok], maps, earlier)
-    if found.rows.empty:
-        head = f"{run.overall}: no measured point ({found.counts() or 'no rows'})"
-        raise UsageError("\n   ".join([head, *found.of_earlier_files(), *found.why_failed()]))
-    return found
+    data = Dataset(run, measured, counted, int(orphan.sum()), failed, maps, earlier)
+    if measured.empty:
+        head = f"{run.overall}: no measured point ({data.counts() or 'no rows'})"
+        raise UsageError("\n   ".join([head, *data.of_earlier_files(), *data.why_failed()]))
+    return data
+
+
+def cells(rows: pd.DataFrame, name: str, default: object = "") -> pd.Series[Any]:
+    """Return a column, or the same value in every row where there is no such column."""
+    return rows.get(name, pd.Series(default, rows.index, dtype=object))
 
 
 def _names_of_maps(run: RunDir, table: pd.DataFrame) -> dict[str, str]:
     """Return short names of the maps of algorithms in a table: the sweep's own, or checksums."""
     if "algorithm" not in table:
         return {}
-    maps = [str(one) for one in table["algorithm"].dropna().unique() if str(one).startswith("{")]
+    maps = [text for text in map(str, table["algorithm"].dropna().unique()) if text.startswith("{")]
     given: dict[str, str] = {}
     if maps and run.sweep_file.is_file():
         with suppress(SpecError):  # a file of an older version names nothing
             given = dict(sweep_file.load(run.sweep_file).maps)
-    names = space.short_names(maps, {one: given[one] for one in maps if one in given})
-    return {one: names[one] for one in maps}
+    names = space.short_names(maps, {text: given[text] for text in maps if text in given})
+    return {text: names[text] for text in maps}
 
 
 def typed(path: Path, sweep: str) -> pd.DataFrame:
     """Return a merged table with the catalogue's types; `UsageError` if it has none, or others."""
-    found = merged.read(
-        path, sweep, {name: _TYPES.get(kind, "string") for name, kind in KINDS.items()}
-    )
-    for name in map(str, found):
+    types = {name: _TYPES.get(kind, "string") for name, kind in KINDS.items()}
+    table = merged.read(path, sweep, types)
+    for name in map(str, table):
         if KINDS.get(name) == "time":
-            found[name] = pd.to_datetime(found[name], utc=True, format="ISO8601")
+            table[name] = pd.to_datetime(table[name], utc=True, format="ISO8601")
         elif KINDS.get(name) == "list":
-            found[name] = found[name].astype(object).map(json.loads, na_action="ignore")
-    return found
+            table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
+    return table
 
 
 def _has_rows(path: Path) -> bool:
@@ -270,19 +267,16 @@ def first_known(rows: pd.DataFrame, *names: str) -> pd.Series[float]:
 
 def fell_back(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which calls ran another algorithm than their point's; the framework's may be any."""
-    used = rows.get("algorithm_used", pd.Series(None, rows.index, dtype=object))
-    why = rows.get("fallback_reason", pd.Series(None, rows.index, dtype=object))
-    asked = rows["algorithm"]
-    other = (used != asked) & ~asked.isin(catalog.CHOOSING)
+    used, why = cells(rows, "algorithm_used", None), cells(rows, "fallback_reason", None)
+    algorithm = rows["algorithm"]
+    other = (used != algorithm) & ~algorithm.isin(catalog.CHOOSING)
     return used.notna() & (why.fillna("").ne("") | other)
 
 
 def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
     """Return which rows are valid; with `noise` also those that only noise makes invalid."""
-    sound = rows.get("valid", pd.Series("", rows.index)) != "false"
-    if not noise:
-        return sound
-    return sound | ~flagged(rows, DOUBTFUL - {"very_noisy"})
+    sound = cells(rows, "valid") != "false"
+    return sound | ~flagged(rows, DOUBTFUL - {"very_noisy"}) if noise else sound
 
 
 def doubtful(rows: pd.DataFrame, *, noise: bool = True) -> pd.Series[bool]:
@@ -305,15 +299,14 @@ def machine(rows: pd.DataFrame) -> verdicts.Machine | None:
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:
     """Return the flags that make rows doubtful, and how many rows have each, most first."""
-    every = flags(rows)
-    counts = {str(k): int(v) for k, v in every[every.isin(_DOUBT)].value_counts().items()}
+    counts = Counter(flag for flag in flags(rows).dropna() if flag in _DOUBT)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def unreliable(rows: pd.DataFrame) -> list[str]:
     """Return a line that says which times are unreliable, and why; none where all are reliable."""
-    told = [f"{flag} ({count(points, 'point')})" for flag, points in doubts(rows).items()]
-    return [f"?  unreliable: {', '.join(told)}"] if told else []
+    why = [f"{flag} ({count(points, 'point')})" for flag, points in doubts(rows).items()]
+    return [f"?  unreliable: {', '.join(why)}"] if why else []
 
 
 def flagged(rows: pd.DataFrame, names: Collection[str]) -> pd.Series[bool]:
@@ -323,7 +316,7 @@ def flagged(rows: pd.DataFrame, names: Collection[str]) -> pd.Series[bool]:
 
 def flags(rows: pd.DataFrame) -> pd.Series[str]:
     """Return the flags one by one, each with the index of its row."""
-    return rows.get("flags", pd.Series("", rows.index)).str.split(";").explode()
+    return cells(rows, "flags").str.split(";").explode()
 
 
 def share(coverage: float | None) -> str:
@@ -345,10 +338,10 @@ def to_json(name: str, value: Any) -> Any:  # noqa: ANN401 - numpy scalars to Py
 
 def format_value(name: str, value: object) -> str:
     """Return a cell of a column for people."""
-    found = to_json(name, value)
-    if found is None:
+    plain = to_json(name, value)
+    if plain is None:
         return "unset"
-    return f"{found:.10g}" if isinstance(found, float) else str(found)
+    return f"{plain:.10g}" if isinstance(plain, float) else str(plain)
 
 
 def format_labelled(name: str, value: object) -> str:
@@ -395,9 +388,9 @@ def ordered(rows: pd.DataFrame, axis: str) -> list[str]:
 
 def hardware(rows: pd.DataFrame) -> str:
     """Return the devices and versions that rows were measured with, for a caption."""
-    found = []
+    parts = []
     for name in HARDWARE:
         values = sorted(rows[name].dropna().unique()) if name in rows else []
         what = "" if name == "device_name" else f"{name.removesuffix('_version')} "
-        found += [what + ", ".join(map(str, values))] if values else []
-    return "; ".join(found)
+        parts += [what + ", ".join(map(str, values))] if values else []
+    return "; ".join(parts)

@@ -23,15 +23,10 @@ _TIMES: Final = {"_ms": "ms", "_s": "s"}
 _RATES: Final = {"_gbs": "GB/s", "_tflops": "TFLOP/s", "_ips": "images/s", "_sps": "samples/s"}
 _SUFFIXES: Final = {**_TIMES, **_RATES, "_j": "J", "_bytes": "bytes", "_pct": "%", "_mhz": "MHz"}
 _UNITS: Final = {
-    "input_size": "pixels",
-    "input_width": "pixels",
-    "batch_size": "images",
-    "throughput": "images/s",
-    "flops": "FLOP",
-    "macs": "multiply-adds",
-    "bytes_min": "bytes",
+    "input_size": "pixels", "input_width": "pixels", "batch_size": "images",
+    "throughput": "images/s", "flops": "FLOP", "macs": "multiply-adds", "bytes_min": "bytes",
     "arith_intensity": "FLOP/byte",
-}
+}  # fmt: skip
 
 
 def label(column: str) -> str:
@@ -66,7 +61,7 @@ def written(
 ) -> str:
     """Return tables one below the other; CSV of each that has values of its own."""
     if form == "csv":
-        views = [views[0], *(one for one in views if one.frame is not views[0].frame)]
+        views = [views[0], *(view for view in views if view.frame is not views[0].frame)]
     return "\n\n".join(view.written(form, width, most) for view in views)
 
 
@@ -135,7 +130,5 @@ class View:
     def _markdown(self) -> str:
         head, *rows = self._lines()
         rule = ["---" if place < self.left else "---:" for place in range(len(head))]
-        escaped = (
-            [cell.strip().replace("|", r"\|") for cell in line] for line in (head, rule, *rows)
-        )
-        return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+        lines = ([cell.strip().replace("|", r"\|") for cell in row] for row in (head, rule, *rows))
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)

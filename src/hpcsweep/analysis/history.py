@@ -52,20 +52,16 @@ class RunHistory:
         texts = dataset.texts(first.loc[table.index], self.keys)
         for run in [*table][-_SHOWN:]:
             texts[f"run {run}"] = ["" if np.isnan(ms) else f"{ms:.5g}" for ms in table[run]]
-        steps = self.rows.dropna(subset="step_pct")
-        said = {
-            key: ", ".join(f"run {row.run}: {row.step_pct:+.1f} %" for row in of.itertuples())
-            for key, of in steps.groupby("key")
-        }
-        texts["steps"] = [said.get(key, "-") for key in table.index]
+        steps: dict[Any, list[str]] = {key: [] for key in table.index}
+        for row in self.rows.dropna(subset="step_pct").itertuples():
+            steps[row.key].append(f"run {row.run}: {row.step_pct:+.1f} %")
+        texts["steps"] = [", ".join(of_key) or "-" for of_key in steps.values()]
         return View(
             title=f"{self.sweep}: {formats.label(self.metric)} over {count(len(self.runs), 'run')}",
-            frame=self.rows.drop(columns="key"),
-            texts=pd.DataFrame(texts),
-            left=len(self.keys),
+            frame=self.rows.drop(columns="key"), texts=pd.DataFrame(texts), left=len(self.keys),
             notes=[self.summary(), *self.runs, *self.changes, *self.notes],
             record={"sweep": self.sweep, "metric": self.metric, "runs": list(self.runs)},
-        )
+        )  # fmt: skip
 
     def summary(self) -> str:
         """Say how many configurations took a step, or how many runs are lacking to tell."""
@@ -73,8 +69,8 @@ class RunHistory:
             more = count(2 * _HOLDS - len(self.runs), "run")
             return f"steps are looked for from {2 * _HOLDS} runs on: {more} more"
         stepped = self.rows.dropna(subset="step_pct")["key"].nunique()
-        told = f"steps in {stepped:,} of {count(len(self.axes), 'configuration')}"
-        return f"{told}; each level holds for {_HOLDS} runs or more"
+        of = count(len(self.axes), "configuration")
+        return f"steps in {stepped:,} of {of}; each level holds for {_HOLDS} runs or more"
 
 
 def read(  # noqa: PLR0913 - what a side is read with
@@ -88,20 +84,20 @@ def read(  # noqa: PLR0913 - what a side is read with
 ) -> RunHistory:
     """Read every run of the sweep that a side names; `UsageError` if there are fewer than three."""
     names = compare.sides_of_runs(results, text, FEWEST)
-    read = [
+    sides = [
         compare.read_side(results, name, where, everything=everything, renewed=renewed)
         for name in names.values()
     ]
-    return make(text, read, [*names], metric)
+    return make(text, sides, [*names], metric)
 
 
-def make(name: str, read: Sequence[compare.Side], began: Sequence[str], metric: str) -> RunHistory:
+def make(name: str, sides: Sequence[compare.Side], began: Sequence[str], metric: str) -> RunHistory:
     """Return the history of what the runs of a sweep have in common; visits count as their mean."""
-    known = [compare.known(side, metric) for side in read]
-    rows = pd.concat(known, keys=range(1, len(read) + 1), names=["number"]).reset_index("number")
+    runs = [compare.known(side, metric).drop(columns="run", errors="ignore") for side in sides]
+    rows = pd.concat(runs, keys=range(1, len(runs) + 1), names=["run"]).reset_index("run")
     axes = [axis for axis in catalog.AXES if axis in rows and axis not in dataset.REPEATS]
     rows["key"] = rows.groupby(axes, dropna=False, sort=True).ngroup()
-    rows = rows.assign(run=rows["number"], log=np.log(rows[metric].astype(float)))
+    rows["log"] = np.log(rows[metric].astype(float))
     table = rows.groupby(["key", "run"], as_index=False)["log"].mean()
     table[metric] = np.exp(table["log"])
     wide = table.pivot_table(index="key", columns="run", values="log")
@@ -115,23 +111,23 @@ def make(name: str, read: Sequence[compare.Side], began: Sequence[str], metric: 
     own = rows.drop_duplicates("key").set_index("key")[axes]
     shown = tuple(a for a in axes if a == "model" or a in dataset.varying_axes(own))
     table = table.join(own[list(shown)], on="key")
-    notes = [note for side in read for note in side.notes if "left out" in note]
+    notes = tuple(note for side in sides for note in side.notes if "left out" in note)
     front = [*shown, "run", "began", metric, "level", "step_pct", "key"]
-    changes = _changes(known, began)
-    return RunHistory(name, metric, shown, table[front], own, tuple(began), changes, tuple(notes))
+    changes = _changes(runs, began)
+    return RunHistory(name, metric, shown, table[front], own, tuple(began), changes, notes)
 
 
 def _changes(runs: Sequence[pd.DataFrame], began: Sequence[str]) -> tuple[str, ...]:
     """Return a line for each run that was measured with other versions than the run before it."""
-    found = []
+    lines = []
     for before, rows, run in zip(runs, runs[1:], began[1:], strict=False):
-        told = [
+        changes = [
             f"{name} {now} instead of {then}"
             for name in ("device_name", *MUST_AGREE, "hpcsweep_version", compare.OWN_FILES)
             if (then := _versions(before, name)) != (now := _versions(rows, name))
         ]
-        found += [f"{run} has {', '.join(told)}: a step there may be theirs"] if told else []
-    return tuple(found)
+        lines += [f"{run} has {', '.join(changes)}: a step there may be theirs"] if changes else []
+    return tuple(lines)
 
 
 def _versions(rows: pd.DataFrame, name: str) -> str:
@@ -142,21 +138,15 @@ def _versions(rows: pd.DataFrame, name: str) -> str:
 def _levels(logs: verdicts.Floats) -> verdicts.Floats:
     """Return the level of each row (configurations) in each run (columns); NaN where missing."""
     levels = np.full(logs.shape, np.nan)
-    found = [np.flatnonzero(~np.isnan(row)) for row in logs]
-    fits = {
-        row: _Fit(logs[row, there]) for row, there in enumerate(found) if len(there) >= 2 * _HOLDS
-    }
-    usual = [*fits.values()]
-    variances, _ = verdicts.moderated(
-        np.array([fit.variance for fit in usual]), np.array([float(fit.df) for fit in usual])
-    )
-    factor = 7 + 1.5 * np.log(max(len(usual), 1))
-    ends = {
-        row: fit.ends(factor * variance)
-        for (row, fit), variance in zip(fits.items(), variances, strict=True)
-    }
-    for row, there in enumerate(found):
-        for part in np.split(there, ends.get(row, [])):
+    runs = [np.flatnonzero(~np.isnan(row)) for row in logs]
+    fits = {row: _Fit(logs[row, of]) for row, of in enumerate(runs) if len(of) >= 2 * _HOLDS}
+    known = np.array([(fit.variance, float(fit.df)) for fit in fits.values()]).reshape(-1, 2)
+    variances, _ = verdicts.moderated(*known.T)
+    factor = 7 + 1.5 * np.log(max(len(fits), 1))
+    penalties = dict(zip(fits, factor * variances, strict=True))
+    for row, of in enumerate(runs):
+        ends = fits[row].ends(penalties[row]) if row in fits else []
+        for part in np.split(of, ends):
             levels[row, part] = logs[row, part].mean() if len(part) else np.nan
     return levels
 
@@ -176,5 +166,5 @@ class _Fit:
 
     def ends(self, penalty: float) -> list[int]:
         """Return where a new level begins, with a penalty per step and run."""
-        found: list[Any] = self._search.predict(pen=penalty * len(self._logs))
-        return [int(end) for end in found[:-1]]
+        ends: list[Any] = self._search.predict(pen=penalty * len(self._logs))
+        return [int(end) for end in ends[:-1]]

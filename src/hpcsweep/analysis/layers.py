@@ -70,19 +70,12 @@ def read(  # noqa: PLR0913 - one argument per option
     slowest = table.head(top).rename(columns={BY[by]: by})
     return View(
         title=f"{run.name}: slowest by {by}, {what} of one pass{_at(every, points)}",
-        frame=slowest,
-        texts=_texts(slowest, names),
-        left=1,
-        notes=notes,
+        frame=slowest, texts=_texts(slowest, names), left=1, notes=notes,
         record={
-            "sweep": run.name,
-            "by": by,
-            "metric": metric,
-            "algorithms": names,
-            "points": len(points),
-            "hardware": dataset.hardware(points),
+            "sweep": run.name, "by": by, "metric": metric, "algorithms": names,
+            "points": len(points), "hardware": dataset.hardware(points),
         },
-    )
+    )  # fmt: skip
 
 
 def _check(run: RunDir, rows: pd.DataFrame, by: str, metric: str) -> None:
@@ -109,7 +102,7 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     """Return one row per point and group: time, share, calls, and whether a call fell back."""
     name = rows[key].where(rows[key].notna(), rows["layer"])
-    backward = rows.get("direction", pd.Series("forward", rows.index)) == "backward"
+    backward = dataset.cells(rows, "direction") == "backward"
     ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
     rows = rows.assign(
         **{key: name.where(~backward, name + " (backward)")},
@@ -149,34 +142,30 @@ def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Return the cells as people read them, with marks on fallbacks."""
     times = {}
     for name in names:
-        marks = ["".join(pair) for pair in zip(*_marks(table, name), strict=True)]
+        kinds = (
+            _has(table[column], name).map({True: _MARKS[column], False: ""}) for column in _MARKS
+        )
+        marks = [*map("".join, zip(*kinds, strict=True))]
         width = max(map(len, marks), default=0) or 1
-        pairs = zip(table[name], marks, strict=True)
-        times[name] = [
-            f"{'-' if math.isnan(ms) else f'{ms:.4g}'}{mark:{width}}" for ms, mark in pairs
-        ]
+        ms = ["-" if math.isnan(ms) else f"{ms:.4g}" for ms in table[name]]
+        times[name] = [f"{text}{mark:{width}}" for text, mark in zip(ms, marks, strict=True)]
     shares = [f"{share:.1f}" for share in table["share_pct"]]
-    calls = table["calls"].astype(str)
     kept = table[[table.columns[0], "calls", "share_pct", *names]]
-    return kept.assign(calls=calls, share_pct=shares, **times)
+    return kept.assign(calls=table["calls"].astype(str), share_pct=shares, **times)
 
 
-def _marks(table: pd.DataFrame, name: str) -> list[list[str]]:
-    """Return the marks of an algorithm's times, a list for each kind of mark."""
-    return [
-        [mark if name in names.split(";") else "" for names in table[column]]
-        for column, mark in _MARKS.items()
-    ]
+def _has(cells: pd.Series[str], name: str) -> pd.Series[bool]:
+    return cells.map(lambda names: name in names.split(";"))
 
 
 def fell(table: pd.DataFrame, name: str) -> pd.Series[bool]:
     """Return in which rows of a table a call fell back under an algorithm."""
-    return table[_FELL].map(lambda names: name in names.split(";"))
+    return _has(table[_FELL], name)
 
 
 def _of_what(rows: pd.DataFrame) -> str:
     """Say what the shares are shares of; there is no pass of layers that were timed alone."""
-    timers = rows.get("layer_timer", pd.Series("", rows.index))
+    timers = dataset.cells(rows, "layer_timer")
     if (timers == KERNELS).all():
         return "of the kernels of all convolutions"
     alone = rows[timers.isin(_ALONE)]
@@ -191,8 +180,7 @@ def _of_what(rows: pd.DataFrame) -> str:
 def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
     """Return what the values are means over, and what the mark means."""
     notes = []
-    over = dataset.varying_axes(points, {"algorithm"})
-    if over:
+    if over := dataset.varying_axes(points, {"algorithm"}):
         some = "; ".join(f"{axis} {_values(points, axis)}" for axis in over)
         notes.append(f"values are means over {some}; --where chooses")
     if grouped["fell"].any():
@@ -206,10 +194,10 @@ def _at(every: pd.DataFrame, points: pd.DataFrame) -> str:
     """Say which part of the points the values are of, on the axes on which it is only a part."""
     axes = dataset.varying_axes(every, {"algorithm", *dataset.REPEATS})
     parts = [a for a in axes if points[a].nunique(dropna=False) < every[a].nunique(dropna=False)]
-    told = (f"{axis} {_values(points, axis)} alone, of {_values(every, axis)}" for axis in parts)
-    return "".join(f", at {one}" for one in told)
+    pairs = ((axis, _values(points, axis), _values(every, axis)) for axis in parts)
+    return "".join(f", at {axis} {some} alone, of {all_}" for axis, some, all_ in pairs)
 
 
 def _values(points: pd.DataFrame, axis: str) -> str:
-    told = dataset.ordered(points, axis)
-    return ", ".join(told if len(told) <= 4 else [*told[:2], "...", told[-1]])
+    values = dataset.ordered(points, axis)
+    return ", ".join(values if len(values) <= 4 else [*values[:2], "...", values[-1]])

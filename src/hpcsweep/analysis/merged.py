@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import operator
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -57,8 +57,8 @@ def _wrong_header(path: Path) -> str:
         names = Counter(next(rows, []))
         if len(next(rows, [])) > sum(names.values()):
             return f"{path}: rows have more cells than the header"
-    found = next((name for name, times in names.items() if times > 1), None)
-    return "" if found is None else f"{path}: column '{found:.40}' stands there twice"
+    twice = next((name for name, times in names.items() if times > 1), None)
+    return "" if twice is None else f"{path}: column '{twice:.40}' stands there twice"
 
 
 def _wrong(path: Path, table: pd.DataFrame) -> str:
@@ -90,9 +90,8 @@ def _no_numbers(cells: pd.Series[Any], kind: str) -> pd.Series[bool]:
     return odd | np.isinf(numbers.astype(float)) if kind == "int" else odd
 
 
-def _first(found: pd.Series[bool]) -> int | None:
-    places = np.flatnonzero(found)
-    return int(places[0]) if len(places) else None
+def _first(odd: pd.Series[bool]) -> int | None:
+    return next(map(int, np.flatnonzero(odd)), None)
 
 
 _PART: Final = re.compile(r"([^=<>!~]+)(==|[<>!]=|[=<>])([^=<>!].*)")
@@ -101,6 +100,7 @@ _RIGHT: Final = {"=>": ">=", "=<": "<=", "<>": "!=", "=!": "!=", "~=": "="}
 _ORDER: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_EQUAL: Final = {"=", "!="}
 _UNSET: Final = "unset"
 _VALUES_SHOWN: Final = 8  # values in a message
 
@@ -118,46 +118,42 @@ class Condition(NamedTuple):
 
 def parse(text: str) -> list[Condition]:
     """Return the conditions of a text; `UsageError` names the part that is none, and what is."""
-    found: list[Condition] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    conditions: list[Condition] = []
+    for part in filter(None, map(str.strip, text.split(","))):
         match = _PART.fullmatch(part)
         if match is None:
-            raise UsageError(_no_condition(part, found))
-        column, sign, value = (piece.strip() for piece in match.groups())
-        found.append(Condition(column, "=" if sign == "==" else sign, value))
-    return found
+            raise UsageError(_no_condition(part, conditions))
+        column, sign, value = map(str.strip, match.groups())
+        conditions.append(Condition(column, "=" if sign == "==" else sign, value))
+    return conditions
 
 
 def _no_condition(part: str, before: Sequence[Condition]) -> str:
-    meant = _MEANT.fullmatch(part)
-    if meant:
-        column, sign, value = (piece.strip() for piece in meant.groups())
+    if meant := _MEANT.fullmatch(part):
+        column, sign, value = map(str.strip, meant.groups())
         return f"'{part}': did you mean '{column}{_RIGHT[sign]}{value}'?"
-    told = f"'{part}' is no column=value (several are joined by commas; also !=, <, <=, >, >= in"
-    told += " quotes, for the shell, and column=low..high)"
+    text = f"'{part}' is no column=value (several are joined by commas; also !=, <, <=, >, >= in"
+    text += " quotes, for the shell, and column=low..high)"
     if before and not re.search("[=<>!]", part):
         last = before[-1].column
-        return f"{told}; did you mean '{last}={before[-1].value},{last}={part}'?"
-    return told
+        return f"{text}; did you mean '{last}={before[-1].value},{last}={part}'?"
+    return text
 
 
 def select(rows: pd.DataFrame, conditions: Iterable[Condition]) -> pd.DataFrame:
     """Return the rows that meet the conditions; `UsageError` names the values that there are."""
-    every, columns = rows, dict[str, list[Condition]]()
+    every, of_column = rows, defaultdict[str, list[Condition]](list)
     for one in conditions:
-        columns.setdefault(one.column, []).append(one)
-    for asked in columns.values():
-        for one in asked:
-            if one.sign in {"=", "!="} and ".." not in one.value and not _has(every, one).any():
+        of_column[one.column].append(one)
+    for own in of_column.values():
+        for one in own:
+            if one.sign in _EQUAL and ".." not in one.value and not _has(every, one).any():
                 raise UsageError(_nothing(every, [one._replace(sign="=")]))
-        either = [_meets(rows, one) for one in asked if one.sign == "="]
-        kept = pd.Series(data=True, index=rows.index)
-        if either:
-            kept = pd.concat(either, axis=1).any(axis=1)
-        for one in asked:
-            kept &= one.sign == "=" or _meets(rows, one)
+        either = [_meets(rows, one) for one in own if one.sign == "="]
+        all_of = [_meets(rows, one) for one in own if one.sign != "="]
+        kept = np.logical_and.reduce([np.logical_or.reduce(either), *all_of] if either else all_of)
         if not kept.any():
-            raise UsageError(_nothing(rows, asked))
+            raise UsageError(_nothing(rows, own))
         rows = rows[kept]
     return rows
 
@@ -165,12 +161,12 @@ def select(rows: pd.DataFrame, conditions: Iterable[Condition]) -> pd.DataFrame:
 def _meets(rows: pd.DataFrame, one: Condition) -> pd.Series[bool]:
     """Return which rows meet a condition; an empty cell is neither smaller nor larger."""
     low, dots, high = one.value.partition("..")
-    if dots and one.sign in {"=", "!="} and _ordered(rows[one.column], one.column) is not None:
-        ends = (one._replace(sign=">=", value=low), one._replace(sign="<=", value=high))
-        return (_meets(rows, ends[0]) & _meets(rows, ends[1])) ^ (one.sign == "!=")
-    if one.sign in {"=", "!="}:
-        return _has(rows, one) ^ (one.sign == "!=")
     cells = _ordered(rows[one.column], one.column)
+    if one.sign in _EQUAL:
+        if dots and cells is not None:
+            ends = (one._replace(sign=">=", value=low), one._replace(sign="<=", value=high))
+            return (_meets(rows, ends[0]) & _meets(rows, ends[1])) ^ (one.sign == "!=")
+        return _has(rows, one) ^ (one.sign == "!=")
     if cells is None:
         raise UsageError(
             f"'{one}': {one.column} is a text, which has no order; = and != compare it"
@@ -178,16 +174,15 @@ def _meets(rows: pd.DataFrame, one: Condition) -> pd.Series[bool]:
     bound = _value(one.column, one.value)
     if pd.isna(bound):
         raise UsageError(f"'{one}': {one.column} needs a number, or a date, not '{one.value}'")
-    found: pd.Series[bool] = _ORDER[one.sign](cells, bound)
-    return found.fillna(value=False).astype(bool)
+    meets: pd.Series[bool] = _ORDER[one.sign](cells, bound)
+    return meets.fillna(value=False).astype(bool)
 
 
 def _has(rows: pd.DataFrame, one: Condition) -> pd.Series[bool]:
-    cells, wanted = rows[one.column], one.value
-    if wanted == _UNSET:
+    cells = rows[one.column]
+    if one.value == _UNSET:
         return cells.isna()
-    if pd.api.types.is_numeric_dtype(cells):
-        return (cells == _value("", wanted)).fillna(value=False).astype(bool)
+    wanted = _value("", one.value) if pd.api.types.is_numeric_dtype(cells) else one.value
     return (cells == wanted).fillna(value=False).astype(bool)
 
 
@@ -204,15 +199,16 @@ def _value(column: str, text: str) -> Any:  # noqa: ANN401 - a number or a time
     return pd.to_numeric(text, errors="coerce")
 
 
-def _nothing(rows: pd.DataFrame, asked: Sequence[Condition]) -> str:
+def _nothing(rows: pd.DataFrame, conditions: Sequence[Condition]) -> str:
     """Say that no row meets the conditions on a column, and what there is."""
-    name, cells = asked[0].column, rows[asked[0].column]
+    name, _, text = conditions[0]
+    cells = rows[name]
     values = sorted(cells.dropna().unique())
     there = [f"{value:.10g}" if isinstance(value, float) else str(value) for value in values]
     there += [_UNSET] if cells.isna().any() else []
-    told = ", ".join([*there[:_VALUES_SHOWN], *(["..."] if len(there) > _VALUES_SHOWN else [])])
-    what = ", ".join(map(str, asked))
+    shown = ", ".join([*there[:_VALUES_SHOWN], *(["..."] if len(there) > _VALUES_SHOWN else [])])
+    what = ", ".join(map(str, conditions))
     numbers = pd.api.types.is_numeric_dtype(cells)
-    spread = re.fullmatch(r"(\d+)\s*[-:]\s*(\d+)", asked[0].value) if numbers else None
+    spread = re.fullmatch(r"(\d+)\s*[-:]\s*(\d+)", text) if numbers else None
     hint = f"; a range is {name}={spread[1]}..{spread[2]}" if spread else ""
-    return f"no measured point has {what} ({name} is one of {told}){hint}"
+    return f"no measured point has {what} ({name} is one of {shown}){hint}"

@@ -39,13 +39,17 @@ _MEDIAN: Final = "median_ms"
 # axes that only repeat; another seed repeats, too, but is another network and has its own row
 _VISITS: Final = tuple(n for n in _AXES if catalog.AXES[n].role == catalog.Role.REPETITION)
 _AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name not in _VISITS)
-_USED: Final = ("point_id", "flags", "algorithm_coverage_pct", *_VISITS)
+_USED: Final = ("point_id", "flags", _COVERAGE, *_VISITS)
 # a row with another doubt may take less than it says: nothing is the fastest beside it
 _TIME_UNKNOWN: Final = DOUBTFUL - {"very_noisy", "inaccurate", "unverified", "algorithm_absent"}
 _STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
 _HERE: Final = "'  fastest here, by {} %, {} can tell more"
 _NOT_REPEATED: Final = "not repeated: `measure: {repeats: 3}`"
 _FEW_VALID: Final = "but in fewer than three valid visits: `hpcsweep retry %s --invalid`"
+_EMPTY: Final = {
+    "coverage_pct": {}, "visits": 0, "fastest": "", "fastest_here": "", "ahead_pct": None,
+    "doubtful": [], "failed": {},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,23 +74,19 @@ class Report:
 
     def views(self) -> list[View]:
         """Return the table: its values, with coverage and doubts, and what people read."""
-        names, shares = self.algorithms, self._partial()
-        keys = {key: [row[key] for row in self.rows] for key in self.keys}
-        values = {name: [row[self.metric].get(name) for row in self.rows] for name in names}
-        covered = {
-            f"{name}_coverage_pct": [row["coverage_pct"].get(name) for row in self.rows]
-            for name in names
-            if name in shares
-        }
-        doubtful = [";".join(row["doubtful"]) for row in self.rows]
-        fastest = [row["fastest"] for row in self.rows]
-        texts = {
-            name: [_cell(row, name, self.metric, with_share=name in shares) for row in self.rows]
-            for name in names
-        }
-        shown = dataset.texts(keys, self.keys)
-        marks = [_STAR] if any(fastest) else []
-        ahead = sorted(row["ahead_pct"] for row in self.rows if row["fastest_here"])
+        rows, shares = self.rows, self._partial()
+        frame: dict[str, Any] = {key: [row[key] for row in rows] for key in self.keys}
+        texts = dataset.texts(frame, self.keys)
+        for name in self.algorithms:
+            frame[name] = [row[self.metric].get(name) for row in rows]
+            partial = name in shares
+            texts[name] = [_cell(row, name, self.metric, with_share=partial) for row in rows]
+        for name in filter(shares.__contains__, self.algorithms):
+            frame[f"{name}_coverage_pct"] = [row["coverage_pct"].get(name) for row in rows]
+        frame["fastest"] = [row["fastest"] for row in rows]
+        frame["doubtful"] = [";".join(row["doubtful"]) for row in rows]
+        marks = [_STAR] if any(frame["fastest"]) else []
+        ahead = sorted(row["ahead_pct"] for row in rows if row["fastest_here"])
         ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
         why = _FEW_VALID % self.data.run.name if self.is_repeated else _NOT_REPEATED
         marks += [_HERE.format(" to ".join(ends), why)] if ahead else []
@@ -94,14 +94,8 @@ class Report:
         what = "median ms of one pass" if self.metric == _MEDIAN else formats.label(self.metric)
         return [View(
             title=f"{self.data.run.name}: {what} ({self.data.counts()})",
-            frame=pd.DataFrame(
-                {**keys, **values, **covered, "fastest": fastest, "doubtful": doubtful},
-                dtype=object,
-            ),
-            texts=pd.DataFrame({**shown, **texts}),
-            left=len(self.keys),
-            notes=self.data.notes(),
-            record=self.data.record(self.rows),
+            frame=pd.DataFrame(frame, dtype=object), texts=pd.DataFrame(texts), left=len(self.keys),
+            notes=self.data.notes(), record=self.data.record(rows),
             marks=[*marks, *dataset.unreliable(self.table)],
         )]  # fmt: skip
 
@@ -141,9 +135,7 @@ def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
         for number, cells in _cells(table, metric).items()
     }
     for _, row in failed.sort_values("status").iterrows():  # of several visits the last counts
-        nothing = {metric: {}, "coverage_pct": {}, "visits": 0, "fastest": "", "fastest_here": "",
-                   "ahead_pct": None, "doubtful": [], "failed": {}}  # fmt: skip
-        line = lines.setdefault(_named(row, keys), nothing)
+        line = lines.setdefault(_named(row, keys), {metric: {}, **_EMPTY, "failed": {}})
         if (name := str(row["algorithm"])) not in line[metric]:
             line["failed"][name] = row["status"]
     ordered = sorted(lines, key=lambda values: [(cell is None, cell or 0) for cell in values])
@@ -167,7 +159,7 @@ def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, verdicts.Fastest]:
     """Return the fastest of each configuration, of the algorithms that did a part of the work."""
-    took_part = table.get("algorithm_coverage_pct", pd.Series(100.0, table.index)) != 0
+    took_part = dataset.cells(table, _COVERAGE, 100.0) != 0
     times = pd.DataFrame({
         "group": table["group"],
         "name": table["algorithm"],
@@ -195,41 +187,34 @@ def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
 
 def _cells(table: pd.DataFrame, metric: str) -> dict[Any, list[Any]]:
     """Return the cells of each configuration: algorithm, value, visits, coverage, doubt."""
-    shares = table.get(_COVERAGE, pd.Series(math.nan, table.index))
-    grouped = table.assign(share=shares).groupby(["group", "algorithm"], sort=False)
-    cells = grouped.agg(
+    shares = dataset.cells(table, _COVERAGE, math.nan).astype(float)
+    cells = table.assign(share=shares).groupby(["group", "algorithm"], sort=False).agg(
         value=(metric, "median"), visits=(metric, "size"), share=("share", "min"),
-        doubtful=("doubtful", "all"),
-        unfit=("unfit", "all"),
+        doubtful=("doubtful", "all"), unfit=("unfit", "all"),
     )  # fmt: skip
-    found: dict[Any, list[Any]] = {}
+    groups: dict[Any, list[Any]] = {}
     for cell in cells.reset_index().itertuples():
-        found.setdefault(cell.group, []).append(cell)
-    return found
+        groups.setdefault(cell.group, []).append(cell)
+    return groups
 
 
 def _compared(cells: Sequence[Any], metric: str, ahead: verdicts.Fastest | None) -> dict[str, Any]:
     """Return values and coverage of one configuration by algorithm, and which is the fastest."""
     unsure = [str(cell.algorithm) for cell in cells if cell.doubtful]
     known = {cell.algorithm: dataset.to_json(_COVERAGE, cell.share) for cell in cells}
-    best = ahead.name if ahead else ""
+    row = {
+        metric: {cell.algorithm: cell.value for cell in cells}, **_EMPTY, "coverage_pct": known,
+        "visits": min(int(cell.visits) for cell in cells), "doubtful": unsure, "failed": {},
+    }  # fmt: skip
+    if ahead is None:
+        return row
     # what varies between visits is in their verdict, noise inside of them, too
-    repeated = ahead is not None and ahead.visits > 1
-    unfit = [str(cell.algorithm) for cell in cells if cell.unfit] if repeated else unsure
-    fit = ahead is not None and best not in unfit and (known[best] or 0) > 0
-    sure = ahead is not None and fit and ahead.sure
-    few = ahead is not None and ahead.visits < verdicts.VISITS and ahead.ahead > 0
-    once = fit and not sure and few
-    return {
-        metric: {cell.algorithm: cell.value for cell in cells},
-        "coverage_pct": known,
-        "visits": min(int(cell.visits) for cell in cells),
-        "fastest": best if sure else "",
-        "fastest_here": best if once else "",
-        "ahead_pct": 100 * ahead.ahead if ahead else None,
-        "doubtful": unsure,
-        "failed": {},
-    }
+    unfit = [str(cell.algorithm) for cell in cells if cell.unfit] if ahead.visits > 1 else unsure
+    fit = ahead.name not in unfit and (known[ahead.name] or 0) > 0
+    few = ahead.visits < verdicts.VISITS and ahead.ahead > 0
+    row["fastest"] = ahead.name if fit and ahead.sure else ""
+    row["fastest_here"] = ahead.name if fit and few and not ahead.sure else ""
+    return {**row, "ahead_pct": 100 * ahead.ahead}
 
 
 def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> str:

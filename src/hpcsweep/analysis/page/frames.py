@@ -52,9 +52,8 @@ def layout(rows: pd.DataFrame) -> Layout:
     names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
     colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
     x = next((a for a in ("input_size", "batch_size", *numbers) if a in numbers), colour)
-    gpus = sorted(str(name) for name in rows["gpu"].dropna().unique())
     rest = (axis for axis in varying if axis not in {x, colour, "gpu"})
-    return Layout(x, colour, tuple(rest), tuple(gpus))
+    return Layout(x, colour, tuple(rest), tuple(sorted(map(str, rows["gpu"].dropna().unique()))))
 
 
 def thinned(rows: pd.DataFrame, x: str, most: int = 0) -> tuple[pd.DataFrame, str]:
@@ -72,13 +71,13 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the points, with the speed-up over the baseline if there is one."""
     wanted = [*_TIMES, *MORE, *RATES, *_PHASES, *_SHOWN]
     kept = [name for name in rows if name in {*seen.axes, *wanted} and rows[name].notna().any()]
-    found = rows[kept].assign(doubtful=dataset.doubtful(rows))
+    table = rows[kept].assign(doubtful=dataset.doubtful(rows))
     if base := baseline(rows, seen):
         times = rows[[n for n in rows if n in {*catalog.AXES, "median_ms"}]]
-        times = times.assign(doubtful=found["doubtful"])
+        times = times.assign(doubtful=table["doubtful"])
         compared, _ = plot.speedups(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
-        found = found.assign(speedup=compared["speedup"].to_numpy())
-    return _texts(found, seen)
+        table["speedup"] = compared["speedup"].to_numpy()
+    return _texts(table, seen)
 
 
 def baseline(rows: pd.DataFrame, seen: Layout) -> str:
@@ -89,8 +88,12 @@ def baseline(rows: pd.DataFrame, seen: Layout) -> str:
 
 def kinds(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the time of each kind of layer in each point, at some values of x."""
-    found = layers.groupby(["point_id", *seen.axes, "op"], dropna=False, sort=False)["mean_ms"]
-    return _texts(found.sum().rename("ms").reset_index(), seen)
+    return _sums(layers, seen, "op")
+
+
+def _sums(layers: pd.DataFrame, seen: Layout, *by: str) -> pd.DataFrame:
+    sums = layers.groupby(["point_id", *seen.axes, *by], dropna=False, sort=False)["mean_ms"].sum()
+    return _texts(sums.rename("ms").reset_index(), seen)
 
 
 def slowest(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
@@ -98,9 +101,8 @@ def slowest(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     named = layers[layers["layer"] != "__other__"]
     means = named.groupby(["model", "layer"])["mean_ms"].mean().sort_values(ascending=False)
     top = means.groupby("model").head(_TOP).index
-    found = named[pd.MultiIndex.from_frame(named[["model", "layer"]]).isin(top)]
-    sums = found.groupby(["point_id", *seen.axes, "layer", "op"], dropna=False, sort=False)
-    return _texts(sums[["mean_ms"]].sum().rename(columns={"mean_ms": "ms"}).reset_index(), seen)
+    slow = named[pd.MultiIndex.from_frame(named[["model", "layer"]]).isin(top)]
+    return _sums(slow, seen, "layer", "op")
 
 
 def at_some_places(layers: pd.DataFrame, seen: Layout) -> pd.DataFrame:
@@ -116,23 +118,23 @@ def best(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFram
     if seen.colour != "algorithm" or not default:
         return pd.DataFrame()
     try:
-        found = best_layers.per_layer(data, rows, default)
+        calls = best_layers.per_layer(data, rows, default)
     except UsageError:
         return pd.DataFrame()
     axes = [axis for axis in seen.axes if axis != seen.colour]
     configs = rows[axes].assign(config=dataset.configurations(rows)).drop_duplicates("config")
-    found = found[found["tried"] > 0].merge(configs, on="config").sort_values("call_index")
-    found["gain_pct"] = 100 * (found["default_ms"] / found["ms"] - 1)
+    calls = calls[calls["tried"] > 0].merge(configs, on="config").sort_values("call_index")
+    calls["gain_pct"] = 100 * (calls["default_ms"] / calls["ms"] - 1)
     kept = ["layer", "algorithm", "ms", "default_ms", "gain_pct", "tried"]
-    return _texts(thinned(found, seen.x, _MOST_CELLS)[0][[*axes, *kept]], seen)
+    return _texts(thinned(calls, seen.x, _MOST_CELLS)[0][[*axes, *kept]], seen)
 
 
-def history(found: RunHistory, seen: Layout) -> pd.DataFrame:
+def history(of: RunHistory, seen: Layout) -> pd.DataFrame:
     """Return the times and levels of all runs, over the first time of each configuration."""
-    axes = found.axes[[axis for axis in seen.axes if axis in found.axes]]
-    rows = found.rows[["key", "run", "began", found.metric, "level", "step_pct"]]
-    first = rows.groupby("key")[found.metric].transform("first")
-    rows = rows.assign(ratio=rows[found.metric] / first, level=rows["level"] / first)
+    axes = of.axes[[axis for axis in seen.axes if axis in of.axes]]
+    rows = of.rows[["key", "run", "began", of.metric, "level", "step_pct"]]
+    first = rows.groupby("key")[of.metric].transform("first")
+    rows = rows.assign(ratio=rows[of.metric] / first, level=rows["level"] / first)
     return _texts(thinned(rows.join(axes, on="key"), seen.x, _MOST_CELLS)[0], seen)
 
 
@@ -140,16 +142,14 @@ def phases(points: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the phases of training steps, one row each."""
     there = [name for name in _PHASES if name in points]
     keys = ["point_id", *seen.axes]
-    found = points.melt([k for k in keys if k in points], there, "phase", "ms").dropna()
-    return found.assign(phase=found["phase"].str.removeprefix("phase_").str.removesuffix("_ms"))
+    rows = points.melt([k for k in keys if k in points], there, "phase", "ms").dropna()
+    return rows.assign(phase=rows["phase"].str.removeprefix("phase_").str.removesuffix("_ms"))
 
 
 def with_axes(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the layer rows of these points, with the axes of their points."""
-    table = data.of_layers(rows)
-    axes = rows[["point_id", *seen.axes]]
-    own = table.drop(columns=[axis for axis in seen.axes if axis in table])
-    return own.merge(axes, on="point_id")
+    layers = data.of_layers(rows).drop(columns=[*seen.axes], errors="ignore")
+    return layers.merge(rows[["point_id", *seen.axes]], on="point_id")
 
 
 def _spread(places: Sequence[Any], most: int) -> list[Any]:

@@ -7,6 +7,7 @@ what a figure is: kind, data and columns; `figures.js` draws it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import pandas as pd
@@ -70,35 +71,28 @@ class Painter:
     data: dict[str, pd.DataFrame]
 
     def figures(self, kind: str, name: str, title: str, **more: Any) -> list[Figure]:  # noqa: ANN401
-        """Return a figure for each GPU that has something to tell; `more` is for its kind.
-
-        Its data is the table `name`, or that of `data`.
-        """
+        """Return a figure for each GPU that has something to tell (see `figure`)."""
         every = (self.figure(kind, name, title, gpu, **more) for gpu in self.seen.gpus or ("",))
         return [figure for figure in every if not self._says_nothing(figure)]
 
     def figure(self, kind: str, name: str, title: str, gpu: str, **more: Any) -> Figure:  # noqa: ANN401
-        """Return the figure of one GPU."""
+        """Return the figure of one GPU; `more` is for its kind.
+
+        Its data is the table `name`, or that of `data`.
+        """
         where = f" on {gpu}" if gpu else ""
         spec = {
-            "kind": kind,
-            "data": name,
-            "gpu": gpu,
-            "colour": self.seen.colour,
-            "values": self.values,
-            "filters": [*self.seen.filters],
+            "kind": kind, "data": name, "gpu": gpu, "colour": self.seen.colour,
+            "values": self.values, "filters": [*self.seen.filters],
             "about": f"{title}{where}; the table of all points has the values",
-            "x": self.seen.x,
-            **more,
-        }
+            "x": self.seen.x, **more,
+        }  # fmt: skip
         return Figure(name, title, {**spec, "xTitle": formats.label(str(spec["x"]))}, gpu)
 
     def over(self, name: str, title: str, ys: dict[str, str]) -> list[Figure]:
         """Draw one of several columns over x, each with its label, a line per colour."""
-        labelled = {
-            y: {"label": label, **(_INTERVAL if y == "median_ms" else {})}
-            for y, label in ys.items()
-        }
+        ends = {"median_ms": _INTERVAL}
+        labelled = {y: {"label": label, **ends.get(y, {})} for y, label in ys.items()}
         return self.figures("lines", name, title, data="points", ys=labelled)
 
     def _says_nothing(self, figure: Figure) -> bool:
@@ -127,25 +121,24 @@ def make(data: dataset.Dataset, seen: Layout, history: RunHistory | None = None)
     base, ys = frames.baseline(rows, seen), {"median_ms": "median (ms)"}
     ys |= {"speedup": f"speed-up over {base}"} if base else {}
     ys |= {name: formats.label(name) for name in frames.RATES if name in points}
-    told = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
-    told += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
+    about = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
+    about += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
     figures = painter.over("time", f"Over {formats.label(seen.x)}", ys)
-    sections = [Section("time", "Time", f"{told}{_HOLLOW}", figures)]
+    sections = [Section("time", "Time", f"{about}{_HOLLOW}", figures)]
     if history:
         painter.data["history"] = frames.history(history, seen)
-        told = "; ".join((history.summary(), *history.changes))
-        note_ = f"Each configuration over the first of its runs; {told}."
+        about = "; ".join((history.summary(), *history.changes))
+        about = f"Each configuration over the first of its runs; {about}."
         figures = painter.figures("runs", "history", "Time over the runs", x="run")
-        sections.append(Section("history", "Over the runs", note_, figures))
+        sections.append(Section("history", "Over the runs", about, figures))
     layers, shown = _of_layers(data, rows, painter)
     sections += layers
     if "algorithm_coverage_pct" in points:
+        at = {"data": "points", "x": "algorithm_coverage_pct"}
         sections.append(Section(
             "coverage", "Coverage", "The share of the convolution FLOPs that ran the requested "
             "algorithm; the default of the framework did the rest. One mark per point.",
-            painter.figures(
-                "ticks", "coverage", "Coverage", data="points", x="algorithm_coverage_pct"
-            ),
+            painter.figures("ticks", "coverage", "Coverage", **at),
         ))  # fmt: skip
     sections += [*_rooflines(data, painter), *_more(points, painter)]
     drawn = [section for section in sections if section.figures]
@@ -156,12 +149,12 @@ def _of_layers(
     data: dataset.Dataset, rows: pd.DataFrame, painter: Painter
 ) -> tuple[list[Section], list[str]]:
     """Draw where the time goes; also return the values of x at which that is shown."""
-    seen, found = painter.seen, painter.data
+    seen, tables = painter.seen, painter.data
     layers = frames.with_axes(data, rows, seen) if data.run.layers.exists() else pd.DataFrame()
     if layers.empty:
         return [], []
     some = frames.at_some_places(layers, seen)
-    found["kinds"], found["slowest"] = frames.kinds(some, seen), frames.slowest(some, seen)
+    tables["kinds"], tables["slowest"] = frames.kinds(some, seen), frames.slowest(some, seen)
     at = "" if seen.x == seen.colour else f", at the {formats.label(seen.x)} chosen above"
     kinds = painter.figures("bars", "kinds", "Time by kind of layer", part="op", at=True)
     slowest = painter.figures("dots", "slowest", "The slowest layers", row="layer", at=True)
@@ -169,7 +162,7 @@ def _of_layers(
     sections = [Section("layers", "Where the time goes", note, [*kinds, *slowest])]
     best = frames.best(data, rows, seen)
     if not best.empty:
-        found["best"] = best
+        tables["best"] = best
         note = (
             "A layer keeps the default unless another algorithm is faster beyond the noise. "
             "Calls that fell back do not count. hpcsweep best predicts what that would gain."
@@ -187,18 +180,16 @@ def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
             export = roofline_of_sweep.work_of(data, gpu or None)
         except UsageError:  # this workload has no work columns
             continue
-        try:
+        line = None
+        with suppress(UsageError):
             line = rooflines.under_roofs(export, gpu)
-        except UsageError:
-            line = None
-            unknown.append(gpu)
+        unknown += [] if line else [gpu]
         for piece in export.work:
             share = 100 * line.roofs.share(piece) if line else None
             pieces.append((piece.ident, piece.intensity, piece.rate / 1e12, share))
         roofs = [_roof(line.roofs, unit) for unit in line.units] if line else []
-        figures.append(
-            painter.figure("roofline", "roofline", "Roofline", gpu, x="flop_per_byte", roofs=roofs)
-        )
+        more = {"x": "flop_per_byte", "roofs": roofs}
+        figures.append(painter.figure("roofline", "roofline", "Roofline", gpu, **more))
     if not figures:
         return
     names = ["point_id", "flop_per_byte", "tflops", "pct_of_roof"]
@@ -226,5 +217,5 @@ def _more(points: pd.DataFrame, painter: Painter) -> Iterable[Section]:
     if not split.empty:
         painter.data["phases"] = split
         figures = painter.figures("bars", "phases", "Phases of a step", part="phase", at=True)
-        heading = "Phases of a training step"
-        yield Section("phases", heading, "Means of the phase pass.", figures)
+        about = "Means of the phase pass."
+        yield Section("phases", "Phases of a training step", about, figures)

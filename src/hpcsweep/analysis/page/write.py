@@ -64,62 +64,45 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     everything = pd.concat([data.rows, data.failed])
     shown, _ = frames.thinned(everything, seen.x)
     figures = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
-    found = report.make(data)
+    made, script = report.make(data), _resource("figures.js")
     styles = output.styles(dataset.ordered(everything, seen.colour))
-    marks = dict(_SHAPE.findall(_resource("figures.js")))
     specs = {"figures": figures, "styles": styles, "palette": output.PALETTE}
     columns = {name for frame in drawn.data.values() for name in map(str, frame)}
     env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
-        name=data.run.name,
-        counts=data.counts(),
-        headline=_headline(data, found),
-        notes=drawn.notes,
-        when=_when(data.rows),
-        version=__version__,
+        name=data.run.name, counts=data.counts(), headline=_headline(data, made),
+        notes=drawn.notes, when=_when(data.rows), version=__version__,
         controls=_controls(data.rows, seen, drawn),
         switches=_SWITCHES if seen.x != seen.colour else _SWITCHES[:1] + _SWITCHES[2:],
-        colour=seen.colour,
-        legend=styles.items(),
-        shapes=marks,
+        colour=seen.colour, legend=styles.items(), shapes=dict(_SHAPE.findall(script)),
         sections=drawn.sections,
-        report=[_report(view, space.legend(data.maps)) for view in found.views()],
-        points=_all_points(shown, seen),
-        failures=_failures(data),
-        flags=_flags(data.rows),
+        report=[_report(view, space.legend(data.maps)) for view in made.views()],
+        points=_all_points(shown, seen), failures=_failures(data), flags=_flags(data.rows),
         machines=_environment(data.rows, data.run),
-        css=_resource("page.css"),
-        script=_resource("figures.js") + _resource("page.js"),
+        css=_resource("page.css"), script=script + _resource("page.js"),
         specs=_harmless(json.dumps(specs, separators=(",", ":"))),
         labels=_harmless(json.dumps({name: formats.label(name) for name in sorted(columns)})),
         data=_embedded(drawn.data),
-    )
+    )  # fmt: skip
 
 
 def _controls(rows: pd.DataFrame, seen: Layout, drawn: Drawn) -> list[dict[str, Any]]:
     """Return the page's controls; of an axis that has no place in the figures the first value."""
-    found = [_control("y", "show", drawn.ys.items(), every=False)]
+    shown = [(text, name) for name, text in drawn.ys.items()]
+    controls: list[tuple[str, str, list[tuple[str, str]], str]] = [("y", "show", shown, "")]
     for axis in dict.fromkeys(("gpu", seen.colour, *seen.filters)):
         values = dataset.ordered(rows, axis)
         chosen = values[0] if axis in seen.filters else ""
-        found.append(_control(axis, formats.label(axis), zip(values, values, strict=True), chosen))
+        controls.append((axis, formats.label(axis), [*zip(values, values, strict=True)], chosen))
     if drawn.places and seen.x != seen.colour:
-        places = zip(drawn.places, drawn.places, strict=True)
-        label = f"layers at {formats.label(seen.x)}"
-        found.append(_control("at", label, places, drawn.places[-1], every=False))
-    return [one for one in found if len(one["choices"]) > 1 or one["name"] == "at"]
-
-
-def _control(
-    name: str,
-    label: str,
-    choices: Iterable[tuple[str, str]],
-    chosen: str = "",
-    *,
-    every: bool = True,
-) -> dict[str, Any]:
-    swapped = [(text, value) for value, text in choices]
-    return {"name": name, "label": label, "choices": swapped, "chosen": chosen, "all": every}
+        places = [*zip(drawn.places, drawn.places, strict=True)]
+        controls.append(("at", f"layers at {formats.label(seen.x)}", places, drawn.places[-1]))
+    return [
+        {"name": name, "label": label, "choices": choices, "chosen": chosen,
+         "all": name not in {"y", "at"}}
+        for name, label, choices, chosen in controls
+        if len(choices) > 1 or name == "at"
+    ]  # fmt: skip
 
 
 def _report(view: View, legend: Sequence[str]) -> PageTable:
@@ -140,10 +123,8 @@ def _when(rows: pd.DataFrame) -> str:
 
 def _embedded(data: dict[str, pd.DataFrame]) -> str:
     """Return tables as one JSON object, for a script element."""
-    parts = (
-        f'"{name}":{frame.to_json(orient="records", double_precision=9)}'
-        for name, frame in data.items()
-    )
+    texts = (frame.to_json(orient="records", double_precision=9) for frame in data.values())
+    parts = (f'"{name}":{text}' for name, text in zip(data, texts, strict=True))
     return _harmless("{" + ",".join(parts) + "}")
 
 
@@ -203,8 +184,7 @@ def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
 
 def _failures(data: dataset.Dataset) -> PageTable:
     heads = [(name, name) for name in ("status", "reason", "points", "first")]
-    rows = [[(str(cell), cell) for cell in astuple(one)] for one in data.failures()]
-    return PageTable(heads, rows)
+    return PageTable(heads, [[(str(cell), cell) for cell in astuple(of)] for of in data.failures()])
 
 
 def _flags(rows: pd.DataFrame) -> PageTable:
@@ -227,9 +207,9 @@ def _environment(rows: pd.DataFrame, run: RunDir) -> PageTable:
         for name in facts
     ]
     with suppress(HpcsweepError):  # of an older version, or of another program
-        settings = sweep_file.load(run.sweep_file, name=run.name).measure
-        told = ", ".join(f"{name}: {value}" for name, value in settings.items())
-        cells.append([("measure", ""), *((told or "defaults", "") for _ in gpus)])
+        settings = sweep_file.load(run.sweep_file, name=run.name).measure.items()
+        text = ", ".join(f"{name}: {value}" for name, value in settings) or "defaults"
+        cells.append([("measure", ""), *((text, "") for _ in gpus)])
     return PageTable([("fact", "fact"), *((gpu, gpu) for gpu in gpus)], cells)
 
 
@@ -264,15 +244,13 @@ def _text(value: object, half: float) -> str:
     return formats.rounded(value, half) if half > 0 else f"{value:.6g}"
 
 
-def _headline(data: dataset.Dataset, found: Report | TrainingReport) -> list[str]:
+def _headline(data: dataset.Dataset, made: Report | TrainingReport) -> list[str]:
     """Say what was found: failures first, what is fastest where, how sure, on what."""
-    told = _training(found) if isinstance(found, TrainingReport) else _algorithms(found)
-    rows = data.rows
-    models = dataset.ordered(rows, "model")
-    few = len(models) <= _FEW_NAMED
-    named = ", ".join(models) if few else count(len(models), "network")
+    fastest = _training(made) if isinstance(made, TrainingReport) else _algorithms(made)
+    rows, models = data.rows, dataset.ordered(data.rows, "model")
+    named = ", ".join(models) if len(models) <= _FEW_NAMED else count(len(models), "network")
     gpus = ", ".join(map(str, rows["gpu"].dropna().unique()))
-    return [*_not_measured(data), *told, f"{named} on {dataset.hardware(rows) or gpus}."]
+    return [*_not_measured(data), *fastest, f"{named} on {dataset.hardware(rows) or gpus}."]
 
 
 def _not_measured(data: dataset.Dataset) -> Iterable[str]:
@@ -285,65 +263,58 @@ def _not_measured(data: dataset.Dataset) -> Iterable[str]:
         yield f"Of {count(len(data.rows), 'measured point')}, {bad:,} are not valid ({why})."
 
 
-def _algorithms(found: Report) -> Iterable[str]:
-    by_name: dict[tuple[str, bool], list[Row]] = defaultdict(list)
-    for row in found.rows:
+def _algorithms(made: Report) -> Iterable[str]:
+    by_name: dict[tuple[bool, str], list[Row]] = defaultdict(list)
+    for row in made.rows:
         if name := row["fastest"] or row["fastest_here"]:
-            by_name[name, bool(row["fastest"])].append(row)
-    several = [row for row in found.rows if len(row[found.metric]) > 1]
-    for (name, sure), rows in sorted(
-        by_name.items(), key=lambda one: (not one[0][1], -len(one[1]))
-    ):
+            by_name[bool(row["fastest"]), name].append(row)
+    several = [row for row in made.rows if len(row[made.metric]) > 1]
+    for (sure, name), rows in sorted(by_name.items(), key=lambda of: (not of[0][0], -len(of[1]))):
         ahead = _span([row["ahead_pct"] for row in rows], "{:.0f}")
-        where = _where(rows, found)
         of = f"{len(rows)} of {count(len(several), 'configuration')}"
-        how = (
-            f"more than varies between {min(row['visits'] for row in rows)} visits"
-            if sure and min(row["visits"] for row in rows) > 1
-            else "more than the machine varies"
-            if sure
-            else "in too few valid visits to be sure"
-            if found.is_repeated
-            else "measured once: not repeated"
-        )
-        yield f"{name} is fastest in {of}{where}, by {ahead} % ({how})."
+        how = _how_sure(min(row["visits"] for row in rows), made, sure=sure)
+        yield f"{name} is fastest in {of}{_where(rows, made)}, by {ahead} % ({how})."
     if several and (undecided := len(several) - sum(map(len, by_name.values()))):
         which = count(undecided, "configuration")
         yield f"In {which} no algorithm is ahead by more than the noise."
-    if not several and found.rows:
-        values = [value for row in found.rows for value in row[found.metric].values()]
-        yield f"A pass takes {_span(values, '{:.4g}')} ms{_where(found.rows, found)}."
+    if not several and made.rows:
+        values = [value for row in made.rows for value in row[made.metric].values()]
+        yield f"A pass takes {_span(values, '{:.4g}')} ms{_where(made.rows, made)}."
 
 
-def _training(found: TrainingReport) -> Iterable[str]:
-    rows = [row for row in found.rows if row.get("throughput_sps") and not row["doubtful"]]
+def _how_sure(visits: int, made: Report, *, sure: bool) -> str:
+    if sure:
+        few = f"varies between {visits} visits" if visits > 1 else "the machine varies"
+        return f"more than {few}"
+    few = "in too few valid visits to be sure"
+    return few if made.is_repeated else "measured once: not repeated"
+
+
+def _training(made: TrainingReport) -> Iterable[str]:
+    rows = [row for row in made.rows if row.get("throughput_sps") and not row["doubtful"]]
     if not rows:
         yield "No training step was measured reliably."
         return
     best = max(rows, key=lambda row: float(row["throughput_sps"]))
-    what = ", ".join(dataset.format_labelled(key, best[key]) for key in found.keys)
+    what = ", ".join(dataset.format_labelled(key, best[key]) for key in made.keys)
     yield (
         f"{what} trains fastest: {best['throughput_sps']:.4g} samples/s, a step takes "
         f"{best['median_ms']:.4g} ms (of {count(len(rows), 'configuration')})."
     )
 
 
-def _where(rows: Sequence[Row], found: Report) -> str:
+def _where(rows: Sequence[Row], made: Report) -> str:
     """Say which values of the varying axes these rows have, if that is not all of them."""
-    told = []
-    for key in found.keys:
-        own = list(dict.fromkeys(row[key] for row in rows))
-        every = list(dict.fromkeys(row[key] for row in found.rows))
+    parts = []
+    for key in made.keys:
+        own, every = (list(dict.fromkeys(row[key] for row in of)) for of in (rows, made.rows))
         if own != every and key != "point_id":
-            numeric = all(isinstance(value, int | float) for value in own)
-            short = len(own) <= _FEW_NAMED or not numeric
-            values = ", ".join(
-                dataset.format_value(key, value) for value in own[: _FEW_NAMED if short else 0]
-            )
-            more = ", ..." if short and len(own) > _FEW_NAMED else ""
-            told.append(f"{formats.label(key).partition(' (')[0]} "
-                        f"{f'{values}{more}' if short else _span(own, '{:.10g}')}")  # fmt: skip
-    return f" ({'; '.join(told)})" if told else ""
+            few = ", ".join(dataset.format_value(key, value) for value in own[:_FEW_NAMED])
+            if len(own) > _FEW_NAMED:
+                numeric = all(isinstance(value, int | float) for value in own)
+                few = _span(own, "{:.10g}") if numeric else f"{few}, ..."
+            parts.append(f"{formats.label(key).partition(' (')[0]} {few}")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _span(values: Sequence[float], form: str) -> str:
