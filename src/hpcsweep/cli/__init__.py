@@ -179,7 +179,8 @@ def main(  # noqa: PLR0913 - one argument per option
           hpcsweep report quickstart
     """
     answer.reset(quiet=quiet, colour=color)
-    settings.check(ctx)
+    if wrong := ctx.meta.get(settings.WRONG):
+        raise wrong
     ctx.obj = results
     if verbose:
         ctx.with_resource(answer.verbose())

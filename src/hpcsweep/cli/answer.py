@@ -1,11 +1,8 @@
 """What a command answers: text for people, or with `--json` one document for machines.
 
 A document is a JSON object on stdout, alone: `hpcsweep` (the version of its shape), `command`, the
-fields of the answer, and `error` where something was wrong. Everything else goes to stderr.
-
-Shapes so far:
-
-1. `sweeps`, `expansions`, `estimates`, `machines`, `comparisons` are lists, whatever their length.
+fields of the answer, and `error` where something was wrong. Everything else goes to stderr. In the
+first version lists (`sweeps`, `expansions`, `comparisons`, ...) are lists, whatever their length.
 """
 
 from __future__ import annotations

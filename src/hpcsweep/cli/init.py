@@ -1,8 +1,6 @@
 """The command `init`: from a machine that hpcsweep does not know to one verified point.
 
-Its steps join what other commands do: `discover`, `doctor`, the configuration file, the
-schemas for editors, completion, and `submit` of a sweep of one point. On a terminal it asks one
-question, which profile is the default; elsewhere it takes what it would propose.
+On a terminal it asks which profile is the default; elsewhere it takes what it would propose.
 """
 
 from __future__ import annotations
@@ -167,7 +165,7 @@ def _write(path: Path, text: str, *marks: str) -> None:
 def _keep_default(file: Path, cluster: str) -> str:
     """Set the key `cluster` of a configuration file, and leave the rest of it as it is."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    head, table, rest = text.partition("[") if not text.startswith("[") else ("", "[", text[1:])
+    head, table, rest = text.partition("[")
     line = f"cluster = {json.dumps(cluster)}\n"
     head, times = re.subn(r"(?m)^cluster\s*=.*\n?", lambda _found: line, head, count=1)
     _write(file, f"{'' if times else line}{head}{table}{rest}", text)
@@ -218,7 +216,10 @@ def _verified(
     from hpcsweep.store.state import PointStatus
     from hpcsweep.submit import workflow
 
-    workload = "noop" if noop or not _can_measure(chosen) else "inference"
+    lack = [] if noop else _lacking(chosen)
+    if lack:
+        say(f"point: without {lack[0]} it measures nothing (workload noop)")
+    workload = "noop" if noop or lack else "inference"
     run = rundir.RunDir(results / _SWEEP)
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())
@@ -236,12 +237,9 @@ def _verified(
     return {name: cell for name, cell in row.items() if cell and isinstance(cell, str)}
 
 
-def _can_measure(chosen: Profile) -> bool:
-    """Say whether a job can measure a network; what it measures instead is told."""
-    lack = [] if chosen.own_python else extras.lacking("measure")
-    if lack:
-        say(f"point: without {lack[0]} it measures nothing (workload noop)")
-    return not lack
+def _lacking(chosen: Profile) -> list[str]:
+    """Return what a job lacks to measure a network."""
+    return [] if chosen.own_python else extras.lacking("measure")
 
 
 def _await_end(results: Path, run: RunDir, wait: float) -> str:
@@ -280,7 +278,7 @@ def _told(row: Mapping[str, Any], chosen: Profile, results: Path) -> list[str]:
 def _next(chosen: Profile) -> str:
     """Say what comes next: the first sweep, or before it what measures it."""
     first = f"hpcsweep submit quickstart --sample 1   (on {chosen.name})"
-    if chosen.own_python or not extras.lacking("measure"):
+    if not _lacking(chosen):
         return f"next: {first}"
     what = f"{extras.install('measure')} in the environment of the jobs"
     where = f", and name it as `venv`, `conda` or `python` in {chosen.path}" * chosen.in_slurm

@@ -124,7 +124,9 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     if layers:
         from hpcsweep.analysis import layers as slowest
 
-        _no_axes(x=x, baseline=baseline, log_y=log_y)
+        for name, value in (("x", x), ("baseline", baseline), ("log-y", log_y)):
+            if value:
+                raise UsageError(f"--layers has no --{name}")
         kind = columns[0] if columns else "layer"
         table = slowest.read(run, by=kind, where=where, metric=y, top=top, everything=unreliable)
         views, machine = [table], table.record["hardware"]
@@ -160,13 +162,6 @@ def _split(out: Sequence[Path], command: str) -> tuple[list[Path], list[Path]]:
         for path in drawn:
             output.check_picture(path)
     return drawn, written
-
-
-def _no_axes(**options: object) -> None:
-    """Raise `UsageError` for options of axes that a picture of layers does not have."""
-    for name, value in options.items():
-        if value:
-            raise UsageError(f"--layers has no --{name.replace('_', '-')}")
 
 
 @click.command()
@@ -239,8 +234,8 @@ def roofline(  # noqa: PLR0913 - one argument per option
 def _measured() -> tuple[float, float]:
     """Measure TFLOP/s and GB/s of this machine's processor, with the threads that torch uses.
 
-    They are what it reaches, not what its datasheet says: the fastest of several products of large
-    float32 matrices, and of several copies of an array that no cache holds.
+    The fastest of several products of large float32 matrices, and of several copies of an array
+    that no cache holds.
     """
     extras.need("measure", "--measure-cpu")
     import torch
@@ -279,7 +274,7 @@ def _sources(results: Path, names: Sequence[str]) -> list[Path]:
         return [Path(name) for name in names]
     from hpcsweep.store import runs
 
-    one = runs.of_sweep(results, names[0] if names else None)
+    run = runs.of_sweep(results, names[0] if names else None)
     if len(names) > 1:
         raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
-    return [one.path]
+    return [run.path]

@@ -28,7 +28,7 @@ PREFIX: Final = "HPCSWEEP"  # of all variables: click's `auto_envvar_prefix`
 CLUSTER: Final = ("cluster",)  # the default profile of the commands in _DEFAULT_CLUSTER
 _DEFAULT_CLUSTER: Final = (("submit", "cluster"), ("estimate", "cluster"))
 _META: Final = "hpcsweep.settings"
-_WRONG: Final = "hpcsweep.settings.wrong"
+WRONG: Final = "hpcsweep.settings.wrong"
 
 
 class Names(click.types.StringParamType):
@@ -117,13 +117,13 @@ def variable(loc: Loc) -> str:
 def load(ctx: click.Context) -> None:
     """Make what files and HPCSWEEP_CLUSTER set the defaults of the program and of its commands.
 
-    What is wrong with a file is kept for `check`, so that it never hides --help.
+    What is wrong with a file is kept at `WRONG` of `meta`, so that it never hides --help.
     """
     params, values = dict(options(ctx.command)), dict[Loc, Value]()
     try:
         values = _of_files(params)
     except ConfigError as error:
-        ctx.meta[_WRONG] = error
+        ctx.meta[WRONG] = error
     if clusters := os.environ.get(environment.CLUSTER):
         given = Value(clusters.split(","), f"environment: {environment.CLUSTER}")
         values |= dict.fromkeys(_DEFAULT_CLUSTER, given)
@@ -133,12 +133,6 @@ def load(ctx: click.Context) -> None:
         for step in loc[:-1]:
             inner = inner.setdefault(step, {})
         inner[params[loc].name or ""] = setting.value
-
-
-def check(ctx: click.Context) -> None:
-    """Raise `ConfigError`, with a line for each mistake, if a file is wrong."""
-    if _WRONG in ctx.meta:
-        raise ctx.meta[_WRONG]
 
 
 def _of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpcsweep import extras
 from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import CommandResult, note
 from hpcsweep.cli.settings import PATH, flag, option, variable
@@ -36,7 +37,7 @@ def collect(
     from hpcsweep.store import locks, runs
 
     if parquet:
-        tables.check_parquet()
+        extras.need("parquet", "--parquet")
     reports: list[CollectReport] = []
     files: list[Path] = []
     for run in runs.of_sweeps(results, sweeps):

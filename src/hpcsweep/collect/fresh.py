@@ -75,7 +75,6 @@ def _parquet(run: RunDir) -> list[str]:
     if run.tables or not path.exists():
         return []
     try:
-        tables.check_parquet()
         tables.write_parquet(run)
     except (MissingDependency, ResultsError) as error:
         return [f"{path} is older than the tables: {error}"]

@@ -37,6 +37,8 @@ _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.v
 _MADE_OF: Final = ("own_files", "workload", "model", "dataset", "weights")
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
+_shared = lru_cache(maxsize=1000)(tuple)  # a table repeats few tuples many times
+
 Place = tuple[int, int]  # offset and length of a block, in bytes
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
 Mixes = dict[str, list[tuple[Versions, int]]]  # rows by versions, the most first, by GPU type
@@ -79,13 +81,9 @@ class TableRow:
     shard: ShardPath | None = None
     layer_columns: tuple[str, ...] | None = ()  # of its shard; None: they could not be read
 
-    def values(self) -> list[str]:
-        """Return the row's cells, in the order of `columns`."""
-        return shards.split(self.line)
-
     def cells(self) -> dict[str, str]:
         """Return the row's cells by column."""
-        return dict(zip(self.columns, self.values(), strict=False))
+        return dict(zip(self.columns, shards.split(self.line), strict=False))
 
     def rank(self) -> tuple[int, Origin]:
         """Return a key: of the rows of a point, the one with the largest key counts."""
@@ -229,12 +227,6 @@ def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
         if ":" in value if axis in sources.FACTORIES else search_path.is_file(value):
             digests.setdefault(axis, "")
     return tuple((f"{axis} {named.get(axis, '')}", digest) for axis, digest in digests.items())
-
-
-@lru_cache(maxsize=1000)
-def _shared(versions: Versions) -> Versions:
-    """Intern tuples: a table repeats few of them many times."""
-    return versions
 
 
 def _check_schema(version: str) -> None:

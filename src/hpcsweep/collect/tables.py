@@ -12,6 +12,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -97,6 +98,11 @@ class Written:
     samples: list[int] = field(default_factory=list)
     layer_rows: int = 0
 
+    def by_table(self, run: RunDir) -> Iterable[tuple[Path, int]]:
+        """Return each table with a number that is 0 where it has no rows."""
+        rows = len(self.rows), self.layer_rows, sum(self.samples)
+        return zip((run.overall, run.layers, run.samples), rows, strict=True)
+
 
 def write_all(run: RunDir, pool: Pool, plan: Plan, extras: Extras) -> Written:
     """Write the three tables from the best row of each point; check the other rows, too.
@@ -154,7 +160,7 @@ def _write_rows(
     apart = merge.lonely(written.rows)
     file.write(_head(columns))
     for row in written.rows:
-        cells = picks[id(row.columns)](row.values())
+        cells = picks[id(row.columns)](shards.split(row.line))
         mixed = row.status is PointStatus.OK and (row.gpu, row.versions) in minority
         old, alone = bool(pool.old_files(row)), row.point_id in apart
         doubted = not {merge.OLD_FILES, merge.LONELY}.isdisjoint(cells[flags].split(";"))
@@ -175,13 +181,8 @@ def _write_rows(
 def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str]], list[str]]:
     """Return a function that puts cells into the order of `columns`; missing ones are empty."""
     place = {name: index for index, name in enumerate(header)}
-    order = [place.get(name, -1) for name in columns]
-
-    def pick(cells: list[str]) -> list[str]:
-        cells.append("")
-        return [cells[index] for index in order]
-
-    return pick
+    pick = itemgetter(*(place.get(name, -1) for name in columns))
+    return lambda cells: [*pick([*cells, ""])]
 
 
 @dataclass
@@ -246,32 +247,26 @@ def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> by
     return text.getvalue().encode()
 
 
-def check_parquet() -> None:
-    """Raise `MissingDependency` where Parquet cannot be written."""
-    extras.need("parquet", "--parquet")
-
-
 def write_parquet(run: RunDir) -> list[Path]:
     """Write each merged table also as Parquet, with types and far smaller; return the paths.
 
     Cells have seven significant digits, so numbers are float32: doubles would add random bits that
     do not compress. `ResultsError` where a cell does not have its column's type, or a file cannot
-    be written.
+    be written; `MissingDependency` without pyarrow.
     """
+    extras.need("parquet", "--parquet")
     import pyarrow as pa  # noqa: PLC0415 - optional
     from pyarrow import csv as arrow_csv  # noqa: PLC0415
     from pyarrow import parquet  # noqa: PLC0415
 
     kinds = {"int": pa.int64(), "float": pa.float32(), "bool": pa.bool_()}
     kinds["time"] = pa.timestamp("ms", "UTC")
+    types = {name: kinds.get(kind, pa.string()) for name, kind in _KINDS.items()}
     options = arrow_csv.ReadOptions(block_size=_PARQUET_BLOCK)
     convert = arrow_csv.ConvertOptions(
-        column_types={name: kinds.get(kind, pa.string()) for name, kind in _KINDS.items()},
-        null_values=[""],
-        strings_can_be_null=True,
-        true_values=["true"],
-        false_values=["false"],
-    )
+        column_types=types, null_values=[""], strings_can_be_null=True,
+        true_values=["true"], false_values=["false"],
+    )  # fmt: skip
     written = []
     for table in filter(Path.exists, (run.overall, run.layers, run.samples)):
         try:
@@ -280,7 +275,7 @@ def write_parquet(run: RunDir) -> list[Path]:
             raise ResultsError(f"{table}: {error}") from error
         # the digits of times are random: their bytes compress by place, other cells by repetition
         split = [column.name for column in rows.schema if column.type == pa.float32()]
-        repeated = [column.name for column in rows.schema if column.type != pa.float32()]
+        repeated = [name for name in rows.column_names if name not in split]
         path = table.with_suffix(".parquet")
         with files.replacing(path) as file:
             parquet.write_table(

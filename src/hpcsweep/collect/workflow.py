@@ -58,8 +58,9 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Collect
 def is_up_to_date(run: RunDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
     memory = incremental.load(run)
-    news = memory.news(incremental.stamps(run), run.ages()) if memory else None
-    return bool(memory and news == {} and memory.planned == _planned(run, run.manifests()))
+    if memory is None or memory.news(incremental.stamps(run), run.ages()) != {}:
+        return False
+    return memory.planned == _planned(run, run.manifests())
 
 
 def _collect(run: RunDir, *, raw: bool) -> CollectReport:
@@ -111,22 +112,20 @@ class _Reading:
     def drop(self, damaged: list[tuple[TableRow, ResultsError]]) -> None:
         """Remove rows whose blocks are damaged or cannot be read now, and note why."""
         self.pool.drop(entry for entry, _reason in damaged)
-        places: dict[ShardPath, list[int]] = {}
-        for entry, _reason in damaged:
-            if entry.shard:
-                places.setdefault(entry.shard, []).append(entry.origin.at)
-        where = {shard: shards.places(shard.overall, offsets) for shard, offsets in places.items()}
-        for entry, reason in damaged:
-            self.rows[entry.point_id] -= 1
-            if entry.shard is None:
-                continue
-            at = where[entry.shard][entry.origin.at]
+        self.rows.subtract(entry.point_id for entry, _reason in damaged)
+        offsets: dict[ShardPath, list[int]] = {}
+        in_shards = [(entry.shard, entry, reason) for entry, reason in damaged if entry.shard]
+        for shard, entry, _reason in in_shards:
+            offsets.setdefault(shard, []).append(entry.origin.at)
+        where = {shard: shards.places(shard.overall, begins) for shard, begins in offsets.items()}
+        for shard, entry, reason in in_shards:
+            at, name = where[shard][entry.origin.at], incremental.name_of(shard)
             what = f"{at}: row of point {entry.point_id} left out: {reason}"
             if isinstance(reason, Unread):
-                self.unread.setdefault(incremental.name_of(entry.shard), []).append(what)
+                self.unread.setdefault(name, []).append(what)
                 self.points_unread.add(entry.point_id)
             else:
-                seen = self.seen[incremental.name_of(entry.shard)]
+                seen = self.seen[name]
                 seen.rows, seen.left_out = seen.rows - 1, seen.left_out + 1
                 seen.problems.append(what)
 
@@ -261,7 +260,7 @@ class _Writing:
             notes=[*self._damage, *plan.notes, *self._old_files(winners)],
             disturbed=outcomes.disturbance(self._run, map(_marked, winners)),
             damaged=self._damage,
-            empty=_empty(self._run, written),
+            empty=[path.name for path, rows in written.by_table(self._run) if not rows],
             nothing=self._nothing,
         )
 
@@ -290,15 +289,6 @@ class _Writing:
 def _remedy(run: RunDir, destroyed: list[str]) -> str:
     named = [word for point_id in destroyed[:_NAMED] for word in ("--point", point_id)]
     return run.command("retry", *named) if named else ""
-
-
-def _empty(run: RunDir, written: Written) -> list[str]:
-    rows = {
-        run.overall: len(written.rows),
-        run.layers: written.layer_rows,
-        run.samples: sum(written.samples),
-    }
-    return [path.name for path, count in rows.items() if not count]
 
 
 def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
