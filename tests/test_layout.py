@@ -16,6 +16,7 @@ STORIES = {
     "catalog/test_roles": "what an axis is, followed from the catalogue to everything that asks",
     "cli/test_completion": "what TAB offers",
     "cli/test_mistakes": "what is typed wrong, and the answer",
+    "collect/test_fresh": "tables that are renewed before somebody reads them",
     "conv/proof/test_liars": "back-ends that lie about what they run, and honest ones",
     "conv/vendor/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",
     "measure/training/test_sweep": "a training sweep from its file to its table",

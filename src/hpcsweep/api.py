@@ -25,7 +25,7 @@ from hpcsweep.analysis import compare as comparing
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis import layers as slowest
 from hpcsweep.analysis import report as reports
-from hpcsweep.collect import fresh
+from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.records import dataclass
 from hpcsweep.spec import configuration
@@ -131,7 +131,9 @@ class Results:
         `other` are results, or a side as that command takes it.
         """
         read = partial(comparing.read_side, self.run.path.parent, where=where)
-        read = partial(read, everything=unreliable, renewed=lambda run: fresh.tables_of(run)[0])
+        read = partial(
+            read, everything=unreliable, renewed=lambda run: collecting.tables_of(run)[0]
+        )
         sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
         return comparing.compare(*sides, metric=metric, across=list(across)).view()
 
@@ -183,7 +185,7 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
     root = named.parent if inside else configuration.results_folder(results)
-    run, notes = fresh.tables_of(runs.of_run(root, str(sweep)))
+    run, notes = collecting.tables_of(runs.of_run(root, str(sweep)))
     for line in notes:
         warnings.warn(f"{run.name}: {line}", stacklevel=2)
     return Results(run)
@@ -207,8 +209,7 @@ def run(
         SpecError: the sweep is wrong.
         KeyboardInterrupt: it was stopped; the same call resumes.
     """
-    from hpcsweep.collect import workflow as collecting  # noqa: PLC0415 - `load` needs none of it
-    from hpcsweep.store import rundir  # noqa: PLC0415
+    from hpcsweep.store import rundir  # noqa: PLC0415 - `load` needs none of it
     from hpcsweep.submit import request, workflow  # noqa: PLC0415
 
     options = request.Options(sample=sample, workers=workers)

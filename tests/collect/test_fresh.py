@@ -14,7 +14,7 @@ import pytest
 import hpcsweep
 import resultsfolder
 from hpcsweep import files
-from hpcsweep.collect import fresh, tables
+from hpcsweep.collect import tables, workflow
 from hpcsweep.collect.workflow import collect
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import locks
@@ -38,24 +38,24 @@ def test_what_is_up_to_date_is_left_alone(measured: Folder) -> None:
     """Neither a lock is taken nor a file touched."""
     collect(measured.run)
     before = {path: path.stat() for path in measured.run.path.iterdir()}
-    assert fresh.tables_of(measured.run) == (measured.run, [])
+    assert workflow.tables_of(measured.run) == (measured.run, [])
     assert {path: path.stat() for path in measured.run.path.iterdir()} == before
 
 
 def test_newer_rows_are_collected_as_the_last_collect_did(measured: Folder) -> None:
     """Also if none did, or a table was removed."""
-    run, _ = fresh.tables_of(measured.run)
+    run, _ = workflow.tables_of(measured.run)
     assert len(overall(run)) == len(measured.points)
     collect(run, raw=True)
     run.collect_index.with_name("overall.parquet").write_bytes(b"old")
     grow(measured, model="=1+1")
-    found, notes = fresh.tables_of(run)
+    found, notes = workflow.tables_of(run)
     assert (found, notes) == (run, [])
     assert {(row["mean_ms"], row["model"]) for row in overall(run)} == {("7", "=1+1")}
     pytest.importorskip("pyarrow")
     assert run.path.joinpath("overall.parquet").read_bytes().startswith(b"PAR1")
     run.layers.unlink()
-    fresh.tables_of(run)
+    workflow.tables_of(run)
     assert run.layers.exists()
 
 
@@ -66,7 +66,7 @@ def test_tables_that_hold_more_than_the_shards_are_not_renewed(measured: Folder)
     shutil.rmtree(measured.run.shards_dir / "s1")
     measured.run.collect_index.unlink()
     before = measured.tables()
-    run, (told,) = fresh.tables_of(measured.run)
+    run, (told,) = workflow.tables_of(measured.run)
     assert (run, measured.tables()) == (measured.run, before)
     assert "the shards of 1 attempt are gone (s1/0.0)" in told
 
@@ -76,7 +76,7 @@ def test_tables_without_shards_are_taken_as_they_are(measured: Folder) -> None:
     collect(measured.run)
     before = measured.tables()
     shutil.rmtree(measured.run.shards_dir)
-    assert fresh.tables_of(measured.run) == (measured.run, [])
+    assert workflow.tables_of(measured.run) == (measured.run, [])
     assert measured.tables() == before
 
 
@@ -87,9 +87,9 @@ def test_a_lock_of_somebody_else_does_not_keep_rows_from_a_reader(
     collect(measured.run)
     grow(measured)
     before = measured.tables()
-    monkeypatch.setattr(fresh, "_SECONDS", 0.01)
+    monkeypatch.setattr(workflow, "_SECONDS", 0.01)
     with locks.held(measured.run, "hpcsweep submit"):
-        run, (told,) = fresh.tables_of(measured.run)
+        run, (told,) = workflow.tables_of(measured.run)
     assert {row["mean_ms"] for row in overall(run)} == {"7"}
     assert measured.tables() == before
     assert run.command("report") == measured.run.command("report")
@@ -157,7 +157,7 @@ def test_every_command_reads_what_is_on_disk_now(measured: Folder) -> None:
     ):  # fmt: skip
         grow(measured, f"s{number + 2}", **work)
         desk.run(*command)
-        assert fresh.workflow.is_up_to_date(measured.run), command
+        assert workflow.is_up_to_date(measured.run), command
     grow(measured, "s90", mean_ms=9.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -174,7 +174,7 @@ def test_damage_is_told_and_the_other_rows_are_read(measured: Folder) -> None:
     """As `collect` tells it, with what to do."""
     shard = measured.shard("s1").overall
     shard.write_bytes(shard.read_bytes().replace(b",2,", b",3,", 1))
-    run, notes = fresh.tables_of(measured.run)
+    run, notes = workflow.tables_of(measured.run)
     assert 0 < len(overall(run)) < len(measured.points)
     assert any("measured points are missing from the tables" in note for note in notes)
 
@@ -189,5 +189,5 @@ def test_parquet_tables_that_cannot_be_renewed_are_told(measured: Folder, monkey
         raise ResultsError("no room")
 
     monkeypatch.setattr(tables, "write_parquet", broken)
-    _, (told,) = fresh.tables_of(measured.run)
+    _, (told,) = workflow.tables_of(measured.run)
     assert "overall.parquet is older than the tables: " in told

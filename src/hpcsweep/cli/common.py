@@ -169,9 +169,9 @@ def tables_of(results: Path, text: str | None) -> RunDir:
 
 def renewed(run: RunDir) -> RunDir:
     """Return a sweep's results with tables of all rows that there are now; say what is amiss."""
-    from hpcsweep.collect import fresh
+    from hpcsweep.collect import workflow
 
-    run_now, notes = fresh.tables_of(run)
+    run_now, notes = workflow.tables_of(run)
     for line in notes:
         answer.note(f"note: {run.name}: {line}")
     return run_now

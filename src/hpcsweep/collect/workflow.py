@@ -10,13 +10,18 @@ Python.
 
 from __future__ import annotations
 
+import atexit
+import csv
 import hashlib
+import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from hpcsweep.collect import incremental, merge, tables
@@ -24,7 +29,7 @@ from hpcsweep.collect.incremental import CollectMemory, ShardProgress, ShardStam
 from hpcsweep.collect.merge import TableRow
 from hpcsweep.collect.summary import CollectReport, mixes_to_json
 from hpcsweep.collect.tables import Extras, Plan, Written
-from hpcsweep.errors import HpcsweepError, ResultsError, Unread
+from hpcsweep.errors import HpcsweepError, MissingDependency, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
 from hpcsweep.records import replace
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
@@ -34,9 +39,8 @@ from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
-__all__ = ["CollectReport", "collect"]
-
 _NAMED: Final = 20  # points in the command that measures destroyed ones again
+_SECONDS: Final = 1.0  # that a reader waits for another collect
 
 
 def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> CollectReport:
@@ -61,6 +65,66 @@ def is_up_to_date(run: RunDir) -> bool:
     if memory is None or memory.news(incremental.stamps(run), run.ages()) != {}:
         return False
     return memory.planned == _planned(run, run.manifests())
+
+
+def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
+    """Return a sweep's results with tables of all its rows, and messages for the reader.
+
+    Where the folder cannot be written, or another process holds its lock, the tables are made in a
+    temporary folder. Tables with rows whose shards are gone stay as they are.
+    """
+    if run.only is not None:
+        return _made_aside(run)
+    if not run.shards() or is_up_to_date(run):
+        return run, []
+    if gone := _in_tables_only(run):
+        what = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
+        again = f"{run.command('collect')} makes them from the shards that are there"
+        return run, [f"{run.overall}: {what}, so the tables were not renewed: {again}"]
+    memory = incremental.load(run)
+    raw = bool(memory and memory.raw)
+    try:
+        report = collect(run, _SECONDS, raw=raw)
+    except ResultsError as why:
+        run, lines = _made_aside(run, raw=raw)
+        news = f"its newest rows are shown, but its tables could not be renewed: {why}"
+        return run, [news, *lines]
+    error = report.error()
+    return run, [*([str(error)] if error else []), *_parquet(run)]
+
+
+def _made_aside(run: RunDir, *, raw: bool = False) -> tuple[RunDir, list[str]]:
+    """Return a sweep with tables in a temporary folder for this process alone, and messages."""
+    folder = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    run = replace(run, tables=folder / run.name)  # messages name the tables
+    (folder / run.name).mkdir()
+    error = collect(run, raw=raw).error()
+    return run, [str(error)] if error else []
+
+
+def _in_tables_only(run: RunDir) -> set[str]:
+    """Return the attempts that have rows in the table, and whose shards are gone."""
+    try:
+        with run.overall.open(newline="", encoding="utf-8") as file:
+            rows = csv.reader(file)
+            header = next(rows, [])
+            submission, *numbers = map(header.index, ("submission", "chunk", "attempt"))
+            named = {f"{row[submission]}/{'.'.join(row[at] for at in numbers)}" for row in rows}
+    except (OSError, ValueError, IndexError, csv.Error):
+        return set()  # no table yet, or a damaged one: collect writes it anew
+    return named - {incremental.name_of(shard) for shard in run.shards()}
+
+
+def _parquet(run: RunDir) -> list[str]:
+    path = run.overall.with_suffix(".parquet")
+    if run.tables or not path.exists():
+        return []
+    try:
+        tables.write_parquet(run)
+    except (MissingDependency, ResultsError) as error:
+        return [f"{path} is older than the tables: {error}"]
+    return []
 
 
 def _collect(run: RunDir, *, raw: bool) -> CollectReport:

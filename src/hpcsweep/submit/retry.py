@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcsweep.catalog.columns import FLAGS
-from hpcsweep.collect import fresh
+from hpcsweep.collect.workflow import tables_of
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.records import replace
 from hpcsweep.spec import lookup, profile, sweep_file
@@ -81,7 +81,7 @@ def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> fr
 
 def _invalid(run: RunDir) -> frozenset[str]:
     """Return the points whose rows are not valid, in tables of all rows that there are."""
-    found, _notes = fresh.tables_of(run)
+    found, _notes = tables_of(run)
     if not found.overall.exists():
         return frozenset()
     with found.overall.open(newline="", encoding="utf-8") as file:
