@@ -223,9 +223,7 @@ def _sweeps(_ctx: click.Context) -> Iterable[str]:
 
 
 def _profiles(_ctx: click.Context) -> Iterable[str]:
-    from hpcsweep.spec import profile
-
-    return profile.names()
+    return lookup.names(lookup.PROFILES)
 
 
 def _measured(ctx: click.Context) -> list[str]:

@@ -144,7 +144,7 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
         return clusters
     from hpcsweep import slurm
     from hpcsweep.preflight import local_device
-    from hpcsweep.spec import profile
+    from hpcsweep.spec import lookup
     from hpcsweep.submit import request
 
     gpus = request.gpus(sweep)
@@ -154,8 +154,9 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
         why = "this machine has sbatch, so it may be a login node"
     else:
         return ("local",)
+    names = ", ".join(lookup.names(lookup.PROFILES))
     raise UsageError(
-        f"{sweep.name}: --cluster is missing: {why}. Name a profile ({', '.join(profile.names())}; "
+        f"{sweep.name}: --cluster is missing: {why}. Name a profile ({names}; "
         f"local measures here), or set `cluster` with `hpcsweep init` or {environment.CLUSTER}"
     )
 

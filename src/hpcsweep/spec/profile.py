@@ -195,11 +195,6 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
     return profile
 
 
-def names() -> list[str]:
-    """Return the names of the profiles that can be found."""
-    return list(lookup.names(lookup.PROFILES))
-
-
 def schema() -> str:
     """Return the JSON Schema of profiles (cluster_profiles/schema.json)."""
     return schema_text(ProfileFile, "A cluster profile of hpcsweep")

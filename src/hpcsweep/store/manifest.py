@@ -219,11 +219,7 @@ def _wrong(content: Mapping[str, Any], record: Manifest) -> str:
     """Describe a value of the right type that no manifest can have; empty if there is none."""
     if "layout" not in content:
         return "it has no `layout`, as every manifest has"
-    for name, value in (
-        ("chunks", record.chunks),
-        ("round", record.round),
-        ("again", record.again),
-    ):
-        if not 0 <= value <= _MOST:
+    for name in ("chunks", "round", "again"):
+        if not 0 <= (value := getattr(record, name)) <= _MOST:
             return f"`{name}` cannot be {value!r:.20}"
     return ""
