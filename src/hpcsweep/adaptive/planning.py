@@ -1,4 +1,4 @@
-"""The next round: what is still missing of the last one, or new points, or why there are none."""
+"""The next round: what is missing of the last one, else the points that tell most per second."""
 
 from __future__ import annotations
 
@@ -6,20 +6,35 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from hpcsweep.adaptive import choose
 from hpcsweep.adaptive.judge import Judged, Why, judge
 from hpcsweep.records import dataclass, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from hpcsweep.adaptive.choose import Chosen, Seconds
+    from numpy.typing import NDArray
+
     from hpcsweep.adaptive.judge import Predictor
     from hpcsweep.forecast.groups import Group
     from hpcsweep.forecast.past_rows import Known
+    from hpcsweep.forecast.terms import Floats
+    from hpcsweep.point import Point
     from hpcsweep.store.rounds import Round
 
+    Seconds = Callable[[Point], float]
+
+PER_ROUND: Final = 2  # points of each group
+_MOST: Final = 500  # candidates of a group that are compared
 _DIFFERENCES: Final = 16  # of points measured twice: more are not needed to know the noise
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A point, what it is expected to cost, and how much it tells for each second."""
+
+    point_id: str
+    seconds: float
+    worth: float = np.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +50,18 @@ class NextRound:
 
     @property
     def points(self) -> list[str]:
-        return [*self.missing, *(one.point_id for one in (*self.new, *self.again))]
+        return [*self.missing, *(point.point_id for point in (*self.new, *self.again))]
 
     @property
     def held_out(self) -> int:
-        return len(self._errors)
+        return sum(len(group.errors) for group in self.judged)
 
     @property
     def error(self) -> float | None:
         """The mean error of all groups together."""
-        return float(np.mean(self._errors)) if self.held_out else None
-
-    @property
-    def _errors(self) -> list[float]:
-        return [float(error) for one in self.judged for error in one.errors]
+        if not self.held_out:
+            return None
+        return float(np.concatenate([group.errors for group in self.judged]).mean())
 
 
 def plan(  # noqa: PLR0913 - what decides
@@ -70,19 +83,22 @@ def plan(  # noqa: PLR0913 - what decides
     """
     if rounds and seconds_left > 0 and (left := missing(rounds[-1], groups, known)):
         return NextRound(missing=left)
-    judged = [judge(group, known, [one.points for one in rounds], layers) for group in groups]
+    judged = [judge(group, known, [each.points for each in rounds], layers) for group in groups]
     new: list[Chosen] = []
     if not rounds:
-        new = [one for group in groups for one in choose.first(group, known.rows, seconds)]
+        new = [point for group in groups for point in first(group, known.rows, seconds)]
     again: list[Chosen] = []
     why: dict[str, Why] = {}
-    for one in judged if not new else ():
-        found = Why.INVALID if _fruitless(one.group, known, rounds) else one.why(target)
-        chosen = [] if found else _following(one, known, seconds)
+    for each in judged if not new else ():
+        group, end = each.group, each.why(target)
+        if _is_fruitless(group, known, rounds):
+            end = Why.INVALID
+        width = float(np.log(each.factor))
+        chosen = [] if end else following(group, known.times, known.rows, width, seconds)
         if not chosen:
-            why[one.group.name] = found or Why.COMPLETE
-        elif one.error is not None and len(known.differences) < _DIFFERENCES:
-            again += choose.again(one.group, known.times, known.rows, seconds)
+            why[group.name] = end or Why.COMPLETE
+        elif each.error is not None and len(known.differences) < _DIFFERENCES:
+            again += _twice(group, known, seconds)
         new += chosen
     return _cut(NextRound(judged=judged, new=new, again=again, why=why), seconds_left)
 
@@ -94,26 +110,88 @@ def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
     return [p for p, rows in wanted.items() if p in here and known.rows.get(p, 0) < rows]
 
 
-def _fruitless(group: Group, known: Known, rounds: Sequence[Round]) -> bool:
+def first(group: Group, settled: Collection[str], seconds: Seconds) -> list[Chosen]:
+    """Return points that are spread over a group, ends included, as far as they have no row."""
+    points = [group.points[place] for place in group.spread()]
+    return [Chosen(p.point_id, seconds(p)) for p in points if p.point_id not in settled]
+
+
+def following(
+    group: Group, known: Collection[str], settled: Collection[str], width: float, seconds: Seconds
+) -> list[Chosen]:
+    """Return the next points of a group, the one that tells most per second first.
+
+    `known` have a time, `settled` have a row. A prediction is as uncertain as `width` (the log of
+    its interval's factor) times the distance to the next measured point. What a point tells is the
+    sum of what it takes off this, for all points of the group.
+    """
+    near = np.array([point_id in known for point_id in group.ids])
+    candidates = _spread(np.flatnonzero([point_id not in settled for point_id in group.ids]))
+    others = _spread(np.flatnonzero(~near))
+    if not near.any() or not len(candidates):  # the ends failed, or nothing is left
+        every = max(1, len(candidates) // PER_ROUND)
+        some = [group.points[place] for place in candidates[::every][:PER_ROUND]]
+        return [Chosen(point.point_id, seconds(point)) for point in some]
+    places = group.places
+    cost = np.array([max(seconds(group.points[place]), 1e-6) for place in candidates])
+    gaps = _distances(places[others], places[near]).min(axis=1)
+    apart = _distances(places[candidates], places[others])
+    chosen: list[Chosen] = []
+    while len(chosen) < min(PER_ROUND, len(candidates)):
+        worth = width * np.maximum(gaps - apart, 0.0).sum(axis=1) / cost
+        best = int(np.argmax(worth))
+        if worth[best] <= 0:
+            break
+        point_id = group.ids[candidates[best]]
+        chosen.append(Chosen(point_id, float(cost[best]), float(worth[best])))
+        gaps = np.minimum(gaps, apart[best])
+    return chosen
+
+
+def affordable(chosen: Iterable[Chosen], seconds: float) -> list[Chosen]:
+    """Return those that fit into so many seconds, the worthiest first."""
+    within: list[Chosen] = []
+    for point in sorted(chosen, key=lambda each: -each.worth):
+        if point.seconds <= seconds:
+            within.append(point)
+            seconds -= point.seconds
+    return within
+
+
+def _distances(some: Floats, others: Floats) -> Floats:
+    return np.asarray(np.linalg.norm(some[:, None, :] - others[None, :, :], axis=2))
+
+
+def _spread(places: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return at most `_MOST` of them, at even distances."""
+    if len(places) <= _MOST:
+        return places
+    return places[np.linspace(0, len(places) - 1, _MOST).astype(int)]
+
+
+def _twice(group: Group, known: Known, seconds: Seconds) -> list[Chosen]:
+    """Return points of a group to measure a second time: two of those that have one row."""
+    once = [p for p in group.points if p.point_id in known.times and known.rows[p.point_id] == 1]
+    once.sort(key=seconds)
+    some = {place: once[place] for place in (len(once) // 3, 2 * len(once) // 3) if once}
+    return [Chosen(point.point_id, seconds(point), 0.0) for point in some.values()]
+
+
+def _is_fruitless(group: Group, known: Known, rounds: Sequence[Round]) -> bool:
     """Say whether a group's points of its last round have rows that are not valid, and no other."""
-    mine = {*group.ids}
-    last = next((found for one in reversed(rounds) if (found := mine & {*one.points})), set())
+    ids = {*group.ids}
+    of_rounds = (ids & {*each.points} for each in reversed(rounds))
+    last = next(filter(None, of_rounds), set())
     return bool(last & known.doubtful.keys()) and last.isdisjoint(known.times)
-
-
-def _following(one: Judged, known: Known, seconds: Seconds) -> list[Chosen]:
-    width = float(np.log(one.factor))
-    return choose.following(one.group, known.times, known.rows, width, seconds)
 
 
 def _cut(wanted: NextRound, seconds_left: float) -> NextRound:
     """Return what of a plan can be afforded; where that is nothing, say so."""
-    new = choose.affordable(wanted.new, seconds_left)
-    left = seconds_left - sum(one.seconds for one in new)
-    again = choose.affordable(wanted.again, left) if new else []
-    why = dict(wanted.why)
+    new = affordable(wanted.new, seconds_left)
+    left = seconds_left - sum(point.seconds for point in new)
+    again = affordable(wanted.again, left) if new else []
+    why = wanted.why
     if wanted.new and not new:
-        names = [one.group.name for one in wanted.judged]
-        why |= {name: Why.BUDGET for name in names if name not in why}
-    seconds = sum(one.seconds for one in wanted.new)
+        why = {each.group.name: Why.BUDGET for each in wanted.judged} | why
+    seconds = sum(point.seconds for point in wanted.new)
     return replace(wanted, new=new, again=again, wanted=seconds, why=why)

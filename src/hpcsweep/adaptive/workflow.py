@@ -10,9 +10,10 @@ import math
 import time
 from collections import Counter
 from functools import cached_property
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from hpcsweep.adaptive import fill, planning, summary
+from hpcsweep.adaptive import fill, planning
 from hpcsweep.adaptive.judge import Why
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
@@ -20,19 +21,20 @@ from hpcsweep.forecast import estimate, groups, past_rows, sweep
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.expansion import SAMPLED
-from hpcsweep.store import ledger, locks, rounds, shards
+from hpcsweep.store import ledger, locks, outcomes, rounds, shards
 from hpcsweep.store.rounds import Round, Until
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, prepare, workflow
-from hpcsweep.text import count
+from hpcsweep.text import aligned, count
 from hpcsweep.tracking import journal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from hpcsweep.adaptive.fill import Layers
+    from hpcsweep.adaptive.judge import Judged
     from hpcsweep.adaptive.planning import NextRound
     from hpcsweep.forecast.groups import Group
     from hpcsweep.forecast.tables import Measured
@@ -41,6 +43,16 @@ if TYPE_CHECKING:
 _LOCKED_BY: Final = "hpcsweep submit --until-error"
 _LOOK_SECONDS: Final = 1.0  # for rows
 _ASK_SECONDS: Final = 10.0  # slurmctld has better things to do
+_SHOWN: Final = 20  # groups
+# why a group has ended, the worst first, and what to do about it
+_NEXT: Final = {
+    Why.INVALID: "when some of them have valid rows, the same command goes on",
+    Why.BUDGET: "the same command with a larger --max-gpu-hours goes on",
+    Why.STUCK: "a larger target can be reached; without --until-error every point is measured",
+    Why.NOISE: "a larger target can be reached, or this one with less noise (more `iterations`)",
+    Why.REACHED: "",
+    Why.COMPLETE: "points without a valid time cannot be measured in rounds: see `hpcsweep show`",
+}
 
 
 @dataclass(frozen=True)
@@ -142,8 +154,9 @@ def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[NextRound
             before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
         )
         sent = until.rounds
-        known = past_rows.known(job.run, job.ids, {name for one in sent for name in one.points})
-        left = 0.0 if over or _is_over(before, until) else _seconds(until) - known.seconds
+        known = past_rows.known(job.run, job.ids, {name for each in sent for name in each.points})
+        over = over or (before.spent and _seconds(until) <= _seconds(before))  # no larger budget
+        left = 0.0 if over else _seconds(until) - known.seconds
         plan = planning.plan(
             job.groups,
             known,
@@ -164,39 +177,33 @@ def _seconds(until: Until) -> float:
     return math.inf if until.max_gpu_hours is None else 3600 * until.max_gpu_hours
 
 
-def _is_over(before: Until, now: Until) -> bool:
-    """Say whether the same budget, or a larger one, was used up before."""
-    return before.spent and _seconds(now) <= _seconds(before)
-
-
 def _with(until: Until, plan: NextRound) -> Until:
     """Return the record with the error of the last round, and the round that comes now."""
     if plan.missing:
         return replace(until, outcome="", spent=False)
     done = until.rounds
     if done and plan.error is not None:
-        last = replace(done[-1], error=plan.error, held_out=plan.held_out)
-        done = (*done[:-1], last)
+        done = (*done[:-1], replace(done[-1], error=plan.error, held_out=plan.held_out))
     if plan.new:
-        points, again = (tuple(one.point_id for one in part) for part in (plan.new, plan.again))
+        points, again = (tuple(p.point_id for p in part) for part in (plan.new, plan.again))
         new = Round(points=points, again=again)
         return replace(until, rounds=(*done, new), outcome="", spent=False)
     spent = Why.BUDGET in plan.why.values()
-    return replace(until, rounds=done, outcome=summary.outcome(plan), spent=spent)
+    return replace(until, rounds=done, outcome=_worst(plan.why.values()).says, spent=spent)
 
 
 def _send(job: _Job, plan: NextRound, until: Until, known: Known) -> int:
     """Submit the points of a round as any others; return the exit code of that."""
-    asked, here = job.asked, not job.asked.profile.in_slurm
+    asked = job.asked
     left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
-    stop_after = left if here else math.inf
+    stop_after = math.inf if asked.profile.in_slurm else left
     options = replace(
         asked.options, max_gpu_hours=None, stop_after=stop_after, suppress_next_hint=True
     )
     job.say(f"{job.run.name}: {until.text()}")
     again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
-    one = replace(asked, only=frozenset(plan.points), again=again, options=options)
-    return workflow.submit(job.run.path.parent, one, job.say)
+    of_round = replace(asked, only=frozenset(plan.points), again=again, options=options)
+    return workflow.submit(job.run.path.parent, of_round, job.say)
 
 
 def _waited(job: _Job, until: Until, before: Known) -> bool:
@@ -217,29 +224,89 @@ def _waited(job: _Job, until: Until, before: Known) -> bool:
 def _is_complete(job: _Job, last: Round) -> bool:
     """Say whether a round has all its rows; whole rows are read only if the quick look says so."""
     keys = shards.keys_of(job.run.shards())
-    seen = Known({}, Counter(key.point_id for key in keys))
-    if planning.missing(last, job.groups, seen):
-        return False
-    return not planning.missing(last, job.groups, past_rows.known(job.run, job.ids, ()))
+    looks = Known({}, Counter(key.point_id for key in keys))
+    return not planning.missing(last, job.groups, looks) and not planning.missing(
+        last, job.groups, past_rows.known(job.run, job.ids, ())
+    )
 
 
 def _left(job: _Job, until: Until, code: int) -> int:
     """Say how to go on; return the exit code of a round that is not through."""
     if code == EXIT_INTERRUPTED:
         return code
-    again = "the same command again judges this round and sends the next; --watch does it alone"
-    how = again if job.asked.profile.in_slurm else "the same command again goes on"
+    how = "the same command again goes on"
+    if job.asked.profile.in_slurm:
+        how = "the same command again judges this round and sends the next; --watch does it alone"
     job.say(f"{job.run.name}: {until.error_text()}; {how}")
     return code
 
 
 def _finish(job: _Job, plan: NextRound, known: Known, until: Until, layers: Layers | None) -> int:
     """Fill in the rest, and tell how it went."""
-    found = fill.filled(job.run.name, plan.judged, known, layers)
-    overall, *_ = found.write(job.run.path)
-    predicted = sum(row["status"] == sweep.PREDICTED for row in found.rows)
-    for line in summary.lines(job.run, plan, known, until, predicted):
+    table = fill.filled(job.run.name, plan.judged, known, layers)
+    overall, *_ = table.write(job.run.path)
+    predicted = sum(row["status"] == sweep.PREDICTED for row in table.rows)
+    for line in _summary(job, plan, known, until, predicted):
         job.say(line)
     job.say(f"   {overall}")
     job.say(f"next: {job.run.command('collect')}")
-    return TargetMissed.exit_code if summary.missed(plan, known) else 0
+    return TargetMissed.exit_code if _missed(plan, known) else 0
+
+
+def _worst(reasons: Iterable[Why]) -> Why:
+    return min(reasons, key=[*_NEXT].index, default=Why.COMPLETE)
+
+
+def _missed(plan: NextRound, known: Known) -> list[Judged]:
+    """Return the groups whose points are predicted worse than was asked, or nobody knows how."""
+    return [
+        judged
+        for judged in plan.judged
+        if plan.why.get(judged.group.name) is not Why.REACHED
+        and not known.done.issuperset(judged.group.ids)
+    ]
+
+
+def _summary(
+    job: _Job, plan: NextRound, known: Known, until: Until, predicted: int
+) -> Iterator[str]:
+    """Yield the whole sweep, then each group, then what was not measured."""
+    every = plan.judged
+    yield (
+        f"{job.run.name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
+        f"({known.seconds / 3600:.3g} GPU-hours); {until.error_text()}: {until.outcome}"
+    )
+    heads = ("group", "measured", "mean error", "over", "from", "90 % interval", "")
+    rows = [heads, *(_row(judged, _why(plan, judged)) for judged in every[:_SHOWN])]
+    yield from (f"  {line}" for line in aligned(rows))
+    if len(every) > _SHOWN:
+        yield f"  and {count(len(every) - _SHOWN, 'group')} more"
+    if known.doubtful:
+        yield f"  measured, but not valid, so not used: {count(len(known.doubtful), 'point')}"
+        yield f"  {outcomes.disturbance(job.run, known.doubtful.values())}"
+    if known.failed:
+        yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
+    if missed := _missed(plan, known):
+        why = _worst(_why(plan, judged) for judged in missed)
+        yield f"  target missed in {len(missed):,} of {count(len(every), 'group')}; {_NEXT[why]}"
+    if rest := until.of - len(known.done) - predicted:
+        yield f"  without a time, and with none to predict it from: {count(rest, 'point')}"
+    yield f"  {count(predicted, 'point')} predicted, the others as measured:"
+
+
+def _why(plan: NextRound, judged: Judged) -> Why:
+    return plan.why.get(judged.group.name, Why.COMPLETE)
+
+
+def _row(judged: Judged, why: Why) -> tuple[str, ...]:
+    error = "not known" if judged.error is None else f"{100 * judged.error:.1f} %"
+    noise = f" ({100 * median(judged.differences):.1f} %)" if why is Why.NOISE else ""
+    return (
+        judged.group.name,
+        f"{judged.measured:,} of {len(judged.group.points):,}",
+        error,
+        count(len(judged.errors), "point"),
+        str(judged.basis),
+        f"a factor of {judged.factor:.2f}{', a guess' if judged.width.is_guess else ''}",
+        f"{why.says}{noise}",
+    )
