@@ -10,8 +10,7 @@ import resultsfolder
 import sizes
 from hpcsweep.adaptive import fill
 from hpcsweep.adaptive.judge import judge
-from hpcsweep.forecast import groups, intervals
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, groups, intervals
 from hpcsweep.store.rundir import RunDir
 from layeredsweep import SWEEP, layered
 

@@ -9,8 +9,7 @@ import pytest
 
 import sizes
 from hpcsweep.adaptive.judge import HeldOut, Judged, Why, judge
-from hpcsweep.forecast import groups, intervals
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, groups, intervals
 
 (GROUP,) = groups.of(sizes.points([32, 64, 128, 256, 512]))
 ROUNDS = [["auto-32-1", "auto-512-1"], ["auto-128-1"], ["auto-64-1", "auto-256-1"]]

@@ -9,8 +9,7 @@ import pytest
 import resultsfolder
 import timedrows
 from hpcsweep.catalog import columns
-from hpcsweep.forecast import estimate
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, estimate
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import cost, prepare, request
 from localruns import Desk

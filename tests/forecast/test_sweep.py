@@ -10,8 +10,7 @@ import pytest
 import knownphysics
 import resultsfolder
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import intervals, leaving_out, sweep
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, intervals, leaving_out, sweep
 from knownphysics import NAMED, TEXT
 
 

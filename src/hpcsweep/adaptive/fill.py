@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import groups, intervals, model, sweep, tables
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, groups, intervals, model, sweep, tables
 from hpcsweep.forecast.sweep import Predicted
 from hpcsweep.records import dataclass, replace
 from hpcsweep.store import rundir
@@ -35,11 +35,10 @@ class Layers:
     def __call__(self, before: Sequence[str], test: Sequence[str]) -> Mapping[str, float]:
         """Return what a fit of the points `before` says of others."""
         points = self.measured.points
-        seen, wanted = (points[points.index.isin(ids)] for ids in (before, test))
-        if seen.empty or wanted.empty:
+        seen, rest = (self.measured.of(points[points.index.isin(ids)]) for ids in (before, test))
+        if seen.points.empty or rest.points.empty:
             return {}
-        learnt = model.fit(self.all_of(self.measured.of(seen)), quick=True)  # one of many
-        rest = self.measured.of(wanted)
+        learnt = model.fit(self.all_of(seen), quick=True)  # one of many
         totals = learnt.totals(rest.points, learnt.times(rest.calls))
         return dict(zip(rest.points.index, totals, strict=True))
 
@@ -61,73 +60,65 @@ def beside(run: RunDir, points: Sequence[Point], gpu: str) -> Measured | None:
 
     These are other algorithms, batches and settings: more networks would make each fit long.
     """
-    others = [one for one in rundir.all_runs(run.path.parent) if one.path != run.path]
+    others = [other for other in rundir.all_runs(run.path.parent) if other.path != run.path]
     try:
-        known = tables.read_all(run.path.parent, others)
+        measured = tables.read_all(run.path.parent, others)
     except UsageError:
         return None
     networks = {point.axes.get("model") for point in points}
-    near = known.points["model"].isin(networks) & known.points["gpu"].eq(gpu)
-    near &= ~known.points.index.isin([point.point_id for point in points])
-    chosen = replace(known.of(known.points[near]), foreign=None)
-    return None if chosen.points.empty else chosen
+    near = measured.points["model"].isin(networks) & measured.points["gpu"].eq(gpu)
+    near &= ~measured.points.index.isin([point.point_id for point in points])
+    return replace(measured.of(measured.points[near]), foreign=None) if near.any() else None
 
 
 def filled(
     name: str, judged: Sequence[Judged], known: Known, layers: Layers | None = None
 ) -> Predicted:
     """Return the points of all groups, measured or predicted; those that failed are left out."""
-    widths = {one.basis: one.width for one in judged}
-    by_layers = _by_layers(name, judged, known, layers)
-    said = {row["point_id"]: row for row in by_layers.rows} if by_layers else {}
-    rows = [row for one in judged for row in _rows(name, one, known, said)]
-    calls = by_layers.layers if by_layers else pd.DataFrame()
-    return Predicted(name, rows, calls, widths)
+    widths = {each.basis: each.width for each in judged}
+    points = [p for each in judged for p in each.group.points if p.point_id not in known.done]
+    predicted = _by_layers(name, points, layers)
+    by_layers = {row["point_id"]: row for row in predicted.rows}
+    rows = [row for each in judged for row in _rows(name, each, known, by_layers)]
+    return Predicted(name, rows, predicted.layers, widths)
 
 
-def _by_layers(
-    name: str, judged: Sequence[Judged], known: Known, layers: Layers | None
-) -> Predicted | None:
-    """Return what layers say of the points without a time; None where they do not serve."""
-    points = [p for one in judged for p in one.group.points if p.point_id not in known.done]
-    if layers is None or not points:
-        return None
-    try:
-        return sweep.predict(name, points, layers.all_of(layers.measured), fill=False)
-    except UsageError:  # what no layer of these networks speaks of, such as a map of algorithms
-        return None
+def _by_layers(name: str, points: Sequence[Point], layers: Layers | None) -> Predicted:
+    """Return what layers say of the points without a time; no rows where they do not serve."""
+    if layers is not None and points:
+        with suppress(UsageError):  # no layer speaks of it, such as of a map of algorithms
+            return sweep.predict(name, points, layers.all_of(layers.measured), fill=False)
+    return Predicted(name, (), pd.DataFrame(), {})
 
 
 def _rows(
-    name: str, one: Judged, known: Known, by_layers: Mapping[str, Mapping[str, Any]]
+    name: str, judged: Judged, known: Known, by_layers: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a group in order, each from the basis that was the better one."""
-    points = one.group.points
-    left = [point for point in points if point.point_id not in known.done]
-    lined = _lined(one, known, left)
-    for point in points:
+    lined = _lined(judged, known)
+    for point in judged.group.points:
         if (ms := known.ms.get(point.point_id)) is not None:
             yield sweep.row(point, Basis.MEASURED, ms, intervals.Widths(1.0), name)
-        elif one.basis != Basis.LINES and point.point_id in by_layers:
+        elif judged.basis != Basis.LINES and point.point_id in by_layers:
             row = by_layers[point.point_id]
-            ms = row["median_ms"]
-            yield {**row, **sweep.row(point, Basis(row["basis"]), ms, one.width, row["source"])}
+            cells = Basis(row["basis"]), row["median_ms"], judged.width, row["source"]
+            yield {**row, **sweep.row(point, *cells)}
         elif point.point_id in lined:
             ms, width = lined[point.point_id]
             yield sweep.row(point, Basis.LINES, ms, width, sweep.PREDICTED)
 
 
-def _lined(one: Judged, known: Known, left: Sequence[Point]) -> Mapping[str, tuple[float, Widths]]:
+def _lined(judged: Judged, known: Known) -> Mapping[str, tuple[float, Widths]]:
     """Return the time of each point and its interval's width; wide beyond all measured points."""
-    group = one.group
+    group = judged.group
     seen = [point_id for point_id in group.ids if point_id in known.ms]
-    if not seen or not left:
+    ids = [point_id for point_id in group.ids if point_id not in known.done]
+    if not seen or not ids:
         return {}
-    ids = [point.point_id for point in left]
     places, wanted = group.places_of(seen), group.places_of(ids)
     ms = groups.between(places, np.array([known.ms[point_id] for point_id in seen]), wanted)
-    unknown = intervals.Widths().shifted(one.width.shift)
-    width = one.width if one.basis == Basis.LINES else unknown
+    unknown = intervals.Widths().shifted(judged.width.shift)
+    width = judged.width if judged.basis == Basis.LINES else unknown
     wide = max(width, unknown, key=lambda each: each.total)
     return {
         point_id: (float(time), wide if is_outside else width)

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from hpcsweep.forecast import groups, intervals
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, groups, intervals
 from hpcsweep.forecast.intervals import Widths
 from hpcsweep.records import dataclass
 from hpcsweep.text import Word
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from hpcsweep.forecast.groups import Group
     from hpcsweep.forecast.past_rows import Known
-
-    Floats = NDArray[np.float64]
+    from hpcsweep.forecast.terms import Floats
 
 # What another way of predicting says of points, having seen others: nothing where it cannot say.
 Predictor = Callable[[Sequence[str], Sequence[str]], Mapping[str, float]]
@@ -67,6 +63,14 @@ class HeldOut:
         """Return the errors as shares of the measured times."""
         return np.asarray(np.abs(self.said[basis] / self.true - 1.0))
 
+    def width(self, basis: Basis) -> Widths:
+        """Return the width of an interval that holds nine times in ten, at other places."""
+        part = np.arange(len(self.true))
+        if self.places is not None:
+            part = np.unique(self.places, axis=0, return_inverse=True)[1].ravel()
+        factor = intervals.factor(self.true, self.said[basis], part)
+        return Widths(factor, parts=len({*part}))
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -81,8 +85,10 @@ class Judged:
     @cached_property
     def basis(self) -> Basis:
         """The better one of what was tried after the last round."""
-        tried = self.rounds[-1].said if self.rounds else {}
-        return min(tried, key=lambda one: float(self._errors(one).mean()), default=Basis.LINES)
+        if not self.rounds:
+            return Basis.LINES
+        last = self.rounds[-1]
+        return min(last.said, key=lambda basis: float(last.errors(basis).mean()))
 
     @property
     def error(self) -> float | None:
@@ -98,17 +104,14 @@ class Judged:
     @cached_property
     def errors(self) -> Floats:
         """The errors after the last round."""
-        return self._errors(self.basis)
+        return self.rounds[-1].errors(self.basis) if self.rounds else np.empty(0)
 
     @cached_property
     def width(self) -> Widths:
-        """The width of an interval that holds nine times in ten, from places that were held out."""
-        found = Widths()
-        if len(self.errors) >= ENOUGH:
-            last, parts = self.rounds[-1], _parts(self.rounds[-1])
-            factor = intervals.factor(last.true, last.said[self.basis], parts)
-            found = Widths(factor, parts=len({*parts}))
-        return found.shifted(self.shift)
+        """The width of an interval of points that are not measured."""
+        enough = len(self.errors) >= ENOUGH
+        width = self.rounds[-1].width(self.basis) if enough else Widths()
+        return width.shifted(self.shift)
 
     @property
     def factor(self) -> float:
@@ -122,7 +125,7 @@ class Judged:
             return Why.REACHED
         if self.error > target and not self._beyond_noise():
             return Why.NOISE
-        means = [float(one.errors(Basis.LINES).mean()) for one in self.rounds]
+        means = [float(held.errors(Basis.LINES).mean()) for held in self.rounds]
         enough = _ROUNDS if self.error - self.doubt <= target else _ROUNDS - 1
         if len(means) < enough:
             return None
@@ -134,35 +137,24 @@ class Judged:
         if len(self.differences) < ENOUGH:
             return True
         noise = _OF_NOISE * np.array(self.differences)
-        found = mannwhitneyu(self.errors, noise, alternative="greater")
-        return bool(found.pvalue <= _SIGNIFICANT)
-
-    def _errors(self, basis: Basis) -> Floats:
-        return self.rounds[-1].errors(basis) if self.rounds else np.empty(0)
+        return bool(mannwhitneyu(self.errors, noise, alternative="greater").pvalue <= _SIGNIFICANT)
 
 
 def judge(
     group: Group, known: Known, rounds: Sequence[Sequence[str]], layers: Predictor | None = None
 ) -> Judged:
     """Return how well the points of a group are predicted from each other after each round."""
-    later = {point_id for chosen in rounds for point_id in chosen}
-    seen = [point_id for point_id in group.ids if point_id in known.times.keys() - later]
-    found: list[HeldOut] = []
-    every = rounds or [seen]  # what was measured before the first round is judged, too
+    measured = [point_id for point_id in group.ids if point_id in known.times]
+    every = rounds or [measured]  # what was measured before the first round is judged, too
+    to_come = {point_id for chosen in rounds for point_id in chosen}
+    judged: list[HeldOut] = []
     for chosen in every:
-        new = {*chosen} & known.times.keys()
-        seen = [point_id for point_id in group.ids if point_id in {*seen, *new}]
+        to_come -= {*chosen}
+        seen = [point_id for point_id in measured if point_id not in to_come]
         held = _held_out(group, known, seen, layers if chosen is every[-1] else None)
-        if new & {*group.ids} and held is not None:
-            found.append(held)
-    return Judged(group, found, known.differences, len(seen), intervals.shift(known.controls))
-
-
-def _parts(held: HeldOut) -> NDArray[np.int_]:
-    """Return the number of its place for each held-out point; each has its own if none is known."""
-    if held.places is None:
-        return np.arange(len(held.true))
-    return np.unique(held.places, axis=0, return_inverse=True)[1].ravel()
+        if held is not None and not {*measured}.isdisjoint(chosen):
+            judged.append(held)
+    return Judged(group, judged, known.differences, len(measured), intervals.shift(known.controls))
 
 
 def _held_out(
@@ -172,28 +164,27 @@ def _held_out(
     ms = np.array([known.times[point_id][0] for point_id in seen])  # not those of later rounds
     places = group.places_of(seen)
     said = np.full(len(seen), np.nan)
-    ends = (places == places.min(axis=0, initial=np.inf)) | (
-        places == places.max(axis=0, initial=-np.inf)
-    )
-    for place in np.unique(places[~ends.all(axis=1)], axis=0):  # corners lie between no others
+    lows, highs = places.min(axis=0, initial=np.inf), places.max(axis=0, initial=-np.inf)
+    corners = ((places == lows) | (places == highs)).all(axis=1)  # lie between no others
+    for place in np.unique(places[~corners], axis=0):
         out = (places == place).all(axis=1)
-        if groups.outside(places[~out], place[None, :]).any():
-            continue
-        said[out] = groups.between(places[~out], ms[~out], places[out])
+        if not groups.outside(places[~out], place[None, :]).any():
+            said[out] = groups.between(places[~out], ms[~out], places[out])
     tested = np.flatnonzero(~np.isnan(said))
     if not len(tested):
         return None
     by_basis = {Basis.LINES: said[tested]}
-    by_layers = _by_layers(seen, tested.tolist(), layers) if layers else {}
+    ids = [seen[place] for place in tested.tolist()]
+    by_layers = _by_layers(seen, ids, layers) if layers else {}
     if len(by_layers) == len(tested):
-        by_basis[Basis.SIZES] = np.array([by_layers[seen[place]] for place in tested.tolist()])
+        by_basis[Basis.SIZES] = np.array([by_layers[point_id] for point_id in ids])
     return HeldOut(ms[tested], by_basis, places[tested])
 
 
-def _by_layers(seen: Sequence[str], tested: Sequence[int], layers: Predictor) -> dict[str, float]:
+def _by_layers(seen: Sequence[str], tested: Sequence[str], layers: Predictor) -> dict[str, float]:
     """Return what layers say of points, of which every other one is left out at once."""
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     for fold in range(min(_FOLDS, len(tested))):
-        test = [seen[place] for place in tested[fold::_FOLDS]]
-        found |= layers([point_id for point_id in seen if point_id not in {*test}], test)
-    return found
+        test = tested[fold::_FOLDS]
+        times |= layers([point_id for point_id in seen if point_id not in {*test}], test)
+    return times

@@ -15,8 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import axis_defaults
-from hpcsweep.forecast import pass_times, passes, past_rows
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, pass_times, passes, past_rows
 from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:

@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hpcsweep.forecast.terms import Floats
     from hpcsweep.point import Point
 
-    Floats = NDArray[np.float64]
-
-_WITHIN: Final = frozenset(
-    {*SAMPLED, *axes_with(Role.REPETITION)}
-)  # axes that differ within a group
+# axes that differ within a group
+_WITHIN: Final = frozenset({*SAMPLED, *axes_with(Role.REPETITION)})
 _SPREAD: Final = {1: 7, 2: 3}  # points along each axis: five lie between others
 _PER_OCTAVE: Final = {"input_size": 2.0}  # of work: a size counts twice, all else once
 _NEIGHBOURS: Final = 64  # that bear on one place of a plane
@@ -47,21 +45,19 @@ class Group:
     def places(self) -> Floats:
         """The binary logarithms of pixels and batch of each point; only of what varies."""
         columns = [
-            np.array(
-                [_PER_OCTAVE.get(name, 1.0) * np.log2(point.axes[name]) for point in self.points]
-            )
+            [_PER_OCTAVE.get(name, 1.0) * np.log2(point.axes[name]) for point in self.points]
             for name in SAMPLED
             if len({point.axes.get(name) for point in self.points}) > 1
         ]
-        return np.column_stack(columns) if columns else np.zeros((len(self.points), 0))
-
-    def places_of(self, ids: Iterable[str]) -> Floats:
-        """Return the places of some points."""
-        return self.places[[self._rows[point_id] for point_id in ids]]
+        return np.array(columns).reshape(len(columns), len(self.points)).T
 
     @cached_property
     def _rows(self) -> dict[str, int]:
         return {point_id: row for row, point_id in enumerate(self.ids)}
+
+    def places_of(self, ids: Iterable[str]) -> Floats:
+        """Return the places of some points."""
+        return self.places[[self._rows[point_id] for point_id in ids]]
 
     def spread(self) -> list[int]:
         """Return seven points of one axis, or nine of two, at even distances; each once."""
@@ -75,25 +71,25 @@ class Group:
 
 def of(points: Iterable[Point], maps: Mapping[str, str] = NO_MAPS) -> list[Group]:
     """Return the groups of a sweep's points, in order; `maps` are those of `Point.label`."""
-    found: dict[str, list[Point]] = {}
+    members: dict[str, list[Point]] = {}
     for point in points:
         rest = {k: v for k, v in point.axes.items() if k not in _WITHIN}
-        found.setdefault(canonical_json(rest), []).append(point)
-    first = [members[0].axes for members in found.values()]
+        members.setdefault(canonical_json(rest), []).append(point)
+    first = [same[0].axes for same in members.values()]
     names = [
         name
         for name in (first[0] if first else ())
         if name not in _WITHIN
         and (name in LABEL or len({canonical_json(axes[name]) for axes in first}) > 1)
     ]
-    return [Group(_name(members[0].axes, names, maps), members) for members in found.values()]
+    return [Group(_name(same[0].axes, names, maps), same) for same in members.values()]
 
 
 def _name(axes: Mapping[str, Any], names: Iterable[str], maps: Mapping[str, str]) -> str:
-    values = {name: axes[name] for name in names}
-    if "algorithm" in values:
-        values["algorithm"] = algorithm_name(values["algorithm"], maps)
-    return " ".join(map(str, values.values()))
+    return " ".join(
+        algorithm_name(axes[name], maps) if name == "algorithm" else str(axes[name])
+        for name in names
+    )
 
 
 def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
@@ -102,20 +98,21 @@ def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
     That is the curve over the work. Sizes and batches make a plane: what the line over the work is
     wrong by is interpolated there, by linear radial functions.
     """
-    work, asked = np.exp2(places.sum(axis=1)), np.exp2(wanted.sum(axis=1))
+    work, works = np.exp2(places.sum(axis=1)), np.exp2(wanted.sum(axis=1))
+    points = list(zip(work.tolist(), ms.tolist(), strict=True))
     if places.shape[1] < 2:
-        curve = curves.fit(zip(work.tolist(), ms.tolist(), strict=True))
-        return np.array([curve.at(each) for each in asked.tolist()])
-    known, back = np.unique(places, axis=0, return_inverse=True)
+        curve = curves.fit(points)
+        return np.array([curve.at(each) for each in works.tolist()])
+    measured, back = np.unique(places, axis=0, return_inverse=True)
     back = back.ravel()
-    if len(known) == 1:
+    if len(measured) == 1:
         return np.full(len(wanted), float(np.exp(np.log(ms).mean())))
-    fixed, slope = curves.line(list(zip(work.tolist(), ms.tolist(), strict=True)))
+    fixed, slope = curves.line(points)
     errors = np.bincount(back, np.log(ms / (fixed + slope * work))) / np.bincount(back)
-    near = _NEIGHBOURS if len(known) > _NEIGHBOURS else None
-    on_a_line = np.linalg.matrix_rank(known - known[0]) < places.shape[1]  # it has no slope
-    said = RBFInterpolator(known, errors, near, kernel="linear", degree=0 if on_a_line else 1)
-    return np.asarray((fixed + slope * asked) * np.exp(said(wanted)))
+    near = _NEIGHBOURS if len(measured) > _NEIGHBOURS else None
+    on_a_line = np.linalg.matrix_rank(measured - measured[0]) < places.shape[1]  # it has no slope
+    error = RBFInterpolator(measured, errors, near, kernel="linear", degree=0 if on_a_line else 1)
+    return np.asarray((fixed + slope * works) * np.exp(error(wanted)))
 
 
 def outside(places: Floats, wanted: Floats) -> NDArray[np.bool_]:

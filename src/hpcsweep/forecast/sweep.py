@@ -12,8 +12,7 @@ import pandas as pd
 from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import energy, intervals, leaving_out, model, shapes, tables
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, energy, intervals, leaving_out, model, shapes, tables
 from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
 

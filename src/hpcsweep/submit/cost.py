@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcsweep.forecast import estimate
-from hpcsweep.forecast.basis import Basis
+from hpcsweep.forecast import Basis, estimate
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import rundir
 from hpcsweep.submit import packing, prepare
