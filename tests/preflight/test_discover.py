@@ -84,7 +84,7 @@ def test_types_without_a_type_in_the_gres_are_told_apart_by_features(tmp_path):
     both = found(nodes=nodes)
     assert both["a100"].profile["constraint"] == "a100"
     assert both["a100"].profile["gres"] == "gpu:1"
-    assert both["a100"].nodes == ("a1", "a2")
+    assert both["a100"].about == "2 nodes with 8 GPUs each (a1, a2)"
     assert both["ib-p100"].profile["constraint"] == "p100"
     assert "gpu_name" not in both["ib-p100"].profile
     for line in discover.write(list(both.values()), tmp_path, force=False):

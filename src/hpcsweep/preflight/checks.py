@@ -63,9 +63,8 @@ class Rights:
 
     def enforced(self, what: str) -> bool:
         """Say whether the site enforces associations, limits or qos; each implies the first."""
-        settings = self.cluster.config.get("AccountingStorageEnforce", "").split(",")
-        any_enforced = not {"", "none"}.issuperset(settings)
-        return what in settings or (what == "associations" and any_enforced)
+        settings = {*self.cluster.config.get("AccountingStorageEnforce", "").split(",")}
+        return what in settings or (what == "associations" and bool(settings - {"", "none"}))
 
 
 def _named(rights: Rights, key: str, name: str, mine: set[str], source: str) -> Finding:
@@ -81,9 +80,8 @@ def _named(rights: Rights, key: str, name: str, mine: set[str], source: str) -> 
     if not wants[key] or name in mine:
         return Finding("ok", key, f"{name or 'not certain'}; yours: {listed(mine)}")
     finding = wants.unknown(key, name, mine)
-    if enforced:
-        return finding
-    return replace(finding, level="warn", detail=f"{finding.detail}; not enforced here")
+    lenient = replace(finding, level="warn", detail=f"{finding.detail}; not enforced here")
+    return finding if enforced else lenient
 
 
 def _time_of_account(rights: Rights) -> Iterator[Finding]:
@@ -159,9 +157,11 @@ def _partitions(rights: Rights, chosen: Sequence[Partition]) -> Iterator[Finding
     reasons = (_state, refused_by, _time, _sizes)  # why jobs would never run in a partition
     wrong = {p.name: [finding for why in reasons for finding in why(p, rights)] for p in chosen}
     hopeless = all(wrong.values())
+    default = "" if wants.partitions else ", the cluster's default"
     for partition in chosen:
         if not wrong[partition.name]:
-            yield _fine(partition, wants)
+            state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
+            yield Finding("ok", "partition", f"{partition.name}{default}: {state}")
         for finding in wrong[partition.name]:
             yield finding if hopeless else replace(finding, level="warn")
         if not open_to(partition, cluster.groups):
@@ -212,29 +212,18 @@ def _time(partition: Partition, rights: Rights) -> Iterator[Finding]:
     flags = {qos.name: qos.flags for qos in rights.cluster.qos}.get(rights.qos, ())
     if limit is None or wanted is None or wanted <= limit or "PartitionTimeLimit" in flags:
         return  # this flag of a QOS overrides the partition's limit
-    most, beside = units.written(limit), _beside(partition, rights.cluster)
-    longer = [
-        other.name
-        for other in rights.cluster.partitions
-        if other.name in beside and (other.max_time_s is None or other.max_time_s >= wanted)
-    ]
+    most, longer = units.written(limit), _beside(partition, rights.cluster, wanted)
     detail = f"{units.written(wanted)} is over the limit of partition {partition.name}, {most}"
     more = f", or use another partition: {listed(longer)}" if longer else ""
     yield rights.wants.complaint("time", detail, f'write `time: "{most}"` or less{more}')
 
 
-def _beside(partition: Partition, cluster: Cluster) -> list[str]:
-    """Return the other open partitions that share nodes with a partition."""
+def _beside(partition: Partition, cluster: Cluster, time_s: int = 0) -> list[str]:
+    """Return the other open partitions that share nodes with a partition, and allow the time."""
     inside = [node for node in cluster.nodes if partition.name in node.partitions]
     names = {name for node in inside for name in node.partitions} - {partition.name}
-    open_ones = (other for other in cluster.partitions if other.state == "UP")
-    return [other.name for other in open_ones if other.name in names]
-
-
-def _fine(partition: Partition, wants: Wants) -> Finding:
-    default = "" if wants.partitions else ", the cluster's default"
-    state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
-    return Finding("ok", "partition", f"{partition.name}{default}: {state}")
+    able = (other for other in cluster.partitions if (other.max_time_s or time_s) >= time_s)
+    return [other.name for other in able if other.state == "UP" and other.name in names]
 
 
 def _no_time(partition: Partition, wants: Wants) -> Finding:

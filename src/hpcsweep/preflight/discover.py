@@ -38,20 +38,23 @@ class _GpuKind:
 
     gpu: str
     gres_type: str
-    nodes: tuple[tuple[Node, int], ...]
+    counts: tuple[tuple[Node, int], ...]
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for node, _ in self.counts]
 
     @property
     def names(self) -> set[str]:
-        return {node.name for node, _ in self.nodes}
+        return {node.name for node in self.nodes}
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """A profile for one GPU type: its keys, the nodes, and notes for the person."""
+    """A profile for one GPU type: its keys, and notes for the person."""
 
     name: str
     about: str
-    nodes: tuple[str, ...]
     profile: dict[str, str | int]
     notes: tuple[str, ...]
 
@@ -101,10 +104,9 @@ def write(discoveries: Sequence[Discovery], folder: Path, *, force: bool) -> Ite
             with path.open("w" if force else "x", encoding="utf-8") as file:
                 file.write(discovery.text())
         except FileExistsError:
-            if path.is_file() and path.read_bytes() == discovery.text().encode():
-                yield f"{path}: unchanged"
-            else:
-                yield f"{path}: exists and was kept; --force overwrites it ({what})"
+            same = path.is_file() and path.read_bytes() == discovery.text().encode()
+            kept = f"exists and was kept; --force overwrites it ({what})"
+            yield f"{path}: {'unchanged' if same else kept}"
         except OSError as error:
             why = error.strerror or error
             text = f"{path}: cannot be written ({why}); choose another folder with --out"
@@ -153,8 +155,7 @@ def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> D
     notes = [] if chosen else ["partition: none that is open to you has these nodes"]
     if chosen:
         keys["partition"] = chosen.name
-    feature = _feature(kind, kinds)
-    if feature:
+    if feature := _feature(kind, kinds):
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
     keys["time"] = units.written(_time(chosen, cluster))
@@ -164,11 +165,11 @@ def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> D
             keys[key] = own[0]
         elif own:
             notes.append(f"{key}: one of {', '.join(own)}; without it, your default")
-    counts = sorted({count for _, count in kind.nodes})
-    per_node = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    total = f"{len(kind.nodes)} node{'s' * (len(kind.nodes) > 1)}"
+    numbers = [number for _, number in kind.counts]
+    per_node = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
+    total = f"{len(numbers)} node{'s' * (len(numbers) > 1)}"
     about = f"{total} with {per_node} GPUs each ({listed(kind.names)})"
-    return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
+    return Discovery(kind.gpu, about, keys, tuple(notes))
 
 
 def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
@@ -176,20 +177,15 @@ def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
 
     A time limit above a day counts as a day. None if the user may use no partition of these nodes.
     """
-    members: dict[str, set[str]] = {}
-    for node in cluster.nodes:
-        for name in node.partitions:
-            members.setdefault(name, set()).add(node.name)
-
-    def rank(partition: Partition) -> tuple[int, int, bool, int, str]:
-        inside = members.get(partition.name, set())
+    ranked = []
+    for partition in cluster.partitions:
+        inside = {node.name for node in cluster.nodes if partition.name in node.partitions}
         longest = min(partition.max_time_s or _LONGEST_S, _LONGEST_S)
         gives_way = partition.settings.get("PreemptMode", "OFF") != "OFF"
         fits, others = len(inside & kind.names), len(inside - kind.names)
-        return -fits, -longest, gives_way, others, partition.name
-
-    able = [p for p in cluster.partitions if members.get(p.name, set()) & kind.names]
-    return min((p for p in able if _usable(p, cluster)), key=rank, default=None)
+        if fits and _usable(partition, cluster):
+            ranked.append(((-fits, -longest, gives_way, others, partition.name), partition))
+    return min(ranked, default=(None, None))[1]
 
 
 def _usable(partition: Partition, cluster: Cluster) -> bool:
@@ -204,23 +200,18 @@ def _accounts(partition: Partition | None, cluster: Cluster) -> dict[str, list[s
     """Return the accounts and QOS that this user may use in a partition; empty if unknown."""
     if partition is None or not cluster.associations:
         return {}
-    mine = Rights(Wants({}, {}), cluster)
-    qualities = {name for row in cluster.associations for name in row.qos}
-    return {
-        "account": sorted(name for name in mine.accounts if _takes(partition, name, cluster)),
-        "qos": sorted(filter(partition.qos.takes, qualities)),
-    }
-
-
-def _takes(partition: Partition, account: str, cluster: Cluster) -> bool:
-    findings = checks.refused_by(partition, Rights(Wants({"account": account}, {}), cluster))
-    return all(finding.what != "account" for finding in findings)
+    accounts, qualities = [], {name for row in cluster.associations for name in row.qos}
+    for account in sorted({row.account for row in cluster.associations}):
+        rights = Rights(Wants({"account": account}, {}), cluster)
+        if all(finding.what != "account" for finding in checks.refused_by(partition, rights)):
+            accounts.append(account)
+    return {"account": accounts, "qos": sorted(filter(partition.qos.takes, qualities))}
 
 
 def _feature(kind: _GpuKind, kinds: Sequence[_GpuKind]) -> str:
     """Return a feature of all nodes of a kind that no other node with GPUs has."""
-    common = set.intersection(*(set(node.features) for node, _ in kind.nodes))
-    others = [node for other in kinds if other is not kind for node, _ in other.nodes]
+    common = set.intersection(*(set(node.features) for node in kind.nodes))
+    others = [node for other in kinds if other is not kind for node in other.nodes]
     own = sorted(common - {name for node in others for name in node.features})
     telling = [name for name in own if gpus.by_label(name) == kind.gpu]
     needed = own if others and not kind.gres_type else []
@@ -229,18 +220,17 @@ def _feature(kind: _GpuKind, kinds: Sequence[_GpuKind]) -> str:
 
 def _time(partition: Partition | None, cluster: Cluster) -> int:
     """Return the longest time limit of a job in seconds, a day at most."""
-    walls = [_LONGEST_S]
+    name = Rights(Wants({}, {}), cluster).qos
+    walls = [qos.max_wall_s for qos in cluster.qos if qos.name == name and qos.max_wall_s]
     if partition is not None and partition.max_time_s is not None:
         walls.append(partition.max_time_s)
-    name = Rights(Wants({}, {}), cluster).qos
-    walls += [qos.max_wall_s for qos in cluster.qos if qos.name == name and qos.max_wall_s]
-    return min(walls)
+    return min([_LONGEST_S, *walls])
 
 
 def _share(kind: _GpuKind, partition: Partition | None) -> dict[str, str | int]:
     """Return the memory and CPUs for one GPU, on the node that has least."""
-    memory = min(node.memory_mb // count for node, count in kind.nodes)
-    cpus = min(node.cpus // count for node, count in kind.nodes)
+    memory = min(node.memory_mb // count for node, count in kind.counts)
+    cpus = min(node.cpus // count for node, count in kind.counts)
     if partition is not None:
         memory = min(memory, partition.max_mem_per_node_mb or memory)
         cpus = min(cpus, partition.max_cpus_per_node or cpus)

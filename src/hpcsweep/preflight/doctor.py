@@ -31,6 +31,8 @@ _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _OF_ONE_MACHINE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay"})
 _TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - only compared
 _ELSEWHERE: Final = "choose a folder that every node mounts, with --results or HPCSWEEP_RESULTS"
+_TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
+_PROPERTIES: Final = "hpcsweep.measure.inputs"
 
 
 def writable(results: Path) -> Finding:
@@ -51,16 +53,17 @@ def shared(results: Path) -> Finding:
     """Check whether compute nodes will see the results, by the type of file system."""
     folder = _existing(results).resolve()
     kind = _file_system(folder)
+    do = _ELSEWHERE
     if kind in _IN_MEMORY or folder.is_relative_to("/dev/shm"):  # noqa: S108
         detail = f"{folder} is on {kind}, in the memory of this machine"
-        return Finding("warn", "sharing", detail, _ELSEWHERE)
-    if kind not in _OF_ONE_MACHINE:
+    elif kind not in _OF_ONE_MACHINE:
         return Finding("ok", "sharing", f"{folder} is on {kind or 'an unknown file system'}")
-    if any(folder.is_relative_to(name) for name in _TEMPORARY):
+    elif any(folder.is_relative_to(name) for name in _TEMPORARY):
         detail = f"{folder} is a temporary folder on {kind}; each node has its own"
-        return Finding("warn", "sharing", detail, _ELSEWHERE)
-    detail = f"{folder} is on {kind}, a disk of this machine; do the nodes mount it?"
-    return Finding("warn", "sharing", detail, f"if not, {_ELSEWHERE}")
+    else:
+        detail = f"{folder} is on {kind}, a disk of this machine; do the nodes mount it?"
+        do = f"if not, {do}"
+    return Finding("warn", "sharing", detail, do)
 
 
 def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
@@ -104,22 +107,21 @@ def _file_system(folder: Path) -> str:
     return (done.stdout.split() or [""])[-1]
 
 
-_TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
-_DEEP: Final = "hpcsweep.measure.machine.fit"
-_PROPERTIES: Final = "hpcsweep.measure.inputs"
-
-
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
     """Check this machine, the results folder, and the profile if one is given."""
-    python = Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")
+    findings = [Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")]
     sends = slurm.available() if profile is None else profile.in_slurm
-    findings = [python, *_packages(sends and profile is not None and profile.own_python)]
-    findings += [writable(results), *([] if sends else [_load(), _device()])]
+    jobs_have_own = sends and profile is not None and profile.own_python
+    findings += _packages({"measure", "nvidia"} if jobs_have_own else set())
+    findings.append(writable(results))
+    if not sends:
+        name = local_device.local_device()
+        device = "no GPU here: sweeps rehearse on the CPU" if name == "cpu" else name
+        findings += [_load(), Finding("ok", "device", device)]
     if deep:
         findings += _torch()
     if profile is not None:
-        findings += _profile(profile, results)
-        findings += _properties(profile)
+        findings += [*_profile(profile, results), *_properties(profile)]
     return findings
 
 
@@ -136,12 +138,11 @@ def _properties(profile: Profile) -> Iterator[Finding]:
     yield Finding("ok", "properties", f"of this device: written to {profile.device_file}")
 
 
-def _packages(jobs_have_own: bool) -> Iterator[Finding]:  # noqa: FBT001 - of the profile
+def _packages(of_jobs: set[str]) -> Iterator[Finding]:
     """Report the installed extras in one line, and the use of each missing one.
 
-    Jobs with a Python of their own do not need the extras of this Python.
+    Those `of_jobs` are not needed here: jobs have a Python of their own.
     """
-    of_jobs = {"measure", "nvidia"} if jobs_have_own else set()
     lacking = {name: extras.lacking(name) for name in extras.EXTRAS if name not in of_jobs}
     here = [name for name, lack in lacking.items() if not lack]
     yield Finding("ok", "extras", ", ".join(here) or "none")
@@ -173,17 +174,11 @@ def _load() -> Finding:
     return Finding("ok", "load", detail)
 
 
-def _device() -> Finding:
-    name = local_device.local_device()
-    detail = "no GPU here: sweeps rehearse on the CPU" if name == "cpu" else name
-    return Finding("ok", "device", detail)
-
-
 def _torch() -> Iterator[Finding]:
     if lack := extras.lacking("measure"):
         yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
         return
-    printed, error = _run_module(_DEEP)
+    printed, error = _run_module("hpcsweep.measure.machine.fit")
     if error:
         do = "install torch and torchvision together, as PyPI pairs them"
         yield Finding("fail", "torch import", error, do)
