@@ -27,6 +27,8 @@ from hpcsweep.text import harmless, printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Axes = Any  # matplotlib's, or one of them: mypy does not know what `subplots` returns
+
 _MARK: Final = "drawn by hpcsweep"
 # of each kind of picture: how a file begins, where matplotlib writes our mark, and how it looks
 _KINDS: Final = {
@@ -42,32 +44,26 @@ COLOURS: Final = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999933", "#000000",
     "#332288", "#882255", "#117733", "#661100",
 )  # fmt: skip
-
 # so many markers differ as there are colours
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
-PALETTE: Final = tuple("#8c8c8c" if one == "#000000" else one for one in COLOURS)  # dark and light
-# the place of each algorithm in colours and markers, for ever: a new one goes to the end
-_PLACES: Final = {
-    name: place
-    for place, name in enumerate((
-        "auto", "gemm", "winograd", "fft", "direct", "implicit_gemm", "implicit_precomp_gemm",
-        "autotune", "winograd_nonfused", "fft_tiling", "heuristic",
-    ))
-}  # fmt: skip
+PALETTE: Final = tuple(colour.replace("#000000", "#8c8c8c") for colour in COLOURS)  # dark and light
+# their places in colours and markers are for ever: a new one goes to the end
+_ALGORITHMS: Final = (
+    "auto", "gemm", "winograd", "fft", "direct", "implicit_gemm", "implicit_precomp_gemm",
+    "autotune", "winograd_nonfused", "fft_tiling", "heuristic",
+)  # fmt: skip
+# text stays text, to search and edit; a dollar in a name begins no formula
+_TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False}
 
 
 def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return colour and marker of each name; algorithms have the same in every picture."""
-    every = list(names)
-    taken = {_PLACES[name] for name in every if name in _PLACES}
+    every, places = list(names), {name: place for place, name in enumerate(_ALGORITHMS)}
+    taken = {places[name] for name in every if name in places}
     free = [place for place in range(len(COLOURS)) if place not in taken] or [0]
-    others = (name for name in every if name not in _PLACES)
-    places = {name: free[at % len(free)] for at, name in enumerate(others)} | _PLACES
+    others = (name for name in every if name not in places)
+    places |= {name: free[at % len(free)] for at, name in enumerate(others)}
     return {name: (PALETTE[places[name]], MARKERS[places[name]]) for name in every}
-
-
-# text stays text, to search and edit; a dollar in a name begins no formula
-_TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False}
 
 
 @dataclass(frozen=True)
@@ -99,10 +95,10 @@ def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
     `UsageError` where it is another's file, a folder, or belongs to results.
     """
     with suppress(OSError):
-        found = path.stat()
-        if _is_stream(found):
+        state = path.stat()
+        if _is_stream(state):
             return None
-        if stat.S_ISBLK(found.st_mode):
+        if stat.S_ISBLK(state.st_mode):
             raise UsageError(f"{path}: is a disk")
     real = Path(os.path.realpath(path))
     if real.is_dir():
@@ -117,13 +113,12 @@ def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
     return real
 
 
-def _is_stream(found: os.stat_result) -> bool:
+def _is_stream(state: os.stat_result) -> bool:
     """Say whether a path is a pipe or a terminal, or what stdout or stderr go to."""
-    if stat.S_ISREG(found.st_mode):
-        own = (os.fstat(number) for number in (1, 2))
+    if stat.S_ISREG(state.st_mode):
         with suppress(OSError):  # closed
-            return any(os.path.samestat(found, one) for one in own)
-    return stat.S_ISCHR(found.st_mode) or stat.S_ISFIFO(found.st_mode)
+            return any(os.path.samestat(state, os.fstat(number)) for number in (1, 2))
+    return stat.S_ISCHR(state.st_mode) or stat.S_ISFIFO(state.st_mode)
 
 
 def _may_go(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
@@ -193,7 +188,7 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
             ) from warning
 
 
-def head(figure: Figure, axes: Any, look: Look, title: str, machine: str) -> None:  # noqa: ANN401
+def head(figure: Figure, axes: Axes, look: Look, title: str, machine: str) -> None:
     """Write the title above a picture and the machine below it, where `look` wants them."""
     if look.titled:
         axes.set_title(title, wrap=True)
@@ -203,12 +198,11 @@ def head(figure: Figure, axes: Any, look: Look, title: str, machine: str) -> Non
 
 def legend(
     figure: Figure,
-    axes: Any,  # noqa: ANN401 - Axes
+    axes: Axes,
     handles: Sequence[Any],
     look: Look,
-    *,
     auto: str = "above",
-    **style: Any,  # noqa: ANN401 - matplotlib's
+    **style: Any,  # noqa: ANN401
 ) -> None:
     """Say what marks are, where `look` wants it, or else at the place `auto`."""
     place = auto if look.legend == "auto" else look.legend
@@ -229,8 +223,7 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     table = csv.DictWriter(text, names, lineterminator="\n")
     table.writeheader()
-    for row in rows:
-        table.writerow({name: _cell(value) for name, value in row.items()})
+    table.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 
@@ -258,7 +251,7 @@ def _summed(text: bytes) -> bytes:
     return text + _SUM + hashlib.sha256(text).hexdigest()[:16].encode() + b"\n"
 
 
-def plain_numbers(axis: Any) -> None:  # noqa: ANN401 - matplotlib's Axis
+def plain_numbers(axis: Axes) -> None:
     """Label a logarithmic axis 0.1, 1, 10 instead of powers; also 2 and 5 on a short one."""
 
     def minor(value: float, _place: int) -> str:

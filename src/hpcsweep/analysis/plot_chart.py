@@ -20,12 +20,11 @@ from matplotlib.patches import Patch
 
 from hpcsweep.analysis import dataset, formats, layers, output
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, WIDE, Look, picture, plain_numbers
+from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, WIDE, Axes, Look, picture
 from hpcsweep.analysis.plot import Dot, Line, Plot
 from hpcsweep.analysis.roofline.work import labels
 from hpcsweep.errors import UsageError
 
-Axes = Any  # matplotlib's: mypy does not know what `subplots` returns
 Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
 Style = tuple[str, str, str]  # colour, marker, dash
 
@@ -184,7 +183,7 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
             top.set_ylim(bottom=lowest / 1.1)
     if log_y:
         top.set_yscale("log")
-        plain_numbers(top.yaxis)
+        output.plain_numbers(top.yaxis)
     else:
         for axes in panels:
             axes.set_ylim(bottom=0)
@@ -192,7 +191,7 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
         return
     if log_x:
         top.set_xscale("log")
-        plain_numbers(top.xaxis)
+        output.plain_numbers(top.xaxis)
     if len(plot.places) <= _TICKS:
         panels[-1].set_xticks(plot.places, [f"{place:g}" for place in plot.places])
         panels[-1].set_xticks([], minor=True)
@@ -291,7 +290,7 @@ def _fill_layers(figure: Figure, slowest: View, look: Look = LOOK, *, log: bool)
     axes.tick_params(axis="y", length=0, labelsize="small")
     if log:
         axes.set_xscale("log")
-        plain_numbers(axes.xaxis)
+        output.plain_numbers(axes.xaxis)
     else:
         axes.set_xlim(left=0)
     output.head(figure, axes, look, slowest.title, record["hardware"])

@@ -105,11 +105,10 @@ def machine(controls: Sequence[Floats]) -> Machine | None:
     A control does not feel all that a network feels, so a single visit counts for no better than
     `ONCE`.
     """
-    known = [of - of.mean() for of in controls if len(of) > 1]
-    df = sum(len(of) - 1 for of in known)
-    if df < _FEWEST:
-        return None
-    return Machine(max(sum(float((of**2).sum()) for of in known) / df, ONCE**2), float(df))
+    rest = [of - of.mean() for of in controls if len(of) > 1]
+    df = sum(len(of) - 1 for of in rest)
+    squares = sum(float((of**2).sum()) for of in rest)
+    return Machine(max(squares / df, ONCE**2), float(df)) if df >= _FEWEST else None
 
 
 @dataclass(frozen=True)
@@ -180,19 +179,18 @@ def scatter(logs: Floats, within: Floats, *, alone: bool = False) -> Scatter:
 
 def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
     """Return half of the 95 % interval of median and mean of each row; NaN where unknown."""
-    known = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
-    root = np.sqrt(known["n"].fillna(1.0))
-    of_median = _OF_MEDIAN * (known["q3_ms"] - known["q1_ms"]) / root
-    return pd.DataFrame({"median_ms": of_median, "mean_ms": OF_MEAN * known["std_ms"] / root})
+    cells = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
+    root = np.sqrt(cells["n"].fillna(1.0))
+    of_median = _OF_MEDIAN * (cells["q3_ms"] - cells["q1_ms"]) / root
+    return pd.DataFrame({"median_ms": of_median, "mean_ms": OF_MEAN * cells["std_ms"] / root})
 
 
 def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
     """Return the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
-    known = rows.reindex(
-        columns=["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
-    ).astype(float)
-    median = (known["ci95_hi_ms"] - known["ci95_lo_ms"]) / (2 * OF_MEAN) / known["median_ms"]
-    mean = known["std_ms"] / np.sqrt(known["n"]) / known["mean_ms"]
+    names = ["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
+    cells = rows.reindex(columns=names).astype(float)
+    median = (cells["ci95_hi_ms"] - cells["ci95_lo_ms"]) / (2 * OF_MEAN) / cells["median_ms"]
+    mean = cells["std_ms"] / np.sqrt(cells["n"]) / cells["mean_ms"]
     error = mean.fillna(median) if metric == "mean_ms" else median.fillna(mean)
     return (error**2).fillna(0.0) if metric != "min_ms" else error * 0.0
 
@@ -238,13 +236,11 @@ def fastest(rows: pd.DataFrame, machine: Machine | None = None) -> dict[Any, Fas
     )
     return {
         row.Index: Fastest(
-            name=winners[row.Index][1],
-            ahead=float(np.expm1(row.ahead)),
-            sure=bool(row.chance <= WRONG),
-            visits=int(row.visits),
+            name=winners[row.Index][1], ahead=float(np.expm1(row.ahead)),
+            sure=bool(row.chance <= WRONG), visits=int(row.visits),
         )
         for row in worst.itertuples()
-    }
+    }  # fmt: skip
 
 
 def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, Floats]:
@@ -283,15 +279,10 @@ def judge(table: pd.DataFrame) -> JudgedRatios | None:
     A machine that was slower as a whole on one side shows in the controls: what they explain is no
     difference, so an interval holds the ratio as measured and the ratio less the controls' shift.
     """
-    sides = [
-        table[table["side"] == side].pivot_table(index="key", columns="run", values="log")
-        for side in (0, 1)
-    ]
-    logs = [side.to_numpy() for side in sides]
+    sides = [table[table["side"] == side] for side in (0, 1)]
+    logs = [of.pivot_table(index="key", columns="run", values="log").to_numpy() for of in sides]
+    within = [of.groupby("key")["within"].mean().to_numpy() for of in sides]
     gap = np.nanmean(logs[1], axis=1) - np.nanmean(logs[0], axis=1)
-    within = [
-        table[table["side"] == side].groupby("key")["within"].mean().to_numpy() for side in (0, 1)
-    ]
     runs = [of.shape[1] for of in logs]
     if max(runs) == 1 or (min(runs) < VISITS and len(gap) < FEW_ROWS):
         return _judged_once(table, gap, within[0] + within[1])
@@ -313,11 +304,11 @@ def _errors(logs: list[Floats], within: list[Floats]) -> tuple[Floats, Floats, f
 
     A side with one run scatters as the other one does.
     """
-    found = [scatter(*both) for both in zip(logs, within, strict=True)]
-    single = [of.shape[1] == 1 for of in logs]
+    scatters = [scatter(*both) for both in zip(logs, within, strict=True)]
     variances, parts, mean, mean_parts = np.zeros(()), np.zeros(()), 0.0, 0.0
     for side, of in enumerate(logs):
-        used, runs = found[1 - side if single[side] else side], of.shape[1]
+        runs = of.shape[1]
+        used = scatters[1 - side if runs == 1 else side]
         row, common, df = used.of_means((~np.isnan(of)).sum(axis=1), runs)
         variance = row + common
         variances, parts = variances + variance, parts + variance**2 / df
@@ -334,8 +325,7 @@ def _judged_once(table: pd.DataFrame, gap: Floats, within: Floats) -> JudgedRati
     controls = _controls(table)
     if any(len(of) < _CONTROLS for of in controls):
         return None
-    both = np.concatenate(controls)
-    explained = max(float(both.max() - both.min()), ONCE)
+    explained = max(float(np.ptp(np.concatenate(controls))), ONCE)
     half = explained + 2 * np.sqrt(within + 2 * ONCE**2)
     return _judged(gap, gap - half, gap + half, abs(gap) > half, explained)
 
@@ -349,8 +339,8 @@ def _judged(
 
 
 def _controls(table: pd.DataFrame) -> list[Floats]:
-    known = table.reindex(columns=["side", "control"]).dropna()
-    return [known.loc[known["side"] == side, "control"].to_numpy() for side in (0, 1)]
+    rows = table.reindex(columns=["side", "control"]).dropna()
+    return [rows.loc[rows["side"] == side, "control"].to_numpy() for side in (0, 1)]
 
 
 def _shift(table: pd.DataFrame) -> float:
