@@ -27,6 +27,7 @@ from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
 Interval = tuple[float, float, float]
+ByName = Mapping[str, Mapping[str, Any]]  # of a map
 
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
 _TIMES: Final = ("median_ms", "mean_ms")
@@ -86,11 +87,7 @@ class Best:
 
 
 def sweep_file(
-    head: Sequence[str],
-    name: str,
-    default: str,
-    layers_of: Mapping[str, Mapping[str, str]],
-    axes_of: Mapping[str, Mapping[str, Any]],
+    head: Sequence[str], name: str, default: str, layers_of: ByName, axes_of: ByName
 ) -> str:
     """Return a sweep that measures each map of layers to algorithms beside the default.
 
@@ -212,13 +209,9 @@ def predicted(
     of_model = off.reindex(sums.index).fillna(0.0) * gain
     half = np.hypot(_OF_GAIN * np.sqrt(variance) * per_cent, _OF_GAIN * of_model)
     return pd.DataFrame({
-        "layers": grouped.size(),
-        "changed": grouped["changed"].sum(),
-        "default_ms": whole,
-        "predicted_ms": whole * (1 - gain / 100),
-        "gain_pct": gain,
-        "gain_lo_pct": gain - half,
-        "gain_hi_pct": gain + half,
+        "layers": grouped.size(), "changed": grouped["changed"].sum(), "default_ms": whole,
+        "predicted_ms": whole * (1 - gain / 100), "gain_pct": gain,
+        "gain_lo_pct": gain - half, "gain_hi_pct": gain + half,
     })  # fmt: skip
 
 
@@ -243,7 +236,6 @@ def _off(data: dataset.Dataset, points: pd.DataFrame, over: str) -> pd.Series[fl
 
 
 def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
-    """Return the axes of a configuration that are not default."""
     left_out = _HIDDEN if with_gpu else {*_HIDDEN, "gpu"}
     values = {}
     for name in catalog.axes_of("inference"):

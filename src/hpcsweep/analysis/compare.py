@@ -28,6 +28,8 @@ from hpcsweep.store import rundir, runs
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count, tally
 
+Renewed = Callable[[RunDir], RunDir]
+
 FASTER, SLOWER, SAME, UNDECIDED = "FASTER", "SLOWER", "SAME", "UNDECIDED"
 _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
 _COVERAGE: Final = "algorithm_coverage_pct"
@@ -60,7 +62,7 @@ def read_side(
     where: str = "",
     *,
     everything: bool = False,
-    renewed: Callable[[RunDir], RunDir] = RunDir.itself,
+    renewed: Renewed = RunDir.itself,
 ) -> Side:
     """Return the rows of a side that are reliable, or only noisy, and have the values of `where`.
 
@@ -303,7 +305,6 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
 
 
 def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
-    """Return the networks that were measured with several versions of one's own files."""
     rows = pd.concat([side.reindex(columns=[*_MADE_OF, OWN_FILES]) for side in sides])
     known = rows.dropna(subset=[OWN_FILES])
     cells = known.groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
@@ -315,15 +316,12 @@ def _judged(
 ) -> tuple[pd.DataFrame, verdicts.JudgedRatios | None]:
     sign = -1 if formats.is_rate(metric) else 1
     long = pd.concat([
-        pd.DataFrame({
-            "key": rows["key"],
-            "side": place,
-            "run": rows["run"],
-            "log": sign * np.log(rows[metric].astype(float)),
-            "within": verdicts.within(rows, metric),
-            "control": np.log(rows["control_ms"]) if "control_ms" in rows else np.nan,
-        })
-        for place, rows in enumerate(sides)
+        rows[["key", "run"]].assign(
+            side=side, log=sign * np.log(rows[metric].astype(float)),
+            within=verdicts.within(rows, metric),
+            control=np.log(rows["control_ms"]) if "control_ms" in rows else np.nan,
+        )
+        for side, rows in enumerate(sides)
     ])  # fmt: skip
     judged = verdicts.judge(long)
     table = numbered.drop(columns="key").reset_index(drop=True)

@@ -11,7 +11,7 @@ and of heavy-tailed noise, and of a run that is off as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import compare, dataset, formats, verdicts
+from hpcsweep.analysis.compare import Renewed
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.records import dataclass
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
 FEWEST: Final = 3  # runs
@@ -74,13 +74,7 @@ class RunHistory:
 
 
 def read(  # noqa: PLR0913 - what a side is read with
-    results: Path,
-    text: str,
-    metric: str,
-    where: str,
-    renewed: Callable[[RunDir], RunDir],
-    *,
-    everything: bool = False,
+    results: Path, text: str, metric: str, where: str, renewed: Renewed, *, everything: bool = False
 ) -> RunHistory:
     """Read every run of the sweep that a side names; `UsageError` if there are fewer than three."""
     names = compare.sides_of_runs(results, text, FEWEST)

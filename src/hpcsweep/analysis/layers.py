@@ -139,7 +139,6 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
 
 
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Return the cells as people read them, with marks on fallbacks."""
     times = {}
     for name in names:
         kinds = (

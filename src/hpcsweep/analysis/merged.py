@@ -200,7 +200,6 @@ def _value(column: str, text: str) -> Any:  # noqa: ANN401 - a number or a time
 
 
 def _nothing(rows: pd.DataFrame, conditions: Sequence[Condition]) -> str:
-    """Say that no row meets the conditions on a column, and what there is."""
     name, _, text = conditions[0]
     cells = rows[name]
     values = sorted(cells.dropna().unique())

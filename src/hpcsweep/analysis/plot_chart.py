@@ -144,7 +144,6 @@ def _line(axes: Axes, line: Line, style: Style, height: Height) -> None:
 
 
 def _interval(axes: Axes, dot: Dot, y: float, x: float, colour: str) -> None:
-    """Draw the interval of a value, but not of its speed-up."""
     if dot.low is not None and dot.high is not None and y == dot.y:
         axes.vlines(x, dot.low, dot.high, color=colour, linewidth=1.2)
 

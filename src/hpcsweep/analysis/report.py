@@ -100,7 +100,6 @@ class Report:
         )]  # fmt: skip
 
     def _partial(self) -> set[str]:
-        """Return the algorithms that did not do all convolutions of some configuration."""
         cells = (cell for row in self.rows for cell in row["coverage_pct"].items())
         return {name for name, share in cells if share is not None and share < 100}
 
@@ -161,9 +160,7 @@ def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, ve
     """Return the fastest of each configuration, of the algorithms that did a part of the work."""
     took_part = dataset.cells(table, _COVERAGE, 100.0) != 0
     times = pd.DataFrame({
-        "group": table["group"],
-        "name": table["algorithm"],
-        "visit": dataset.visits(rows),
+        "group": table["group"], "name": table["algorithm"], "visit": dataset.visits(rows),
         "log": np.log(rows[metric].where(rows[metric] > 0)),
         "within": verdicts.within(rows, metric),
     })  # fmt: skip

@@ -152,7 +152,6 @@ def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
 
 
 def _device(text: str) -> str:
-    """Return the short name of a device; empty for a text that names none."""
     plain = text.strip().lower()
     return "" if plain in _GENERIC else gpus.by_label(plain) or plain
 

@@ -146,7 +146,6 @@ def _device(head: Mapping[str, Any], number: int) -> str:
 
 
 def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
-    """Return the value that all rows have."""
     values = {row.get(name) for row in rows}
     return values.pop() if len(values) == 1 else None
 

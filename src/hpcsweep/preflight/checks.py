@@ -85,7 +85,6 @@ def _named(rights: Rights, key: str, name: str, mine: set[str], source: str) -> 
 
 
 def _time_of_account(rights: Rights) -> Iterator[Finding]:
-    """Compare the time with the limits of the QOS and of the association."""
     limits = [(f"QOS {q.name}", q.max_wall_s) for q in rights.cluster.qos if q.name == rights.qos]
     if len(rights.rows) == 1:
         limits.append((f"account {rights.rows[0].account}", rights.rows[0].max_wall_s))
@@ -135,7 +134,6 @@ def examine(
 
 
 def _unknown_cluster(wants: Wants, cluster: Cluster) -> str:
-    """Return why the jobs' cluster cannot be checked, or an empty text."""
     if wants["clusters"]:
         return f"jobs go to cluster {wants['clusters']}, and this is another one"
     silent = cluster.unanswered.get("nodes") or cluster.unanswered.get("partitions")
@@ -179,7 +177,6 @@ def open_to(partition: Partition, groups: frozenset[str]) -> bool:
 
 
 def _sizes(partition: Partition, rights: Rights) -> Iterator[Finding]:
-    """Yield the sizes that are outside the partition's limits."""
     wants = rights.wants
     mem = partition.max_mem_per_node_mb or slurm.number(rights.cluster.config.get("MaxMemPerNode"))
     for key, wanted, setting, most, unit in (

@@ -122,7 +122,6 @@ def _scalar(value: str | int) -> str:
 
 
 def _kinds(nodes: Sequence[Node]) -> list[_GpuKind]:
-    """Group the GPUs of all nodes by type, and name each group."""
     groups: dict[tuple[str, str], dict[str, tuple[Node, int]]] = {}
     for node in nodes:
         for gres in node.gres:
@@ -189,7 +188,6 @@ def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
 
 
 def _usable(partition: Partition, cluster: Cluster) -> bool:
-    """Say whether this user may send jobs to a partition."""
     closed = "YES" in {partition.settings.get("RootOnly"), partition.settings.get("ReqResv")}
     long_enough = partition.max_time_s is None or partition.max_time_s >= _SHORTEST_S
     is_open = partition.state == "UP" and not closed and open_to(partition, cluster.groups)

@@ -155,7 +155,6 @@ def _packages(of_jobs: set[str]) -> Iterator[Finding]:
 
 
 def _pairing(torch: str, vision: str) -> Finding:
-    """Check torch against the release that torchvision requires."""
     wanted = importlib.metadata.requires("torchvision") or ()
     pins = [match[1] for match in map(_TORCH_PIN.fullmatch, wanted) if match]
     detail = f"torch {torch}, torchvision {vision}"

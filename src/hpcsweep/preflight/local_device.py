@@ -34,7 +34,6 @@ def busy() -> str:
 
 
 def _first_gpu(command: tuple[str, ...]) -> str:
-    """Return the name of the first GPU that a vendor's tool lists; empty if there is none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

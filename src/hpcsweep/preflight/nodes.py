@@ -233,7 +233,6 @@ def _nothing_left(
 
 
 def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequence[Node]) -> Finding:
-    """Return a complaint about too much memory or CPUs, with the most that a node has."""
     among = f" with {', '.join(step.label for step in before)}" if before else ""
     if key == "mem":
         most = f"{max(node.memory_mb for node in left)}M"
@@ -245,7 +244,6 @@ def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequenc
 
 
 def _state(left: Sequence[Node], total: int, steps: Sequence[Narrowing]) -> Finding:
-    """Return a finding with the number of matching nodes, and their states."""
     states = Counter(node.state if node.responds else f"{node.state}*" for node in left)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     wanted = ", ".join(step.label for step in steps) or "anything"

@@ -122,7 +122,6 @@ def _when(rows: pd.DataFrame) -> str:
 
 
 def _embedded(data: dict[str, pd.DataFrame]) -> str:
-    """Return tables as one JSON object, for a script element."""
     texts = (frame.to_json(orient="records", double_precision=9) for frame in data.values())
     parts = (f'"{name}":{text}' for name, text in zip(data, texts, strict=True))
     return _harmless("{" + ",".join(parts) + "}")
@@ -188,7 +187,6 @@ def _failures(data: dataset.Dataset) -> PageTable:
 
 
 def _flags(rows: pd.DataFrame) -> PageTable:
-    """Return the flags that rows carry, what they mean, and how many points have them."""
     counts = dataset.flags(rows).replace("", None).value_counts()
     cells = [
         [(str(flag), flag), (FLAGS.get(str(flag), ""), ""), (str(number), int(number))]
