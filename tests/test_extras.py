@@ -8,8 +8,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from hpcsweep import extras
+from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.catalog.columns import OVERALL
-from hpcsweep.catalog.launchers import LAUNCHERS
 from hpcsweep.errors import MissingDependency
 from paths import ROOT
 

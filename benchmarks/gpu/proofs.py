@@ -15,7 +15,7 @@ import torch
 from benchmarks.gpu import ROOT, convolutions, kernels, points
 from benchmarks.gpu.machine import in_turns
 from hpcsweep import catalog
-from hpcsweep.catalog import devices
+from hpcsweep.catalog import gpus
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.kernels import Grade, recognise
@@ -116,8 +116,8 @@ def tried(backend: Backend, name: str, shape: ConvShape, kind: str) -> dict[str,
 def _told_before(lab: Lab) -> cudnn_graph.Graphs | None:
     """Return what answers for this GPU from its data sheet, as before the queue."""
     name = torch.cuda.get_device_name() if lab.machine.kind == "cuda" else ""
-    short = next((one for one in reversed(devices.NAMES) if one.upper() in name.upper()), "")
-    properties = devices.properties(short)
+    short = next((one for one in reversed(gpus.KNOWN_TO_CUDNN) if one.upper() in name.upper()), "")
+    properties = gpus.cudnn_properties(short)
     return cudnn_graph.Graphs.of(cudnn_graph.load(), properties) if properties else None
 
 

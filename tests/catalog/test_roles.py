@@ -80,7 +80,7 @@ def program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("copy")
     source = Path(hpcsweep.__file__).parent
     shutil.copytree(source, folder / "hpcsweep", ignore=shutil.ignore_patterns("__pycache__"))
-    file = folder / "hpcsweep" / "catalog" / "axes.py"
+    file = folder / "hpcsweep" / "catalog" / "__init__.py"
     lines = "".join(
         f'    Axis("axis_of_{role}", "int", 1, "throw-away", role=Role.{role.upper()}),\n'
         for role in ROLES

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hpcsweep
-from hpcsweep.catalog.launchers import LAUNCHERS, Launcher
+from hpcsweep.catalog import LAUNCHERS, Launcher
 from hpcsweep.spec import profile
 from hpcsweep.submit import launchers
 from hpcsweep.submit.launchers import RunsHere, SendsToSlurm

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hpcsweep import environment
-from hpcsweep.catalog import devices
+from hpcsweep.catalog import gpus
 from hpcsweep.measure import inputs as program
 from hpcsweep.submit import check_inputs, support
 
@@ -142,7 +142,7 @@ def test_what_doctor_wrote_beside_the_profile_wins(asked):
     (desk.folder / "cluster_profiles").mkdir()
     (desk.folder / "cluster_profiles/l40.yaml").write_text(PROFILE.format(gpu="l40"))
     path = desk.folder / "cluster_profiles/l40.device.json"
-    path.write_text(json.dumps(devices.properties("h100")))
+    path.write_text(json.dumps(gpus.cudnn_properties("h100")))
     for more in (("--gpu", "l40"), ("--cluster", "l40")):
         record = _record(desk, *more)
         assert _says(record, "l40")["winograd"] == "no engine"

@@ -97,6 +97,7 @@ def _group(group: str, *rows: tuple[str, str, str]) -> tuple[Column, ...]:
     return tuple(Column(name, kind, doc, group) for name, kind, doc in rows)
 
 
+# fmt: off
 _TIME_SEED = (
     ("mean_ms", "float", "mean time of a pass"),
     ("std_ms", "float", "standard deviation, with n - 1"),
@@ -111,11 +112,8 @@ _SEED_OVERALL = _group(
     ("algorithm", "str", "convolution algorithm as requested"),
     ("device", "str", "short name of the device; the same as `gpu`"),
     ("batch_size", "int", "images per pass"),
-    (
-        "input_size",
-        "int",
-        "height of the network's input; its width too, if `input_width` is empty",
-    ),
+    ("input_size", "int",
+        "height of the network's input; its width too, if `input_width` is empty"),
     *_TIME_SEED,
 )
 
@@ -155,11 +153,8 @@ _IDENTITY = _group(
     ("artifacts", "str", "files of profilers beside the shard, separated by semicolons"),
     ("started_at", "time", "when the point started, UTC"),
     ("wall_s", "float", "seconds that the whole point took, with its preparation"),
-    (
-        "timed_share",
-        "float",
-        "share of `wall_s` in timed passes, layer passes included; no warm-up",
-    ),
+    ("timed_share", "float",
+        "share of `wall_s` in timed passes, layer passes included; no warm-up"),
 )
 
 _ALGORITHM = _group(
@@ -287,31 +282,19 @@ _STATE = _group(
     ("throttled_median_ms", "float", "median of the first try, if it was throttled"),
     ("power_limit_w", "float", "power limit of the GPU"),
     ("energy_j", "float", "energy of one pass, from the energy counter over at least 1 s"),
-    (
-        "energy_method",
-        "str",
-        "counter; launch_bound: not measured, since the GPU would mostly wait; or empty",
-    ),
+    ("energy_method", "str",
+        "counter; launch_bound: not measured, since the GPU would mostly wait; or empty"),
     ("temp_c_start", "float", "GPU temperature before the point"),
     ("temp_c_end", "float", "GPU temperature after the point"),
     ("load_avg_1min", "float", "load average of the node before the point"),
     ("control_ms", "float", "a fixed convolution on the device after the point; median of 7"),
     ("control_host_ms", "float", "a fixed loop on the host after the point; median of 7"),
-    (
-        "control_shift_pct",
-        "float",
-        "control over the median of those before, in this worker; minus 1",
-    ),
-    (
-        "switches_per_s",
-        "float",
-        "how often the kernel took a CPU from the worker, per second; most cost no time",
-    ),
-    (
-        "waited_pct",
-        "float",
-        "share of the time, or of the control's loop, in which threads waited for a CPU",
-    ),
+    ("control_shift_pct", "float",
+        "control over the median of those before, in this worker; minus 1"),
+    ("switches_per_s", "float",
+        "how often the kernel took a CPU from the worker, per second; most cost no time"),
+    ("waited_pct", "float",
+        "share of the time, or of the control's loop, in which threads waited for a CPU"),
     ("stolen_pct", "float", "share of the time that the hypervisor took from a CPU"),
 )
 
@@ -327,11 +310,8 @@ _PROVENANCE = _group(
     ("hpcsweep_version", "str", "version of hpcsweep"),
     ("git_sha", "str", "git commit of the folder from which you submitted"),
     ("git_dirty", "bool", "that folder had uncommitted changes"),
-    (
-        "own_files",
-        "str",
-        "digests of your own files that it is made of: code of `model` and `dataset`, `weights`",
-    ),
+    ("own_files", "str",
+        "digests of your own files that it is made of: code of `model` and `dataset`, `weights`"),
     ("slurm_job_id", "str", "id of the Slurm job"),
     ("slurm_array_task_id", "str", "id of the array task"),
 )
@@ -371,21 +351,11 @@ _LAYER_ONLY = _group(
     ("n", "int", "timed passes"),
     ("q1_ms", "float", "first quartile"),
     ("q3_ms", "float", "third quartile"),
-    (
-        "kernel_ms",
-        "float",
-        "kernels of the call in the profiled pass, without gaps and events",
-    ),
-    (
-        "layer_timer",
-        "str",
-        "how the call was timed: host, events, graph, isolated, batched, plans, kernels",
-    ),
-    (
-        "cold",
-        "str",
-        "timed alone: what no cache held before a call, by its size: input+weights, input, none",
-    ),
+    ("kernel_ms", "float", "kernels of the call in the profiled pass, without gaps and events"),
+    ("layer_timer", "str",
+        "how the call was timed: host, events, graph, isolated, batched, plans, kernels"),
+    ("cold", "str",
+        "timed alone: what no cache held before a call, by its size: input+weights, input, none"),
     ("params", "int", "parameters of the layer"),
     ("flops", "int", "floating-point operations; a multiply-add counts as 2"),
     ("bytes_min", "int", "bytes of input, weights and output, each counted once"),
@@ -397,6 +367,7 @@ COLLECTED: Final = _group(
     ("orphan", "bool", "the sweep, as last submitted, no longer has this point; empty: unknown"),
     ("source", "str", "where an imported row comes from; empty: measured for this folder"),
 )
+# fmt: on
 
 # The commit protocol's own columns: in shards only, always last (see `shards`).
 COMMIT: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes", "row_crc")

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from hpcsweep import catalog
-from hpcsweep.catalog.axes import may_use_tensor_cores
+from hpcsweep.catalog import may_use_tensor_cores
 from hpcsweep.catalog.columns import DOUBTFUL, Row
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap

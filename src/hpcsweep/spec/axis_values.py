@@ -23,8 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from hpcsweep.catalog import ALGORITHMS, DATASETS, Axis, Setting, is_algorithm
-from hpcsweep.catalog.axes import PLAN
+from hpcsweep.catalog import ALGORITHMS, DATASETS, PLAN, Axis, Setting, is_algorithm
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.spec.space import COMPARISONS, NUMBERS, Predicate

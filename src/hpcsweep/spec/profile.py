@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from hpcsweep import units
-from hpcsweep.catalog.launchers import LAUNCHERS
+from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.errors import ProfileError
 from hpcsweep.spec import document, lookup
 from hpcsweep.spec.validation import (

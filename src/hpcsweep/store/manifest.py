@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files
-from hpcsweep.catalog.launchers import LAUNCHERS
+from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import typed_json

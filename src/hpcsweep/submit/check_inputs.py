@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import extras, processes, search_path, sources
-from hpcsweep.catalog import AXES, Role
-from hpcsweep.catalog.launchers import LAUNCHERS
+from hpcsweep.catalog import AXES, LAUNCHERS, Role
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
 from hpcsweep.spec.space import Sweep

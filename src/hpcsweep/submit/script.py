@@ -16,8 +16,7 @@ from typing import Any, Final
 import jinja2
 
 from hpcsweep import search_path
-from hpcsweep.catalog import gpus
-from hpcsweep.catalog.launchers import LAUNCHERS
+from hpcsweep.catalog import LAUNCHERS, gpus
 from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup

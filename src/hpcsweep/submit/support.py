@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import __version__, catalog, environment, files
-from hpcsweep.catalog import devices, gpus
+from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
 from hpcsweep.point import Point, canonical_json
@@ -65,7 +65,7 @@ class Gpu:
         """Take what doctor wrote beside the profile, else what data sheets say."""
         if chosen and (path := chosen.device_file).is_file():
             return cls(name=name, properties=files.read_json(path), source=str(path))
-        return cls(name=name, properties=devices.properties(name), source=SHEETS)
+        return cls(name=name, properties=gpus.cudnn_properties(name), source=SHEETS)
 
     @property
     def key(self) -> str:
@@ -82,7 +82,9 @@ def gpus_named(text: str) -> list[Gpu]:
             chosen = profile.load(name)
         found.append(Gpu.of(name, chosen if chosen and chosen.gpu == name else None))
         if found[-1].properties is None and not gpus.vendor(name):
-            raise UsageError(f"--gpu {name}: no such GPU; there are {', '.join(devices.NAMES)}")
+            raise UsageError(
+                f"--gpu {name}: no such GPU; there are {', '.join(gpus.KNOWN_TO_CUDNN)}"
+            )
     return found
 
 

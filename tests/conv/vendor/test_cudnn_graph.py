@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hpcsweep import environment
-from hpcsweep.catalog import devices
+from hpcsweep.catalog import gpus
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.conv.vendor import cudnn_graph
@@ -64,7 +64,7 @@ def test_the_answers_are_those_of_an_independent_script(library, gpu):
     if not (script := REAL / "support.py").is_file():
         pytest.skip(f"no {script}")
     graphs = Graphs.of(library, json.loads((REAL / f"{gpu}.json").read_text()))
-    by_table = Graphs.of(library, devices.properties(gpu))
+    by_table = Graphs.of(library, gpus.cudnn_properties(gpu))
     for shape in SHAPES:
         for dtype, short in (("float32", "f32"), ("float16", "f16")):
             for layout in (NCHW, NHWC):
@@ -80,10 +80,10 @@ def test_the_answers_are_those_of_an_independent_script(library, gpu):
                 assert names[:40] == order
 
 
-@pytest.mark.parametrize("gpu", devices.NAMES)
+@pytest.mark.parametrize("gpu", gpus.KNOWN_TO_CUDNN)
 def test_every_gpu_of_the_table_is_one_that_cudnn_takes(library, gpu):
     """Each has engines for a plain convolution; Winograd ends with Hopper."""
-    found = Graphs.of(library, devices.properties(gpu)).ask(SHAPES[0])
+    found = Graphs.of(library, gpus.cudnn_properties(gpu)).ask(SHAPES[0])
     winograd = any("WINOGRAD" in one["notes"] for one in found["engines"])
     assert found["engines"]
     assert found["heuristic"]
@@ -103,7 +103,7 @@ def test_every_gpu_of_the_table_is_one_that_cudnn_takes(library, gpu):
 )
 def test_odd_convolutions_have_an_answer_too(library, shape):
     """What cuDNN cannot describe has no engine."""
-    found = Graphs.of(library, devices.properties("a100")).ask(shape)
+    found = Graphs.of(library, gpus.cudnn_properties("a100")).ask(shape)
     assert bool(found["engines"]) == (shape.in_h > 2)
 
 

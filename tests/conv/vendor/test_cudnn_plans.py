@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpcsweep.catalog import devices
+from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
 from hpcsweep.conv.backend import Way
 from hpcsweep.conv.errors import LibraryUnusable
@@ -120,7 +120,7 @@ class _Module:
     def __init__(self):
         self.log, self._device = (
             [],
-            cudnn.create_device_properties(json.dumps(devices.properties("l40"))),
+            cudnn.create_device_properties(json.dumps(gpus.cudnn_properties("l40"))),
         )
 
     def __getattr__(self, name):
@@ -142,7 +142,7 @@ def module(monkeypatch, real):
     """Return the stand-in, which the back-end takes for the front-end."""
     found = _Module()
     library = cudnn_graph.CudnnGraph(real.path)
-    graphs = cudnn_graph.Graphs.of(library, devices.properties("l40"))
+    graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties("l40"))
     monkeypatch.setattr(FrontEnd, "module", found)
     monkeypatch.setattr(FrontEnd, "_asked", lambda _, problem: graphs.ask(problem.shape))
     return found
@@ -162,7 +162,7 @@ def _first(module):
 def test_the_front_end_names_the_plans_that_the_graph_interface_names(module, real, dtype, layout):
     """Two ways to ask one library: the same engines and knobs, in the same order."""
     shape = replace(SHAPE, dtype=dtype, layout=layout)
-    graphs = cudnn_graph.Graphs.of(cudnn_graph.CudnnGraph(real.path), devices.properties("l40"))
+    graphs = cudnn_graph.Graphs.of(cudnn_graph.CudnnGraph(real.path), gpus.cudnn_properties("l40"))
     told = graphs.ask(shape)
     names = FrontEnd("9").names(problem(shape=shape), 0, 5)
     listed, engines = told["heuristic"][:5], told["engines"]

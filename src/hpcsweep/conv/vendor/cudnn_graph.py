@@ -155,7 +155,7 @@ class Graphs:
 
     @classmethod
     def of(cls, library: CudnnGraph, properties: Mapping[str, Any]) -> Graphs:
-        """Take the properties of a device, as in `catalog.devices`."""
+        """Take the properties of a device, as in `gpus.cudnn_properties`."""
         text = json.dumps(properties).encode()
         return cls(library, library.make("DEVICEPROP", JSON_REPRESENTATION=text))
 

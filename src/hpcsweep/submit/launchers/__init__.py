@@ -1,6 +1,6 @@
 """Launchers: one module per way to start the chunks of a prepared submission.
 
-`catalog.launchers` is the table of them. Each module satisfies one of the two protocols here, and
+`catalog.LAUNCHERS` is the table of them. Each module satisfies one of the two protocols here, and
 runs `hpcsweep.node.supervisor` with the arguments SUBMISSION CHUNK for every chunk, so rows,
 journal and resume are the same for all. A module is imported when a profile names it.
 """
@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from hpcsweep.catalog.launchers import LAUNCHERS
+from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.records import dataclass, field
 from hpcsweep.store.outcomes import PointTally
 

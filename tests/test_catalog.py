@@ -81,7 +81,7 @@ def test_an_axis_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
     """Points, ids, column, JSON Schema and documentation follow; ids of the default stay."""
     told = _told(
         tmp_path,
-        "catalog/axes.py",
+        "catalog/__init__.py",
         'Axis("tf32", ',
         'Axis("padding_of_images", "int", 3, "pixels around an image", minimum=2),',
         PLAIN.replace("}", ", padding_of_images: [3, 5]}"),
@@ -104,7 +104,7 @@ def test_a_name_of_an_algorithm_is_one_line(tmp_path: Path, plain_ids: list[str]
     """The axis takes it, alone and in a map of layers; so do the JSON Schema and the table."""
     told = _told(
         tmp_path,
-        "catalog/axes.py",
+        "catalog/__init__.py",
         '"winograd_nonfused": ',
         '"strassen": "seven products instead of eight",',
         PLAIN.replace("}", ", algorithm: [auto, strassen, {'layer1.*': strassen}]}"),
