@@ -1,12 +1,9 @@
 """A point is one complete configuration: the unit that is measured, resumed, and can fail.
 
 A point's id is 16 hex digits of SHA-256 over the canonical JSON of everything that changes the
-result: the workload, the values of the axes and the settings of the measurement. No index, path or
-time is part of it, so a login node and a compute node compute the same id.
-
-Values that equal their default (see `catalog`) are left out of the canonical JSON. So a new axis
-does not change the ids of earlier points, and for the same reason a released default never
-changes.
+result: workload, axes and settings of the measurement, but no index, path or time. Values that
+equal their default (see `catalog`) are left out, so a new axis does not change the ids of earlier
+points, and a released default never changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who a process is, so that a recycled pid is never taken for it; how ours start and end.
-
-Standard library only.
-"""
+"""Who a process is, so that a recycled pid is never taken for it; how ours start and end."""
 
 from __future__ import annotations
 
@@ -43,8 +40,8 @@ _OBJECTS: Final = 100_000  # made between two searches for garbage; Python's own
 class Identity:
     """A process on a host; `start` is in ticks since that boot, None where it was gone.
 
-    A pid means something only within one boot and one pid namespace, which containers have of their
-    own: `boot` names both. The name of the host is for people, since two hosts may share one.
+    A pid means something only within one boot and one pid namespace, as of a container: `boot`
+    names both. The name of the host is for people, since two hosts may share one.
     """
 
     host: str = ""

@@ -3,10 +3,8 @@
 The modules are the factory's and all that it imports, at any place and through others, found as an
 import would find them: none is imported, so `submit` needs no torch. Those of the standard library
 and of installed distributions are not the user's own; editable installs are. A digest is of names
-and contents, so a path or a time does not change it, but a comment does.
-
-Compute nodes use the same functions, before a module is imported first. As Python keeps the module,
-its digest is kept, so that a later edit does not count as what runs.
+and contents. Compute nodes take it before a module is imported first, and keep it as Python keeps
+the module, so that a later edit does not count as what runs.
 """
 
 from __future__ import annotations

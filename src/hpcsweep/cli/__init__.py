@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -31,8 +32,6 @@ from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from hpcsweep.store.rundir import RunDir
 
 

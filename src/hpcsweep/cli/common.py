@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +17,6 @@ from hpcsweep.cli.settings import AT_LEAST_1, ByHand, flag, option, several
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from hpcsweep.analysis.formats import View
     from hpcsweep.spec.space import Sweep
     from hpcsweep.store.rundir import RunDir

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +16,6 @@ from hpcsweep.errors import UsageError
 from hpcsweep.text import count, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpcsweep.analysis.best import Best
     from hpcsweep.analysis.formats import View
     from hpcsweep.forecast.tables import Measured

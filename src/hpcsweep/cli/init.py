@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,8 +26,6 @@ from hpcsweep.records import replace
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import RunDir
 

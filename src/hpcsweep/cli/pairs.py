@@ -1,8 +1,7 @@
 """Times a network under several algorithms in turns, so that a drift of the machine hits all alike.
 
-Each algorithm has a network of its own. The first lane runs twice: how far it is from itself tells
-what a difference has to exceed. A network that autotunes any layer runs in a process of its own, as
-torch would give it the plans that the others have found. It has its turns all the same.
+The first lane runs twice: how far it is from itself tells what a difference has to exceed. What
+autotunes any layer runs in a process of its own, as torch would give it the plans of the others.
 """
 
 from __future__ import annotations
@@ -48,9 +47,7 @@ class Paired:
 def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
     """Time the default against itself, the mixed network, and the autotuner where there is one.
 
-    Raises:
-        Refused: this machine is not the one that `run` asks for.
-        Unsupported: it cannot do one of them.
+    `Refused` where this machine is not the one of `run`, `Unsupported` where it cannot do it.
     """
     points = {"itself": default, "mixed": mixed}
     first = _bench(run)
@@ -72,14 +69,14 @@ def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
         loop.collect(lanes, loop.Fixed(_WARM_UP))
         rule = loop.Adaptive(_LEAST, target=0.0, most_seconds=_MOST_SECONDS)
         times = loop.collect(lanes, rule).times
-    found = {name: ratio(times[0], own) for name, own in zip(points, times[1:], strict=True)}
-    return Paired(stats.median(times[0]), found)
+    ratios = {name: ratio(times[0], own) for name, own in zip(points, times[1:], strict=True)}
+    return Paired(stats.median(times[0]), ratios)
 
 
 def _bench(run: Mapping[str, Any]) -> Inference:
-    found = torch_bench("inference", run)
-    assert isinstance(found, Inference)  # noqa: S101 - for the type checker
-    return found
+    bench = torch_bench("inference", run)
+    assert isinstance(bench, Inference)  # noqa: S101 - for the type checker
+    return bench
 
 
 def _tunes(point: Point) -> bool:
@@ -117,12 +114,12 @@ def elsewhere(point: Point, device: str) -> Iterator[loop.Lane]:
 
 def _answer(pipe: Connection) -> list[float]:
     try:
-        found = pipe.recv()
+        times = pipe.recv()
     except EOFError:
         raise Refused("the process that times a network with the autotuner ended") from None
-    if isinstance(found, Exception):
-        raise found
-    return list(found)
+    if isinstance(times, Exception):
+        raise times
+    return list(times)
 
 
 def _serve(pipe: Connection, point: Point, device: str) -> None:
@@ -146,5 +143,5 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
         stats.median(second[at : at + size]) / stats.median(first[at : at + size])
         for at in range(0, len(first) - size + 1, size)
     ]
-    found = stats.summarise(ratios)
-    return (found.median, *(found.ci95 or (math.nan, math.nan)))
+    summary = stats.summarise(ratios)
+    return (summary.median, *(summary.ci95 or (math.nan, math.nan)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -250,13 +249,11 @@ def _measured() -> tuple[float, float]:
 
 def _fastest(work: Callable[[], object]) -> float:
     """Return the seconds of the fastest of several calls, after one to warm up."""
-    work()
-    best, until = float("inf"), time.perf_counter() + _SECONDS
-    while time.perf_counter() < until:
-        began = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - began)
-    return best
+    import torch
+    from torch.utils.benchmark import Timer
+
+    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
+    return float(min(timer.blocked_autorange(min_run_time=_SECONDS).times))
 
 
 def _counters(profiler: str) -> CommandResult:

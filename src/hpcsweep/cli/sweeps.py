@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,6 @@ from hpcsweep.errors import UsageError
 from hpcsweep.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
 

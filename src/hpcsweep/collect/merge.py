@@ -241,10 +241,9 @@ def _check_schema(version: str) -> None:
 def lonely(winners: Iterable[TableRow]) -> set[str]:
     """Return the ids of rows that take ten times as long as their neighbours without explanation.
 
-    Such a row was disturbed unseen by any counter. Its neighbours are the two rows before and after
-    it along one axis; both are ten times faster, which neither a rising or falling curve nor the
-    steps of a library that changes its algorithm can be. For repetitions all others are neighbours.
-    Rows that are not valid are left out.
+    Such a row was disturbed unseen by any counter: neither a rising or falling curve nor the steps
+    of a library that changes its algorithm have two rows, before and after it along one axis, that
+    are ten times faster. For repetitions all others are neighbours. Only valid rows are compared.
     """
     rows = [
         row

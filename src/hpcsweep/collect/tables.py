@@ -1,8 +1,8 @@
 """Writes the merged tables: `overall.csv`, `layers.csv`, `samples.csv`.
 
-Layer rows and samples are copied as bytes, without parsing, where all shards have the columns of
-this version. Each block is checked against the checksum of its row. All three tables are written
-beside the old ones and renamed together at the end, so a full disk leaves the old ones.
+Layer rows and samples are copied as bytes where all shards have the columns of this version. Each
+block is checked against the checksum of its row. All three tables are renamed together at the end,
+so a full disk leaves the old ones.
 """
 
 from __future__ import annotations
@@ -204,10 +204,7 @@ class _Source:
             return b"", b""
 
     def _intact(self, row: TableRow) -> tuple[bytes, bytes]:
-        """Return the blocks of a row; `ResultsError` names the reason why it is not intact.
-
-        An intact row has whole blocks at its offsets, known headers, and a checksum that fits all.
-        """
+        """Return the blocks of a row; `ResultsError` names the reason why it is not intact."""
         where = row.shard or self.run
         layers = self.blocks.read(where.layers, *row.layers)
         samples = self.blocks.read(where.samples, *row.samples)

@@ -2,10 +2,7 @@
 
 The tables have one row per point, sorted by axis values; neither the order of the shards nor
 earlier collects change them. Damaged rows are left out and reported; all complete rows are kept. A
-second collect reads only new rows, and writes nothing if there are none.
-
-Nothing here imports pandas or pydantic, so that collecting a small sweep is as fast as starting
-Python.
+second collect reads only new rows. Nothing here imports pandas or pydantic: both load slowly.
 """
 
 from __future__ import annotations
@@ -46,10 +43,9 @@ _SECONDS: Final = 1.0  # that a reader waits for another collect
 def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> CollectReport:
     """Merge the shards of a sweep into its tables.
 
-    Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. Damaged rows
-    are reported (`CollectReport.error`). `Busy` where a submit or collect held the lock for
-    `timeout` seconds, `ResultsError` where the folder cannot be written or has a newer layout: then
-    the tables stay as they were.
+    Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. The tables
+    stay as they were: `Busy` where a submit or collect held the lock for `timeout` seconds,
+    `ResultsError` where the folder cannot be written or has a newer layout.
     """
     began = time.perf_counter()
     with errors_named(), locks.held(run, "collect", timeout):
