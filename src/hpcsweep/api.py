@@ -100,11 +100,8 @@ class Results:
     def short(self) -> pd.DataFrame:
         """Return `overall` without columns that are empty, or the same in every row."""
         rows = self.overall
-        telling = [
-            name
-            for name in map(str, rows)
-            if name in _ALWAYS or len(rows[name].dropna().astype(str).unique()) > 1
-        ]
+        cells = {name: rows[name].dropna().astype(str) for name in map(str, rows)}
+        telling = [name for name in cells if name in _ALWAYS or len(cells[name].unique()) > 1]
         ordered = sorted(telling, key=lambda name: name not in {*_ALWAYS, *catalog.AXES})
         short: pd.DataFrame = rows.loc[:, ordered]
         return short
@@ -130,10 +127,10 @@ class Results:
 
         `other` are results, or a side as that command takes it.
         """
-        read = partial(comparing.read_side, self.run.path.parent, where=where)
         read = partial(
-            read, everything=unreliable, renewed=lambda run: collecting.tables_of(run)[0]
+            comparing.read_side, self.run.path.parent, where=where, everything=unreliable
         )
+        read = partial(read, renewed=lambda run: collecting.tables_of(run)[0])
         sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
         return comparing.compare(*sides, metric=metric, across=list(across)).view()
 

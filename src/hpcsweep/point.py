@@ -72,11 +72,7 @@ def point_id(workload: str, axes: Mapping[str, Any], measure: Mapping[str, Any])
 
 def without_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that differ from their default (``True`` is not ``1``)."""
-    return {
-        key: value
-        for key, value in values.items()
-        if key not in defaults or not same(value, defaults[key])
-    }
+    return {k: v for k, v in values.items() if k not in defaults or not same(v, defaults[k])}
 
 
 def same(a: object, b: object) -> bool:

@@ -105,9 +105,8 @@ class Program(click.Group):
         """Return the command; `UsageError` suggests the nearest name for an unknown one."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             known = self.list_commands(ctx)
-            raise UsageError(
-                f"no command '{args[0]}'{suggest(args[0], known)} (there are: {', '.join(known)})"
-            )
+            near = suggest(args[0], known)
+            raise UsageError(f"no command '{args[0]}'{near} (there are: {', '.join(known)})")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # what the command returns

@@ -173,9 +173,7 @@ def _in_pieces(value: object) -> Iterator[str]:
             yield ", " * bool(place)
             yield from _encoded(element)
         yield "]"
-    elif isinstance(value, Mapping) and any(
-        isinstance(inner, Iterator) for inner in value.values()
-    ):
+    elif isinstance(value, Mapping) and any(isinstance(item, Iterator) for item in value.values()):
         for place, (name, inner) in enumerate(value.items()):
             yield f"{', ' if place else '{'}{json.dumps(name)}: "
             yield from _encoded(inner)

@@ -13,7 +13,7 @@ import click
 from hpcsweep import environment
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, show
-from hpcsweep.cli.settings import AT_LEAST_1, ByHand, flag, option, several
+from hpcsweep.cli.settings import COUNT, ByHand, flag, option, several
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
     words = "Print the table in this form."
     form = option("--format", words, type=forms, default="table", show_default=True, callback=_form)
     words = f"Print each row of a table, not only the first {_ROWS}."
-    return form(flag("--all", words, expose_value=False, callback=_whole)(command))
+    flag("--all", words, expose_value=False, callback=_whole)(command)
+    form(command)
+    return command
 
 
 def _form(ctx: click.Context, _param: click.Parameter, value: str) -> str:
@@ -63,15 +65,13 @@ where_option = several(
 )
 unreliable_option = flag("--unreliable", "Take unreliable points, too.")
 layers_option = flag("--layers", "Show layers instead of points.")
-top_option = option(
-    "--top N", "Show so many layers.", type=AT_LEAST_1, default=20, show_default=True
-)
+top_option = option("--top N", "Show so many layers.", type=COUNT, default=20, show_default=True)
 cluster_option = several("--cluster NAME|PATH", "Cluster profile, by name or file; repeatable.")
 sample_option = option(
     "--sample N",
     "Take only N evenly spread values of input_size and batch_size for each combination of the "
     "other axes.",
-    type=AT_LEAST_1,
+    type=COUNT,
 )
 again_option = flag(
     "--again",
@@ -82,10 +82,10 @@ nodes_option = option(
     "--nodes N",
     "Spread the points over N tasks of Slurm, which may run on N nodes at a time; more tasks "
     "where one would exceed the limits of the profile.",
-    type=AT_LEAST_1,
+    type=COUNT,
 )
 workers_option = option(
-    "--workers N", "Measure N points side by side (local runs only).", type=AT_LEAST_1
+    "--workers N", "Measure N points side by side (local runs only).", type=COUNT
 )
 doctor_option = flag(
     "--no-doctor",

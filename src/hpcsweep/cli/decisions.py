@@ -11,7 +11,7 @@ import click
 from hpcsweep import catalog, extras, search_path
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.settings import AT_LEAST_1, PATH, flag, option, variable
+from hpcsweep.cli.settings import COUNT, PATH, flag, option, variable
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count, duration
 
@@ -76,8 +76,8 @@ def layers(
     envvar=variable(("best", "from")),
 )
 @option("--model", "With --from: the network.")
-@option("--input-size", "With --from: pixels.", type=AT_LEAST_1, default=224)
-@option("--batch-size", "With --from: images.", type=AT_LEAST_1, default=1)
+@option("--input-size", "With --from: pixels.", type=COUNT, default=224)
+@option("--batch-size", "With --from: images.", type=COUNT, default=1)
 @option("--dtype", "With --from: the type of numbers.", default="float32")
 @common.unreliable_option
 @common.format_options
@@ -112,16 +112,16 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
 
     if source or network["model"]:
         if not (source and network["model"]) or sweep or confirm:
-            raise UsageError(
+            text = (
                 "--from NAME and --model belong together; SWEEP and --confirm do not go with them"
             )
+            raise UsageError(text)
         view = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where, out)
         return common.tables([view], format, (out,))
     if confirm:
         extras.need("measure", "--confirm")
-    choice = best.read(
-        common.tables_of(results, sweep), where=where, over=over, everything=unreliable
-    )
+    run = common.tables_of(results, sweep)
+    choice = best.read(run, where=where, over=over, everything=unreliable)
     gains = any(choice.maps.values())
     if out and gains:
         output.write_sweep(out, choice.sweep_file())
@@ -132,16 +132,14 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     return common.tables([view], format, (out if gains else None,))
 
 
-def _by_shape(
-    results: Path, source: str, axes: dict[str, Any], where: str, out: Path | None
-) -> View:
+def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: Path | None) -> View:
     """Choose by the shapes of a network; the shapes need torch, but no arithmetic."""
     import json
 
     from hpcsweep.analysis import best_by_shape, output
 
     extras.need("measure", "--from")
-    run = common.tables_of(results, source)
+    run = common.tables_of(results, name)
     from hpcsweep.measure import inputs
 
     search_path.use(search_path.of(Path("map.yaml")))  # as the map's file in this folder will
@@ -231,9 +229,8 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
 
     if history:
         if others or fail_on or across:
-            raise UsageError(
-                "--history takes one sweep, with --where, --metric, --unreliable and --format"
-            )
+            text = "--history takes one sweep, with --where, --metric, --unreliable and --format"
+            raise UsageError(text)
         from hpcsweep.analysis import history as over
 
         runs = over.read(results, first, metric, where, common.renewed, everything=unreliable)
@@ -335,10 +332,8 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     named = [name for name in sources.split(",") if name] if sources else None
     learnt = _learnt(results, named)
     if other := check_inputs.other_than(learnt.own_files, asked):
-        changed = ", ".join(other)
-        note(
-            f"note: predicts {changed} as it was measured, with other own files than there are now"
-        )
+        changed = f"{', '.join(other)} as it was measured"
+        note(f"note: predicts {changed}, with other own files than there are now")
     run = RunDir(results / asked.sweep.name)
     points, controls = list(asked.points()), past_rows.controls(run, asked.device)
     predicted = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)

@@ -87,10 +87,9 @@ def init(  # noqa: PLR0913 - one argument per option
     names = [cluster] if cluster else list(dict.fromkeys([*set_already, *here]))
     chosen = _default(results, names)
     file = home / ("hpcsweep.toml" if project else lookup.USER_FILE)
-    by_path = chosen.path.absolute() not in map(
-        Path.absolute, lookup.names(lookup.PROFILES).values()
-    )
-    say(_keep_default(file, str(chosen.path.absolute()) if by_path else chosen.name))
+    path, by_name = chosen.path.absolute(), lookup.names(lookup.PROFILES).values()
+    is_named = path in map(Path.absolute, by_name)
+    say(_keep_default(file, chosen.name if is_named else str(path)))
     for line in (*_schemas(home), *_completion(shell or Path(os.environ.get("SHELL", "")).name)):
         say(line)
     sweep = home / lookup.SWEEPS / f"{_SWEEP}.yaml"
@@ -141,9 +140,8 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
             say(f"doctor: {candidate.name}: fits")
             fits.append(candidate)
     if not fits:
-        raise Refused(
-            f"no profile fits: {', '.join(names)}; do what doctor says, then run this again"
-        )
+        tried = ", ".join(names)
+        raise Refused(f"no profile fits: {tried}; do what doctor says, then run this again")
     if len(fits) == 1 or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return fits[0]
     by_name = {candidate.name: candidate for candidate in reversed(fits)}

@@ -56,13 +56,11 @@ def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
         points[catalog.AUTOTUNE] = replace(default, axes=axes)
     order = (default, *points.values())
     # these before the others, whose processes would be strangers on the GPU
-    here = {
-        at: _bench(run) for at, point in enumerate(order) if not (first.tunes and _tunes(point))
-    }
+    own = {at: _bench(run) for at, point in enumerate(order) if not (first.tunes and _tunes(point))}
     with ExitStack() as stack, torch.inference_mode():
         lanes = [
-            here[at].lane(point)
-            if at in here
+            own[at].lane(point)
+            if at in own
             else stack.enter_context(elsewhere(point, first.device.type))
             for at, point in enumerate(order)
         ]

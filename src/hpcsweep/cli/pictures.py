@@ -23,11 +23,10 @@ _SIDE = 2048  # of the matrices that measure a roof
 _COPIED = 1 << 28  # bytes
 _SECONDS = 1.0  # for each of the two roofs
 _POSITIVE = click.FloatRange(min=0, min_open=True)
-_out = option(
+_out = several(
     "--out FILE",
     "Write a picture (.png, .svg or .pdf), or the values (.csv); repeatable.",
     type=PATH,
-    multiple=True,
 )
 _LOOK = (
     option(

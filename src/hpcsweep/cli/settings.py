@@ -37,9 +37,7 @@ class Names(click.types.StringParamType):
     envvar_list_splitter = ","
 
 
-def option(
-    declared: str, help: str, *parameter: str, **attributes: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def option(declared: str, help: str, *parameter: str, **attributes: Any) -> Callable[[Any], Any]:
     """Declare an option as its help shows it, such as ``--top N``.
 
     `parameter` is the name of the function's parameter, where it is another one.
@@ -51,7 +49,7 @@ def option(
 
 flag = partial(option, is_flag=True)
 several = partial(option, type=Names(), multiple=True)
-AT_LEAST_1: Final = click.IntRange(min=1)
+COUNT: Final = click.IntRange(min=1)
 PATH: Final = click.Path(path_type=Path)
 
 
@@ -212,9 +210,8 @@ def _taken(param: click.Option, value: object, folder: Path) -> object:
         return value
     if not param.multiple:
         return _single(param, value, folder)
-    return [
-        _single(param, item, folder) for item in (value if isinstance(value, list) else [value])
-    ]
+    items = value if isinstance(value, list) else [value]
+    return [_single(param, item, folder) for item in items]
 
 
 def _single(param: click.Option, value: object, folder: Path) -> object:
@@ -240,9 +237,8 @@ def shown(ctx: click.Context) -> Iterator[Shown]:
     for loc, param in options(root.command):
         if loc[:-1] not in contexts:
             assert isinstance(root.command, click.Group)  # noqa: S101 - it has this command
-            contexts[loc[:-1]] = root.command.commands[loc[0]].make_context(
-                loc[0], [], parent=root, resilient_parsing=True
-            )
+            command = root.command.commands[loc[0]]
+            contexts[loc[:-1]] = command.make_context(loc[0], [], root, resilient_parsing=True)
         within, name = contexts[loc[:-1]], param.name or ""
         where = {
             ParameterSource.COMMANDLINE: "command line",

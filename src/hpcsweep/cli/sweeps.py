@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request, Say
 
+    Action = Callable[[Path, Request, Say], int]
+
 
 @click.command()
 @click.argument("spec")
@@ -93,7 +95,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         _can_collect(requests, dry=dry_run)
     for asked in requests if download else ():
         _download(asked)
-    action: Callable[[Path, Request, Say], int] = workflow.submit
+    action: Action = workflow.submit
     if target is not None:
         action = _adaptive(requests, target, watch=watch)
     elif dry_run:
@@ -147,9 +149,7 @@ def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
     return share
 
 
-def _adaptive(
-    requests: Sequence[Request], target: float, *, watch: bool
-) -> Callable[[Path, Request, Say], int]:
+def _adaptive(requests: Sequence[Request], target: float, *, watch: bool) -> Action:
     """Return `submit` in rounds; `UsageError` for several profiles."""
     from hpcsweep.adaptive import workflow as adaptive
 

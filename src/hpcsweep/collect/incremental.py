@@ -28,6 +28,7 @@ _TAIL: Final = 4096
 _FORMAT: Final = f"7 {__version__}"
 
 ShardStamps = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
+Ages = Mapping[str, SubmissionOrder]  # of submissions
 Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file
 
 
@@ -65,9 +66,7 @@ class CollectMemory:
     rows: list[list[int]] = field(default_factory=list)  # shard, byte, lengths of both blocks
     tables: list[Stamp] = field(default_factory=list)
 
-    def news(
-        self, shards: ShardStamps, ages: Mapping[str, SubmissionOrder]
-    ) -> dict[str, int] | None:
+    def news(self, shards: ShardStamps, ages: Ages) -> dict[str, int] | None:
         """Return the shards to read, and from which byte; None: read everything again.
 
         `ages` is the order of submissions: if it changed, other rows may count.
@@ -91,11 +90,10 @@ class CollectMemory:
     def place(self, written: Written) -> None:
         """Remember where the rows of the tables come from, and how long their blocks are."""
         number = {name: index for index, name in enumerate(self.shards)}
+        lengths = written.rows, written.layers, written.samples
         self.rows = [
             [number[name_of(entry.origin)], entry.origin.at, layers, samples]
-            for entry, layers, samples in zip(
-                written.rows, written.layers, written.samples, strict=True
-            )
+            for entry, layers, samples in zip(*lengths, strict=True)
         ]
 
     def entries(self, run: RunDir) -> list[TableRow]:
@@ -202,7 +200,7 @@ def _grew_from(before: Stamp, now: Stamp) -> bool:
     return before == now or (bool(before and now) and before[0] == now[0] and before[1] < now[1])
 
 
-def rounds_of(ages: Mapping[str, SubmissionOrder]) -> dict[str, int]:
+def rounds_of(ages: Ages) -> dict[str, int]:
     """Return the round of each submission."""
     return {name: number for name, (number, _name) in ages.items()}
 

@@ -163,10 +163,8 @@ class Pool:
 
     def winners(self) -> list[TableRow]:
         """Return one row per point, by axis values and then id."""
-        best = (
-            rows[0] if len(rows) == 1 else max(rows, key=TableRow.rank)
-            for rows in self.rows.values()
-        )
+        every = self.rows.values()
+        best = (rows[0] if len(rows) == 1 else max(rows, key=TableRow.rank) for rows in every)
         return sorted(best, key=lambda row: (row.order, row.point_id))
 
 
@@ -245,11 +243,8 @@ def lonely(winners: Iterable[TableRow]) -> set[str]:
     of a library that changes its algorithm have two rows, before and after it along one axis, that
     are ten times faster. For repetitions all others are neighbours. Only valid rows are compared.
     """
-    rows = [
-        row
-        for row in winners
-        if row.status is PointStatus.OK and row.ms > 0 and row.doubts in {"", LONELY}
-    ]
+    timed = (row for row in winners if row.status is PointStatus.OK and row.ms > 0)
+    rows = [row for row in timed if row.doubts in {"", LONELY}]
     return {
         row.point_id
         for line, again in _lines(rows)

@@ -28,10 +28,8 @@ from hpcsweep.store.seals import Blocks, Heads, parse_block
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import harmless
 
-_KINDS: Final = {
-    column.name: column.kind
-    for column in (*schema.SAMPLES, *schema.LAYERS, *schema.OVERALL, *schema.COLLECTED)
-}
+_COLUMNS: Final = (*schema.SAMPLES, *schema.LAYERS, *schema.OVERALL, *schema.COLLECTED)
+_KINDS: Final = {column.name: column.kind for column in _COLUMNS}
 _PARQUET_BLOCK: Final = 1 << 25  # bytes; a cell must fit in
 _NO_NUMBER: Final = rb"(?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$))"
 # the beginnings of cells that a spreadsheet may take for a formula, by sign. The rare sign comes
@@ -129,7 +127,7 @@ def write_all(run: RunDir, pool: Pool, plan: Plan, extras: Extras) -> Written:
             source.blocks_of(row)
         if source.damaged:
             raise DamagedRows(source.damaged)
-        written.layer_rows = _write_rows(overall, written, plan, extras.overall, pool)
+        written.layer_rows = _write_rows(overall, written, plan, extras, pool)
         for file in (overall, samples, layers):  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
@@ -147,11 +145,9 @@ def _head(columns: Sequence[str]) -> bytes:
     return ",".join(columns).encode() + b"\n"
 
 
-def _write_rows(
-    file: IO[bytes], written: Written, plan: Plan, extras: Sequence[str], pool: Pool
-) -> int:
+def _write_rows(file: IO[bytes], written: Written, plan: Plan, extras: Extras, pool: Pool) -> int:
     """Write the rows of points; return their number of layer rows, which checksums prove."""
-    columns, layer_rows = (*schema.MERGED_COLUMNS, *extras), 0
+    columns, layer_rows = (*schema.MERGED_COLUMNS, *extras.overall), 0
     headers = {id(row.columns): row.columns for row in written.rows}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
     names = ("flags", "orphan", "source", "valid", "layer_rows")
@@ -238,9 +234,7 @@ def _harmless(block: bytes) -> bytes:
 def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:
     text = io.StringIO()
     rows = parse_block(block, header)
-    csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n").writerows(
-        rows
-    )
+    csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
 
 

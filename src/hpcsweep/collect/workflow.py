@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain
@@ -362,9 +362,7 @@ def _marked(row: TableRow) -> dict[str, str]:
     return {"status": row.status, **(row.cells() if row.doubts else {}), **doubts}
 
 
-def _plan(
-    run: RunDir, manifests: Sequence[Manifest], measured: AbstractSet[str], *, raw: bool
-) -> Plan:
+def _plan(run: RunDir, manifests: list[Manifest], measured: AbstractSet[str], *, raw: bool) -> Plan:
     plan = Plan(raw=raw)
     plan.sources = {record.id: record.source for record in manifests if record.source}
     if not manifests:
