@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.forecast import estimate, pass_times, passes, past_rows
+from hpcsweep.forecast import estimate, passes, past_rows
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
 from hpcsweep.store.chunk_file import Chunk
@@ -175,7 +175,7 @@ def same_run(
     known = past_rows.measured(alone, "inference", asked.device)
     works = sorted({row.work for row in known})
     learnt_from = [row for row in known if works.index(row.work) % 2 == 0]
-    said = estimate.Estimates("inference", asked.sweep.measure, pass_times.learn(learnt_from))
+    said = estimate.Estimates("inference", asked.sweep.measure, estimate.learn(learnt_from))
     points = (point for point in asked.points() if point.point_id in took_s)
     return {point.point_id: said(point) for point in points
             if works.index(passes.work(point.axes)) % 2}  # fmt: skip

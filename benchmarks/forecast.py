@@ -25,7 +25,7 @@ from benchmarks import replay
 from hpcsweep.adaptive.judge import Why
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.conv.shape import NCHW
-from hpcsweep.forecast import baselines, intervals, layers, leaving_out, physics, tables
+from hpcsweep.forecast import baselines, check, intervals, layers, physics, tables
 from hpcsweep.importing import finddb, workflow
 from hpcsweep.importing.submission import work_cells
 from hpcsweep.text import aligned
@@ -232,7 +232,7 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
     """Return a task that leaves out all parts of a kind of the predecessor's tables."""
 
     def task(folder: Path, _seed: int) -> Iterator[Row]:
-        left = leaving_out.leave_out(imported(folder), kind, compare=True)
+        left = check.leave_out(imported(folder), kind, compare=True)
         if left is None:
             return
         names = (intervals.OWN, *baselines.ALL)
@@ -246,7 +246,7 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
     return task
 
 
-def _held(part: leaving_out.Left, others: leaving_out.Left, what: str) -> Floats:
+def _held(part: check.Left, others: check.Left, what: str) -> Floats:
     widths = intervals.calibrate(others)
     own, rows = intervals.OWN, part.calls if what == "layers" else part.points
     width = widths.of_layers(rows) if what == "layers" else widths.total

@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.output import COLOURS
-from hpcsweep.forecast import check, intervals, leaving_out, tables
+from hpcsweep.forecast import check, intervals, tables
 from hpcsweep.store.rundir import RunDir
 
 mpl.use("Agg")
@@ -55,12 +55,12 @@ def main() -> None:
     hpcsweep(chosen.folder, "collect", "cpu_networks")
     measured = tables.read([run])
     if chosen.picture:
-        draw(leaving_out.leave_out(measured, "network"), chosen.picture)
+        draw(check.leave_out(measured, "network"), chosen.picture)
     print(noise(run))
     print(check.check(measured).text())
 
 
-def draw(left: leaving_out.Left, path: Path) -> None:
+def draw(left: check.Left, path: Path) -> None:
     """Draw predicted over measured times of networks, each with its intervals."""
     figure, axes = plt.subplots(figsize=(7.2, 5.6), layout="constrained")
     for (fold, part, others), colour in zip(left.parts(), COLOURS, strict=False):

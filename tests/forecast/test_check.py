@@ -8,7 +8,7 @@ import pytest
 
 import knownphysics
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import check, intervals, leaving_out
+from hpcsweep.forecast import check, intervals
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_model_has_not_seen_what_it_predicts():
         points.assign(total_ms=points["total_ms"].where(points["model"] != "odd", 7.0)),
         layers.assign(ms=layers["ms"].where(~wrong, 3.0)),
     )
-    told = [leaving_out.leave_out(one, "network").points for one in (before, after)]
+    told = [check.leave_out(one, "network").points for one in (before, after)]
     first, second = (one[one["model"] == "odd"]["prediction"] for one in told)
     assert first.tolist() == second.tolist()
 
@@ -71,7 +71,7 @@ def test_a_model_has_not_seen_what_it_predicts():
 def test_an_interval_is_wide_where_nothing_could_be_left_out():
     """One network says nothing of another."""
     alone = knownphysics.measured(networks={"narrow": (8, 16)})
-    left = leaving_out.leave_out(alone, "network")
+    left = check.leave_out(alone, "network")
     assert left is None
     assert intervals.calibrate(left).total == intervals.UNKNOWN
 
@@ -79,7 +79,7 @@ def test_an_interval_is_wide_where_nothing_could_be_left_out():
 def test_each_kind_has_a_panel_and_each_part_its_error(tmp_path):
     """Of three kinds in two rows, the last place stays empty."""
     seen = knownphysics.measured(knownphysics.Device(noise=0.05), sizes=(32, 48, 64, 96))
-    left = [leaving_out.leave_out(seen, kind) for kind in ("network", "algorithm", "size")]
+    left = [check.leave_out(seen, kind) for kind in ("network", "algorithm", "size")]
     check.draw(left, tmp_path / "errors.svg")
     drawn = (tmp_path / "errors.svg").read_text()
     assert drawn.count(">predicted (ms)<") == 3

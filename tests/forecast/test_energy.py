@@ -8,7 +8,7 @@ import pytest
 
 import knownphysics
 import resultsfolder
-from hpcsweep.forecast import energy, leaving_out, sweep
+from hpcsweep.forecast import check, energy, sweep
 from knownphysics import NAMED, TEXT, Device
 
 WATTS, A_TFLOP, A_GIGABYTE = 60.0, 900.0, 40.0
@@ -83,7 +83,7 @@ def test_a_width_holds_what_was_left_out():
         measured(noise, Device(noise=noise, gigaflop={"auto": 10.0}), networks=few)
         for noise in (0.0, 0.1)
     ]
-    exact, noisy = (energy.width(leaving_out.leave_out(one, "network")) for one in seen)
+    exact, noisy = (energy.width(check.leave_out(one, "network")) for one in seen)
     assert 1.0 <= exact < noisy < 2.0
     assert energy.width(None) == 4.0
 

@@ -10,7 +10,7 @@ import pytest
 import knownphysics
 import resultsfolder
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import Basis, intervals, leaving_out, sweep
+from hpcsweep.forecast import Basis, check, intervals, sweep
 from knownphysics import NAMED, TEXT
 
 
@@ -73,7 +73,7 @@ def test_times_lie_in_their_intervals_and_say_what_they_are(tmp_path):
 def test_the_text_says_how_many_networks_an_interval_counts(tmp_path, networks):
     """Of fewer than five it is a guess; the table and the record say how many."""
     some = dict([*knownphysics.NETWORKS.items()][:networks])
-    left = leaving_out.leave_out(knownphysics.measured(networks=some, sizes=(32, 64)), "network")
+    left = check.leave_out(knownphysics.measured(networks=some, sizes=(32, 64)), "network")
     width = intervals.calibrate(left)
     rows = [sweep.row(p, Basis.NETWORKS, 1.0, width, "demo") for p in points(tmp_path)]
     found = sweep.Predicted("demo", rows, pd.DataFrame(), {Basis.NETWORKS: width})

@@ -1,23 +1,32 @@
-"""`hpcsweep predict --check`: errors and intervals on what was left out, beside the baselines."""
+"""Predicts what was measured as if it had not been: a network, sizes, an algorithm, a GPU.
+
+The error of a prediction is what it is wrong by there. Random rows would not do: the same layer
+at the next size is in the training data then. `hpcsweep predict --check` shows these errors, what
+the intervals hold, and the baselines.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 
 from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import baselines, intervals, leaving_out
-from hpcsweep.records import dataclass
+from hpcsweep.forecast import baselines, intervals, model
+from hpcsweep.forecast.intervals import KINDS, OWN
+from hpcsweep.records import dataclass, replace
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from hpcsweep.forecast.intervals import Widths
-    from hpcsweep.forecast.leaving_out import Left
+    from hpcsweep.forecast.model import Forecast
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.forecast.terms import Floats
 
@@ -27,7 +36,69 @@ WORDS: Final = {
     "algorithm": "an algorithm",
     "gpu": "a GPU",
 }
+_SIZE_FOLDS: Final = 4
+_MOST_FOLDS: Final = 12
 _COLUMNS: Final = ("totals", "layers", "convolutions")
+
+
+@dataclass(frozen=True)
+class Left:
+    """What was left out: `total_ms` or `ms` are measured, `prediction` and baselines are said.
+
+    `fold` says what was left out together.
+    """
+
+    kind: str
+    points: pd.DataFrame
+    calls: pd.DataFrame
+
+    def parts(self) -> Iterator[tuple[str, Left, Left]]:
+        """Yield the name of each fold, what was left out in it, and what in the others."""
+        for fold in self.points["fold"].unique():
+            of_points, of_calls = self.points["fold"] == fold, self.calls["fold"] == fold
+            yield (
+                fold,
+                Left(self.kind, self.points[of_points], self.calls[of_calls]),
+                Left(self.kind, self.points[~of_points], self.calls[~of_calls]),
+            )
+
+
+def leave_out(
+    measured: Measured, kind: str, *, compare: bool = False, like: Forecast | None = None
+) -> Left | None:
+    """Return what a model says of each part, having seen the others; None if there is one part.
+
+    `like` is what all parts teach, if somebody knows; it spares each fit some choices.
+    """
+    points, calls = [], []
+    for name, out in _folds(measured.points, kind):
+        train, test = measured.of(measured.points[~out]), measured.of(measured.points[out])
+        if kind == "gpu":  # others may have measured the one that is left out
+            train = replace(train, foreign=None)
+        learnt = model.fit(train, like=like)
+        said = learnt.times(test.calls)
+        totals = {OWN: learnt.totals(test.points, said)}
+        times: dict[str, Any] = {OWN: said["ms"], "ms": test.calls["ms"]}
+        for rival in baselines.ALL if compare else ():
+            times[rival], totals[rival] = baselines.times(rival, train, test)
+        points.append(test.points.assign(fold=name, **totals))
+        calls.append(said.assign(fold=name, **times))
+    if not points:
+        return None
+    return Left(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
+
+
+def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Yield the name of each part and which points are of it; nothing where there is one alone."""
+    column = points[KINDS[kind]]
+    values = sorted(column.unique())
+    number = column.map({value: place for place, value in enumerate(values)}).to_numpy(int)
+    folds = min(_MOST_FOLDS, len(values))
+    if kind == "size":  # every fourth size, so that sizes on both sides are there
+        folds = min(_SIZE_FOLDS, len(values) // 2)
+    for part in range(folds if folds > 1 else 0):
+        names = ", ".join(map(str, values[part::folds]))
+        yield f"sizes {part + 1}" if kind == "size" else names, number % folds == part
 
 
 @dataclass(frozen=True)
@@ -69,7 +140,7 @@ class Check:
 
 def check(measured: Measured) -> Check:
     """Leave out whatever there is more than one of, and compare with what was measured."""
-    every = [leaving_out.leave_out(measured, kind, compare=True) for kind in WORDS]
+    every = [leave_out(measured, kind, compare=True) for kind in WORDS]
     left = [kind for kind in every if kind is not None]
     return Check(measured, [_record(kind) for kind in left], left)
 
@@ -78,8 +149,8 @@ def _record(left: Left) -> dict[str, Any]:
     parts = list(left.parts())
     held = [_held(part, intervals.calibrate(others)) for _, part, others in parts]
     totals, layers = (float(np.concatenate(of).mean()) for of in zip(*held, strict=True))
-    errors = {name: _errors(left, name) for name in (intervals.OWN, *baselines.ALL)}
-    of_parts = {name: _errors(part, intervals.OWN) for name, part, _ in parts}
+    errors = {name: _errors(left, name) for name in (OWN, *baselines.ALL)}
+    of_parts = {name: _errors(part, OWN) for name, part, _ in parts}
     return {
         "left_out": left.kind,
         "fits": len(parts),
@@ -94,7 +165,7 @@ def _record(left: Left) -> dict[str, Any]:
 
 def _held(left: Left, widths: Widths) -> tuple[Floats, Floats]:
     """Say which times of networks, and of layers, lie in their interval."""
-    totals, layers, _ = _times(left, intervals.OWN)
+    totals, layers, _ = _times(left, OWN)
     of_layers = intervals.held(*layers, widths.of_layers(left.calls))
     return intervals.held(*totals, widths.total), of_layers
 
@@ -162,7 +233,7 @@ def draw(parts: Sequence[Left], path: Path) -> None:
 
 def _panel(axes: Any, left: Left) -> None:  # noqa: ANN401 - Axes
     for number, (fold, part, others) in enumerate(left.parts()):
-        true, said = part.points["total_ms"], part.points[intervals.OWN]
+        true, said = part.points["total_ms"], part.points[OWN]
         width = intervals.calibrate(others).total
         error = 100 * float((said / true - 1).abs().median())
         colour = COLOURS[number % len(COLOURS)]

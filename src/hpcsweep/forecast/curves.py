@@ -54,19 +54,15 @@ def fit(points: Iterable[tuple[float, float]], fixed: float = 0.0) -> Curve:
     by_work: dict[float, list[float]] = defaultdict(list)
     for work, seconds in points:
         by_work[work].append(max(seconds, _LEAST))
-    known = [(work, _middle(by_work[work])) for work in sorted(by_work)]
-    if len(known) > 1:
-        fixed, slope = line(known)
+    works = sorted(by_work)
+    middle = [math.exp(statistics.median(map(math.log, by_work[work]))) for work in works]
+    if len(works) > 1:
+        fixed, slope = line(list(zip(works, middle, strict=True)))
     else:
-        ((work, seconds),) = known
-        fixed = min(fixed, seconds)
-        slope = (seconds - fixed) / work
-    errors = [math.log(seconds / (fixed + slope * work)) for work, seconds in known]
-    return Curve(fixed, slope, [math.log(work) for work, _ in known], errors)
-
-
-def _middle(seconds: Iterable[float]) -> float:
-    return math.exp(statistics.median(map(math.log, seconds)))
+        fixed = min(fixed, middle[0])
+        slope = (middle[0] - fixed) / works[0]
+    errors = [math.log(s / (fixed + slope * work)) for work, s in zip(works, middle, strict=True)]
+    return Curve(fixed, slope, list(map(math.log, works)), errors)
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hpcsweep.forecast.leaving_out import Left
+    from hpcsweep.forecast.check import Left
 
     Floats = NDArray[np.float64]
 

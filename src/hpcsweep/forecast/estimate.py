@@ -9,32 +9,109 @@ network and the peak of the device, corrected by what other networks and algorit
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import cache
+import math
+import statistics
+from collections import Counter, defaultdict
+from functools import cache, cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import axis_defaults
-from hpcsweep.forecast import Basis, pass_times, passes, past_rows
-from hpcsweep.records import dataclass, field
+from hpcsweep.forecast import Basis, curves, passes, past_rows
+from hpcsweep.records import dataclass, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from hpcsweep.forecast.pass_times import Learnt
+    from hpcsweep.forecast.curves import Curve
+    from hpcsweep.forecast.past_rows import Kind, PointTime
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request
 
-_CACHED: Final = 100_000
-
-
-FIRM: Final = frozenset({Basis.MEASURED, Basis.PREDICTED})
+_LEVEL: Final = 0.9
+_FEWEST: Final = 5  # errors from which a quantile is taken; rows from which a line is
+_FIRM: Final = frozenset({Basis.MEASURED, Basis.PREDICTED})
 # how far a time may be too low, nine times in ten, where that cannot be found out
 _GUESSED: Final = {
     Basis.GIVEN: 1.0, Basis.MEASURED: 1.5, Basis.PREDICTED: 2.0, Basis.OTHERS: 3.0,
     Basis.PEAKS: 5.0,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Seconds beside the passes: of every point, per second of a pass, and of what is made."""
+
+    fixed: float = 0.5
+    slope: float = 4.0
+    worker: float = 8.0  # with its first network
+    network: float = 0.5
+    layer_factor: float = 1.0
+    n: float = 0.0  # timed passes, as a rule
+
+    def at(self, pass_s: float) -> float:
+        """Return the seconds beside the passes of a point."""
+        return self.fixed + self.slope * pass_s
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """The rows of one device and workload, and what was made of them."""
+
+    rows: Sequence[PointTime] = ()
+    beside: Beside = field(default_factory=Beside)
+    pass_s: Mapping[Kind, Curve] = field(default_factory=dict)
+    extra_s: Mapping[Kind, Curve] = field(default_factory=dict)
+    predicted: Mapping[Kind, Curve] = field(default_factory=dict)  # seconds of a pass
+    width_of_predicted: float = 1.0
+
+    def correction(self, model: str, algorithm: str, *, without: str = "") -> float | None:
+        """Return what the table's passes are wrong by; None where there is no row.
+
+        An algorithm is as much slower than another as for other networks. `without` leaves a
+        network out.
+        """
+        every = {pair: ratio for pair, ratio in self._ratios.items() if pair[0] != without}
+        of_model = {name: ratio for (net, name), ratio in every.items() if net == model}
+        of_algorithm = {net: ratio for (net, name), ratio in every.items() if name == algorithm}
+        in_proportion = [
+            here * there / every[net, name]
+            for name, here in of_model.items()
+            for net, there in of_algorithm.items()
+            if (net, name) in every
+        ]
+        ratios = in_proportion or (of_algorithm or of_model or every).values()
+        return statistics.median(ratios) if ratios else None
+
+    @cached_property
+    def _ratios(self) -> dict[tuple[str, str], float]:
+        """Return measured over tabulated seconds of a pass, by model and algorithm."""
+        ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for row in self.rows:
+            ratios[row.kind[0], row.kind[1]].append(row.pass_s / row.by_table)
+        return {pair: statistics.median(of_pair) for pair, of_pair in ratios.items()}
+
+    def width_of_measured(self, passes: float) -> float | None:
+        """Return the factor by which points of so many passes are too low, nine times in ten."""
+        true_s, said_s = list[float](), list[float]()
+        for kind, curve in self.pass_s.items():
+            extra = self.extra_s.get(kind)
+            if extra is None or extra.works != curve.works:
+                continue
+            for (true, said), (more, said_more) in zip(
+                curve.left_out(), extra.left_out(), strict=True
+            ):
+                true_s.append(passes * true + more)
+                said_s.append(passes * said + said_more)
+        return _upper(true_s, said_s, range(len(true_s)))
+
+    def width_of_others(self) -> float | None:
+        """Return the factor by which passes of a network that was left out are too low."""
+        said = [(pair, self.correction(*pair, without=pair[0])) for pair in self._ratios]
+        known = {pair: ratio for pair, ratio in said if ratio}
+        true = [self._ratios[pair] for pair in known]
+        return _upper(true, list(known.values()), [model for model, _ in known])
 
 
 @dataclass(frozen=True)
@@ -75,13 +152,13 @@ class Estimates:
             return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
         axes, beside = point.axes, self.learnt.beside
         kind, work = self._kind(axes), passes.work(axes)
-        one = kind.pass_s(work)
-        seconds = kind.extra_s(work) if kind.extra_s else beside.at(one)
+        pass_s = kind.pass_s(work)
+        seconds = kind.extra_s(work) if kind.extra_s else beside.at(pass_s)
         self.counts[kind.basis] += 1
         before, self._model = self._model, axes["model"]
         if before is not None and before != self._model:
             seconds += self.repeats * beside.network
-        return seconds + self._number(axes) * one
+        return seconds + self._number(axes) * pass_s
 
     @property
     def start(self) -> float:
@@ -91,33 +168,30 @@ class Estimates:
     @property
     def width(self) -> float:
         """Return the factor by which times may be too low, nine times in ten, or a guess."""
-        return max((self._found(basis) or _GUESSED[basis] for basis in self.counts), default=1.0)
+        return max((self._width(basis) or _GUESSED[basis] for basis in self.counts), default=1.0)
 
     @property
     def is_calibrated(self) -> bool:
         """Say whether `width` was found out, by points that were left out."""
-        return None not in {self._found(basis) for basis in self.counts}
+        return None not in {self._width(basis) for basis in self.counts}
 
     @property
     def is_firm(self) -> bool:
         """Say whether every point so far rests on measured or predicted times of its own kind."""
-        return bool(self.counts) and FIRM.issuperset(self.counts)
+        return bool(self.counts) and _FIRM.issuperset(self.counts)
 
     def basis(self) -> str:
         """Return what the times rest on, as a person reads it."""
-        told = [f"{self.counts[basis]:,} from {self._says(basis)}"
-                for basis in Basis if self.counts[basis]]  # fmt: skip
-        return "; ".join(told)
+        sources = Counter(row.sweep for row in self.learnt.rows).most_common()
+        have = ", ".join(f"{number:,} of {name}" for name, number in sources)
+        of = dict.fromkeys((Basis.MEASURED, Basis.OTHERS), f" ({have})")
+        return "; ".join(
+            f"{self.counts[basis]:,} from {basis.says}{of.get(basis, '')}"
+            for basis in Basis
+            if self.counts[basis]
+        )
 
-    def _says(self, basis: Basis) -> str:
-        """Return the words for a basis, and which sweeps its measured points are of."""
-        if basis not in {Basis.MEASURED, Basis.OTHERS}:
-            return basis.says
-        sources = self.learnt.sources
-        have = ", ".join(f"{number:,} of {name}" for name, number in sources.most_common())
-        return f"{basis.says} ({have})"
-
-    def _found(self, basis: Basis) -> float | None:
+    def _width(self, basis: Basis) -> float | None:
         """Return the width that points which were left out show."""
         if basis is Basis.MEASURED:
             typical = self._number(axis_defaults(self.workload))
@@ -130,22 +204,21 @@ class Estimates:
 
     def _kind(self, axes: Mapping[str, Any]) -> _Kind:
         """Return what is known of points like this one."""
-        given = self._kind_of(axes)
+        values = self._kind_of(axes)
         try:
-            return self._kinds[given]
+            return self._kinds[values]
         except KeyError:
-            found = self._kinds[given] = self._new_kind(axes)
-            return found
+            return self._kinds.setdefault(values, self._new_kind(axes))
         except TypeError:  # a map of algorithms
             return self._new_kind(axes)
 
     def _new_kind(self, axes: Mapping[str, Any]) -> _Kind:
-        known, kind = self.learnt, past_rows.kind_of(self._names, axes)
-        if kind in known.pass_s:
-            extra = known.extra_s.get(kind)
-            return _Kind(Basis.MEASURED, known.pass_s[kind].at, extra.at if extra else None)
-        if kind in known.predicted:
-            return _Kind(Basis.PREDICTED, known.predicted[kind].at)
+        learnt, kind = self.learnt, past_rows.kind_of(self._names, axes)
+        if kind in learnt.pass_s:
+            extra = learnt.extra_s.get(kind)
+            return _Kind(Basis.MEASURED, learnt.pass_s[kind].at, extra.at if extra else None)
+        if kind in learnt.predicted:
+            return _Kind(Basis.PREDICTED, learnt.predicted[kind].at)
         correction = self._correction(kind[0], kind[1])
         table = passes.table(axes)
         if not correction:
@@ -155,25 +228,89 @@ class Estimates:
     def _number(self, axes: Mapping[str, Any]) -> float:
         """Return how many passes a point makes."""
         steps = self._steps_of(axes)
-        found = self._passes.get(steps)
-        if found is None:
-            beside = self.learnt.beside
-            found = passes.of_point(
+        if steps not in self._passes:
+            self._passes[steps] = passes.of_point(
                 self.workload,
                 axes,
                 self.measure,
-                layer_factor=beside.layer_factor,
-                adaptive=beside.n,
+                layer_factor=self.learnt.beside.layer_factor,
+                adaptive=self.learnt.beside.n,
             )
-            if len(self._passes) < _CACHED:
-                self._passes[steps] = found
-        return found
+        return self._passes[steps]
+
+
+def learn(rows: Sequence[PointTime], predicted: Sequence[PointTime] = ()) -> Learnt:
+    """Return what rows teach; `predicted` ones have times of passes alone."""
+    beside = _beside(rows) if rows else Beside()
+    rows = [_settled(row, beside) for row in rows]
+    widths = sorted(row.width for row in predicted)
+    return Learnt(
+        rows,
+        beside,
+        _curves(rows, lambda row: row.pass_s),
+        _curves(rows, lambda row: row.extra_s, beside.fixed),
+        _curves(predicted, lambda row: row.pass_s),
+        widths[math.ceil(_LEVEL * len(widths)) - 1] if widths else 1.0,
+    )
+
+
+def _beside(rows: Sequence[PointTime]) -> Beside:
+    """Return what points take beside their passes, from rows of this sweep if it has enough."""
+    timed = [(row, row.extra_s) for row in rows if row.extra_s is not None]
+    own = [(row, extra_s) for row, extra_s in timed if row.sweep == rows[0].sweep]
+    usual = own if len(own) >= _FEWEST else timed
+    beside = Beside(
+        layer_factor=_median([row.layer_factor for row, _ in usual if row.layer_factor], 1.0),
+        n=_median([row.n for row, _ in usual], 0.0),
+    )
+    plain = [(row.pass_s, max(extra_s, 1e-3)) for row, extra_s in usual if not row.fresh]
+    if len(plain) >= _FEWEST:
+        fixed, slope = curves.line(plain)
+        beside = replace(beside, fixed=fixed, slope=slope)
+    more: dict[str, list[float]] = defaultdict(list)  # seconds, by what was made
+    for row, extra_s in timed:
+        more[row.fresh].append(extra_s - beside.at(row.pass_s))
+    return replace(
+        beside,
+        worker=max(_median(more["worker"], beside.worker), 0.0),
+        network=max(_median(more["network"], beside.network), 0.0),
+    )
+
+
+def _settled(row: PointTime, beside: Beside) -> PointTime:
+    """Return a row without what was made for it."""
+    if row.extra_s is None or not row.fresh:
+        return row
+    return replace(row, extra_s=min(row.extra_s, beside.at(row.pass_s)))
+
+
+def _curves(
+    rows: Sequence[PointTime], seconds: Callable[[PointTime], float | None], fixed: float = 0.0
+) -> dict[Kind, Curve]:
+    """Return the curve of rows of each kind, as far as they have such seconds."""
+    points: dict[Kind, list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        if (y := seconds(row)) is not None:
+            points[row.kind].append((row.work, y))
+    return {kind: curves.fit(of_kind, fixed) for kind, of_kind in points.items()}
+
+
+def _median(values: Sequence[float], missing: float) -> float:
+    return statistics.median(values) if values else missing
+
+
+def _upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashable]) -> float | None:
+    """Return the factor by which times are too low, nine times in ten; None from too few parts."""
+    if len(true) < _FEWEST:
+        return None
+    from hpcsweep.forecast import intervals  # noqa: PLC0415 - scipy takes half a second
+
+    return intervals.upper(true, said, parts)
 
 
 def estimator(run: RunDir, asked: Request) -> Estimates:
     """Return an estimator of a request's points, which learns from the rows so far."""
     workload, device = asked.sweep.workload, asked.device
     rows = past_rows.measured(run, workload, device) if workload != "noop" else []
-    predicted = past_rows.predicted(run, workload, device)
-    known = pass_times.learn(rows, predicted)
-    return Estimates(workload, asked.sweep.measure, known, asked.sweep.repeats)
+    learnt = learn(rows, past_rows.predicted(run, workload, device))
+    return Estimates(workload, asked.sweep.measure, learnt, asked.sweep.repeats)

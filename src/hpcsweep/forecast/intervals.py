@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hpcsweep.forecast.leaving_out import Left
+    from hpcsweep.forecast.check import Left
     from hpcsweep.forecast.terms import Floats
 
     Parts = NDArray[np.int_]

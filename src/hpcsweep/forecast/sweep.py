@@ -12,7 +12,7 @@ import pandas as pd
 from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import Basis, energy, intervals, leaving_out, model, shapes, tables
+from hpcsweep.forecast import Basis, check, energy, intervals, model, shapes, tables
 from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hpcsweep.forecast.check import Left
     from hpcsweep.forecast.intervals import Widths
-    from hpcsweep.forecast.leaving_out import Left
     from hpcsweep.forecast.model import Forecast
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.point import Point
@@ -32,8 +32,7 @@ _OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
 _WIDE: Final = 1.5  # a factor: what is farther off decides little
 _TOLD: Final = 0.02  # a shift of the machine
-
-
+_KIND: Final = ["gpu", "setting", "dtype", "algorithm"]
 # what is left out to find out how wide an interval must be; the others cannot be tried
 _TRIED: Final = {
     Basis.SIZES: "size", Basis.NETWORKS: "network", Basis.ALGORITHMS: "algorithm",
@@ -64,13 +63,13 @@ class Predicted:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
-        widths = self.widths.items()
+        shift = max((width.shift for width in self.widths.values()), default=0.0)
         return {
             "sweep": self.name,
-            "interval_factors": {basis: width.total for basis, width in widths},
-            "interval_from": {basis: width.parts for basis, width in widths},
+            "interval_factors": {basis: width.total for basis, width in self.widths.items()},
+            "interval_from": {basis: width.parts for basis, width in self.widths.items()},
             "advice": self.advice or None,
-            "machine_shift_pct": 100 * math.expm1(max((w.shift for _, w in widths), default=0.0)),
+            "machine_shift_pct": 100 * math.expm1(shift),
             "rows": list(self.rows),
         }
 
@@ -78,7 +77,7 @@ class Predicted:
         """Return how many points rest on what, and the first points."""
         counts = Counter(str(row["basis"]) for row in self.rows)
         lines = [f"{self.name}: {count(len(self.rows), 'point')}, {PREDICTED}"]
-        lines += [f"  {counts[basis]:,} {self._from(basis)}" for basis in Basis if counts[basis]]
+        lines += [f"  {counts[basis]:,} {self._says(basis)}" for basis in Basis if counts[basis]]
         if joules := sum("predicted_lo_j" in row for row in self.rows):
             lines.append(f"  the energy of a pass, too, for {count(joules, 'point')}")
         lines += [f"  {self.advice}"] if self.advice else []
@@ -86,28 +85,26 @@ class Predicted:
         body = [[*(str(row[name]) for name in heads[:4]), f"{row['median_ms']:.3f}",
                  f"{row['predicted_lo_ms']:.3f} to {row['predicted_hi_ms']:.3f}",
                  str(row["basis"])] for row in self.rows[:_SHOWN]]  # fmt: skip
-        rest = len(self.rows) - len(body)
-        return "\n".join(
-            [*lines, "", *aligned([heads, *body]), *([f"... and {rest:,} more"] if rest else [])]
-        )
+        lines += ["", *aligned([heads, *body])]
+        if rest := len(self.rows) - len(body):
+            lines.append(f"... and {rest:,} more")
+        return "\n".join(lines)
 
-    def _from(self, basis: Basis) -> str:
+    def _says(self, basis: Basis) -> str:
         """Return what points rest on, and how wide their interval is."""
         if basis is Basis.MEASURED:
             return "measured"
-        return f"from {basis}: {basis.says}{self._width(basis)}"
-
-    def _width(self, basis: Basis) -> str:
-        width = self.widths.get(basis)
+        text, width = f"from {basis}: {basis.says}", self.widths.get(basis)
         if width is None:
-            return ""
+            return text
         parts = count(width.parts, _TRIED[basis]) if width.parts else "nothing"
-        guess = f"a guess: from {parts}" if width.is_guess else f"from {parts}"
-        told = f" (interval: a factor of {width.total:.2f}, {guess})"
-        if width.shift < _TOLD:
-            return told
-        by = f"{100 * math.expm1(width.shift):.0f} %"
-        return f"{told[:-1]}; wider by {by}, since the controls show another state of the machine)"
+        guess = "a guess: " if width.is_guess else ""
+        shift = (
+            f"; wider by {100 * math.expm1(width.shift):.0f} %, since the controls show another "
+            "state of the machine"
+        )
+        more = shift if width.shift >= _TOLD else ""
+        return f"{text} (interval: a factor of {width.total:.2f}, {guess}from {parts}{more})"
 
 
 def predict(
@@ -136,23 +133,18 @@ def predict(
         source=", ".join(measured.sources) or PREDICTED,
         energy_j=np.nan,
     )
-    known = _measured(table, measured) if fill else pd.DataFrame()
-    table.loc[known.index, list(known.columns)] = known
+    if fill:
+        known = _measured(table, measured)
+        table.loc[known.index, list(known.columns)] = known
     left = _left_out(set(table["basis"]), measured, learnt)
     shift = intervals.shift(measured.controls_of({*table["gpu"]}), controls)
-    widths = {basis: intervals.calibrate(one).shifted(shift) for basis, one in left.items()}
+    widths = {basis: intervals.calibrate(kind).shifted(shift) for basis, kind in left.items()}
+    layers = _layers(said, table, widths)
     if Basis.MEASURED in set(table["basis"]):
         widths[Basis.MEASURED] = intervals.Widths(1.0)
-    of_layers = table["basis"].reindex(said["point_id"]).to_numpy()
-    factor = np.ones(len(said))
-    for basis, width in widths.items():
-        chosen = of_layers == basis
-        factor[chosen] = width.of_layers(said[chosen])
-    said = said.assign(source=table["source"].reindex(said["point_id"]).to_numpy())
-    layers = _layers(said[of_layers != Basis.MEASURED], factor[of_layers != Basis.MEASURED])
-    flops = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
+    work = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
     joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left, shift)
-    rows = [_row(p, table, widths, flops) | joules.get(p.point_id, {}) for p in points]
+    rows = [_row(p, table, widths, work) | joules.get(p.point_id, {}) for p in points]
     return Predicted(name, rows, layers, widths, _advice(table, widths, measured, left, learnt))
 
 
@@ -168,29 +160,24 @@ def _advice(
     far = table[table["basis"].isin(wide - {Basis.SIZES})]
     if far.empty:
         return ""
-    kinds = far.groupby(["gpu", "setting", "dtype", "algorithm", "model"], observed=True)
-    needed = int(kinds[["input_size", "batch_size"]].apply(_corners).sum())
+    sizes = far.groupby([*_KIND, "model"], observed=True)[["input_size", "batch_size"]]
+    several = (sizes.min() != sizes.max()).any(axis=1)
     between = left.get(Basis.SIZES) or _left_out({Basis.SIZES}, measured, learnt)[Basis.SIZES]
-    then = intervals.calibrate(between) if between else None
-    known = "" if then is None or then.is_guess else f", within a factor of {then.total:.2f}"
+    then = intervals.calibrate(between)
+    factor = "" if then.is_guess else f", within a factor of {then.total:.2f}"
     what = "the smallest and the largest of each network and algorithm"
-    points = count(needed, "measured point")
-    return f"{points} more, {what}, would let the others lie between measured ones{known}"
-
-
-def _corners(sizes: pd.DataFrame) -> int:
-    """Return how many points have the smallest and the largest sizes of all."""
-    return len({tuple(sizes.min()), tuple(sizes.max())})
+    points = count(len(several) + int(several.sum()), "measured point")
+    return f"{points} more, {what}, would let the others lie between measured ones{factor}"
 
 
 def _refuse(points: Sequence[Point], measured: Measured) -> None:
     """Raise `UsageError` for points that no model here speaks of."""
     known = measured.gpus
     for point in points:
-        gpu, algorithm = str(point.axes.get("gpu")), point.axes.get("algorithm")
+        gpu = str(point.axes.get("gpu"))
         if point.workload != "inference":
             raise UsageError(f"only inference is predicted, not {point.workload}")
-        if not isinstance(algorithm, str):
+        if not isinstance(point.axes.get("algorithm"), str):
             raise UsageError("a map of algorithms is not predicted: name one algorithm per point")
         if gpu not in known and not (gpus.sheet(gpu) and any(map(gpus.sheet, known))):
             raise UsageError(
@@ -212,76 +199,77 @@ def _table(points: Sequence[Point]) -> pd.DataFrame:
 
 def _calls(points: Sequence[Point], table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     """Return the calls of all points, with the cells of their point."""
-    found = shapes.calls_of(points, measured)
-    parts = [found[shapes.key_of(p)].assign(point_id=p.point_id) for p in points]
+    by_shape = shapes.calls_of(points, measured)
+    parts = [by_shape[shapes.key_of(p)].assign(point_id=p.point_id) for p in points]
     calls = pd.concat(parts, ignore_index=True)
-    cells = [name for name in tables.POINT if name != "batch_size"]
-    return calls.join(table[cells], on="point_id")
+    return calls.join(table.drop(columns="batch_size"), on="point_id")
 
 
 def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
     """Return what each point's prediction rests on."""
-    seen = measured.points
-    ranges = seen.groupby(["gpu", "setting", "dtype", "algorithm", "model"], observed=True)[
-        ["input_size", "batch_size"]
-    ].agg(["min", "max"])
+    networks = measured.points.groupby([*_KIND, "model"], observed=True)
+    ranges = networks[["input_size", "batch_size"]].agg(["min", "max"])
     limits = dict(zip(ranges.index, ranges.to_numpy(), strict=True))
-    kinds = {(r.gpu, r.setting, r.dtype, r.algorithm) for r in seen.itertuples()}
-    settings, known = {kind[:3] for kind in kinds}, set(seen["gpu"])
-    found = []
+    seen = {key[:number] for key in limits for number in (1, 3, 4)}
+    every_gpu, bases = measured.gpus, []
     for row in table.itertuples():
-        kind = (row.gpu, row.setting, row.dtype, row.algorithm)
-        near = limits.get((*kind, row.model))
-        if near is not None and (
-            near[0] <= row.input_size <= near[1] and near[2] <= row.batch_size <= near[3]
-        ):
-            found.append(Basis.SIZES)
-        elif kind in kinds:
-            found.append(Basis.NETWORKS)
-        elif kind[:3] in settings:
-            found.append(Basis.ALGORITHMS)
+        key = (row.gpu, row.setting, row.dtype, row.algorithm, row.model)
+        small, large, fewest, most = limits.get(key, [math.inf] * 4)
+        if small <= row.input_size <= large and fewest <= row.batch_size <= most:
+            bases.append(Basis.SIZES)
+        elif key[:4] in seen:
+            bases.append(Basis.NETWORKS)
+        elif key[:3] in seen:
+            bases.append(Basis.ALGORITHMS)
+        elif key[:1] in seen:
+            bases.append(Basis.SETTINGS)
         else:
-            other = Basis.FOREIGN if row.gpu in measured.gpus else Basis.GPUS
-            found.append(Basis.SETTINGS if row.gpu in known else other)
-    return found
+            bases.append(Basis.FOREIGN if row.gpu in every_gpu else Basis.GPUS)
+    return bases
 
 
 def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     """Return the figures of the points that were measured, by the id that they have here."""
-    keys, figures = list(tables.POINT), ["total_ms", "energy_j"]
-    points = measured.points.reindex(columns=[*keys, *figures, "sweep"])
-    seen = points.astype({"model": str, "algorithm": str})
-    joined = table[keys].reset_index().merge(seen, on=keys).set_index("point_id")
-    found = joined.rename(columns={"sweep": "source"}).assign(basis=Basis.MEASURED)
-    return found[[*figures, "basis", "source"]]
+    keys, figures = list(tables.POINT), ["total_ms", "energy_j", "source"]
+    points = measured.points.rename(columns={"sweep": "source"}).reindex(columns=[*keys, *figures])
+    points = points.astype({"model": str, "algorithm": str})
+    joined = table[keys].reset_index().merge(points, on=keys).set_index("point_id")
+    return joined[figures].assign(basis=Basis.MEASURED)
 
 
 def _left_out(bases: set[Basis], measured: Measured, learnt: Forecast) -> dict[Basis, Left | None]:
     """Return, for each basis of a prediction, the points that lacked the same when left out."""
-    kinds = {basis: _TRIED.get(basis) for basis in Basis if basis in bases - {Basis.MEASURED}}
     return {
-        basis: leaving_out.leave_out(measured, kind, like=learnt) if kind else None
-        for basis, kind in kinds.items()
+        basis: check.leave_out(measured, _TRIED[basis], like=learnt) if basis in _TRIED else None
+        for basis in Basis
+        if basis in bases - {Basis.MEASURED}
     }
 
 
-def _layers(said: pd.DataFrame, factor: Any) -> pd.DataFrame:  # noqa: ANN401 - a column
-    return said.assign(
-        median_ms=said["ms"], device=said["gpu"], algorithm_used=said["ran"].where(
-            said["ran"] != "-"), status=PREDICTED,
-        predicted_lo_ms=said["ms"] / factor, predicted_hi_ms=said["ms"] * factor,
-    )  # fmt: skip
+def _layers(
+    calls: pd.DataFrame, table: pd.DataFrame, widths: Mapping[Basis, Widths]
+) -> pd.DataFrame:
+    """Return the rows of predicted calls, but of points that were measured."""
+    bases = calls["point_id"].map(table["basis"])
+    factor = pd.Series(np.nan, calls.index)
+    for basis, width in widths.items():
+        factor[bases == basis] = width.of_layers(calls[bases == basis])
+    return calls.assign(
+        median_ms=calls["ms"], device=calls["gpu"], status=PREDICTED,
+        algorithm_used=calls["ran"].where(calls["ran"] != "-"),
+        source=calls["point_id"].map(table["source"]),
+        predicted_lo_ms=calls["ms"] / factor, predicted_hi_ms=calls["ms"] * factor,
+    )[factor.notna()]  # fmt: skip
 
 
 def _row(
     point: Point, table: pd.DataFrame, widths: Mapping[Basis, Widths], work: pd.DataFrame
 ) -> dict[str, Any]:
-    found, amount = table.loc[point.point_id], work.loc[point.point_id]
-    basis = found["basis"]
-    cells = row(point, basis, float(found["total_ms"]), widths[basis], found["source"])
-    if found["energy_j"] > 0:
-        cells["energy_j"] = found["energy_j"]
-    return cells | {name: int(amount[name]) for name in ("flops", "bytes_min", "params")}
+    of, amounts = table.loc[point.point_id], work.loc[point.point_id]
+    cells = row(point, of["basis"], float(of["total_ms"]), widths[of["basis"]], of["source"])
+    if of["energy_j"] > 0:
+        cells["energy_j"] = of["energy_j"]
+    return cells | {str(name): int(amount) for name, amount in amounts.items()}
 
 
 def row(point: Point, basis: Basis, ms: float, width: Widths, source: str) -> dict[str, Any]:

@@ -41,11 +41,7 @@ WORK: Final = (
     "batch_size", "in_channels", "out_channels", "in_h", "in_w", "out_h", "out_w", "kernel_h",
     "kernel_w", "stride_h", "dilation_h", "groups", "params", "flops", "bytes_min",
 )  # fmt: skip
-# What no convolution is without.
-_NEEDED: Final = (
-    "batch_size", "in_channels", "out_channels", "in_h", "in_w", "out_h", "out_w", "kernel_h",
-    "kernel_w", "flops",
-)  # fmt: skip
+_NEEDED: Final = (*WORK[: WORK.index("stride_h")], "flops")  # what no convolution is without
 _OF_POINT: Final = ["model", "input_size", "algorithm", "gpu", "dtype"]
 _TEXTS: Final = ("layer", "op", "unique_key", "algorithm_used", "direction")
 CONTROLS: Final = ("gpu", "started_at", "control_ms")
@@ -70,7 +66,7 @@ class Measured:
     def controls_of(self, gpus: Collection[str]) -> list[float]:
         """Return the times of the control on some GPUs, the oldest first."""
         rows = self.controls[self.controls["gpu"].isin(gpus)].sort_values("started_at")
-        return [float(ms) for ms in rows["control_ms"]]
+        return list(map(float, rows["control_ms"]))
 
     @property
     def own_files(self) -> dict[str, str]:
@@ -108,40 +104,38 @@ def read_all(results: Path, runs: Iterable[RunDir]) -> Measured:
     Raises:
         UsageError: none does.
     """
-    parts = [part for run in runs if (part := _read_or_none(run)) is not None]
+    parts = []
+    for run in runs:
+        with suppress(UsageError, ResultsError):  # another sweep need not be in order
+            parts.append(_read(run))
     if not parts:
         raise UsageError(
             f"{results.absolute()}: no sweep to learn from: none has inference points with layer "
             "rows (measure: {layers: true}) and times without doubt"
         )
-    found = together(parts)
-    return replace(found, notes=(f"learnt from {', '.join(found.sources)}", *found.notes))
-
-
-def _read_or_none(run: RunDir) -> Measured | None:
-    with suppress(UsageError, ResultsError):  # another sweep need not be in order
-        return _read(run)
-    return None
+    measured = together(parts)
+    return replace(measured, notes=(f"learnt from {', '.join(measured.sources)}", *measured.notes))
 
 
 def together(parts: Sequence[Measured]) -> Measured:
     """Return several measurements as one; a point that several have counts once."""
     points = pd.concat([part.points for part in parts])
     layers = pd.concat([part.layers for part in parts], ignore_index=True)
-    again = points.index.duplicated()
+    mixed, again = _mixed(points), points.index.duplicated()
     if again.any():
         points = points[~again]
         layers = layers.drop_duplicates(["point_id", "call_index"])
     layers[_REPEATED] = layers[_REPEATED].astype("category")
-    notes = (*(note for part in parts for note in part.notes), *_mixed(parts))
-    controls = pd.concat([part.controls for part in parts])
     foreign = [part.foreign for part in parts if part.foreign is not None]
-    found = Measured(
-        points, layers, sum(part.doubtful for part in parts), notes, controls,
+    return _once(Measured(
+        points,
+        layers,
+        sum(part.doubtful for part in parts),
+        (*(note for part in parts for note in part.notes), *mixed),
+        pd.concat([part.controls for part in parts]),
         _beside({*points["gpu"]}, pd.concat(foreign, ignore_index=True)) if foreign else None,
         tuple(name for part in parts for name in part.sources),
-    )  # fmt: skip
-    return _once(found)
+    ))  # fmt: skip
 
 
 def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
@@ -153,9 +147,9 @@ def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
     return foreign.assign(gpu=names.where(~names.isin(gpus), names + ", foreign"))
 
 
-def _mixed(parts: Iterable[Measured]) -> list[str]:
+def _mixed(points: pd.DataFrame) -> list[str]:
     """Return a line where sweeps were measured with other versions of one network of one's own."""
-    pairs = pd.concat([part.points[["model", "own_files"]] for part in parts]).drop_duplicates()
+    pairs = points[["model", "own_files"]].drop_duplicates()
     models = pairs["model"][pairs["model"].duplicated() & pairs["model"].str.contains(":")]
     several = ", ".join(models.unique())
     return [f"the sweeps were measured with other versions of {several}"] if several else []
@@ -164,17 +158,15 @@ def _mixed(parts: Iterable[Measured]) -> list[str]:
 def _once(measured: Measured) -> Measured:
     """Return repeated measurements (other seeds, other sweeps) as one point with median times."""
     points, layers = measured.points, measured.layers
-    keys = list(POINT)
-    first = points.groupby(keys, dropna=False)["total_ms"].transform(lambda rows: rows.index[0])
+    same = points.groupby(list(POINT), dropna=False)
+    first = same["total_ms"].transform(lambda rows: rows.index[0])
     if (first == points.index).all():
         return measured
     figures = [name for name in ("total_ms", "energy_j") if name in points]
-    medians = points.groupby(keys, dropna=False)[figures].transform("median")
-    points = points.assign(**medians)[first == points.index]
-    layers = layers.assign(point_id=layers["point_id"].map(first))
-    groups = layers.groupby(["point_id", "call_index"], sort=False)
-    ms = groups["ms"].median()
-    layers = groups.first().assign(ms=ms).reset_index()
+    points = points.assign(**same[figures].transform("median"))[first == points.index]
+    calls = layers.assign(point_id=layers["point_id"].map(first))
+    calls = calls.groupby(["point_id", "call_index"], sort=False)
+    layers = calls.first().assign(ms=calls["ms"].median()).reset_index()
     return replace(measured, points=points, layers=layers)
 
 
@@ -185,17 +177,15 @@ def _read(run: RunDir) -> Measured:
     good = inference[inference["valid"] == "true"]
     every = _layers(run)
     foreign = _foreign(inference, every)
-    layers = every[every["point_id"].isin(good.index)]
-    usable = _usable(good, layers)
-    unknown = int((~usable & usable.index.isin(layers["point_id"])).sum())
+    usable = _usable(good, every)
+    unknown = int((~usable & usable.index.isin(every["point_id"])).sum())
     points = good[usable]
-    layers = layers[layers["point_id"].isin(points.index)]
+    layers = every[every["point_id"].isin(points.index)]
     if points.empty and foreign is None:
-        why = (f" ({count(unknown, 'point')} with a layer whose time or shape is not known)"
-               if unknown else "")  # fmt: skip
+        why = f" ({count(unknown, 'point')} with a layer whose time or shape is not known)"
         raise UsageError(
             f"{run.overall}: no inference point with layer rows and times without doubt; a "
-            f"prediction learns from layers (measure: {{layers: true}}){why}"
+            f"prediction learns from layers (measure: {{layers: true}}){why if unknown else ''}"
         )
     table = points[_OF_POINT].assign(
         batch_size=points["batch_size"],
@@ -205,12 +195,12 @@ def _read(run: RunDir) -> Measured:
         sweep=run.name,
         own_files=points.get("own_files", math.nan),
     )
-    joined = layers.join(table[[*_OF_POINT, "setting"]], on="point_id")
-    controls = good.reindex(columns=CONTROLS).astype({"control_ms": float})
+    layers = layers.join(table[[*_OF_POINT, "setting"]], on="point_id")
+    controls = good.reindex(columns=CONTROLS).astype({"control_ms": float}).dropna()
     doubtful, notes = len(inference) - len(good), [*data.of_earlier_files()]
     if unknown:
         notes.append(f"{run.name}: {count(unknown, 'point')} left out: no time or shape of a layer")
-    return Measured(table, joined, doubtful, tuple(notes), controls.dropna(), foreign, (run.name,))
+    return Measured(table, layers, doubtful, tuple(notes), controls, foreign, (run.name,))
 
 
 def _foreign(points: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame | None:
