@@ -10,8 +10,8 @@ what another count says of the coverage: FlopCounterMode on the network with its
 sees the convolutions that are still the framework's.
 
 Exit code 1: a pair is a FALSE MISMATCH (the output is right, and a call is said to contradict its
-algorithm), a FALSE PROOF (proven, but the output is wrong, nothing ran the algorithm, or a
-convolution is beyond all back-ends) or a FALSE COVERAGE (the two counts differ).
+algorithm, but by oneDNN's own report), a FALSE PROOF (proven, but the output is wrong, nothing ran
+the algorithm, or a convolution is beyond all back-ends) or a FALSE COVERAGE (the counts differ).
 """
 
 from __future__ import annotations
@@ -168,10 +168,14 @@ def pair(network: str, algorithm: str, bench: Inference) -> dict[str, Any]:
     return told | {"verdict": verdict(told, finding), "s": time.perf_counter() - began}
 
 
-def verdict(told: dict[str, Any], finding: Verification) -> str:
+def verdict(told: dict[str, Any], finding: Verification) -> str:  # noqa: PLR0911 - one per kind
     """Return `proven`, `not proven` with the reason, or what is false."""
     flags = finding.row["flags"].split(";")
     mismatches = [call.problem for call in finding.evidence if call.problem]
+    if mismatches and all(problem.startswith("oneDNN ran") for problem in mismatches):
+        return (
+            f"not proven: {mismatches[0]}"  # its own report: this CPU has no direct kernel for it
+        )
     if mismatches and "inaccurate" not in flags:
         return f"FALSE MISMATCH: {len(mismatches)} calls: {mismatches[0]}"
     covered, counted_pct = told["covered"], told["counted"]
