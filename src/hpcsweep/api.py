@@ -174,10 +174,8 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
 
     ``SWEEP@RUN`` has the rows of one of its runs alone, such as ``quickstart@previous``. The tables
     have all rows that there are now: they are collected first if need be. `results` is the folder
-    of all results; by default as for the commands.
-
-    Raises:
-        UsageError: there is no such sweep. A table that was not collected raises it, too.
+    of all results; by default as for the commands. `UsageError` where there is no such sweep, and
+    later for a table that was not collected.
     """
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
@@ -200,11 +198,8 @@ def run(
     `sweep` is a sweep's name, its file, or the same as a dictionary, which needs a ``name``. In
     it a model may be a class or function of a module, and values a range or an array.
     `sample` and `workers` are those of `hpcsweep submit`. Points that fail are rows with the reason
-    in ``status_reason``; they raise nothing.
-
-    Raises:
-        SpecError: the sweep is wrong.
-        KeyboardInterrupt: it was stopped; the same call resumes.
+    in ``status_reason``; they raise nothing. `SpecError` where the sweep is wrong, and
+    `KeyboardInterrupt` where it was stopped: the same call resumes.
     """
     from hpcsweep.store import rundir  # noqa: PLC0415 - `load` needs none of it
     from hpcsweep.submit import request, workflow  # noqa: PLC0415
@@ -250,11 +245,7 @@ def _read(sweep: Mapping[str, Any] | str | os.PathLike[str]) -> Iterator[Sweep]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - what YAML can say
-    """Return what a sweep file says of a Python value.
-
-    Raises:
-        UsageError: a class or function that another process cannot import by its name.
-    """
+    """Return what a sweep file says of a Python value; of a class or function, how to import it."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if hasattr(value, "tolist"):  # an array, or a number of numpy's

@@ -48,9 +48,7 @@ def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
     """Open the regular file of these names below a folder: no link on the way, no device, no pipe.
 
     What is swapped meanwhile is seen, too: each step starts from the folder that was checked.
-
-    Raises:
-        ResultsError: something else is there, it has more than `most` bytes, or cannot be opened.
+    `ResultsError` where anything else is there, it has more than `most` bytes, or is unreadable.
     """
     path = root.joinpath(*names)
     at = -1

@@ -88,11 +88,10 @@ def _start_without_proc(pid: int) -> int | None:
     if Path("/proc/self/stat").exists():
         return None
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):  # it is another user's
+            os.kill(pid, 0)
     except ProcessLookupError:
         return None
-    except PermissionError:  # of another user's
-        pass
     return 0
 
 

@@ -40,6 +40,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
+def plural(noun: str) -> str:
+    """Return ``points`` for ``point``, ``launches`` for ``launch``."""
+    return f"{noun}{'es' if noun.endswith('ch') else 's'}"
+
+
 def printable(text: str) -> str:
     """Return text with its control characters shown, so that no escape sequence runs a terminal."""
     return _CONTROL.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
@@ -54,11 +59,6 @@ def harmless(cell: str) -> str:
     except ValueError:
         return f"'{cell}"
     return cell
-
-
-def plural(noun: str) -> str:
-    """Return ``points`` for ``point``, ``launches`` for ``launch``."""
-    return f"{noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def tally(counts: Mapping[str, int], order: Iterable[str]) -> str:

@@ -92,11 +92,10 @@ def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoR
     sys.exit(code)
 
 
-class Program(click.Group):
+class _Program(click.Group):
     """The group of all commands, whose defaults files may set; suggests the nearest name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of the commands."""
         return list(self.commands)
 
     def resolve_command(
@@ -124,7 +123,6 @@ class Program(click.Group):
             raise lack from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the configuration files first."""
         settings.load(ctx)
         return super().parse_args(ctx, args)
 
@@ -134,12 +132,12 @@ class Program(click.Group):
         for purpose, commands in _PURPOSES.items():
             with formatter.section(purpose):
                 room = formatter.width - width - 6
-                named = ((str(one.name), one.get_short_help_str(room)) for one in commands)
+                named = ((str(each.name), each.get_short_help_str(room)) for each in commands)
                 formatter.write_dl([(name.ljust(width), words) for name, words in named])
 
 
 @click.group(
-    cls=Program,
+    cls=_Program,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": settings.PREFIX},
 )
 @click.version_option(__version__, prog_name="hpcsweep")
@@ -199,7 +197,7 @@ _PURPOSES: Final = {  # in the order of use
 
 
 class _Name(Names):
-    """Text that is completed to one of the names that are known when TAB is pressed."""
+    """Text that is completed to a name that is known when TAB is pressed, else to a file's."""
 
     def __init__(self, known: Callable[[click.Context], Iterable[str]], *, files: bool) -> None:
         self._known, self._files = known, files
@@ -207,7 +205,6 @@ class _Name(Names):
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin so; where there is none, let the shell look for files."""
         before, comma, last = incomplete.rpartition(",")
         names: list[str] = []
         with suppress(HpcsweepError, OSError):

@@ -29,7 +29,6 @@ class _Form(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
     """The forms of a table; their longer names are taken, too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the form that is meant."""
         return super().convert({"markdown": "md", "tex": "latex"}.get(value, value), param, ctx)
 
 

@@ -230,7 +230,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandRes
 
     chosen = [profile.load(name) if name else None for name in cluster or (None,)]
     machines = {each.name if each else "": examine(each, results, deep=deep) for each in chosen}
-    failed = any(one.level == "fail" for findings in machines.values() for one in findings)
+    failed = any(each.level == "fail" for findings in machines.values() for each in findings)
     return CommandResult(
         record=lambda: {
             "machines": [

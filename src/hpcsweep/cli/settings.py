@@ -72,7 +72,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Shown:
+class _Shown:
     """An option with its value, where that comes from, and the variable that can set it."""
 
     name: str
@@ -81,13 +81,11 @@ class Shown:
     variable: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that `config --json` prints."""
         is_list = isinstance(self.value, (list, tuple))
         value = [*map(_plain, self.value)] if is_list else _plain(self.value)
         return {"name": self.name, "value": value, "from": self.source, "variable": self.variable}
 
     def cells(self) -> tuple[str, str, str]:
-        """Return name, value and source as texts."""
         if isinstance(self.value, (list, tuple)):
             text = ", ".join(map(str, self.value))
         elif isinstance(self.value, bool):
@@ -163,7 +161,6 @@ class _ConfigFile:
         self._params[CLUSTER] = params[_DEFAULT_CLUSTER[0]]
 
     def values(self) -> dict[Loc, Value]:
-        """Return the values by their keys."""
         values = dict(self._in(self._doc.data, ()))
         self._complaints.tell()
         return values
@@ -230,7 +227,7 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
     return param.type.convert(value, param, None)
 
 
-def shown(ctx: click.Context) -> Iterator[Shown]:
+def shown(ctx: click.Context) -> Iterator[_Shown]:
     """Yield every option with its value and its source, as a command would find them now."""
     root, values = ctx.find_root(), ctx.meta[_META]
     contexts: dict[Loc, click.Context] = {(): root}
@@ -246,7 +243,7 @@ def shown(ctx: click.Context) -> Iterator[Shown]:
             ParameterSource.DEFAULT_MAP: values[loc].where if loc in values else "",
         }.get(within.get_parameter_source(name), "default")  # type: ignore[arg-type]
         by = "" if isinstance(param, ByHand) else variable(loc)
-        yield Shown(".".join(loc), within.params.get(name), where, by)
+        yield _Shown(".".join(loc), within.params.get(name), where, by)
 
 
 def blamed(error: click.ClickException) -> str:
@@ -299,7 +296,7 @@ def config(ctx: click.Context, command: str | None, *, all: bool) -> CommandResu
     )
 
 
-def _of_command(every: Sequence[Shown], command: str) -> list[Shown]:
+def _of_command(every: Sequence[_Shown], command: str) -> list[_Shown]:
     chosen = [setting for setting in every if setting.name.startswith(f"{command}.")]
     if not chosen:
         known = {setting.name.rpartition(".")[0] for setting in every} - {""}

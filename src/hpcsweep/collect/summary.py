@@ -54,8 +54,10 @@ class CollectReport:
 
     def text(self) -> str:
         """Return the text that `collect` prints."""
-        parts = [self._head(), self.disturbed, *self._findings(), *self._left_out(), self._done()]
-        return "\n  ".join(filter(None, parts))
+        more = len(self.left_out) - _SHOWN
+        rest = f"and {more:,} more like these (--json has all)" if more > 0 else ""
+        parts = [self._head(), self.disturbed, *self._findings(), *self.left_out[:_SHOWN], rest]
+        return "\n  ".join(filter(None, [*parts, self._done()]))
 
     def error(self) -> DamagedResults | None:
         """Return the error to raise if measured points are missing from the tables, else None."""
@@ -95,11 +97,6 @@ class CollectReport:
         )
         lines = [f"{count(number, noun)} {words}" for number, noun, words in findings if number]
         return [*lines, *map(_mix_text, self.version_mixes), *self.notes]
-
-    def _left_out(self) -> list[str]:
-        more = len(self.left_out) - _SHOWN
-        rest = [f"and {more:,} more like these (--json has all)"] if more > 0 else []
-        return [*self.left_out[:_SHOWN], *rest]
 
     def _done(self) -> str:
         if self.nothing:

@@ -81,9 +81,7 @@ class Plan:
 
     def orphan(self, point_id: str) -> str:
         """Return the cell of the column `orphan`."""
-        if point_id in self.unknown:
-            return ""
-        return "true" if point_id in self.orphans else "false"
+        return "" if point_id in self.unknown else str(point_id in self.orphans).lower()
 
 
 @dataclass
