@@ -257,7 +257,8 @@ def test_an_expansion_is_what_asking_every_rule_about_every_combination_gives(
     wanted = [axes for _, axes in reference.kept] + reference.included
     assert [point.axes for point in expansion] == wanted
     assert len(expansion) == len(wanted)
-    touched = {(t.rule.kind, t.rule.index): t.points for t in expansion.rules()}
+    rules = zip(sweep.rules, expansion.to_json()["rules"], strict=True)
+    touched = {(rule.kind, rule.index): record["points"] for rule, record in rules}
     counted = {("exclude", i): n for i, n in reference.excluded.items()}
     counted |= {("when", i): n for i, n in reference.ruled.items()}
     counted |= {("zip", i): len(reference.kept) for i in range(len(raw["zip"]))}

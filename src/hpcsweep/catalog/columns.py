@@ -402,7 +402,7 @@ CLOCKED: Final = frozenset(
     {
         *(name for name, kind, _doc in _TIME_SEED if kind == "float"),
         *(column.name for column in (*_TIME, *_LAYER_PASS) if column.kind == "float"),
-        *(name for name in (column.name for column in _WORK) if name.startswith(("ach", "pct_"))),
+        *(column.name for column in _WORK if column.name.startswith(("ach", "pct_"))),
         "algorithm_coverage_time_pct",
         "launch_bound",
         "throttled_median_ms",
@@ -476,5 +476,4 @@ _TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
 
 def cells(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
     """Return the cells of a row as texts, in the order of the columns."""
-    found = map(row.get, columns)
-    return ["" if value is None else cell(value) for value in found]
+    return ["" if value is None else cell(value) for value in map(row.get, columns)]

@@ -92,7 +92,6 @@ class Reader:
         return list(dict.fromkeys(map(_hashable, islice(self.space.values(name), 12))))
 
     def _raw(self, loc: Loc) -> Any:  # noqa: ANN401 - what YAML holds
-        """Return the file's value at a place, as it was written."""
         value: Any = self.doc.data
         for step in loc:
             value = value.get(step, {}) if isinstance(value, dict) else value[int(step)]
@@ -103,7 +102,6 @@ class Reader:
         return isinstance(self._raw(loc), list)
 
     def _given(self, axes: Shape, loc: Loc) -> dict[str, Any]:
-        """Return the values of a map of axes, in the order of the file."""
         return {name: getattr(axes, name) for name in self._raw(loc)}
 
     def _check_zips(self, axes: Mapping[str, Sequence[Any]]) -> None:
@@ -138,7 +136,6 @@ class Reader:
                 raise self.doc.complaint(loc, text)
 
     def _no_repeats(self, loc: Loc, values: Sequence[Any]) -> None:
-        """Complain about repeated values in an axis's list."""
         for first, again in _repeats(values if self._listed(loc) else []):
             line = self.doc.line((*loc, first))
             text = f"{show(values[again])} is repeated, first in line {line}; remove one"
@@ -238,7 +235,6 @@ class Reader:
         self._check_include(grid)
 
     def _check_widths(self) -> None:
-        """Complain about each width that a network cannot take."""
         widths = filter(None, dict.fromkeys(self.space.values("input_width")))
         names = sorted(self._models.keys() & set(self.space.values("model")))
         bad = [(n, w) for w in widths for n in names if not self._models[n].takes(w)][:_PROBED]
@@ -256,7 +252,8 @@ class Reader:
             if grid.holds(point):
                 self._wrong.add(loc, "the axes have this point already; remove it here")
             name = point["model"]
-            if name in self._models and _matches(_unfit(name), point):
+            unfit = _unfit(name).items() if name in self._models else ()
+            if unfit and all(test(point[axis]) for axis, test in unfit):
                 self._wrong.add((*loc, "input_size"), _size_text(name, point["input_size"]))
 
     def _size_complaint(self, name: str) -> tuple[Loc, str]:
@@ -290,9 +287,8 @@ class Reader:
         """Return the models that cannot take every image size of the sweep."""
         sources = self.space.sources("input_size")
         ends = min(map(min, sources)), max(map(max, sources))
-        names = [name for name in self.space.values("model") if name in self._models]
-        takes = {name: all(map(self._models[name].takes, ends)) for name in names}
-        return [name for name, every_size in takes.items() if not every_size]
+        names = (name for name in dict.fromkeys(self.space.values("model")) if name in self._models)
+        return [name for name in names if not all(map(self._models[name].takes, ends))]
 
 
 def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
@@ -315,10 +311,6 @@ def _unfit(name: str, axis: str = "input_size") -> Condition:
         axis: Predicate(frozenset({model.size}), negate=True),
         "weights": Predicate(frozenset({"random"})),  # published weights may have another size
     }
-
-
-def _matches(condition: Condition, point: Mapping[str, Any]) -> bool:
-    return all(test(point[name]) for name, test in condition.items())
 
 
 def _size_text(name: str, size: int) -> str:

@@ -297,7 +297,6 @@ class _Composer:
         return values
 
     def _scalar(self, node: yaml.Node) -> object:
-        """Return the value of an unquoted scalar."""
         text: str = node.value
         if text in _WORDS:
             return _WORDS[text]

@@ -23,9 +23,8 @@ from hpcsweep.catalog import VISIT, axis_defaults, setting_defaults, sizes_of_in
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
-from hpcsweep.records import dataclass
 from hpcsweep.spec.grid import Dimension, Grid, joined
-from hpcsweep.spec.space import DeclaredRule, Sweep
+from hpcsweep.spec.space import Sweep
 
 if TYPE_CHECKING:
     from hpcsweep.spec.grid import Indices, Masks
@@ -33,23 +32,6 @@ if TYPE_CHECKING:
 SAMPLED: Final = sizes_of_inputs()
 _CACHED: Final = 100_000  # longer axes are not spelled out in memory
 _DOUBTED: Final = 1000  # names that are compared with those of the catalogue
-
-
-@dataclass(frozen=True)
-class Touched:
-    """The number of combinations that a rule of the file matches.
-
-    An exclude removes them (others may match them, too), a `when` sets their values, a zip forms
-    them, an include adds one.
-    """
-
-    rule: DeclaredRule
-    points: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a flat record."""
-        rule = self.rule
-        return {"rule": rule.kind, "line": rule.line, "text": rule.text, "points": self.points}
 
 
 def expand(
@@ -103,22 +85,29 @@ class Expansion:
         """Return the first points."""
         return list(islice(self, n))
 
-    def rules(self) -> list[Touched]:
-        """Return the combinations that each rule of the file matches, before sampling."""
+    def _rules(self) -> list[dict[str, Any]]:
+        """Return the rules of the file with the number of combinations that each matches.
+
+        An exclude removes them (others may match them, too), a `when` sets their values, a zip
+        forms them, an include adds one. They are counted before sampling.
+        """
         counted: dict[str, Callable[[int], int]] = {
             "exclude": self._grid.excluded_by,
             "when": self._grid.set_by,
             "zip": lambda _: self._grid.count,
             "include": lambda index: len(self._added.get(index, ())),
         }
-        return [Touched(rule, counted[rule.kind](rule.index)) for rule in self.sweep.rules]
+        return [
+            {"rule": r.kind, "line": r.line, "text": r.text, "points": counted[r.kind](r.index)}
+            for r in self.sweep.rules
+        ]
 
     def to_json(self, limit: int | None = 10) -> dict[str, Any]:
         """Return the record that ``expand --json`` prints; its points are an iterator."""
         return {
             "sweep": self.sweep.name,
             "points_total": len(self),
-            "rules": [tally.to_json() for tally in self.rules()],
+            "rules": self._rules(),
             "notes": [*self._without_ids(), *doubts(self.sweep)],
             "points": map(flat, islice(self, limit)),
         }
@@ -144,10 +133,9 @@ class Expansion:
 
     def _without_ids(self) -> list[str]:
         """Return a note where points cannot have an id yet."""
-        if self._device is not None or None not in self.sweep.values("gpu"):
-            return []
         why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"
-        return [f"{why}; --cluster NAME shows the ids for that profile"]
+        open_ = self._device is None and None in self.sweep.values("gpu")
+        return [f"{why}; --cluster NAME shows the ids for that profile"] * open_
 
     def _included(self, gpu: str | None) -> dict[int, list[dict[str, Any]]]:
         """Return the distinct included points of the selection by the index of their rule."""
@@ -219,11 +207,10 @@ def doubts(sweep: Sweep) -> list[str]:
     """
     if sweep.workload != "noop":
         return []
-    names = [name for name in dict.fromkeys(sweep.values("model")) if name not in MODELS]
-    names = names[:_DOUBTED]
+    names = (name for name in dict.fromkeys(sweep.values("model")) if name not in MODELS)
     return [
         f"other workloads do not know the model '{name}'{suggest(name, MODELS)}"
-        for name in names
+        for name in islice(names, _DOUBTED)
         if nearest(name, MODELS)
     ]
 
@@ -270,9 +257,8 @@ class Sample:
         self._grid, self._names, self._n = grid, names, n
         dims = [i for name in names for i, dim in enumerate(grid.dims) if name in dim.names]
         self._thinned = list(dict.fromkeys(dims))  # in order of `names`
-        thinned = [grid.dims[i] for i in self._thinned]
         self._others = [dim for i, dim in enumerate(grid.dims) if i not in self._thinned]
-        self._parts = [self._parts_of(dim) for dim in thinned]
+        self._parts = [self._parts_of(grid.dims[i]) for i in self._thinned]
         self._chosen: dict[Masks, frozenset[Indices]] = {}
 
     @cached_property
@@ -300,9 +286,8 @@ class Sample:
     def _rows(self, masks: Masks) -> frozenset[Indices]:
         """Return the rows of the thinned dimensions that go with masks of the others."""
         if masks not in self._chosen:
-            parts = product(*self._parts)
             self._chosen[masks] = frozenset(
-                rows for part in parts for rows in self._choose(masks, part)
+                rows for part in product(*self._parts) for rows in self._choose(masks, part)
             )
         return self._chosen[masks]
 

@@ -152,11 +152,15 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
     shown = text if text and text.isprintable() else repr(text)
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
     if is_path(text) or is_file(path):
-        file = path if _exists(path) else _of_a_kind(kind, path)
-        if file:
+        # ``sweeps/NAME.yaml`` may be a shipped file where the working directory has no such folder
+        elsewhere = folders(kind) if path.parent == Path(kind) and not path.parent.is_dir() else ()
+        places = filter(is_file, (folder / path.name for folder in elsewhere))
+        if file := path if _exists(path) else next(places, None):
             _LOGGER.debug("reads %s", file)
             return file
-        raise error(f"{shown}: no such file{_near_file(path)}")
+        near = suggest(path.name, (other.name for other in _files(path.parent)))
+        lacks = "" if _exists(path.parent) else f"; nor is there a directory {path.parent}"
+        raise error(f"{shown}: no such file{lacks or near}")
     paths = names(kind)
     if text in paths:
         _LOGGER.debug("reads %s", paths[text])
@@ -172,19 +176,6 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
 def is_path(text: str) -> bool:
     """Say whether a text is a path, and not a name."""
     return "/" in text or Path(text).suffix in SUFFIXES
-
-
-def _of_a_kind(kind: str, path: Path) -> Path | None:
-    """Return the file of ``sweeps/NAME.yaml`` where the working directory has no such folder."""
-    if path.parent != Path(kind) or path.parent.is_dir():
-        return None
-    return next(filter(is_file, (folder / path.name for folder in folders(kind))), None)
-
-
-def _near_file(path: Path) -> str:
-    if not _exists(path.parent):
-        return f"; nor is there a directory {path.parent}"
-    return suggest(path.name, (other.name for other in _files(path.parent)))
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -34,11 +34,6 @@ from hpcsweep.spec.validation import (
     integral,
     schema_text,
 )
-
-if TYPE_CHECKING:
-    LauncherName = str
-else:
-    LauncherName = Literal[tuple(LAUNCHERS)]
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATHS: Final = ("venv", "python")
@@ -88,7 +83,9 @@ class ProfileFile(Shape):
     """A cluster profile: where and how the points of one GPU type run."""
 
     extends: Line | None = entry("profile to inherit from; the keys of this file win")
-    launcher: LauncherName = entry("how chunks are started", default="sbatch")
+    launcher: Literal[tuple(LAUNCHERS)] = entry(  # type: ignore[valid-type]
+        "how chunks are started", default="sbatch"
+    )
     gpu: Name | None = entry("value of the axis `gpu` that this profile serves")
     gpu_name: Annotated[str, AfterValidator(_regex)] = entry(
         "regular expression that the name of the device must match; '': any", default=""
@@ -191,7 +188,11 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
         text = f"the file's name is the profile's: found {document.show(path.stem)}"
         raise doc.complaint((), f"{text}, needs letters, digits, `_`, `-`, `.`")
     profile = Profile(**data, name=path.stem, path=path, places=places)
-    _check_together(doc, profile)
+    complaints = document.Complaints(doc)
+    for keys, text in _mistakes(profile):
+        here = [key for key in keys if key in doc.data]  # not keys of an extended file
+        complaints.add(here[:1] or keys[-1:], text)
+    complaints.tell()
     return profile
 
 
@@ -243,14 +244,6 @@ def _absolute(text: str, folder: Path, *, bare: bool) -> str:
         return text
     path = Path(text).expanduser() if text.startswith("~") else Path(text)
     return os.path.abspath(folder / path)  # noqa: PTH100 - keeps links, as environments need
-
-
-def _check_together(doc: document.Document, profile: Profile) -> None:
-    complaints = document.Complaints(doc)
-    for keys, text in _mistakes(profile):
-        here = [key for key in keys if key in doc.data]  # not keys of an extended file
-        complaints.add(here[:1] or keys[-1:], text)
-    complaints.tell()
 
 
 def _other_python(profile: Profile) -> str:

@@ -67,9 +67,7 @@ class Space:
 
     def names(self) -> list[str]:
         """Return the axes of the sweep, then those of its rules."""
-        return list(
-            dict.fromkeys([*self.axes, *(name for rule in self.whens for name in rule.axes)])
-        )
+        return list(dict.fromkeys([*self.axes, *self.conditional()]))
 
     def sources(self, name: str) -> list[Sequence[Any]]:
         """Return the lists of values of an axis: its own (or the default), then each rule's."""

@@ -173,7 +173,6 @@ def schema() -> str:
 
 
 def _checked(doc: Document) -> SweepFile:
-    """Check the file by the model of its workload."""
     workload = doc.data.get("workload")
     name = workload if workload in WORKLOADS else ""
     names = frozenset(AXES).intersection(_keys(doc.data))

@@ -139,13 +139,10 @@ def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = 
     for item in errors:
         if item["type"] != "missing" or item["loc"] not in misspelt:
             text = _text(model, item, unknown or (lambda _key: "unknown key"))
-            complaints.add(_place(item["loc"]), text)
+            # without pydantic's tags of unions
+            place = [step for step in item["loc"] if not str(step).startswith("\0")]
+            complaints.add(place, text)
     raise complaints.error()
-
-
-def _place(loc: Loc) -> Loc:
-    """Return the location of an error in the file, without pydantic's tags of unions."""
-    return [step for step in loc if not str(step).startswith("\0")]
 
 
 def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], str]) -> str:
@@ -190,13 +187,11 @@ def _by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-
 def schema_text(model: type[BaseModel], title: str) -> str:
     """Return a model's JSON Schema with a title, without pydantic's titles of fields."""
-    whole = {"$schema": _DIALECT, **_untitled(model.model_json_schema()), "title": title}
-    return json.dumps(whole, indent=1, sort_keys=True) + "\n"
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    schema = {"$schema": dialect, **_untitled(model.model_json_schema()), "title": title}
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
 
 
 def _untitled(value: Any) -> Any:  # noqa: ANN401 - JSON

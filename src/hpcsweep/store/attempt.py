@@ -59,20 +59,14 @@ def fence_off(attempts: Iterable[ShardPath]) -> None:
     """Keep attempts that may still run from further rows by creating their successors' files."""
     for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
         path = shard.next_attempt().overall
+        record = read(shard)
         try:
-            if _may_run(shard):
+            # without a readable record: a fence is an empty file, an attempt has at least a header
+            begun = shard.overall.exists() and shard.overall.stat().st_size > 0
+            if record.state is AttemptState.RUNNING if record else begun:
                 path.touch()
         except OSError as error:
             raise files.cannot_write(path, error) from error
-
-
-def _may_run(shard: ShardPath) -> bool:
-    """Say whether an attempt has begun and did not record its end."""
-    record = read(shard)
-    if record is not None:
-        return record.state is AttemptState.RUNNING
-    # without a readable record: a fence is an empty file, an attempt has at least a header
-    return shard.overall.exists() and shard.overall.stat().st_size > 0
 
 
 def is_fence(shard: ShardPath) -> bool:

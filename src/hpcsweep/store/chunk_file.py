@@ -109,15 +109,14 @@ def _ids(ids: Any) -> list[str]:  # noqa: ANN401 - whatever a damaged line holds
 
 def _encode(chunk: Chunk) -> dict[str, Any]:
     first = chunk.points[0]
-    names = list(first.axes)
-    columns = [[point.axes[name] for point in chunk.points] for name in names]
+    columns = ([point.axes[name] for point in chunk.points] for name in first.axes)
     return {
         "chunk": chunk.index,
         "seconds": round(chunk.seconds, 3),
         "workload": first.workload,
         "measure": dict(first.measure),
-        "axes": names,
-        "values": [_squeeze(column) for column in columns],
+        "axes": [*first.axes],
+        "values": [*map(_squeeze, columns)],
         "ids": [point.point_id for point in chunk.points],
     }
 
@@ -129,22 +128,16 @@ def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what Y
 
 
 def _decode(record: dict[str, Any]) -> Chunk:
-    ids, names = _ids(record["ids"]), record["axes"]
-    kinds = [(record["workload"], str), (record["measure"], dict), (record["chunk"], int)]
-    if not all(
-        isinstance(value, kind) for value, kind in [*kinds, *((name, str) for name in names)]
-    ):
+    ids, names, workload = _ids(record["ids"]), record["axes"], record["workload"]
+    measure, index = record["measure"], record["chunk"]
+    texts = all(isinstance(text, str) for text in [workload, *names])
+    if not (texts and isinstance(measure, dict) and isinstance(index, int)):
         raise ValueError("no points")
     columns = [
         value if isinstance(value, list) else [value] * len(ids) for value in record["values"]
     ]
     points = tuple(
-        Point(
-            record["workload"],
-            dict(zip(names, values, strict=True)),
-            record["measure"],
-            point_id,
-        )
+        Point(workload, dict(zip(names, values, strict=True)), measure, point_id)
         for point_id, values in zip(ids, zip(*columns, strict=True), strict=True)
     )
-    return Chunk(record["chunk"], points, float(record["seconds"]))
+    return Chunk(index, points, float(record["seconds"]))

@@ -163,9 +163,10 @@ def _parsed(record: Any) -> Entry | None:  # noqa: ANN401 - whatever JSON holds
         raise ValueError("not an object")  # noqa: TRY004 - as for all other damage
     typed_json.prove(record)
     kind = next((kind for key, kind in _KINDS.items() if key in record), None)
-    entry = typed_json.read(kind, record) if kind else None
-    if entry is not None:
-        _check(entry)
+    if kind is None:
+        return None
+    entry = typed_json.read(kind, record)
+    _check(entry)
     return entry
 
 

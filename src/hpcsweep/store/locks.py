@@ -23,7 +23,7 @@ from hpcsweep.records import dataclass, field
 from hpcsweep.store import manifest, typed_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hpcsweep.store.rundir import RunDir
@@ -77,7 +77,9 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
             manifest.keep_layout(run.path)
     finally:
         _path(run).unlink(missing_ok=True)
-        _remove_empty(run, made)
+        with suppress(OSError):  # a folder that was made for the lock, and holds nothing else
+            if run.path in made and os.listdir(run.path) == [run.lock.name]:  # noqa: PTH208 - names
+                run.lock.unlink()
         lock.release()
         for path in made:
             with suppress(OSError):
@@ -129,10 +131,3 @@ def _holder(run: RunDir) -> Holder:
         return typed_json.read(Holder, files.read_json(_path(run)))
     except (ResultsError, ValueError):
         return Holder()
-
-
-def _remove_empty(run: RunDir, made: Sequence[Path]) -> None:
-    """Remove the lock if its folder was made for it and holds nothing else."""
-    with suppress(OSError):
-        if run.path in made and os.listdir(run.path) == [run.lock.name]:  # noqa: PTH208 - names
-            run.lock.unlink()

@@ -99,12 +99,10 @@ def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
         cells = line.rsplit(b",", depth)
         if b'"' in line:  # a comma may be part of a cell
             cells = [cell.encode() for cell in next(csv.reader([line.decode("utf-8", "replace")]))]
-        doubt = len(cells) >= depth and cells[valid] == b"false"
-        doubts[line[: _ID_AND_OK.start].decode("ascii", "replace")] = (
-            doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
-            if doubt
-            else VALID
-        )
+        doubt = VALID
+        if len(cells) >= depth and cells[valid] == b"false":
+            doubt = doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
+        doubts[line[: _ID_AND_OK.start].decode("ascii", "replace")] = doubt
     return doubts
 
 
@@ -150,8 +148,7 @@ def rows_of(attempts: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
     for shard in attempts:
         for row in shards.read(shard).rows:
             row["_shard"] = shard
-            before = rows.get(row["point_id"])
-            if before is None or _rank(row) >= _rank(before):
+            if _rank(row) >= _rank(rows.get(row["point_id"], row)):
                 rows[row["point_id"]] = row
     return rows
 

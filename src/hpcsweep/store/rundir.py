@@ -22,7 +22,7 @@ import re
 import shlex
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
@@ -48,10 +48,6 @@ _OF_COLLECT: Final = frozenset(
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
-class _HasFiles(Protocol):
-    def file(self, name: str) -> Path: ...
-
-
 class _File:
     """An attribute that holds the path of a file or folder of its owner, made at its first use."""
 
@@ -61,7 +57,7 @@ class _File:
     def __set_name__(self, _kind: type, attribute: str) -> None:
         self._attribute = attribute
 
-    def __get__(self, owner: _HasFiles, _kind: type) -> Path:
+    def __get__(self, owner: RunDir | SubmissionDir | ShardPath, _kind: type) -> Path:
         path = owner.file(self._name)
         vars(owner)[self._attribute] = path  # Python looks there first
         return path

@@ -13,32 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# fmt: off
 class PointStatus(Word):
     """How a point ended: the column `status`."""
 
     OK = "ok", "measured"
     OOM = "oom", "ran out of memory; `mem_peak_bytes` and `mem_limit_bytes` say how far it came"
-    UNSUPPORTED = (
-        "unsupported",
-        "this machine, library or network cannot do it; `status_reason` says why",
-    )
+    UNSUPPORTED = ("unsupported",
+        "this machine, library or network cannot do it; `status_reason` says why")
     TIMEOUT = "timeout", "took longer than the per-point limit"
-    CRASHED = (
-        "crashed",
-        "the worker died, or its reply was none; `status_reason` has the signal and last words",
-    )
-    ERROR = (
-        "error",
-        "an exception; its type and message in `status_reason`, the traceback in the log",
-    )
-    SKIPPED = (
-        "skipped",
-        "not tried, since a smaller point ran out of memory (only with --skip-dominated)",
-    )
-    PROFILED = (
-        "profiled",
-        "ran under a profiler, whose report lies beside the shard; the row holds no times",
-    )
+    CRASHED = ("crashed",
+        "the worker died, or its reply was none; `status_reason` has the signal and last words")
+    ERROR = ("error",
+        "an exception; its type and message in `status_reason`, the traceback in the log")
+    SKIPPED = ("skipped",
+        "not tried, since a smaller point ran out of memory (only with --skip-dominated)")
+    PROFILED = ("profiled",
+        "ran under a profiler, whose report lies beside the shard; the row holds no times")
 
 
 FAILED: Final = frozenset({PointStatus.ERROR, PointStatus.CRASHED, PointStatus.TIMEOUT})
@@ -50,10 +41,8 @@ class ChunkState(Word):
     PENDING = "pending", "waits in the queue; Slurm's reason is shown"
     RUNNING = "running", "has a node"
     REQUEUED = "requeued", "was interrupted and waits to go on with the points that are left"
-    UNKNOWN = (
-        "unknown",
-        "squeue could not be asked, or said a word that this version does not know",
-    )
+    UNKNOWN = ("unknown",
+        "squeue could not be asked, or said a word that this version does not know")
     DONE = "done", "every point has a row"
     FAILED = "failed", "the job ended badly, or a worker refused the machine"
     INFRASTRUCTURE = "infrastructure", "the cluster broke it; submit sends its points again"
@@ -61,10 +50,8 @@ class ChunkState(Word):
     CANCELLED = "cancelled", "by a person"
     STOPPED = "stopped", "was told to stop before its last point"
     MAYBE_LOST = "lost?", "Slurm does not list its job, which may live: submit leaves it alone"
-    LOST = (
-        "lost",
-        "Slurm does not list its job, which cannot run any more: cancelled in the queue, or lost",
-    )
+    LOST = ("lost",
+        "Slurm does not list its job, which cannot run any more: cancelled in the queue, or lost")
     UNSENT = "unsent", "never went in: a limit on submitted jobs was reached"
 
     @property
@@ -73,10 +60,16 @@ class ChunkState(Word):
         return self in _LIVE
 
 
-_LIVE: Final = frozenset({
-    ChunkState.PENDING, ChunkState.RUNNING, ChunkState.REQUEUED, ChunkState.UNKNOWN,
-    ChunkState.MAYBE_LOST,
-})  # fmt: skip
+# fmt: on
+_LIVE: Final = frozenset(
+    {
+        ChunkState.PENDING,
+        ChunkState.RUNNING,
+        ChunkState.REQUEUED,
+        ChunkState.UNKNOWN,
+        ChunkState.MAYBE_LOST,
+    }
+)  # fmt: skip
 
 
 class AttemptState(Word):
@@ -93,20 +86,13 @@ def rank(status: PointStatus) -> int:
 
     With equal ranks the later row counts: by `RunDir.ages`, and within a submission by attempt.
     """
-    if status is PointStatus.OK:
-        return 2
-    return 0 if status is PointStatus.PROFILED else 1
+    return {PointStatus.OK: 2, PointStatus.PROFILED: 0}.get(status, 1)
 
 
 def best(rows: Iterable[tuple[str, PointStatus]]) -> dict[str, PointStatus]:
     """Return the status of each point, given the ids and statuses of its rows, oldest first."""
     rows = list(rows)
     statuses = dict(rows)
-    if len(statuses) == len(rows):
-        return statuses
-    statuses = {}
-    for point_id, status in rows:
-        before = statuses.get(point_id)
-        if before is None or rank(status) >= rank(before):
-            statuses[point_id] = status
+    if len(statuses) < len(rows):  # of several rows of a point, the one sorted last stays
+        statuses |= dict(sorted(rows, key=lambda row: rank(row[1])))
     return statuses
