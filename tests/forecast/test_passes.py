@@ -18,6 +18,11 @@ AXES = {
 BARE = {"warmup": 0, "iterations": 0, "layers": False, "validation": False}
 
 
+def by_table(axes):
+    """Return the seconds of a pass by the table of peaks."""
+    return passes.table(axes)(passes.work(axes))
+
+
 def training(measure=BARE, **axes):
     """Return the passes of a training."""
     return passes.of_point("training", AXES | axes, measure)
@@ -69,16 +74,12 @@ def test_adaptive_points_take_as_many_passes_as_others_did():
 
 def test_a_small_stem_keeps_all_pixels():
     """Sixteen times the work."""
-    assert passes.by_table({**AXES, "stem": "cifar"}) > 4 * passes.by_table(AXES)
+    assert by_table({**AXES, "stem": "cifar"}) > 4 * by_table(AXES)
 
 
 def test_a_table_says_how_long_a_pass_takes():
     """More on a CPU than on a GPU, more by a reference algorithm, in proportion to the images."""
     one = {"model": "resnet50", "gpu": "cpu", "algorithm": "auto", "batch_size": "64"}
-    slow = passes.by_table(one)
-    assert (
-        passes.by_table({**one, "gpu": "h100"})
-        < slow
-        < passes.by_table({**one, "algorithm": "fft"})
-    )
-    assert passes.by_table({**one, "input_size": "448"}) == pytest.approx(4 * slow, rel=0.01)
+    slow = by_table(one)
+    assert by_table({**one, "gpu": "h100"}) < slow < by_table({**one, "algorithm": "fft"})
+    assert by_table({**one, "input_size": "448"}) == pytest.approx(4 * slow, rel=0.01)

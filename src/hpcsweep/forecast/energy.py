@@ -7,6 +7,7 @@ too few rows. Its interval is that of parts that were left out, with their predi
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,48 +15,44 @@ import pandas as pd
 
 from hpcsweep.forecast import intervals, physics, terms
 from hpcsweep.forecast.intervals import OWN
-from hpcsweep.records import dataclass, field
+from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
-
-    from numpy.typing import NDArray
+    from collections.abc import Mapping
 
     from hpcsweep.forecast.check import Left
-
-    Floats = NDArray[np.float64]
+    from hpcsweep.forecast.terms import Floats
 
 _LEVELS: Final = (("gpu", "setting", "dtype", "algorithm"), ("gpu",))
 _FEWEST: Final = 5
-METHOD: Final = "predicted"
 
 
 @dataclass(frozen=True)
 class Energy:
     """The watts of a pass, and the joules of 10^12 operations and 10^9 bytes, by kind of point."""
 
-    costs: Mapping[tuple[object, ...], Floats] = field(default_factory=dict)
+    costs: Mapping[tuple[object, ...], Floats]
 
     def of(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
         """Return the joules of points that take `total_ms`; NaN where nothing is known."""
-        found, amounts = np.full(len(points), np.nan), _amounts(points, calls)
+        joules, amounts = np.full(len(points), np.nan), _amounts(points, calls)
         for number, names in enumerate(_LEVELS):
             for key, places in terms.groups(points, names).items():
                 cost = self.costs.get((number, *key))
                 if cost is not None:
-                    todo = places[np.isnan(found[places])]
-                    found[todo] = amounts[todo] @ cost
-        return found
+                    todo = places[np.isnan(joules[places])]
+                    joules[todo] = amounts[todo] @ cost
+        return joules
 
 
 def fit(points: pd.DataFrame, calls: pd.DataFrame) -> Energy:
     """Return what points with `energy_j` teach."""
-    known = _with_energy(points)
-    amounts, joules = _amounts(known, calls), known["energy_j"].to_numpy(float)
+    rows = _with_energy(points)
+    amounts, joules = _amounts(rows, calls), rows["energy_j"].to_numpy(float)
     return Energy({
         (number, *key): physics.solve(amounts[places], joules[places])
         for number, names in enumerate(_LEVELS)
-        for key, places in terms.groups(known, names).items()
+        for key, places in terms.groups(rows, names).items()
         if len(places) >= _FEWEST
     })  # fmt: skip
 
@@ -79,28 +76,27 @@ def cells(
     calls: pd.DataFrame,
     learnt: Energy,
     left: Mapping[Any, Left | None],
-    shift: float = 0.0,
-) -> dict[Hashable, dict[str, Any]]:
+    shift: float,
+) -> dict[str, dict[str, Any]]:
     """Return the cells of points for which something is known, by id.
 
-    `left` has what was left out for each `basis`; points of another basis were measured. `shift` is
-    that of the machine.
+    `left` has what was left out for each `basis`, `shift` is that of the machine.
     """
-    joules = pd.Series(learnt.of(table, calls), table.index).dropna()
-    more = np.exp(shift)
-    widths = {basis: width(one) * more for basis, one in left.items()} if len(joules) else {}
-    bases = table["basis"].to_dict()
-    found: dict[Hashable, dict[str, Any]] = {}
-    for point_id, value in joules.items():
-        factor = widths.get(bases[point_id])
-        if factor is not None:
-            found[point_id] = {
-                "energy_j": value,
-                "energy_method": METHOD,
-                "predicted_lo_j": value / factor,
-                "predicted_hi_j": value * factor,
-            }
-    return found
+    joules = learnt.of(table, calls)
+    kinds = {} if np.isnan(joules).all() else left
+    factor_of = {basis: width(kind) * np.exp(shift) for basis, kind in kinds.items()}
+    factors = table["basis"].map(factor_of).to_numpy(float)  # NaN for measured points
+    every = zip(map(str, table.index), joules.tolist(), factors.tolist(), strict=True)
+    return {
+        point_id: {
+            "energy_j": value,
+            "energy_method": "predicted",
+            "predicted_lo_j": value / factor,
+            "predicted_hi_j": value * factor,
+        }
+        for point_id, value, factor in every
+        if not math.isnan(value * factor)
+    }
 
 
 def _with_energy(points: pd.DataFrame) -> pd.DataFrame:

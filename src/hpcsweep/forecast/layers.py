@@ -19,7 +19,7 @@ import numpy as np
 from hpcsweep.forecast import physics, terms
 from hpcsweep.forecast.learner import MOST, Process, Relatives, Shapes, Trees
 from hpcsweep.forecast.physics import Residual
-from hpcsweep.records import dataclass
+from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,16 +72,16 @@ class Law:
         """Return milliseconds of calls, and the level of the physics behind each."""
         plain, level = self.physics.times(calls)
         floor = physics.roofline(calls)
-        found = np.log(np.maximum(plain * np.exp(self.residual.of(calls)), floor))
+        logs = np.log(np.maximum(plain * np.exp(self.residual.of(calls)), floor))
         for gpu, places in _by_gpu(calls):
             name = gpu if gpu in self.ways else ""
             ways, weights = self.ways.get(name, {}), self.weights.get(name, {})
             if ways and len(places):
                 rows = calls.iloc[places]
-                found[places] *= weights["physics"]
+                logs[places] *= weights["physics"]
                 for way, says in ways.items():
-                    found[places] += weights[way] * says(rows)
-        return np.maximum(np.exp(found), floor), level
+                    logs[places] += weights[way] * says(rows)
+        return np.maximum(np.exp(logs), floor), level
 
 
 def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) -> Law:
@@ -90,15 +90,15 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
     How much each way counts, and what is costly to learn, may be that of a fit of more calls.
     """
     law = _physics(calls)
-    known = calls[_convolutions(calls)]
-    if quick or len(known) < _FEWEST:
+    convolutions = calls[_are_convolutions(calls)]
+    if quick or len(convolutions) < _FEWEST:
         return law
-    shapes, most = Shapes.of(known), _MOST_OF_PARTS if like else MOST
-    roof = cache(lambda: _on(shapes.roofline, shapes, known, most))
+    shapes, most = Shapes.of(convolutions), _MOST_OF_PARTS if like else MOST
+    roof = cache(lambda: _on(shapes.roofline, shapes, convolutions, most))
     ways: dict[str, dict[str, Way]] = {}
     weights: dict[str, Mapping[str, float]] = {"": _UNKNOWN}
     helped: dict[str, Mapping[str, Trees]] = {}
-    rows = {gpu: known.iloc[places] for gpu, places in _by_gpu(known)}
+    rows = {gpu: convolutions.iloc[places] for gpu, places in _by_gpu(convolutions)}
     for gpu, own in rows.items():
         if len(own) > _MANY:
             ways[gpu] = {"roofline": roof(), "terms": _on(_terms(own), shapes, own, most)}
@@ -124,7 +124,7 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
         weights[gpu] = weighed if same else _compared(own, learn, ways[gpu])
     only = ways.get(gpu, {}) if len(rows) == 1 else {}
     ways[""] = {"roofline": only.get("roofline") or roof()}
-    return Law(law.physics, law.residual, ways, weights, helped)
+    return replace(law, ways=ways, weights=weights, relatives=helped)
 
 
 def _physics(calls: pd.DataFrame) -> Law:
@@ -144,11 +144,11 @@ def _by_relatives(
     shapes: Shapes, trees: Mapping[str, Trees], own: pd.DataFrame, like: Mapping[str, Way]
 ) -> dict[str, Way]:
     """Return a process on what relatives say, by shapes and by what they say, and one without."""
-    known = Relatives.fit(shapes, trees, own)
+    others = Relatives.fit(shapes, trees, own)
     return {
-        "relatives": _process(known.guess, known.shapes.places, own, like.get("relatives")),
-        "differences": _process(known.guess, known.places, own, like.get("differences")),
-        "process": _process(known.shapes.roofline, known.shapes.places, own, like.get("process")),
+        "relatives": _process(others.guess, shapes.places, own, like.get("relatives")),
+        "differences": _process(others.guess, others.places, own, like.get("differences")),
+        "process": _process(shapes.roofline, shapes.places, own, like.get("process")),
     }
 
 
@@ -180,8 +180,8 @@ def _trees(guess: Logs, shapes: Shapes, calls: pd.DataFrame, most: int) -> Trees
 
 def _process(guess: Logs, places: Logs, calls: pd.DataFrame, like: Way | None) -> Way:
     wrong = np.log(calls["ms"].to_numpy(float)) - guess(calls)
-    known = like.learnt if like and isinstance(like.learnt, Process) else None
-    return Way(guess, Process.fit(places, calls, wrong, known))
+    same = like.learnt if like and isinstance(like.learnt, Process) else None
+    return Way(guess, Process.fit(places, calls, wrong, same))
 
 
 def _compared(own: pd.DataFrame, learn: Learner, ways: Mapping[str, Way]) -> dict[str, float]:
@@ -197,8 +197,9 @@ def _compared(own: pd.DataFrame, learn: Learner, ways: Mapping[str, Way]) -> dic
         said["physics"] = np.log(law.times(asked)[0])
         for name, logs in said.items():
             wrong.setdefault(name, []).append(np.abs(logs - true))
-    errors = {name: float(np.mean(np.concatenate(of))) for name, of in wrong.items()}
-    worth = {name: max(errors.get(name, 1.0), 1e-6) ** -_SHARPNESS for name in ("physics", *ways)}
+    errors = dict.fromkeys(("physics", *ways), 1.0)
+    errors |= {name: float(np.mean(np.concatenate(of))) for name, of in wrong.items()}
+    worth = {name: max(error, 1e-6) ** -_SHARPNESS for name, error in errors.items()}
     return {name: value / sum(worth.values()) for name, value in worth.items()}
 
 
@@ -210,12 +211,12 @@ def _parts(calls: pd.DataFrame) -> NDArray[np.int_]:
     return np.asarray(names[number.to_numpy(int)] % _FOLDS)
 
 
-def _convolutions(calls: pd.DataFrame) -> NDArray[np.bool_]:
+def _are_convolutions(calls: pd.DataFrame) -> NDArray[np.bool_]:
     return np.asarray(calls["multiplies"].to_numpy(bool) & (calls["kernel_h"].to_numpy(float) > 0))
 
 
 def _by_gpu(calls: pd.DataFrame) -> list[tuple[str, NDArray[np.intp]]]:
     """Return the places of the convolutions of each GPU."""
-    convolves = _convolutions(calls)
+    convolves = _are_convolutions(calls)
     return [(str(gpu), places[convolves[places]])
             for (gpu,), places in terms.groups(calls, ("gpu",)).items()]  # fmt: skip

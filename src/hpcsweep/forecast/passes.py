@@ -49,9 +49,9 @@ def of_point(
     layers = measure.get("layers", True)
     if workload == "training":
         epochs = float(axes.get("epochs") or 1)
-        lanes = timed * (_LAYER_LANES if layers else 1.0)
-        steps, validates = epochs * _epoch(axes), bool(measure.get("validation", True))
-        return _training(epochs, steps, warmup + lanes, validates=validates)
+        instrumented = warmup + timed * (_LAYER_LANES if layers else 1.0)
+        validates = bool(measure.get("validation", True))
+        return _training(epochs, epochs * _epoch(axes), instrumented, validates=validates)
     if measure.get("stop") == "adaptive":
         timed = adaptive or 3.0 * float(measure.get("min_iterations", 30))
     return warmup + timed * (1.0 + (layer_factor if layers else 0.0))
@@ -59,21 +59,19 @@ def of_point(
 
 def of_row(workload: str, row: Cells) -> float:
     """Return the same of a row; NaN where it does not tell."""
-    warmup = _number(row, "warmup_n", 0.0)
+    warmup = number(row, "warmup_n", 0.0)
     if workload == "training":
-        lanes = _number(row, "phase_steps", 0.0) * (
-            _LAYER_LANES if _number(row, "layer_rows", 0.0) else 1.0
-        )
-        validates = bool(row.get("val_loss_after"))
-        epochs, steps = _number(row, "epochs", 1.0), _number(row, "steps")
-        return _training(epochs, steps, warmup + lanes, validates=validates)
-    return warmup + _number(row, "n") * (1.0 + (layer_factor(row) or 0.0))
+        lanes = _LAYER_LANES if number(row, "layer_rows", 0.0) else 1.0
+        instrumented = warmup + lanes * number(row, "phase_steps", 0.0)
+        epochs, steps = number(row, "epochs", 1.0), number(row, "steps")
+        return _training(epochs, steps, instrumented, validates=bool(row.get("val_loss_after")))
+    return warmup + number(row, "n") * (1.0 + (layer_factor(row) or 0.0))
 
 
 def layer_factor(row: Cells) -> float | None:
     """Return how much longer than a clean pass all the passes that time layers once took."""
-    found = _number(row, "layer_pass_mean_ms") / _mean_ms(row)
-    return None if math.isnan(found) else found * _number(row, "layer_pass_parts", 1.0)
+    factor = number(row, "layer_pass_mean_ms") / _mean_ms(row)
+    return None if math.isnan(factor) else factor * number(row, "layer_pass_parts", 1.0)
 
 
 def work(axes: Cells) -> float:
@@ -83,13 +81,8 @@ def work(axes: Cells) -> float:
     return size * width / REFERENCE_SIZE**2 * batch
 
 
-def by_table(axes: Cells) -> float:
-    """Return the seconds of a pass by its operations and the peak of the device."""
-    return table(axes)(work(axes))
-
-
 def table(axes: Cells) -> Callable[[float], float]:
-    """Return the same for passes of any work, which else are of the same kind."""
+    """Return the seconds of a pass of some work by its operations and the peak of the device."""
     image = _image(str(axes.get("model")), str(axes.get("gpu")), str(axes.get("algorithm")))
     stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
     return lambda work: _LAUNCH_SECONDS + stem * image * work
@@ -110,18 +103,13 @@ def pass_seconds(workload: str, row: Cells) -> float:
     return _mean_ms(row) / 1000 / (OF_A_STEP if workload == "training" else 1.0)
 
 
-def wall_seconds(row: Cells) -> float:
-    """Return the seconds of the whole point; NaN where the row has none."""
-    return _number(row, "wall_s")
-
-
 def upper_factor(row: Cells) -> float:
     """Return the factor from a predicted time to the upper end of its interval."""
-    return _number(row, "predicted_hi_ms", math.inf) / _mean_ms(row)
+    return number(row, "predicted_hi_ms", math.inf) / _mean_ms(row)
 
 
 def _mean_ms(row: Cells) -> float:
-    return _number(row, "mean_ms", _number(row, "median_ms"))
+    return number(row, "mean_ms", number(row, "median_ms"))
 
 
 def _training(epochs: float, steps: float, instrumented: float, *, validates: bool) -> float:
@@ -135,10 +123,10 @@ def _epoch(axes: Cells) -> float:
     return float(axes.get("steps_per_epoch") or max(1.0, images // batch))
 
 
-def _number(row: Cells, name: str, missing: float = math.nan) -> float:
+def number(row: Cells, name: str, missing: float = math.nan) -> float:
     """Return a positive cell as a number."""
     try:
-        found = float(row.get(name) or missing)
+        value = float(row.get(name) or missing)
     except ValueError:
         return missing
-    return found if found > 0 else missing
+    return value if value > 0 else missing

@@ -1,8 +1,4 @@
-"""What rows tell of how long points took: to an estimate, and to the next round of a sweep.
-
-For an estimate, rows of the sweep itself come first, the newest first; then those of other sweeps
-of the same results folder; then what `hpcsweep predict` wrote for the sweep: times of passes only.
-"""
+"""What rows tell of how long points took: to an estimate, and to the next round of a sweep."""
 
 from __future__ import annotations
 
@@ -98,13 +94,12 @@ def kind_of(names: Iterable[str], axes: Mapping[str, Any]) -> Kind:
 
 def measured(run: RunDir, workload: str, device: str) -> list[PointTime]:
     """Return what was measured on a device, this sweep's first: the newest rows of each."""
-    found, left = _of_run(run, workload, device, _MOST), _MOST_OF_OTHERS
+    own, others = _of_run(run, workload, device, _MOST), list[PointTime]()
     for other in rundir.all_runs(run.path.parent):
-        if other.path != run.path and left > 0:
+        if other.path != run.path and len(others) < _MOST_OF_OTHERS:
             with suppress(ResultsError):  # another sweep need not be in order
-                more = _of_run(other, workload, device, left)
-                found, left = [*found, *more], left - len(more)
-    return found
+                others += _of_run(other, workload, device, _MOST_OF_OTHERS - len(others))
+    return own + others
 
 
 def predicted(run: RunDir, workload: str, device: str) -> list[PointTime]:
@@ -112,15 +107,15 @@ def predicted(run: RunDir, workload: str, device: str) -> list[PointTime]:
     names = names_of_kind(workload)
     try:
         with run.file("predicted.csv").open(newline="", encoding="utf-8") as file:
-            rows = [row for row in islice(csv.DictReader(file), 4 * _MOST)
+            rows = [{name: _PANDAS.get(text, text) for name, text in row.items()}
+                    for row in islice(csv.DictReader(file), 4 * _MOST)
                     if row.get("gpu") == device and row.get("status") == "predicted"]  # fmt: skip
     except OSError:
         return []
-    texts = ({name: _PANDAS.get(text, text) for name, text in row.items()} for row in rows)
     return [
-        replace(found, width=passes.upper_factor(row))
-        for row in texts
-        for found in _took(run.name, names, workload, row, "")
+        replace(point, width=passes.upper_factor(row))
+        for row in rows
+        for point in _took(run.name, names, workload, row, "")
     ]
 
 
@@ -130,13 +125,12 @@ def known(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Know
     Raises:
         ResultsError: a shard cannot be read.
     """
-    rows = [
-        row
-        for row in _every(run)
-        if row["point_id"] in points and row["status"] != PointStatus.PROFILED
+    every = [row for row in _rows(run) if row["point_id"] in points]
+    rows = [row for row in every if row["status"] != PointStatus.PROFILED]
+    ok = [row for row in rows if row["status"] == PointStatus.OK]
+    valid = [
+        row for row in ok if row.get("valid") != "false" and passes.number(row, "median_ms", 0)
     ]
-    ok = {row["point_id"]: row for row in rows if row["status"] == PointStatus.OK}
-    valid = [row for row in rows if row["status"] == PointStatus.OK and _is_valid(row)]
     times: dict[str, list[float]] = {}
     for row in valid:
         times.setdefault(row["point_id"], []).append(float(row["median_ms"]))
@@ -144,19 +138,19 @@ def known(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Know
     return Known(
         times,
         counts,
-        failed=counts.keys() - ok.keys(),
+        failed=counts.keys() - {row["point_id"] for row in ok},
         seconds=sum(float(row.get("wall_s") or 0) for row in rows if row["point_id"] in rounds),
-        doubtful={name: row for name, row in ok.items() if name not in times},
+        doubtful={row["point_id"]: row for row in ok if row["point_id"] not in times},
         controls=_controls(valid),
     )
 
 
 def controls(run: RunDir, gpu: str) -> list[float]:
     """Return the times of the control at the valid points that a sweep has on a GPU so far."""
-    return _controls(row for row in _every(run) if row["gpu"] == gpu and row["valid"] == "true")
+    return _controls(row for row in _rows(run) if row["gpu"] == gpu and row["valid"] == "true")
 
 
-def _every(run: RunDir) -> Iterator[Row]:
+def _rows(run: RunDir) -> Iterator[Row]:
     return (row for shard in run.shards() for row in shards.read(shard).rows)
 
 
@@ -166,12 +160,8 @@ def _controls(rows: Iterable[Row]) -> list[float]:
     return [ms for _, ms in sorted((row["started_at"], ms) for row, ms in ms_of if ms)]
 
 
-def _is_valid(row: Row) -> bool:
-    return row.get("valid") != "false" and float(row.get("median_ms") or 0) > 0
-
-
 def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[PointTime]:
-    names, found, read = names_of_kind(workload), list[PointTime](), 0
+    names, times, read = names_of_kind(workload), list[PointTime](), 0
     for shard in _shards(run, workload, device):
         before = None
         for row in shards.read(shard).rows:
@@ -182,18 +172,20 @@ def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[PointTim
             before = now
             mine = row.get("gpu") == device and row.get("workload") == workload
             if mine and row["status"] == PointStatus.OK:
-                found += _took(run.name, names, workload, row, fresh)
+                times += _took(run.name, names, workload, row, fresh)
         if read >= most:
             break
-    return found
+    return times
 
 
 def _shards(run: RunDir, workload: str, device: str) -> Iterator[ShardPath]:
-    """Yield the shards in which such rows can be, the newest first."""
-    about = {one.id: (one.workload or workload, one.gpu or device) for one in run.manifests()}
-    for shard in reversed(run.shards()):
-        if about.get(shard.submission, (workload, device)) == (workload, device):
-            yield shard
+    """Return the shards in which such rows can be, the newest first."""
+    others = {
+        manifest.id
+        for manifest in run.manifests()
+        if (manifest.workload or workload, manifest.gpu or device) != (workload, device)
+    }
+    return (shard for shard in reversed(run.shards()) if shard.submission not in others)
 
 
 def _took(
@@ -203,13 +195,13 @@ def _took(
     pass_s = passes.pass_seconds(workload, row)
     if math.isnan(pass_s):
         return
-    extra = passes.wall_seconds(row) - pass_s * passes.of_row(workload, row)
+    extra = passes.number(row, "wall_s") - pass_s * passes.of_row(workload, row)
     yield PointTime(
         sweep=sweep,
         kind=kind_of(names, row),
         work=passes.work(row),
         pass_s=pass_s,
-        by_table=passes.by_table(row),
+        by_table=passes.table(row)(passes.work(row)),
         extra_s=None if math.isnan(extra) else max(extra, 0.0),
         fresh=fresh,
         n=float(row.get("n") or 0),

@@ -6,6 +6,7 @@ batch that no measured point had.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -14,7 +15,7 @@ from hpcsweep.catalog import columns
 from hpcsweep.forecast.tables import SETTINGS, WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hpcsweep.forecast.tables import Measured
     from hpcsweep.point import Point
@@ -28,17 +29,15 @@ def calls_of(points: Iterable[Point], measured: Measured) -> dict[tuple[Any, ...
     rows = measured.points.reset_index()
     first = rows.groupby([*_SAME, "setting"], observed=True)["point_id"].first().to_dict()
     by_point = measured.calls.groupby("point_id", observed=True)
-    found: dict[tuple[Any, ...], pd.DataFrame] = {}
-    network = _Network()
+    network = lru_cache(maxsize=1)(_network)  # points of one network follow each other
+    calls: dict[tuple[Any, ...], pd.DataFrame] = {}
     for point in points:
         key = key_of(point)
-        if key in found:
-            continue
-        known = first.get(key)
-        found[key] = (
-            network.calls(point) if known is None else by_point.get_group(known)[list(_COLUMNS)]
-        )
-    return found
+        if key not in calls and key in first:
+            calls[key] = by_point.get_group(first[key])[list(_COLUMNS)]
+        elif key not in calls:
+            calls[key] = _shape_pass(point, network)
+    return calls
 
 
 def key_of(point: Point) -> tuple[Any, ...]:
@@ -47,31 +46,29 @@ def key_of(point: Point) -> tuple[Any, ...]:
     return (*(point.axes[name] for name in _SAME), setting)
 
 
-class _Network:
-    """The last network that a shape pass needed: points of one network follow each other."""
+def _network(model: str, dtype: str, memory_format: str, channels: int) -> Any:  # noqa: ANN401
+    import torch  # noqa: PLC0415 - most predictions need no shape pass
 
-    def __init__(self) -> None:
-        self._name: tuple[Any, ...] = ()
-        self._model: Any = None
+    from hpcsweep.measure import models  # noqa: PLC0415 - it needs torch
 
-    def calls(self, point: Point) -> pd.DataFrame:
-        """Return the calls that a shape pass finds, as the columns of layer rows."""
-        import torch  # noqa: PLC0415 - most predictions need no shape pass
+    network = models.build_float32(model, enliven=False, channels=channels)
+    network = network.to(dtype=getattr(torch, dtype))
+    return network.to(memory_format=models.LAYOUTS[memory_format])
 
-        from hpcsweep.measure import models, shape_pass, work  # noqa: PLC0415 - they need torch
 
-        axes = point.axes
-        dtype, layout = getattr(torch, axes["dtype"]), models.LAYOUTS[axes["memory_format"]]
-        batch, shape = axes["batch_size"], models.image_shape(axes)
-        if self._name != (axes["model"], dtype, layout, shape[0]):
-            plain = models.build_float32(axes["model"], enliven=False, channels=shape[0])
-            self._model = plain.to(dtype=dtype).to(memory_format=layout)
-            self._name = (axes["model"], dtype, layout, shape[0])
-        image = torch.empty(batch, *shape, dtype=dtype).to(memory_format=layout)
-        found = shape_pass.shape_pass(self._model, image)
-        rows = [
-            {**work.call_cells(call), "call_index": index, "direction": "forward",
-             "batch_size": batch}
-            for index, call in enumerate(found.calls)
-        ]  # fmt: skip
-        return pd.DataFrame(rows).reindex(columns=list(_COLUMNS))
+def _shape_pass(point: Point, network: Callable[[str, str, str, int], Any]) -> pd.DataFrame:
+    """Return the calls that a shape pass finds, as the columns of layer rows."""
+    import torch  # noqa: PLC0415 - most predictions need no shape pass
+
+    from hpcsweep.measure import models, shape_pass, work  # noqa: PLC0415 - they need torch
+
+    axes, shape = point.axes, models.image_shape(point.axes)
+    model = network(axes["model"], axes["dtype"], axes["memory_format"], shape[0])
+    image = torch.empty(axes["batch_size"], *shape, dtype=getattr(torch, axes["dtype"]))
+    image = image.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+    rows = [
+        {**work.call_cells(call), "call_index": index, "direction": "forward",
+         "batch_size": axes["batch_size"]}
+        for index, call in enumerate(shape_pass.shape_pass(model, image).calls)
+    ]  # fmt: skip
+    return pd.DataFrame(rows).reindex(columns=list(_COLUMNS))
