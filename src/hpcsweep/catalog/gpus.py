@@ -1,7 +1,8 @@
-"""Peaks of GPUs, for rooflines and shares of the peak: dense figures, at boost clocks.
+"""Peaks of GPUs, for rooflines and shares of the peak, and what cuDNN asks of NVIDIA's.
 
-The table is in `gpus.csv`. Vendors often print rates with 2:4 sparsity, which are twice as high, or
-rates of a whole module (an MI250 is two devices to a framework). Neither is in it.
+The table `gpus.csv` has dense figures, at boost clocks. Vendors often print rates with 2:4
+sparsity, which are twice as high, or rates of a whole module (an MI250 is two devices to a
+framework). Neither is in it.
 """
 
 from __future__ import annotations
@@ -56,11 +57,9 @@ class Gpu:
 
 
 def _gpu(cells: Mapping[str, str]) -> Gpu:
-    values: dict[str, Any] = dict(cells)
-    for name in cells:
-        if name.endswith(_FIGURES):
-            values[name] = float(cells[name]) if cells[name] else None
-    return Gpu(**values)
+    figures = {name: text for name, text in cells.items() if name.endswith(_FIGURES)}
+    values = {name: float(text) if text else None for name, text in figures.items()}
+    return Gpu(**{**cells, **values})  # type: ignore[arg-type]
 
 
 _FIGURES: Final = ("_tflops", "_gbs", "_mb", "_mhz", "_w")

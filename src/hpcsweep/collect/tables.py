@@ -136,11 +136,8 @@ def write_all(run: RunDir, pool: Pool, plan: Plan, extras: Extras) -> Written:
 
 def heads(extras: Extras) -> tuple[bytes, bytes]:
     """Return the header lines of layers.csv and samples.csv."""
-    return _head((*schema.LAYER_COLUMNS, *extras.layers)), _head(schema.SAMPLE_COLUMNS)
-
-
-def _head(columns: Sequence[str]) -> bytes:
-    return ",".join(columns).encode() + b"\n"
+    layers = (*schema.LAYER_COLUMNS, *extras.layers)
+    return seals.header(layers), seals.header(schema.SAMPLE_COLUMNS)
 
 
 def _write_rows(file: IO[bytes], written: Written, plan: Plan, extras: Extras, pool: Pool) -> int:
@@ -152,7 +149,7 @@ def _write_rows(file: IO[bytes], written: Written, plan: Plan, extras: Extras, p
     flags, orphan, source, valid, layers = map(columns.index, names)
     minority = {(gpu, v) for gpu, rows in written.mixes.items() for v, _count in rows[1:]}
     apart = merge.lonely(written.rows)
-    file.write(_head(columns))
+    file.write(seals.header(tuple(columns)))
     for row in written.rows:
         cells = picks[id(row.columns)](shards.split(row.line))
         mixed = row.status is PointStatus.OK and (row.gpu, row.versions) in minority

@@ -127,9 +127,8 @@ class Reader:
         sizes = {name: len(axes[name]) for name in group}
         if len(set(sizes.values())) > 1:
             text = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-            raise self.doc.complaint(
-                loc, f"{text} values; axes that move together need the same number"
-            )
+            text = f"{text} values; axes that move together need the same number"
+            raise self.doc.complaint(loc, text)
         if all(self._listed(("axes", name)) for name in group):
             for first, again in _repeats(zip(*(axes[name] for name in group), strict=True)):
                 text = f"rows {first + 1} and {again + 1} are the same point; remove one"
@@ -206,11 +205,10 @@ class Reader:
     def _limit_size(self) -> None:
         size = self.space.size() + len(self.file.include)
         if size > MAX_POINTS:
-            longest = max(self.space.names(), key=lambda name: len(self.space.sources(name)[0]))
+            sizes = {name: len(self.space.sources(name)[0]) for name in self.space.names()}
+            longest = max(sizes, key=sizes.__getitem__)
             text = f"{size:,} combinations, at most {MAX_POINTS:,} in one sweep"
-            raise self.doc.complaint(
-                ("axes",), f"{text}; {longest} alone has {len(self.space.sources(longest)[0]):,}"
-            )
+            raise self.doc.complaint(("axes",), f"{text}; {longest} alone has {sizes[longest]:,}")
 
     def _check_together(self) -> None:
         doc, names = self.doc, self.space.names()

@@ -207,11 +207,9 @@ def read_text(path: Path, error: type[BadInput]) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
         line = data.count(b"\n", 0, reason.start) + 1
-        raise error(
-            f"{path}:{line}: byte 0x{data[reason.start]:02x} is not UTF-8; is it a text file?"
-        ) from reason
-    bad = _CONTROL.search(text)
-    if bad:
+        byte = f"byte 0x{data[reason.start]:02x}"
+        raise error(f"{path}:{line}: {byte} is not UTF-8; is it a text file?") from reason
+    if bad := _CONTROL.search(text):
         line = text.count("\n", 0, bad.start()) + 1
         raise error(f"{path}:{line}: control character {bad[0]!r}; is it a text file?")
     return text
@@ -265,9 +263,8 @@ class _Composer:
         """Return a node's value in plain Python types; each use of an alias makes a new value."""
         if node.tag:
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:60]
-            self.faults.append(
-                self._complaint(node, f"tag {tag} is not allowed; plain values only")
-            )
+            text = f"tag {tag} is not allowed; plain values only"
+            self.faults.append(self._complaint(node, text))
         if depth > MAX_DEPTH:
             raise self._too_deep(node)
         self.values += 1
@@ -324,10 +321,9 @@ def _without_a_space(text: str, line: int) -> int:
 
     YAML takes such a line for text that goes on, and complains about the next line.
     """
-    above = [n for n, words in enumerate(text.splitlines()[:line], start=1) if words.strip()]
-    if above and _KEY_AND_VALUE.fullmatch(text.splitlines()[above[-1] - 1]):
-        return above[-1]
-    return 0
+    above = [(n, words) for n, words in enumerate(text.splitlines()[:line], 1) if words.strip()]
+    last, words = above[-1] if above else (0, "")
+    return last if _KEY_AND_VALUE.fullmatch(words) else 0
 
 
 def _line(at: yaml.Node | yaml.Event) -> int:

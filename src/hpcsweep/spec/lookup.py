@@ -96,9 +96,8 @@ def is_safe(path: Path, root: Path) -> bool:
         by_group = status.st_mode & stat.S_IWGRP
         shared = by_group and (_has_acl(place) or not _is_private(status.st_gid))
         if shared or status.st_mode & stat.S_IWOTH or status.st_uid not in {0, os.getuid()}:
-            _tell(
-                f"note: {path} is not taken: others may write {place} (chmod go-w, or name a path)"
-            )
+            remedy = "(chmod go-w, or name a path)"
+            _tell(f"note: {path} is not taken: others may write {place} {remedy}")
             return False
     return True
 

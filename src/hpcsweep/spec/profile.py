@@ -72,8 +72,7 @@ def _variables(env: dict[str, str]) -> dict[str, str]:
 
 def _digits(value: object) -> object:
     """Turn a whole number into text, for `OMP_NUM_THREADS: 4` or `time: 60`."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if whole else value
+    return str(value) if type(value) is int else value
 
 
 _Time = Annotated[str, _read_by(units.seconds), BeforeValidator(_digits)]

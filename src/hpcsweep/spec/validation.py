@@ -173,9 +173,8 @@ def _fields(model: type[BaseModel], loc: Loc) -> dict[str, FieldInfo]:
         if hasattr(type_, "model_fields"):
             type_ = _by_key(type_)[str(step)].annotation
         elif str(step).startswith("\0"):
-            type_ = next(
-                get_args(o)[0] for o in get_args(type_) if Tag(str(step)) in o.__metadata__
-            )
+            options = get_args(type_)
+            type_ = next(get_args(o)[0] for o in options if Tag(str(step)) in o.__metadata__)
         else:
             type_ = get_args(type_)[-1]
         while get_origin(type_) is Annotated:

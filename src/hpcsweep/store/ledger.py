@@ -54,8 +54,7 @@ def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False
         manifest = submission.manifest_or_none()
         if manifest and manifest.is_profiled is not profiled:
             continue
-        live = _live_points(submission, manifest, queue)
-        if live:
+        if live := _live_points(submission, manifest, queue):
             ledger.live.update(dict.fromkeys(live - _done_in(submission), submission.id))
     # after the queue: a chunk that has ended since it was asked has its rows by now
     ledger.status = statuses(run, profiled=profiled)
@@ -100,14 +99,10 @@ def missing_in(submission: SubmissionDir, chunks: Iterable[int]) -> set[str]:
 def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:
     """Return the points of `chunks` (None: of all); `ResultsError` where one is missing."""
     by_chunk = dict(chunk_file.read_ids(submission.chunks))
-    if missing := (chunks or set()) - by_chunk.keys():
+    wanted = by_chunk.keys() if chunks is None else chunks
+    if missing := wanted - by_chunk.keys():
         raise ResultsError(f"{submission.chunks}: has no chunk {min(missing)}")
-    return {
-        point_id
-        for index, ids in by_chunk.items()
-        if chunks is None or index in chunks
-        for point_id in ids
-    }
+    return {point_id for index in wanted for point_id in by_chunk[index]}
 
 
 def note_start(submission: SubmissionDir) -> None:

@@ -95,20 +95,17 @@ def break_open(run: RunDir) -> str:
     if not run.lock.exists():
         return f"{run.path}: no lock to break"
     who = _holder(run)
+    alive = Busy(f"{run.path}: {who} is alive; end it, and run this command again")
     if who.process.is_alive():
-        raise Busy(f"{run.path}: {who} is alive; end it, and run this command again")
+        raise alive
     lock = FileLock(run.lock)
     try:
-        _acquire(lock, 0)
-    except Timeout:
+        with suppress(Timeout):
+            _acquire(lock, 0)
+            lock.release()
+            return f"{run.path}: no lock to break"
         if not isinstance(lock, SoftFileLock):  # the system knows of a process that holds it
-            raise Busy(f"{run.path}: {who} is alive; end it, and run this command again") from None
-    except OSError as error:
-        raise cannot_write(run.path, error) from error
-    else:
-        lock.release()
-        return f"{run.path}: no lock to break"
-    try:
+            raise alive
         run.lock.unlink(missing_ok=True)
         _path(run).unlink(missing_ok=True)
     except OSError as error:

@@ -67,23 +67,19 @@ class Blocks:
         return block
 
     def _descriptor(self, path: Path) -> int:
+        """Return an open file; where too many are open, close the least recently used."""
         fd = self._open.pop(path, -1)
-        if fd < 0:
-            fd = self._opened(path)
-        self._open[path] = fd  # at the end: the least recently used file is closed first
+        while fd < 0:
+            try:
+                fd = os.open(path, os.O_RDONLY)
+            except OSError as error:  # noqa: PERF203 - seldom twice
+                if error.errno not in _TOO_MANY or not self._open:
+                    raise
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[path] = fd  # at the end, as the one used last
         if len(self._open) > self._limit:
             os.close(self._open.pop(next(iter(self._open))))
         return fd
-
-    def _opened(self, path: Path) -> int:
-        """Open a file; if the process has too many open files, close the least recently used."""
-        while True:
-            try:
-                return os.open(path, os.O_RDONLY)
-            except OSError as error:
-                if error.errno not in _TOO_MANY or not self._open:
-                    raise
-            os.close(self._open.pop(next(iter(self._open))))
 
 
 def _pread(fd: int, offset: int, length: int) -> bytes:

@@ -60,16 +60,11 @@ class ChunkState(Word):
         return self in _LIVE
 
 
+_LIVE: Final = frozenset({
+    ChunkState.PENDING, ChunkState.RUNNING, ChunkState.REQUEUED, ChunkState.UNKNOWN,
+    ChunkState.MAYBE_LOST,
+})
 # fmt: on
-_LIVE: Final = frozenset(
-    {
-        ChunkState.PENDING,
-        ChunkState.RUNNING,
-        ChunkState.REQUEUED,
-        ChunkState.UNKNOWN,
-        ChunkState.MAYBE_LOST,
-    }
-)  # fmt: skip
 
 
 class AttemptState(Word):
