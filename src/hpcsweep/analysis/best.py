@@ -144,9 +144,10 @@ def read(
     names = [map_name(dataset.format_value(key, row[key]) for key in keys) for row in rows]
     chosen = _maps(calls, over)
     maps = dict(zip(names, [chosen.get(config, {}) for config in first["config"]], strict=True))
-    own = points[points["algorithm"] == over]
-    off = _off(data, points, over)
-    table = predicted(calls, _times(own), _sums(data, own), off).reindex(first["config"])
+    whole = _medians(points, dataset.first_known(points, *_TIMES))
+    layers = _medians(points, points["point_id"].map(_sums(data, points)))
+    off = _off(whole, layers, over)
+    table = predicted(calls, whole[over], layers[over], off).reindex(first["config"])
     table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
     several = len(set(first["gpu"])) > 1
     axes = [_written_axes(row, with_gpu=several) for row in rows]
@@ -175,17 +176,20 @@ def _maps(calls: pd.DataFrame, over: str) -> dict[int, dict[str, str]]:
     return maps
 
 
-def _times(points: pd.DataFrame) -> pd.Series[float]:
-    return dataset.first_known(points, *_TIMES).groupby(points["config"]).median()
+def _medians(points: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
+    """Return a row per configuration and a column per algorithm."""
+    table = points.assign(value=values).pivot_table(
+        index="config", columns="algorithm", values="value", aggfunc="median"
+    )
+    return table.reindex(columns=points["algorithm"].unique())
 
 
 def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
-    """Return what the layers of a forward pass sum to, by configuration."""
+    """Return what the layers of a forward pass sum to, by point."""
     rows = data.of_layers(points)
     rows = rows[(rows["layer"] != "__other__") & (rows.get("direction", "") != "backward")]
     rows = rows[dataset.cells(rows, "layer_timer") != "plans"]
-    sums = dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
-    return sums.groupby(points.set_index("point_id")["config"]).median()
+    return dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
 
 
 def predicted(
@@ -215,24 +219,16 @@ def predicted(
     })  # fmt: skip
 
 
-def _off(data: dataset.Dataset, points: pd.DataFrame, over: str) -> pd.Series[float]:
+def _off(whole: pd.DataFrame, layers: pd.DataFrame, over: str) -> pd.Series[float]:
     """Return how far gains by the layers' sums are from those of whole networks, by configuration.
 
     Every algorithm was measured both ways. It is the root of the mean square of the relative
     errors, of algorithms that differ from the default by a tenth or more.
     """
-    names = [name for name in points["algorithm"].unique() if name in catalog.ALGORITHMS]
-    whole = {name: _times(points[points["algorithm"] == name]) for name in names}
-    parts = {name: _sums(data, points[points["algorithm"] == name]) for name in names}
-    if over not in whole:
-        return pd.Series(dtype=float)
-    errors = []
-    for name in (name for name in names if name != over):
-        gain, of_sums = 1 - whole[name] / whole[over], 1 - parts[name] / parts[over]
-        errors.append(((of_sums - gain) / of_sums)[of_sums.abs() >= _TENTH])
-    if not errors:
-        return pd.Series(dtype=float)
-    return pd.concat(errors, axis=1).pow(2).mean(axis=1).pow(0.5)
+    names = [name for name in whole if name in catalog.ALGORITHMS and name != over]
+    gain, of_sums = (1 - of[names].div(of[over], axis=0) for of in (whole, layers))
+    errors = ((of_sums - gain) / of_sums).where(of_sums.abs() >= _TENTH)
+    return errors.pow(2).mean(axis=1).pow(0.5)
 
 
 def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:

@@ -137,9 +137,7 @@ def read(
     """Return the fastest algorithm of each convolution call by the times that a sweep has.
 
     `axes` name the network and its input, `convolutions` are its calls (layer, shape) in order.
-
-    Raises:
-        UsageError: the rows are of several GPUs, or none is of these shapes.
+    `UsageError` where the rows are of several GPUs, or none is of these shapes.
     """
     data = dataset.read(run, where)
     gpus = sorted(set(data.rows["gpu"].dropna()))

@@ -11,7 +11,7 @@ and a note says how much of a pass that is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -27,10 +27,9 @@ from hpcsweep.text import count
 # what tells layers apart, by the name of the option's value
 BY: Final = {"layer": "layer", "op": "op", "shape": "unique_key"}
 _ALONE: Final = ("isolated", "batched", "plans")  # in `layer_timer`
-_FALLBACK: Final = "~"
 _FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joined by semicolons
 _APART: Final = "medians"  # those under which a call counts with its median, likewise
-_MARKS: Final = {_FELL: _FALLBACK, _APART: "^"}
+_MARKS: Final = {_FELL: "~", _APART: "^"}
 _FAR: Final = 0.25  # of the median
 
 
@@ -47,19 +46,18 @@ def read(  # noqa: PLR0913 - one argument per option
     data = dataset.read(run)
     foreign = dataset.is_foreign(data.rows)
     points, left_out = data.chosen(where, everything=everything or foreign)
+    every, _ = data.chosen(where, everything=True)
     rows = data.of_layers(points)
     if rows.empty:
         raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
-    _check(run, rows, by, metric or "mean_ms")
-    every, _ = data.chosen(where, everything=True)
-    points, lacking = _comparable(points)
-    rows = rows[rows["point_id"].isin(points["point_id"])]
     median = rows.get("median_ms", rows["mean_ms"])
     apart = (rows["mean_ms"] - median).abs() > _FAR * median
-    rows = rows.assign(apart=apart if not metric else False)
+    rows = rows.assign(apart=False if metric else apart)
     metric = metric or "mean_ms"
-    grouped = _grouped(rows, BY[by], metric)
-    names = dataset.values(rows, "algorithm")
+    _check(run, rows, by, metric)
+    points, lacking = _comparable(points)
+    rows = rows[rows["point_id"].isin(points["point_id"])]
+    grouped, names = _grouped(rows, BY[by], metric), dataset.values(rows, "algorithm")
     table = _table(grouped, BY[by], names)
     about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
@@ -94,23 +92,21 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     kept = points[grouped.transform("nunique") == wanted]
     if kept.empty:
         raise UsageError("no configuration has every algorithm; choose with --where algorithm=...")
-    missing = len(points) - len(kept)
-    note = f"{count(missing, 'point')} left out: not every algorithm has that configuration"
-    return kept, [note] if missing else []
+    missing = count(len(points) - len(kept), "point")
+    note = f"{missing} left out: not every algorithm has that configuration"
+    return kept, [note] if len(kept) < len(points) else []
 
 
 def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     """Return one row per point and group: time, share, calls, and whether a call fell back."""
-    name = rows[key].where(rows[key].notna(), rows["layer"])
+    name = rows[key].fillna(rows["layer"])
     backward = dataset.cells(rows, "direction") == "backward"
     ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
     rows = rows.assign(
-        **{key: name.where(~backward, name + " (backward)")},
-        ms=ms,
-        fell=dataset.fell_back(rows),
+        **{key: name.where(~backward, name + " (backward)")}, ms=ms, fell=dataset.fell_back(rows),
         share=100 * ms / ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum"),
         square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
-    ).fillna({"square": math.inf})
+    ).fillna({"square": math.inf})  # fmt: skip
     return rows.groupby(["point_id", "algorithm", key], sort=False, as_index=False).agg(
         ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any"),
         apart=("apart", "any"), square=("square", "sum"),
@@ -129,13 +125,13 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
         own = grouped[grouped["algorithm"] == name].groupby(key)
         table[name] = own["ms"].sum() / points[name]
         half = np.sqrt(own["square"].sum()) / points[name]
-        ends[f"{name}_lo"], ends[f"{name}_hi"] = table[name] - half, table[name] + half
+        if np.isfinite(half).any():
+            ends |= {f"{name}_lo": table[name] - half, f"{name}_hi": table[name] + half}
         for column, flag in ((_FELL, "fell"), (_APART, "apart")):
             raised = own[flag].any().reindex(table.index, fill_value=False)
             table[column] += raised.map({True: f"{name};", False: ""})
     table = table.assign(**{column: table[column].str.rstrip(";") for column in _MARKS})
-    known = {name: end for name, end in ends.items() if np.isfinite(end).any()}
-    return table.assign(**known).replace([-math.inf, math.inf], math.nan).reset_index()
+    return table.assign(**ends).replace([-math.inf, math.inf], math.nan).reset_index()
 
 
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -176,17 +172,15 @@ def _of_what(rows: pd.DataFrame) -> str:
     return f"of the sum of convolutions timed alone, which is {part}"
 
 
-def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> list[str]:
+def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> Iterator[str]:
     """Return what the values are means over, and what the mark means."""
-    notes = []
     if over := dataset.varying_axes(points, {"algorithm"}):
         some = "; ".join(f"{axis} {_values(points, axis)}" for axis in over)
-        notes.append(f"values are means over {some}; --where chooses")
+        yield f"values are means over {some}; --where chooses"
     if grouped["fell"].any():
-        notes.append(f"{_FALLBACK} some calls ran another algorithm than requested")
+        yield f"{_MARKS[_FELL]} some calls ran another algorithm than requested"
     if grouped["apart"].any():
-        notes.append(f"{_MARKS[_APART]} the median; the mean of a call is over 25 % apart")
-    return notes
+        yield f"{_MARKS[_APART]} the median; the mean of a call is over 25 % apart"
 
 
 def _at(every: pd.DataFrame, points: pd.DataFrame) -> str:

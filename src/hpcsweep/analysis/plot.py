@@ -8,6 +8,7 @@ baseline is the row that is equal but for the columns that the baseline names.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -188,13 +189,11 @@ def read(  # noqa: PLR0913 - one argument per option
     rest = len(data.rows) - len(rows) // len(parts)
     notes = [*alone, *([f"{rest} points without {x} or {y} left out"] if rest else [])]
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
-    notes += data.of_earlier_files()
-    notes += _medians(rows, x, telling)
-    notes += space.legend(data.maps)
+    notes += [*data.of_earlier_files(), *_medians(rows, x, telling), *space.legend(data.maps)]
     rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)
     if match:
-        rows, told = speedups(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
-        notes += told
+        rows, more = speedups(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
+        notes += more
     lines = _lines(rows, x, y, telling)
     if len(parts) > 1:
         rows = rows[rows[_PART] == parts[0]]  # each point once
@@ -226,11 +225,11 @@ def _parts(
 def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
     """Return the numeric axis with most values, and a note where it was one of several."""
     varying = dataset.varying_axes(rows, dataset.REPEATS)
-    found = [axis for axis in varying if dataset.is_quantity(axis)] or varying
-    if not found:
+    axes = [axis for axis in varying if dataset.is_quantity(axis)] or varying
+    if not axes:
         raise UsageError("which column is x? give --x (no axis varies; try --x input_size)")
-    most = max(found, key=lambda axis: rows[axis].nunique())  # of equal ones the first
-    others = ", ".join(axis for axis in found if axis != most)
+    most = max(axes, key=lambda axis: rows[axis].nunique())  # of equal ones the first
+    others = ", ".join(axis for axis in axes if axis != most)
     return most, [f"x is {most}, with most values; --x chooses {others}"] if others else []
 
 
@@ -246,11 +245,9 @@ def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
 def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:
     """Return a note where values are medians of several rows, and over what."""
     most = int(rows.groupby([*by, x], dropna=False).size().max())
-    if most < 2:
-        return []
     over = dataset.varying_axes(rows, {x, *by})
     what = f" over {', '.join(over)}" if over else ""
-    return [f"values are medians{what}, of up to {most} points each"]
+    return [f"values are medians{what}, of up to {most} points each"] if most > 1 else []
 
 
 def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line, ...]:
@@ -264,18 +261,18 @@ def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line,
         **{name: (end, "min" if name == "low" else "max") for name, end in ends.items()},
     )  # fmt: skip
     cells["unsure"] |= cells["doubtful"]
-    found: dict[tuple[Any, ...], list[Dot]] = {}
+    dots_of: dict[tuple[Any, ...], list[Dot]] = defaultdict(list)
     records: Any = cells.to_dict("records")
     for key, cell in zip(cells.index.to_frame().itertuples(index=False), records, strict=True):
         *line, cell["x"] = map(dataset.to_json, (*by, x), key)
         for name in ("speedup", *ends):
             cell[name] = dataset.to_json(name, cell[name])
-        found.setdefault(tuple(line), []).append(Dot(**cell))
+        dots_of[tuple(line)].append(Dot(**cell))
     lines = []
-    for values in sorted(found, key=lambda values: list(map(dataset.rank, by, values))):
+    for values in sorted(dots_of, key=lambda values: list(map(dataset.rank, by, values))):
         named = ", ".join(map(dataset.format_labelled, by, values))
         label = formats.label(values[0]) if by == (_PART,) else named
-        dots = sorted(found[values], key=lambda dot: dataset.rank(x, dot.x))
+        dots = sorted(dots_of[values], key=lambda dot: dataset.rank(x, dot.x))
         lines.append(Line(label, dict(zip(by, values, strict=True)), tuple(dots)))
     return tuple(lines)
 
@@ -291,11 +288,11 @@ def _ratio(dot: Dot) -> str:
 def _check_where(where: Sequence[Condition], match: Mapping[str, str]) -> None:
     """Raise `UsageError` where the rows that are chosen cannot have the values of a baseline."""
     for column, value in match.items():
-        asked = [one for one in where if one.column == column and one.sign == "="]
-        if asked and all(one.value != value and ".." not in one.value for one in asked):
-            told, base = ",".join(map(str, asked)), f"{column}={value}"
+        chosen = [one for one in where if one.column == column and one.sign == "="]
+        if chosen and all(one.value != value and ".." not in one.value for one in chosen):
+            some, base = ",".join(map(str, chosen)), f"{column}={value}"
             raise UsageError(
-                f"--where {told} leaves out the rows of --baseline {base}; write no {column} in "
+                f"--where {some} leaves out the rows of --baseline {base}; write no {column} in "
                 f"--where: with --baseline {base} every {column} is compared with {value}"
             )
 
@@ -316,14 +313,14 @@ def speedups(
     rows = rows.assign(all=0)
     ours = [Condition(column, "=", value) for column, value in match.items()]
     base = select(rows, ours).groupby(keys, dropna=False)
-    known = base.agg(base=(y, "median"), base_rows=(y, "count"), base_doubt=("doubtful", "any"))
-    found = rows.merge(known.reset_index(), on=keys, how="left")
-    ratio = found["base"] / found[y] if formats.is_time(y) else found[y] / found["base"]
+    bases = base.agg(base=(y, "median"), base_rows=(y, "count"), base_doubt=("doubtful", "any"))
+    both = rows.merge(bases.reset_index(), on=keys, how="left")
+    ratio = both["base"] / both[y] if formats.is_time(y) else both[y] / both["base"]
     notes = []
-    if alone := int(found["base"].isna().sum()):
+    if alone := int(both["base"].isna().sum()):
         wanted = ", ".join(map(str, ours))
         same = f" with the same {', '.join(axes)}" if axes else ""
         notes.append(f"{alone} points have no baseline: no row has {wanted}{same}")
-    if (most := found["base_rows"].max()) > 1:
+    if (most := both["base_rows"].max()) > 1:
         notes.append(f"a baseline matches up to {most:g} rows; their median counts")
-    return found.assign(speedup=ratio, unsure=found["base_doubt"].eq(other=True)), notes
+    return both.assign(speedup=ratio, unsure=both["base_doubt"].eq(other=True)), notes

@@ -151,9 +151,9 @@ def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
     A noisy one counts: what varies between the visits is in the verdict, and its own noise, too.
     """
-    found = table.assign(group=table.groupby(list(keys), dropna=False, sort=False).ngroup())
-    any_valid = found["valid"].groupby([found["group"], found["algorithm"]]).transform("any")
-    return found[found["valid"] | ~any_valid]
+    table = table.assign(group=table.groupby(list(keys), dropna=False, sort=False).ngroup())
+    any_valid = table.groupby(["group", "algorithm"])["valid"].transform("any")
+    return table[table["valid"] | ~any_valid]
 
 
 def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, verdicts.Fastest]:
@@ -177,9 +177,8 @@ def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:
     """
     varying = dataset.varying_axes(every)
     keys = tuple(a for a in _AXES_OF_A_ROW if a in _ALWAYS or a in varying)
-    visits = [name for name in _VISITS if name in table]
-    again = table.duplicated([*keys, "algorithm", *visits]).any()
-    return (*keys, "point_id") if again else keys
+    again = table.duplicated([*keys, "algorithm", *(name for name in _VISITS if name in table)])
+    return (*keys, "point_id") if again.any() else keys
 
 
 def _cells(table: pd.DataFrame, metric: str) -> dict[Any, list[Any]]:
@@ -262,22 +261,18 @@ class TrainingReport:
         notes = [f"covered: {dataset.COVERAGE} (forward pass)"] if partial else []
         notes += self.data.notes()
         record = {**self.data.record(self.rows), "notes": notes}
-        frame = pd.DataFrame(self.rows, dtype=object)
-        left = len(self.keys)
+        frame, left = pd.DataFrame(self.rows, dtype=object), len(self.keys)
+        whole, marks = "seconds of the whole training", dataset.unreliable(self.data.rows)
         return [
             View(heading, frame, self._texts(step), left, record=record),
-            View(
-                "seconds of the whole training", frame, self._texts(WHOLE), left, notes,
-                marks=dataset.unreliable(self.data.rows),
-            ),
-        ]  # fmt: skip
+            View(whole, frame, self._texts(WHOLE), left, notes, marks=marks),
+        ]
 
     def _texts(self, columns: Sequence[tuple[str, str, str]]) -> pd.DataFrame:
-        keys = dataset.texts(pd.DataFrame(self.rows, dtype=object), self.keys)
-        cells = {
-            head: [_step_cell(row, name, form) for row in self.rows] for name, head, form in columns
-        }
-        return pd.DataFrame({**keys, **cells})
+        texts = dataset.texts(pd.DataFrame(self.rows, dtype=object), self.keys)
+        for name, head, form in columns:
+            texts[head] = [_step_cell(row, name, form) for row in self.rows]
+        return pd.DataFrame(texts)
 
 
 def _of_training(data: dataset.Dataset) -> TrainingReport:

@@ -286,7 +286,8 @@ def judge(table: pd.DataFrame) -> JudgedRatios | None:
     runs = [of.shape[1] for of in logs]
     if max(runs) == 1 or (min(runs) < VISITS and len(gap) < FEW_ROWS):
         return _judged_once(table, gap, within[0] + within[1])
-    shift = _shift(table)
+    first, second = _controls(table)
+    shift = float(np.median(second) - np.median(first)) if len(first) and len(second) else 0.0
     less = gap - shift
     near = np.where(gap * less > 0, np.sign(gap) * np.minimum(abs(gap), abs(less)), 0.0)
     error, df, mean_half = _errors(logs, within)
@@ -341,12 +342,6 @@ def _judged(
 def _controls(table: pd.DataFrame) -> list[Floats]:
     rows = table.reindex(columns=["side", "control"]).dropna()
     return [rows.loc[rows["side"] == side, "control"].to_numpy() for side in (0, 1)]
-
-
-def _shift(table: pd.DataFrame) -> float:
-    """Return by how much the controls of the second side are above the first's; 0 if unknown."""
-    first, second = _controls(table)
-    return float(np.median(second) - np.median(first)) if len(first) and len(second) else 0.0
 
 
 def threshold(chance: Floats) -> float:

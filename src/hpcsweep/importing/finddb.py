@@ -165,9 +165,7 @@ def _gpu(path: Path, device: str) -> str:
 def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the problems of a file as a submission; return its source and what was left out.
 
-    Raises:
-        ResultsError: it cannot be read, or has no time.
-        UsageError: neither its name nor `device` tells the GPU.
+    `ResultsError` where it cannot be read or has no time, `UsageError` where nothing tells the GPU.
     """
     gpu, counts, number = _gpu(path, device), Counts(), 0
     if not gpu:

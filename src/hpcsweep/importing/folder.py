@@ -42,16 +42,12 @@ def find(path: Path) -> RunDir | None:
 
 
 def check(theirs: RunDir, run: RunDir) -> None:
-    """Refuse another sweep than that here, so that rows would be orphans, and what is no file.
+    """Raise `UsageError` for another sweep than that here: its rows would be orphans.
 
-    Raises:
-        UsageError: it is another sweep.
-        ResultsError: there is a link, pipe or device in it, or it has no room here.
+    `ResultsError` where there is a link, pipe or device in it, or it has no room here.
     """
     _prove(theirs.path, run)
-    if not run.submissions_dir.is_dir():
-        return
-    if _text(theirs) != _text(run):
+    if run.submissions_dir.is_dir() and _text(theirs) != _text(run):
         raise UsageError(
             f"{run.sweep_file} is not the sweep of {theirs.path}: --as imports it under another "
             "name (`compare` takes both)"

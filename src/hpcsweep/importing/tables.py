@@ -122,9 +122,7 @@ def _refused(path: Path) -> str:
 def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]:
     """Yield the rows of a table, each with its key; `device` is for tables that name none.
 
-    Raises:
-        ResultsError: the file cannot be read.
-        UsageError: no device, or an algorithm that hpcsweep does not know.
+    `ResultsError` where it cannot be read, `UsageError` without a device or known algorithm.
     """
     around = (folder.name for folder in table.path.absolute().parents[:2])
     parts = (part.lower() for part in (table.path.stem, *around))

@@ -21,8 +21,8 @@ from hpcsweep.conv.proof.evidence import kernel_word
 from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError
-from hpcsweep.importing import json_stream, submission
-from hpcsweep.importing.trace_events import Call, Operator, Trace
+from hpcsweep.importing import submission, trace_events
+from hpcsweep.importing.trace_events import Call, Document, Operator, Trace
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
@@ -79,13 +79,12 @@ def sweep_name(path: Path) -> str:
 def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the convolution calls of a trace as a submission; return its source and notes.
 
-    Raises:
-        ResultsError: it cannot be read, or no convolution launched a kernel.
-        UsageError: it is no trace.
+    `ResultsError` where it cannot be read or no convolution launched a kernel, `UsageError` where
+    it is no trace.
     """
     trace = Trace()
-    with json_stream.opened(path) as file:
-        document = json_stream.Document(path, file, "traceEvents")
+    with trace_events.opened(path) as file:
+        document = Document(path, file, "traceEvents")
         for event in document:
             trace.add(event)
     every = trace.calls()

@@ -3,20 +3,30 @@
 A kernel belongs to the operator in which it was launched, by the launch's `correlation`, or else by
 the operator's `External id`. Wrappers such as `aten::conv2d` have the arguments, and the innermost
 operator has the kernels. Both gradients of a convolution are one call.
+
+A document is read piece by piece, so that its large list is never in memory.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import re
+import zlib
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from hpcsweep import files
+from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.records import dataclass, field
 
 _OPERATOR: Final = re.compile(r"aten::\w*conv(?!ert)\w*")
@@ -98,9 +108,9 @@ class Trace:
         self._names: dict[str, int] = {}
         self._shared: dict[Any, Any] = {}
         # launches and kernels are too many for objects
-        self._launch_id, self._launch_at, self._launch_on = array("q"), array("d"), array("l")
-        self._kernel_id, self._kernel_of = array("q"), array("q")
-        self._kernel_at, self._kernel_took, self._kernel_name = array("d"), array("d"), array("l")
+        self._launches = array("q"), array("d"), array("l")  # correlation, start, thread
+        # correlation, external id, start, duration, place of the name
+        self._kernels = array("q"), array("q"), array("d"), array("d"), array("l")
 
     def add(self, event: Any) -> None:  # noqa: ANN401 - any JSON
         """Take an event; what is no complete one, or not needed, is left out."""
@@ -117,9 +127,8 @@ class Trace:
             self._add_kernel(name, at, took, args)
         elif kind in _LAUNCHES:
             if (number := _whole(args.get("correlation"))) is not None:
-                self._launch_id.append(number)
-                self._launch_at.append(at)
-                self._launch_on.append(self._threads.setdefault(thread, len(self._threads)))
+                place = self._threads.setdefault(thread, len(self._threads))
+                _append(self._launches, number, at, place)
         elif _STEP.fullmatch(name) and kind != "gpu_user_annotation":
             self.steps.append(at)
         elif kind in _OPERATORS and _OPERATOR.fullmatch(name):
@@ -132,13 +141,10 @@ class Trace:
         short = name[:_LONGEST]
         if short not in self._names and len(self._names) >= _MOST_NAMES:
             short = ""
-        self._kernel_name.append(self._names.setdefault(short, len(self._names)))
-        self._kernel_at.append(at)
-        self._kernel_took.append(took)
-        for column, number in (
-            (self._kernel_id, _whole(args.get("correlation"))), (self._kernel_of, _external(args)),
-        ):  # fmt: skip
-            column.append(-1 if number is None else number)
+        name_place = self._names.setdefault(short, len(self._names))
+        ids = (_whole(args.get("correlation")), _external(args))
+        known = (-1 if number is None else number for number in ids)
+        _append(self._kernels, *known, at, took, name_place)
         self.device = _whole(args.get("device")) or 0
 
     def _operator(self, name: str, at: float, took: float, args: dict[str, Any]) -> Operator:
@@ -163,10 +169,8 @@ class Trace:
             for call in every for op in call.operators
             if op.external is not None and op.name not in call.wrappers
         }  # fmt: skip
-        names = [*self._names]
-        launches = {*self._launch_id}
-        columns = (self._kernel_id, self._kernel_of, self._kernel_at, self._kernel_took)
-        for number, external, at, took, name in zip(*columns, self._kernel_name, strict=True):
+        names, launches = [*self._names], {*self._launches[0]}
+        for number, external, at, took, name in zip(*self._kernels, strict=True):
             owner = launched.get(number)
             if owner is None and number not in launches:
                 owner = by_external.get(external)
@@ -186,8 +190,7 @@ class Trace:
         }  # fmt: skip
         starts = {thread: [call.start for call in of] for thread, of in calls.items()}
         launched = {}
-        columns = (self._launch_id, self._launch_at, self._launch_on)
-        for number, at, thread in zip(*columns, strict=True):
+        for number, at, thread in zip(*self._launches, strict=True):
             place = bisect_right(starts.get(thread, ()), at) - 1
             if place >= 0 and at <= calls[thread][place].operators[0].end:
                 call = calls[thread][place]
@@ -206,6 +209,11 @@ class Trace:
             for nodes in self._nodes.values() for node in nodes
             if node.sequence is not None and node.arguments.dims
         }  # fmt: skip
+
+
+def _append(columns: Iterable[array[Any]], *values: float) -> None:
+    for column, value in zip(columns, values, strict=True):
+        column.append(value)
 
 
 def _nested(operators: Iterable[Operator]) -> list[Call]:
@@ -243,3 +251,108 @@ def _lists(value: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - any JSO
 
 def _texts(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - any JSON
     return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+_MOST: Final = 1 << 36  # bytes of a file
+_BLOCK: Final = 1 << 20  # characters that are read at once
+_LARGEST: Final = 1 << 25  # characters of a value: the largest events have some thousand
+_CUT: Final = 16  # characters at the end in which a value that was cut may seem to be wrong
+_BLANK: Final = re.compile(r"[\s,:]*")
+_DECODE: Final = json.JSONDecoder(strict=False).raw_decode
+_GZIP: Final = b"\x1f\x8b"
+_CUT_OFF: Final = "it ends there: the file was cut"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[io.TextIOWrapper]:
+    """Open a file as text, packed by gzip or not; `ResultsError` where it cannot be read."""
+    with files.opened(path, most=_MOST) as file:
+        packed = file.read(2) == _GZIP
+        file.seek(0)
+        try:
+            plain = gzip.GzipFile(fileobj=file) if packed else file
+            yield io.TextIOWrapper(plain, encoding="utf-8-sig", errors="replace")
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ResultsError(f"{path}: cannot be read ({error}): export it again") from error
+
+
+class Document:
+    """An object with a large list under one key, or the list alone.
+
+    `head` has the other values, as far as they were read. `RecursionError`-deep, endless or wrong
+    values are a `ResultsError` that says where.
+    """
+
+    def __init__(self, path: Path, file: io.TextIOWrapper, key: str) -> None:
+        self._path, self._file, self._key = path, file, key
+        self._text, self._at, self._before = "", 0, 0
+        self.head: dict[str, Any] = {}
+        self.elements = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the elements of the list; `UsageError` where there is none."""
+        first = self._next()
+        if first == "[":
+            yield from self._list()
+            return
+        has_list = False
+        if first == "{":
+            self._at += 1
+            while (char := self._next()) != "}":
+                name = self._value() if char == '"' else self._refuse("a key is missing")
+                if name == self._key and self._next() == "[":
+                    has_list = True
+                    yield from self._list()
+                else:
+                    self.head[name] = self._value()
+        if not has_list:
+            raise UsageError(f"{self._path}: has no list '{self._key}', so it is no profiler trace")
+
+    def _list(self) -> Iterator[Any]:
+        self._at += 1
+        while self._next() != "]":
+            yield self._value()
+            self.elements += 1
+        self._at += 1
+
+    def _next(self) -> str:
+        """Return the next character that is no blank, comma or colon."""
+        while True:
+            self._at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                self._refuse(_CUT_OFF)
+
+    def _value(self) -> Any:  # noqa: ANN401 - any JSON
+        self._next()
+        while True:
+            try:
+                value, end = _DECODE(self._text, self._at)
+                if end < len(self._text) or self._text[end - 1] in '}]"':
+                    self._at = end
+                    return value
+            except RecursionError:
+                self._refuse("nested too deep")
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated") or error.pos > len(self._text) - _CUT
+                if not cut:
+                    self._at = error.pos
+                    self._refuse(error.msg)
+            if len(self._text) - self._at > _LARGEST:
+                self._refuse(f"a value of more than {_LARGEST:,} characters")
+            if not self._more():
+                self._refuse(_CUT_OFF)
+
+    def _more(self) -> bool:
+        """Read as much again as there is of a value, so that a large one is not tried too often."""
+        block = self._file.read(max(_BLOCK, len(self._text) - self._at))
+        self._before += self._at
+        self._text, self._at = self._text[self._at :] + block, 0
+        return bool(block)
+
+    def _refuse(self, why: str) -> Any:  # noqa: ANN401 - never returns
+        where = f"character {self._before + self._at:,}"
+        raise ResultsError(
+            f"{self._path}: no JSON at {where}, after {self.elements:,} elements: {why}"
+        )

@@ -28,9 +28,8 @@ class Imported:
 def bring(results: Path, path: Path, name: str = "", device: str = "") -> Imported:
     """Import a folder, tables, find-db or trace as a sweep; `device` is that of what names none.
 
-    Raises:
-        UsageError: it is neither, or the sweep has other points.
-        ResultsError: a file cannot be read or written.
+    `UsageError` where it is neither or the sweep has other points, `ResultsError` where a file
+    cannot be read or written.
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")

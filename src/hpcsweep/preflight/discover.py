@@ -68,10 +68,8 @@ class Discovery:
 def ask() -> list[Discovery]:
     """Describe this cluster, and return a profile for every GPU type.
 
-    Raises:
-        MissingDependency: Slurm's programs are not here.
-        SchedulerError: the cluster does not answer.
-        Refused: it has no GPUs.
+    `MissingDependency` without Slurm's programs, `SchedulerError` where the cluster does not
+    answer, `Refused` where it has no GPUs.
     """
     if not slurm.available():
         raise MissingDependency("no sbatch on this machine's PATH; run this on a login node")

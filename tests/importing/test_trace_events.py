@@ -1,4 +1,4 @@
-"""JSON documents of any size, read piece by piece."""
+"""A trace is a JSON document of any size, read piece by piece."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import pytest
 
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import json_stream
+from hpcsweep.importing import trace_events
 
 EVENTS = [{"name": f'é \\ " {"x" * n}', "n": n, "in": [{}, [1.5, None]]} for n in range(300)]
 
@@ -17,9 +17,9 @@ def elements(path, content, block=None, monkeypatch=None):
     """Return elements and other values of a document; `block` characters are read at once."""
     path.write_bytes(content)
     if block:
-        monkeypatch.setattr(json_stream, "_BLOCK", block)
-    with json_stream.opened(path) as file:
-        document = json_stream.Document(path, file, "list")
+        monkeypatch.setattr(trace_events, "_BLOCK", block)
+    with trace_events.opened(path) as file:
+        document = trace_events.Document(path, file, "list")
         return list(document), document.head
 
 
@@ -63,7 +63,7 @@ def test_a_list_alone_is_a_document(tmp_path):
 )
 def test_what_is_damaged_is_told_in_a_line(tmp_path, monkeypatch, content, message):
     """With the path and the place, whatever is in it."""
-    monkeypatch.setattr(json_stream, "_LARGEST", 1 << 16)
+    monkeypatch.setattr(trace_events, "_LARGEST", 1 << 16)
     with pytest.raises((ResultsError, UsageError), match=message) as told:
         elements(tmp_path / "a", content)
     assert str(told.value).startswith(str(tmp_path / "a"))
