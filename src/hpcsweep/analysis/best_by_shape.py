@@ -68,10 +68,10 @@ class BestByShape:
         table["share_pct"] = 100 * table["calls"] * table["fastest"]
         table["share_pct"] /= table["share_pct"].sum() / 100
         table["layer"] += [f" x{calls}" if calls > 1 else "" for calls in table["calls"]]
-        known = self._known()
-        shares = f"shares of {known['ms'].sum():.3f} ms"
+        timed = self._known()
+        shares = f"shares of {timed['ms'].sum():.3f} ms"
         about = {"by": "layer", "algorithms": [*own.columns], "metric": "median_ms",
-                 "hardware": "; ".join([shares, *self._singles(known)])}  # fmt: skip
+                 "hardware": "; ".join([shares, *self._singles(timed)])}  # fmt: skip
         frame = table.assign(fallbacks="").reset_index(drop=True)
         return replace(self.view(), frame=frame, record=about)
 
@@ -83,11 +83,11 @@ class BestByShape:
 
     def map(self) -> dict[str, str]:
         """Return layer to algorithm; a layer with calls of several choices goes by their shapes."""
-        known = self.calls.dropna(subset="algorithm")
+        timed = self.calls.dropna(subset="algorithm")
         every = self.calls.fillna({"algorithm": ""}).groupby("layer")["algorithm"].nunique()
         return {
             str(row.layer if every[row.layer] == 1 else row.unique_key): str(row.algorithm)
-            for row in known.itertuples()
+            for row in timed.itertuples()
         }
 
     def sweep_file(self) -> str:
@@ -106,27 +106,27 @@ class BestByShape:
         return best.sweep_file(head, f"{name}_by_shape", catalog.AUTO, maps, {name: written})
 
     def _summary(self) -> list[str]:
-        known = self._known()
-        rest = len(self.calls) - len(known)
+        timed = self._known()
+        rest = len(self.calls) - len(timed)
         every = count(len(self.calls), "convolution")
         shapes = count(self.calls["key"].nunique(), "shape")
-        lines = [f"{every} of {shapes}, {len(known)} with a time: {known['ms'].sum():.3f} ms"]
+        lines = [f"{every} of {shapes}, {len(timed)} with a time: {timed['ms'].sum():.3f} ms"]
         if rest:
-            shapes = count(self.calls["key"].nunique() - known["key"].nunique(), "shape")
+            shapes = count(self.calls["key"].nunique() - timed["key"].nunique(), "shape")
             lines.append(f"{count(rest, 'call')} of {shapes} without a time keep {catalog.AUTO}")
-        return [*lines, *self._singles(known)]
+        return [*lines, *self._singles(timed)]
 
-    def _singles(self, known: pd.DataFrame) -> list[str]:
+    def _singles(self, timed: pd.DataFrame) -> list[str]:
         """Return what the best single algorithm would take; where it has no time, the fastest."""
-        own = self._by_algorithm().reindex(known["key"])
+        own = self._by_algorithm().reindex(timed["key"])
         own = own.loc[:, 2 * own.notna().sum() > len(own)]  # of few calls it would seem to be fast
-        sums = own.apply(lambda times: times.fillna(pd.Series(known["ms"].to_numpy(), own.index)))
+        sums = own.apply(lambda times: times.fillna(pd.Series(timed["ms"].to_numpy(), own.index)))
         if sums.empty:
             return []
         totals = sums.sum()
         name, total = str(totals.idxmin()), float(totals.min())
         calls = int(own[name].notna().sum())
-        gain = 100 * (1 - known["ms"].sum() / total)
+        gain = 100 * (1 - timed["ms"].sum() / total)
         alone = f"{name} for the {count(calls, 'call')} that it has a time of: {total:.3f} ms"
         return [f"{alone}; the fastest of each shape takes {gain:.1f} % less"]
 

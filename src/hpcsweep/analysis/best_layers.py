@@ -68,8 +68,8 @@ def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a time, with its logarithm and the variance of that in a visit."""
     ms, halves = dataset.first_known(rows, "median_ms", "mean_ms"), verdicts.half_intervals(rows)
     error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / verdicts.OF_MEAN
-    known = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
-    return known.dropna(subset="log").fillna({"within": 0.0})
+    timed = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
+    return timed.dropna(subset="log").fillna({"within": 0.0})
 
 
 class _Gaps(NamedTuple):
@@ -123,7 +123,7 @@ def _gaps(
 
     `visit` and `by_visit` are the visits and their gaps.
     """
-    found: dict[str, list[Any]] = {name: [] for name in _GAP}
+    columns_of: dict[str, list[Any]] = {name: [] for name in _GAP}
     for (config, algorithm), (calls, visit, logs, within) in _paired(times, default):
         visits, runs = (~np.isnan(logs)).sum(axis=1), logs.shape[1]
         machine = machines.get((config, algorithm), verdicts.Machine(np.inf, 1.0))
@@ -140,8 +140,8 @@ def _gaps(
             np.where(once, 0, shared), chance, [visit] * len(calls), logs,
         )  # fmt: skip
         for name, values in zip(_GAP, columns, strict=True):
-            found[name] += list(values)
-    return pd.DataFrame(found)
+            columns_of[name] += list(values)
+    return pd.DataFrame(columns_of)
 
 
 def _without_luck(passed: pd.DataFrame) -> pd.Series[float]:

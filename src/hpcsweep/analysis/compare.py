@@ -306,8 +306,8 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
 
 def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
     rows = pd.concat([side.reindex(columns=[*_MADE_OF, OWN_FILES]) for side in sides])
-    known = rows.dropna(subset=[OWN_FILES])
-    cells = known.groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
+    versions = rows.dropna(subset=[OWN_FILES])
+    cells = versions.groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
     return set(cells[cells > 1].index.get_level_values("model"))
 
 

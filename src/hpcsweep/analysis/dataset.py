@@ -104,9 +104,9 @@ class Dataset:
         axes = ("model", *varying_axes(self.earlier, {"model"}))
         some = (labelled(row, axes) for _, row in self.earlier.head(_REASONS).iterrows())
         more = ", ..." if len(self.earlier) > _REASONS else ""
-        told = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
+        note = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
         again = f"to measure them again: {self.run.command('retry', '--changed')}"
-        return [f"{told} your own files: {', '.join(some)}{more}; {again}"]
+        return [f"{note} your own files: {', '.join(some)}{more}; {again}"]
 
     def why_failed(self) -> list[str]:
         """Return a line for each reason why points were not measured; the last counts the rest."""
@@ -292,9 +292,9 @@ def is_foreign(rows: pd.DataFrame) -> bool:
 def machine(rows: pd.DataFrame) -> verdicts.Machine | None:
     """Return how much the machine varied between points, by the controls of each job."""
     keys = ["submission", "chunk", "attempt"]
-    known = rows.reindex(columns=[*keys, "control_ms"]).dropna(subset="control_ms")
-    logs = np.log(known["control_ms"].astype(float))
-    return verdicts.machine([of.to_numpy() for _, of in logs.groupby([known[k] for k in keys])])
+    controls = rows.reindex(columns=[*keys, "control_ms"]).dropna(subset="control_ms")
+    logs = np.log(controls["control_ms"].astype(float))
+    return verdicts.machine([of.to_numpy() for _, of in logs.groupby([controls[k] for k in keys])])
 
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:
@@ -367,8 +367,8 @@ def rank(name: str, value: Any) -> tuple[int, Any]:  # noqa: ANN401 - a cell
     if not isinstance(value, str):
         return (1, value)
     axis = catalog.AXES.get(name)
-    known = list(catalog.ALGORITHMS) if name == "algorithm" else list(axis.choices if axis else ())
-    return (1, known.index(value)) if value in known else (2, value)
+    order = list(catalog.ALGORITHMS) if name == "algorithm" else list(axis.choices if axis else ())
+    return (1, order.index(value)) if value in order else (2, value)
 
 
 def values(rows: pd.DataFrame, axis: str) -> list[Any]:

@@ -134,8 +134,8 @@ def _levels(logs: verdicts.Floats) -> verdicts.Floats:
     levels = np.full(logs.shape, np.nan)
     runs = [np.flatnonzero(~np.isnan(row)) for row in logs]
     fits = {row: _Fit(logs[row, of]) for row, of in enumerate(runs) if len(of) >= 2 * _HOLDS}
-    known = np.array([(fit.variance, float(fit.df)) for fit in fits.values()]).reshape(-1, 2)
-    variances, _ = verdicts.moderated(*known.T)
+    noise = np.array([(fit.variance, float(fit.df)) for fit in fits.values()]).reshape(-1, 2)
+    variances, _ = verdicts.moderated(*noise.T)
     factor = 7 + 1.5 * np.log(max(len(fits), 1))
     penalties = dict(zip(fits, factor * variances, strict=True))
     for row, of in enumerate(runs):

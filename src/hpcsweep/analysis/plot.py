@@ -74,7 +74,6 @@ class Plot:
 
     @property
     def stacked(self) -> bool:
-        """Tell whether lines are parts of a whole."""
         return self.by == (_PART,)
 
     @property
@@ -88,14 +87,12 @@ class Plot:
 
     @property
     def places(self) -> list[Any]:
-        """The values of x in order."""
         return sorted({dot.x for dot in self.dots}, key=lambda value: dataset.rank(self.x, value))
 
     @property
     def compared(self) -> str:
-        """The name of a comparison with the baseline."""
-        known = formats.is_time(self.y) or formats.is_rate(self.y)
-        return f"{'speed-up over' if known else 'ratio to'} {self.against}"
+        is_speed = formats.is_time(self.y) or formats.is_rate(self.y)
+        return f"{'speed-up over' if is_speed else 'ratio to'} {self.against}"
 
     @property
     def _ends(self) -> list[tuple[str, str]]:
@@ -253,9 +250,9 @@ def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:
 def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line, ...]:
     """Return the lines in catalogue order, each with its dots in the order of x."""
     ends = dict(zip(("low", "high"), _ENDS.get(y, ()), strict=False))
-    known = rows.reindex(columns=[*rows, *(e for e in ends.values() if e not in rows)])
+    table = rows.reindex(columns=[*rows, *(e for e in ends.values() if e not in rows)])
     covered = pd.to_numeric(rows.get(_COVERAGE, pd.Series(100.0, rows.index)))
-    cells = known.assign(partial=covered < 100).groupby([*by, x], dropna=False, sort=False).agg(
+    cells = table.assign(partial=covered < 100).groupby([*by, x], dropna=False, sort=False).agg(
         y=(y, "median"), n=(y, "size"), doubtful=("doubtful", "any"), partial=("partial", "any"),
         speedup=("speedup", "median"), unsure=("unsure", "any"),
         **{name: (end, "min" if name == "low" else "max") for name, end in ends.items()},

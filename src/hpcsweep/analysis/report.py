@@ -69,7 +69,6 @@ class Report:
 
     @property
     def is_repeated(self) -> bool:
-        """Say whether points were visited more than once."""
         return any((self.table[name] > 1).any() for name in _VISITS if name in self.table)
 
     def views(self) -> list[View]:
@@ -138,8 +137,8 @@ def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
         if (name := str(row["algorithm"])) not in line[metric]:
             line["failed"][name] = row["status"]
     ordered = sorted(lines, key=lambda values: [(cell is None, cell or 0) for cell in values])
-    found = tuple({**dict(zip(keys, one, strict=True)), **lines[one]} for one in ordered)
-    return Report(data, table, keys, found, metric)
+    compared = tuple({**dict(zip(keys, of, strict=True)), **lines[of]} for of in ordered)
+    return Report(data, table, keys, compared, metric)
 
 
 def _named(row: Any, keys: Sequence[str]) -> tuple[Any, ...]:  # noqa: ANN401 - a row
@@ -197,16 +196,16 @@ def _cells(table: pd.DataFrame, metric: str) -> dict[Any, list[Any]]:
 def _compared(cells: Sequence[Any], metric: str, ahead: verdicts.Fastest | None) -> dict[str, Any]:
     """Return values and coverage of one configuration by algorithm, and which is the fastest."""
     unsure = [str(cell.algorithm) for cell in cells if cell.doubtful]
-    known = {cell.algorithm: dataset.to_json(_COVERAGE, cell.share) for cell in cells}
+    shares = {cell.algorithm: dataset.to_json(_COVERAGE, cell.share) for cell in cells}
     row = {
-        metric: {cell.algorithm: cell.value for cell in cells}, **_EMPTY, "coverage_pct": known,
+        metric: {cell.algorithm: cell.value for cell in cells}, **_EMPTY, "coverage_pct": shares,
         "visits": min(int(cell.visits) for cell in cells), "doubtful": unsure, "failed": {},
     }  # fmt: skip
     if ahead is None:
         return row
     # what varies between visits is in their verdict, noise inside of them, too
     unfit = [str(cell.algorithm) for cell in cells if cell.unfit] if ahead.visits > 1 else unsure
-    fit = ahead.name not in unfit and (known[ahead.name] or 0) > 0
+    fit = ahead.name not in unfit and (shares[ahead.name] or 0) > 0
     few = ahead.visits < verdicts.VISITS and ahead.ahead > 0
     row["fastest"] = ahead.name if fit and ahead.sure else ""
     row["fastest_here"] = ahead.name if fit and few and not ahead.sure else ""

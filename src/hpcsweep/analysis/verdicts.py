@@ -247,8 +247,8 @@ def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, 
     """Return mean gaps of pairs (rows) over visits (columns), and how likely chance is."""
     visits = (~np.isnan(gaps)).sum(axis=1)
     mean = np.array([np.nanmean(of) if n else 0.0 for of, n in zip(gaps, visits, strict=True)])
-    known = scatter(gaps, inside, alone=True)
-    chance = 2 * stdtr(np.maximum(known.own_df, 1), -mean / np.sqrt(known.own / visits.clip(1)))
+    noise = scatter(gaps, inside, alone=True)
+    chance = 2 * stdtr(np.maximum(noise.own_df, 1), -mean / np.sqrt(noise.own / visits.clip(1)))
     once = np.ones(len(mean))
     if machine is not None:
         error = np.sqrt((2 * machine.variance + inside) / visits.clip(1))

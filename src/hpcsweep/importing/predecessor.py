@@ -9,7 +9,7 @@ those of points of a sweep.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
@@ -37,6 +37,14 @@ _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
 _CHANNELS: Final = ("in_channels", "out_channels")
 _STATED: Final = (*_CHANNELS, *_SIDES)
 _MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
+_NOTES: Final = {
+    "twice": ("network", "more than once; the first counts"),
+    "unread": ("row", "without size or time left out"),
+    "without": ("network", "with times of layers alone"),
+    "shapeless": ("layer row", ("without the layer's shape: no network of torchvision has such a "
+                                "layer (or torch is not installed)")),
+    "means": ("layer row", "without a median: the mean stands for it"),
+}  # fmt: skip
 
 Image = tuple["Key", int, int]  # with input and batch size
 
@@ -49,23 +57,18 @@ class _Import:
     networks: dict[Image, Cells] = field(default_factory=dict)
     sizes: dict[Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     done: set[Image] = field(default_factory=set)
-    layers: int = 0
-    twice: int = 0
-    unread: int = 0
-    without: int = 0
-    shapeless: int = 0
-    means: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # of `_NOTES`, and of layers
 
     def add(self, key: Key, row: dict[str, str]) -> None:
         """Take the row of a network; of two with the same sizes the first counts."""
         size, batch = tables.number(row["input_size"]), tables.number(row["batch_size"])
         times = tables.times(row)
         if size is None or batch is None or "mean_ms" not in times:
-            self.unread += 1
+            self.counts["unread"] += 1
             return
         image = key, int(size), int(batch)
         if image in self.networks:
-            self.twice += 1
+            self.counts["twice"] += 1
             return
         energy = tables.number(row.get("energy_per_inference_j"))
         more = {"energy_j": energy, "energy_method": "sampled power"} if energy else {}
@@ -77,9 +80,9 @@ class _Import:
         size = int(tables.number(rows[0].get("input_size")) or 0)
         image = key, size, self.sizes.get(key, {}).get(size, 1)
         if image in self.done:
-            self.twice += 1
+            self.counts["twice"] += 1
         else:
-            self.without += image not in self.networks
+            self.counts["without"] += image not in self.networks
             self.write(file, image, rows)
 
     def write(self, file: ImportedRows, image: Image, rows: Sequence[dict[str, str]] = ()) -> None:
@@ -95,7 +98,7 @@ class _Import:
         layers = [self._layer(texts, index, image, row) for index, row in enumerate(rows)]
         file.commit(point, self.networks.get(image, {}), layers, HOST_COPIES, valid=True)
         self.done.add(image)
-        self.layers += len(layers)
+        self.counts["layers"] += len(layers)
 
     def _layer(
         self, texts: Sequence[str], index: int, image: Image, row: dict[str, str]
@@ -104,33 +107,16 @@ class _Import:
         written, times = [*texts], tables.times(row)
         stated = tuple(row.get(name) or "" for name in _STATED)
         has_shape, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
-        self.shapeless += not has_shape
+        self.counts["shapeless"] += not has_shape
         for place, text in shape:
             written[place] = text
         if "median_ms" not in times and "mean_ms" in times:
             times["median_ms"] = times["mean_ms"]
-            self.means += 1
+            self.counts["means"] += 1
         own = {"percentage": tables.number(row.get("percentage")), "layer": row["layer"]}
         for name, value in {**times, **own, "call_index": index}.items():
             written[_PLACE[name]] = cell(value)
         return written
-
-    def notes(self) -> Iterator[str]:
-        """Say what was left out, and what stands for what the tables lack."""
-        if self.twice:
-            yield f"{count(self.twice, 'network')} more than once; the first counts"
-        if self.unread:
-            yield f"{count(self.unread, 'row')} without size or time left out"
-        if self.without:
-            yield f"{count(self.without, 'network')} with times of layers alone"
-        if self.shapeless:
-            yield (
-                f"{count(self.shapeless, 'layer row')} without the layer's shape: no network of "
-                "torchvision has such a layer (or torch is not installed)"
-            )
-        if self.means:
-            yield f"{count(self.means, 'layer row')} without a median: the mean stands for it"
-        yield f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call"
 
 
 def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
@@ -147,10 +133,13 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
             read.write(file, image)
         if not file.points:
             raise ResultsError(f"{path}: no row with a time in {count(len(every), 'table')}")
-    networks, layers = count(len(read.done), "network"), count(read.layers, "layer row")
-    notes = chain([f"{count(len(every), 'table')}: {networks}, {layers}"], read.notes())
+    layers = count(read.counts["layers"], "layer row")
+    notes = [f"{count(len(every), 'table')}: {count(len(read.done), 'network')}, {layers}"]
+    for name, (noun, text) in _NOTES.items():
+        notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
+    notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
     if odd := tables.left_out(path):
-        notes = chain(notes, [f"left out {', '.join(odd)}: {files.COPY_IT}"])
+        notes.append(f"left out {', '.join(odd)}: {files.COPY_IT}")
     return read.source, tuple(notes)
 
 

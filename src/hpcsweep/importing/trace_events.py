@@ -80,10 +80,8 @@ class Call:
     def innermost(self, at: float) -> Operator:
         """Return the operator that ran at a time."""
         place = bisect_right(self.operators, at, key=attrgetter("start"))
-        inside = (
-            op for op in reversed(self.operators[max(place - _DEEP, 0) : place]) if op.end >= at
-        )
-        return next(inside, self.operators[0])
+        before = reversed(self.operators[max(place - _DEEP, 0) : place])
+        return next((op for op in before if op.end >= at), self.operators[0])
 
     @property
     def backward(self) -> bool:
@@ -103,7 +101,7 @@ class Trace:
         self.kernels = 0
         self.device: int = 0
         self._operators: dict[tuple[str, str], list[Operator]] = defaultdict(list)
-        self._nodes: dict[tuple[str, str], list[Operator]] = defaultdict(list)
+        self._nodes: list[Operator] = []
         self._threads: dict[tuple[str, str], int] = {}
         self._names: dict[str, int] = {}
         self._shared: dict[Any, Any] = {}
@@ -134,17 +132,17 @@ class Trace:
         elif kind in _OPERATORS and _OPERATOR.fullmatch(name):
             self._operators[thread].append(self._operator(name, at, took, args))
         elif kind in _OPERATORS and _NODE.fullmatch(name):
-            self._nodes[thread].append(self._operator(name, at, took, args))
+            self._nodes.append(self._operator(name, at, took, args))
 
     def _add_kernel(self, name: str, at: float, took: float, args: dict[str, Any]) -> None:
         self.kernels += 1
         short = name[:_LONGEST]
         if short not in self._names and len(self._names) >= _MOST_NAMES:
             short = ""
-        name_place = self._names.setdefault(short, len(self._names))
+        place = self._names.setdefault(short, len(self._names))
         ids = (_whole(args.get("correlation")), _external(args))
         known = (-1 if number is None else number for number in ids)
-        _append(self._kernels, *known, at, took, name_place)
+        _append(self._kernels, *known, at, took, place)
         self.device = _whole(args.get("device")) or 0
 
     def _operator(self, name: str, at: float, took: float, args: dict[str, Any]) -> Operator:
@@ -205,8 +203,7 @@ class Trace:
         The gradient that a node of autograd takes is of the size of the output.
         """
         return {
-            node.sequence: node.arguments.dims[0]
-            for nodes in self._nodes.values() for node in nodes
+            node.sequence: node.arguments.dims[0] for node in self._nodes
             if node.sequence is not None and node.arguments.dims
         }  # fmt: skip
 

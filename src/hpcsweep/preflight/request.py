@@ -94,12 +94,10 @@ class Wants:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The partitions, of which Slurm chooses one."""
         return _words(self["partition"])
 
     @property
     def gres(self) -> tuple[Gres, ...]:
-        """The generic resources of one node."""
         gpus = [f"gpu:{text}" for text in _words(self["gpus_per_node"])]
         words = [re.sub("^gres[:/]", "", word) for word in (*_words(self["gres"]), *gpus)]
         return tuple(_wish(word) for word in words if word.lower() != "none")

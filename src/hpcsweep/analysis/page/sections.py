@@ -109,8 +109,8 @@ class Painter:
 
 
 def _is_one(rows: pd.DataFrame, y: str) -> bool:
-    known = rows[y].dropna() if y in rows else rows.iloc[:0, 0]
-    return len(known) <= 1 or (len(known) <= _FEW and len({*known}) == 1)
+    values = rows[y].dropna() if y in rows else rows.iloc[:0, 0]
+    return len(values) <= 1 or (len(values) <= _FEW and len({*values}) == 1)
 
 
 def make(data: dataset.Dataset, seen: Layout, history: RunHistory | None = None) -> Drawn:
