@@ -85,7 +85,7 @@ def test_what_is_left_out_is_counted(text, left):
 def test_one_bad_entry_costs_no_other():
     """Nor does a line without any."""
     found, counts = read(f"{KEY}={NEW};GemmX:0.0,0,miopenConvolutionFwdAlgoGEMM;{OLD}")
-    assert (len(found[1]), counts.untimed) == (2, 1)
+    assert (len(found[1]), counts["untimed"]) == (2, 1)
     assert read("") == (None, finddb.Counts())
 
 

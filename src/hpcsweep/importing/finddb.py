@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bz2
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,10 +21,10 @@ from hpcsweep.catalog.columns import FOREIGN, Row
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission
-from hpcsweep.records import dataclass
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
+Counts = Counter[str]  # of what was left out of a file: deep, unread and untimed
 NETWORK: Final = "find-db"  # in place of a network: its convolutions belong to many
 _NAME: Final = re.compile(r".+\.u?fdb\.txt(?:\.bz2)?")
 _LAYOUTS: Final = {"NCHW": NCHW, "NHWC": NHWC}
@@ -64,15 +64,6 @@ class Timed(NamedTuple):
     workspace: int
 
 
-@dataclass
-class Counts:
-    """What was left out of a file."""
-
-    deep: int = 0
-    unread: int = 0
-    untimed: int = 0
-
-
 def gpu_of(name: str) -> tuple[str, int | None] | None:
     """Return architecture and compute units in a file's name: gfx906_60 and gfx90878 (hex)."""
     match = _FILE.fullmatch(name)
@@ -99,14 +90,14 @@ def line(text: str, counts: Counts) -> tuple[Problem, list[Timed]] | None:
         return None
     key, _, entries = text.partition("=")
     if _DEEP.match(key):
-        counts.deep += 1
+        counts["deep"] += 1
         return None
     problem = _problem(key)
     if problem is None:
-        counts.unread += 1
+        counts["unread"] += 1
         return None
     times = [timed for entry in entries.split(";") if (timed := _timed(entry)) is not None]
-    counts.untimed += entries.count(";") + 1 - len(times)
+    counts["untimed"] += entries.count(";") + 1 - len(times)
     return (problem, times) if times else None
 
 
@@ -203,9 +194,9 @@ def _solved(timed: Timed) -> Row:
 
 
 def _left_out(counts: Counts) -> Iterator[str]:
-    if counts.deep:
-        yield f"left out: {count(counts.deep, '3-D problem')}"
-    if counts.unread:
-        yield f"left out: {count(counts.unread, 'line')} without a problem"
-    if counts.untimed:
-        yield f"left out: {counts.untimed} solvers without a time"
+    if deep := counts["deep"]:
+        yield f"left out: {count(deep, '3-D problem')}"
+    if unread := counts["unread"]:
+        yield f"left out: {count(unread, 'line')} without a problem"
+    if untimed := counts["untimed"]:
+        yield f"left out: {untimed} solvers without a time"
