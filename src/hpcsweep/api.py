@@ -127,10 +127,8 @@ class Results:
 
         `other` are results, or a side as that command takes it.
         """
-        read = partial(
-            comparing.read_side, self.run.path.parent, where=where, everything=unreliable
-        )
-        read = partial(read, renewed=lambda run: collecting.tables_of(run)[0])
+        read = partial(comparing.read_side, self.run.path.parent, everything=unreliable)
+        read = partial(read, where=where, renewed=lambda run: collecting.tables_of(run)[0])
         sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
         return comparing.compare(*sides, metric=metric, across=list(across)).view()
 

@@ -84,12 +84,11 @@ def _make(cls: Any, missing: set[str], options: dict[str, Any]) -> None:
             setattr(cls, name, vars(copy)[name])
         else:
             delattr(cls, name)
-    for name in ("__dataclass_params__", "__match_args__"):
-        setattr(cls, name, vars(copy)[name])
     for name in made.keys() & {*missing, "__setattr__", "__delattr__"}:
         setattr(cls, name, made[name])
-    cls.__init__ = vars(copy)["__init__"]
-    cls.__dataclass_fields__ = vars(copy)["__dataclass_fields__"]
+    # in this order: who sees the fields finds the class made
+    for name in ("__dataclass_params__", "__match_args__", "__init__", "__dataclass_fields__"):
+        setattr(cls, name, vars(copy)[name])
 
 
 def _methods(cls: Any, declared: tuple[dataclasses.Field[Any], ...], *, frozen: bool) -> Methods:

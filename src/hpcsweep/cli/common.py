@@ -13,7 +13,7 @@ import click
 from hpcsweep import environment
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import CommandResult, show
-from hpcsweep.cli.settings import COUNT, ByHand, flag, option, several
+from hpcsweep.cli.settings import COUNT, ByHand, flag, negative, option, several
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,12 +86,8 @@ nodes_option = option(
 workers_option = option(
     "--workers N", "Measure N points side by side (local runs only).", type=COUNT
 )
-doctor_option = flag(
-    "--no-doctor",
-    "Do not check the profile against its cluster first.",
-    "doctor",
-    default=True,
-    flag_value=False,
+doctor_option = negative(
+    "--no-doctor", "Do not check the profile against its cluster first.", "doctor"
 )
 break_lock_option = flag(
     "--break-lock", "Remove the lock of a process that was killed on another host.", cls=ByHand

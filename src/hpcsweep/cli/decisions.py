@@ -11,7 +11,7 @@ import click
 from hpcsweep import catalog, extras, search_path
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.settings import COUNT, PATH, flag, option, variable
+from hpcsweep.cli.settings import COUNT, PATH, flag, option
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count, duration
 
@@ -69,12 +69,7 @@ def layers(
     type=PATH,
 )
 @flag("--confirm", "Measure each map here, in turns with the default: predicted against measured.")
-@option(
-    "--from NAME",
-    "Choose for --model by shapes, from the times of this sweep or import.",
-    "source",
-    envvar=variable(("best", "from")),
-)
+@option("--from NAME", "Choose for --model by shapes, from the times of this sweep or import.")
 @option("--model", "With --from: the network.")
 @option("--input-size", "With --from: pixels.", type=COUNT, default=224)
 @option("--batch-size", "With --from: images.", type=COUNT, default=1)
@@ -93,8 +88,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     confirm: bool,
     unreliable: bool,
-    source: str | None,
-    **network: Any,
+    **network: Any,  # of --from
 ) -> CommandResult:
     """Choose the fastest algorithm of each convolution.
 
@@ -110,8 +104,9 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import best, output
 
-    if source or network["model"]:
-        if not (source and network["model"]) or sweep or confirm:
+    source, model = network["from"], network["model"]
+    if source or model:
+        if not (source and model) or sweep or confirm:
             text = (
                 "--from NAME and --model belong together; SWEEP and --confirm do not go with them"
             )
@@ -263,10 +258,7 @@ def _limit(text: str) -> tuple[str, float]:
 @click.command()
 @click.argument("names", nargs=-1, metavar="SPEC | --check SWEEP...")
 @option(
-    "--from SWEEP,...",
-    "Learn from the tables of these sweeps alone; else from all that are here.",
-    "sources",
-    envvar=variable(("predict", "from")),
+    "--from SWEEP,...", "Learn from the tables of these sweeps alone; else from all that are here."
 )
 @option("--cluster NAME|PATH", "Profile of the points.", default="local")
 @flag("--fill", "Keep measured times; predict the other points only.")
@@ -278,13 +270,14 @@ def _limit(text: str) -> tuple[str, float]:
 @click.pass_obj
 def predict(  # noqa: PLR0913 - one argument per option
     results: Path,
+    /,
     names: tuple[str, ...],
-    sources: str | None,
     cluster: str,
     out: Path | None,
     *,
     fill: bool,
     check: bool,
+    **others: Any,  # --from
 ) -> CommandResult:
     """Predict the times of a sweep from the layers of measured sweeps.
 
@@ -305,7 +298,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     from hpcsweep.spec import sweep_file
 
     asked = common.request_of(sweep_file.load(names[0]), cluster)
-    return _predict(results, asked, sources, fill=fill)
+    return _predict(results, asked, others["from"], fill=fill)
 
 
 def _check(results: Path, names: Sequence[str], out: Path | None) -> CommandResult:

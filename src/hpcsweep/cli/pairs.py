@@ -137,9 +137,7 @@ def _serve(pipe: Connection, point: Point, device: str) -> None:
 def ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
     """Return the median ratio of neighbouring passes, and its interval; NaN for too few pairs."""
     size = min(_TOGETHER, len(first))
-    ratios = [
-        stats.median(second[at : at + size]) / stats.median(first[at : at + size])
-        for at in range(0, len(first) - size + 1, size)
-    ]
+    pieces = [slice(at, at + size) for at in range(0, len(first) - size + 1, size)]
+    ratios = [stats.median(second[piece]) / stats.median(first[piece]) for piece in pieces]
     summary = stats.summarise(ratios)
     return (summary.median, *(summary.ci95 or (math.nan, math.nan)))

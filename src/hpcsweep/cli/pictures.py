@@ -12,7 +12,7 @@ import click
 from hpcsweep import extras
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.settings import PATH, flag, option, several
+from hpcsweep.cli.settings import PATH, flag, negative, option, several
 from hpcsweep.errors import Implausible, UsageError
 from hpcsweep.records import fields
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _SIDE = 2048  # of the matrices that measure a roof
 _COPIED = 1 << 28  # bytes
 _SECONDS = 1.0  # for each of the two roofs
+_WIDTH = "Width of the picture; below 6 it has no title."
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _out = several(
     "--out FILE",
@@ -29,12 +30,7 @@ _out = several(
     type=PATH,
 )
 _LOOK = (
-    option(
-        "--width INCHES",
-        "Width of the picture; below 6 it has no title.",
-        type=_POSITIVE,
-        default=8.5,
-    ),
+    option("--width INCHES", _WIDTH, type=_POSITIVE, default=8.5),
     option("--height INCHES", "Height of the picture.", type=_POSITIVE),
     option("--font POINTS", "Size of its text.", type=_POSITIVE, default=10),
     option("--dpi N", "Dots of an inch.", type=click.IntRange(min=30, max=1200), default=110),
@@ -44,7 +40,7 @@ _LOOK = (
         type=click.Choice(["auto", "inside", "above", "right", "none"]),
         default="auto",
     ),
-    flag("--no-title", "Leave out the title.", "title", default=True, flag_value=False),
+    negative("--no-title", "Leave out the title.", "title"),
 )
 
 
@@ -221,12 +217,8 @@ def roofline(  # noqa: PLR0913 - one argument per option
         from hpcsweep.analysis.roofline import chart
 
         chart.draw(roofline, path, grouped=by_name, look=look)
-    return CommandResult(
-        record=roofline.to_json,
-        text=roofline.text,
-        files=out,
-        code=Implausible.exit_code if roofline.above else 0,
-    )
+    code = Implausible.exit_code if roofline.above else 0
+    return CommandResult(record=roofline.to_json, text=roofline.text, files=out, code=code)
 
 
 def _measured() -> tuple[float, float]:

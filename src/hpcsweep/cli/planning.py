@@ -230,14 +230,12 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandRes
 
     chosen = [profile.load(name) if name else None for name in cluster or (None,)]
     machines = {each.name if each else "": examine(each, results, deep=deep) for each in chosen}
+    records = [
+        {"profile": name, "findings": [*map(asdict, each)]} for name, each in machines.items()
+    ]
     failed = any(each.level == "fail" for findings in machines.values() for each in findings)
     return CommandResult(
-        record=lambda: {
-            "machines": [
-                {"profile": name, "findings": [*map(asdict, findings)]}
-                for name, findings in machines.items()
-            ]
-        },
+        record=lambda: {"machines": records},
         text=lambda: map(request.text, machines.values()),
         code=Refused.exit_code if failed else 0,
     )

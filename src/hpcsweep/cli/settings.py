@@ -48,6 +48,7 @@ def option(declared: str, help: str, *parameter: str, **attributes: Any) -> Call
 
 
 flag = partial(option, is_flag=True)
+negative = partial(flag, default=True, flag_value=False)  # such as --no-doctor of `doctor`
 several = partial(option, type=Names(), multiple=True)
 COUNT: Final = click.IntRange(min=1)
 PATH: Final = click.Path(path_type=Path)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hpcsweep import extras
 from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.settings import PATH, flag, option, variable
+from hpcsweep.cli.settings import PATH, flag, option
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,12 +55,10 @@ def collect(
 
 @click.command("import")
 @click.argument("path", type=PATH)
-@option(
-    "--as NAME", "Name of the sweep here.", "name", envvar=variable(("import", "as")), default=""
-)
+@option("--as NAME", "Name of the sweep here.", default="")
 @option("--device GPU", "Device of tables that name none, such as v100.", default="")
 @click.pass_obj
-def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
+def import_(results: Path, /, path: Path, device: str, **others: Any) -> CommandResult:
     """Bring results of another machine here, and collect them.
 
     PATH is a results folder of hpcsweep, of any version; a table or folder of tables of the
@@ -77,7 +75,7 @@ def import_(results: Path, path: Path, name: str, device: str) -> CommandResult:
     from hpcsweep.collect import workflow as collecting
     from hpcsweep.importing import workflow
 
-    brought = workflow.bring(results, path, name, device)
+    brought = workflow.bring(results, path, others["as"], device)
     report = collecting.collect(brought.run)
     head = f"{brought.run.name}: imported from {brought.source}"
     return CommandResult(

@@ -11,7 +11,7 @@ import csv
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -98,31 +98,23 @@ class CollectMemory:
 
     def entries(self, run: RunDir) -> list[TableRow]:
         """Return the rows of the tables; `ResultsError` where they do not fit the memory."""
-        names = list(self.shards)
         try:
-            header, *lines = run.overall.read_bytes().split(b"\n")[:-1]
-            columns = tuple(header.decode().split(","))
-            return list(self._entries(lines, columns, [_parsed(run, name) for name in names]))
+            return list(self._entries(run))
         except (OSError, ValueError, IndexError, KeyError) as error:
             raise ResultsError(f"{run.overall}: not as it was written ({error})") from error
 
-    def _entries(
-        self, lines: Sequence[bytes], columns: tuple[str, ...], shards: Sequence[ShardPath]
-    ) -> Iterator[TableRow]:
-        layers_at, samples_at = (len(head) for head in tables.heads(self.extras))
+    def _entries(self, run: RunDir) -> Iterator[TableRow]:
+        header, *lines = run.overall.read_bytes().split(b"\n")[:-1]
+        columns = tuple(header.decode().split(","))
+        shards = [_parsed(run, name) for name in self.shards]
+        layers_at, samples_at = map(len, tables.heads(self.extras))
         for line, (number, at, layers, samples) in zip(lines, self.rows, strict=True):
             shard = shards[number]
             cells = dict(zip(columns, next(csv.reader([line.decode()])), strict=True))
             age = self.rounds[shard.submission], shard.submission
             origin = Origin(age, shard.attempt, shard.chunk, at)
-            yield merge.entry(
-                cells,
-                origin=origin,
-                line=line,
-                columns=columns,
-                layers=(layers_at, layers),
-                samples=(samples_at, samples),
-            )
+            blocks = {"layers": (layers_at, layers), "samples": (samples_at, samples)}
+            yield merge.entry(cells, origin=origin, line=line, columns=columns, **blocks)
             layers_at, samples_at = layers_at + layers, samples_at + samples
 
 

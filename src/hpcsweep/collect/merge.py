@@ -112,16 +112,11 @@ def shard_entry(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
     shard = content.path
     _check_schema(row.get("schema_version", ""))
     _number(row, "layer_rows")
-    return entry(
-        row,
-        origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
-        line=row["_line"],
-        columns=content.columns,
-        layers=(_number(row, "layers_offset"), _number(row, "layers_bytes")),
-        samples=(_number(row, "samples_offset"), _number(row, "samples_bytes")),
-        shard=shard,
-        layer_columns=content.layer_columns,
-    )
+    layers = _number(row, "layers_offset"), _number(row, "layers_bytes")
+    samples = _number(row, "samples_offset"), _number(row, "samples_bytes")
+    origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
+    of = {"shard": shard, "columns": content.columns, "layer_columns": content.layer_columns}
+    return entry(row, origin=origin, line=row["_line"], layers=layers, samples=samples, **of)
 
 
 @dataclass
@@ -140,11 +135,8 @@ class Pool:
 
     def old_files(self, row: TableRow) -> list[str]:
         """Return the user's files of which a row has an earlier or unknown version."""
-        return [
-            name
-            for name, digest in row.own_files
-            if row.status is PointStatus.OK and digest != self.latest.get(name, ["", digest])[1]
-        ]
+        files = row.own_files if row.status is PointStatus.OK else ()
+        return [name for name, digest in files if digest != self.latest.get(name, ["", digest])[1]]
 
     def drop(self, damaged: Iterable[TableRow]) -> None:
         """Remove rows, so that their points get the next best one."""
@@ -174,11 +166,8 @@ def mixes(winners: Iterable[TableRow]) -> Mixes:
     for row in winners:
         if row.status is PointStatus.OK:
             counts.setdefault(row.gpu, Counter())[row.versions] += 1
-    return {
-        gpu: sorted(versions.items(), key=lambda item: (-item[1], item[0]))
-        for gpu, versions in sorted(counts.items())
-        if len(versions) > 1
-    }
+    mixed = {gpu: rows.items() for gpu, rows in sorted(counts.items()) if len(rows) > 1}
+    return {gpu: sorted(rows, key=lambda item: (-item[1], item[0])) for gpu, rows in mixed.items()}
 
 
 def flags(before: str, *, mixed: bool, old: bool = False, alone: bool = False) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.catalog.columns import MUST_AGREE
-from hpcsweep.collect.merge import Mixes
+from hpcsweep.collect.merge import Mixes, Versions
 from hpcsweep.errors import DamagedResults
 from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.outcomes import PointTally
@@ -111,15 +111,11 @@ class CollectReport:
 
 def mixes_to_json(mixes: Mixes) -> list[dict[str, Any]]:
     """Return version mixes as JSON: the GPU type, and per group its versions and rows."""
-    return [
-        {
-            "gpu": gpu,
-            "groups": [
-                {**dict(zip(MUST_AGREE, key, strict=True)), "rows": rows} for key, rows in groups
-            ],
-        }
-        for gpu, groups in mixes.items()
-    ]
+
+    def group(versions: Versions, rows: int) -> dict[str, Any]:
+        return {**dict(zip(MUST_AGREE, versions, strict=True)), "rows": rows}
+
+    return [{"gpu": gpu, "groups": [group(*of) for of in groups]} for gpu, groups in mixes.items()]
 
 
 def _mix_text(mix: dict[str, Any]) -> str:

@@ -287,12 +287,10 @@ class _Writing:
         for entry in winners:
             counted.add(entry.status, entry.doubts)
         again = self._run.command("collect") if reading.unread else ""
-        unreadable = [
-            name
-            for name, seen in reading.seen.items()
-            if seen.left_out and not seen.rows and name not in reading.unread
-        ]
+        damaged = (name for name, seen in reading.seen.items() if seen.left_out and not seen.rows)
+        unreadable = dict.fromkeys([*reading.unread, *damaged])
         paths = {name: shard.overall for name, (shard, _stamp) in reading.shards.items()}
+        torn = [name for name, seen in reading.seen.items() if seen.torn]
         return CollectReport(
             sweep=self._run.name,
             points=len(winners),
@@ -308,13 +306,9 @@ class _Writing:
             left_out=[
                 *chain.from_iterable(reading.unread.values()),
                 *chain.from_iterable(seen.problems for seen in reading.seen.values()),
-                *(
-                    f"{paths[n]}: torn last line left out"
-                    for n, seen in reading.seen.items()
-                    if seen.torn
-                ),
+                *(f"{paths[name]}: torn last line left out" for name in torn),
             ],
-            unreadable=[str(paths[name]) for name in (*reading.unread, *unreadable)],
+            unreadable=[str(paths[name]) for name in unreadable],
             unread=len(reading.unread),
             version_mixes=mixes_to_json(written.mixes),
             notes=[*self._damage, *plan.notes, *self._old_files(winners)],
