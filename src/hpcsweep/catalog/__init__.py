@@ -41,7 +41,6 @@ ALGORITHMS: Final[Mapping[str, str]] = {
 # A plan as the library prints it, of cuDNN an engine with its knobs, or without for their defaults;
 # of MIOpen a solution. It may say the version that it was found with: eng53_k2=5_k13=1@9.26.0.
 PLAN: Final = r"(eng\d+(_k\d+=-?\d+)*|sol\d+)(@[\d.]+)?"
-_PLAN: Final = re.compile(PLAN)
 
 # NVIDIA's guide to cuDNN: the forward algorithms that may use tensor cores, TF32 among them
 _ON_TENSOR_CORES: Final = frozenset({"implicit_precomp_gemm", "winograd_nonfused"})
@@ -294,7 +293,7 @@ def may_use_tensor_cores(backend: str, algorithm: str) -> bool:
 
 def is_plan(name: str) -> bool:
     """Say whether a name is that of a library's plan, which only the library can know."""
-    return _PLAN.fullmatch(name) is not None
+    return re.fullmatch(PLAN, name) is not None
 
 
 def is_algorithm(name: str) -> bool:

@@ -373,15 +373,13 @@ COLLECTED: Final = _group(
 COMMIT: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes", "row_crc")
 
 
-_KEY = _group(
-    "identity",
-    ("point_id", "str", "16 hex digits of SHA-256 over everything that changes the number"),
-    ("status", "str", "how the point ended; see the list of statuses"),
-)
-
 OVERALL: Final[tuple[Column, ...]] = (
     *_SEED_OVERALL,
-    *_KEY,
+    *_group(
+        "identity",
+        ("point_id", "str", "16 hex digits of SHA-256 over everything that changes the number"),
+        ("status", "str", "how the point ended; see the list of statuses"),
+    ),
     *(
         Column(name, axis.kind, axis.doc, "axes")
         for name, axis in catalog.AXES.items()

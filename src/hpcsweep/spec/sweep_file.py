@@ -98,25 +98,22 @@ def model(workload: str = "", names: frozenset[str] | None = None) -> type[Sweep
     del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
     axes = [axis for axis in by_name.values() if names is None or axis.name in {"model", *names}]
     # a no-op accepts any name as a model, since it runs none
-    real = [replace(a, kind="str") if a.kind == "model" else a for a in axes]
-    real = real if workload == "noop" else axes
+    free = {"model"} if workload == "noop" else set[str]()
+    real = [replace(axis, kind="str") if axis.kind in free else axis for axis in axes]
     values: Any = axis_map("Axes", real, values_of)
     condition: Any = axis_map("Condition", axes, condition_on)
     failure = _typed(Failure, {"when": axis_map("Cases", axes, named_of)})
     settings = settings_of(workload) if workload else SETTINGS
-    group = list_of(choice(by_name), **_ZIPPED)
-    return _typed(
-        SweepFile,
-        {
-            "axes": values,
-            "zip": list_of(group),
-            "when": list_of(_typed(Rule, {"condition": condition, "axes": values})),
-            "exclude": list_of(Annotated[condition, _FILLED]),
-            "maps": dict[Name, LAYERS],
-            "include": list_of(axis_map("Point", real, value_of, required=["model"])),
-            "measure": _measure(settings.values(), failure),
-        },
-    )
+    types = {
+        "axes": values,
+        "zip": list_of(list_of(choice(by_name), **_ZIPPED)),
+        "when": list_of(_typed(Rule, {"condition": condition, "axes": values})),
+        "exclude": list_of(Annotated[condition, _FILLED]),
+        "maps": dict[Name, LAYERS],
+        "include": list_of(axis_map("Point", real, value_of, required=["model"])),
+        "measure": _measure(settings.values(), failure),
+    }
+    return _typed(SweepFile, types)
 
 
 def _typed(base: type[M], types: Mapping[str, Any]) -> type[M]:

@@ -49,7 +49,10 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:
     count, points, seconds = 0, 0, 0.0
     with path.open("w", encoding="ascii") as file:
         for chunk in chunks:
-            file.write(_line(chunk))
+            text = json.dumps(_encode(chunk), separators=(",", ":"))
+            head, comma, rest = text.partition(",")
+            checksum = zlib.crc32(text.encode("ascii"))
+            file.write(f'{head},"crc":"{checksum:08x}"{comma}{rest}\n')
             count, points, seconds = count + 1, points + len(chunk.points), seconds + chunk.seconds
         file.flush()
         os.fsync(file.fileno())
@@ -83,12 +86,6 @@ def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield index, _ids(json.loads(line[begin:-2]))
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
-
-
-def _line(chunk: Chunk) -> str:
-    text = json.dumps(_encode(chunk), separators=(",", ":"))
-    head, comma, rest = text.partition(",")
-    return f'{head},"crc":"{zlib.crc32(text.encode("ascii")):08x}"{comma}{rest}\n'
 
 
 def _prove(line: bytes) -> None:

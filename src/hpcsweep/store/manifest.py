@@ -200,26 +200,22 @@ def read(path: Path) -> Manifest:
     try:
         content = files.read_json(path)
         typed_json.prove(content)
+        _refuse_newer(path, content.get("layout"))
+        record = typed_json.read(Manifest, {"id": path.parent.name, **content})
+        _check(content, record)
+    except NewerLayout:
+        raise
     except ResultsError as error:
         raise ResultsError(f"{error}\n{_REMEDY}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: damaged: {error}\n{_REMEDY}") from error
-    _refuse_newer(path, content.get("layout"))
-    try:
-        record = typed_json.read(Manifest, {"id": path.parent.name, **content})
-        wrong = _wrong(content, record)
-    except ValueError as error:
-        wrong = str(error)
-    if wrong:
-        raise ResultsError(f"{path}: damaged: {wrong}\n{_REMEDY}")
     return record
 
 
-def _wrong(content: Mapping[str, Any], record: Manifest) -> str:
-    """Describe a value of the right type that no manifest can have; empty if there is none."""
+def _check(content: Mapping[str, Any], record: Manifest) -> None:
+    """Raise `ValueError` for a value of the right type that no manifest can have."""
     if "layout" not in content:
-        return "it has no `layout`, as every manifest has"
+        raise ValueError("it has no `layout`, as every manifest has")
     for name in ("chunks", "round", "again"):
         if not 0 <= (value := getattr(record, name)) <= _MOST:
-            return f"`{name}` cannot be {value!r:.20}"
-    return ""
+            raise ValueError(f"`{name}` cannot be {value!r:.20}")

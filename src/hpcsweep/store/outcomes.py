@@ -70,7 +70,7 @@ class PointTally:
         return {"not_valid": self.not_valid, "doubts": dict(self.doubts)}
 
 
-def doubts_of(row: Mapping[str, Any]) -> str:
+def doubts_of(row: Row) -> str:
     """Return the flags that make a row not valid, joined by semicolons; `VALID` for none."""
     if row.get("valid") not in {False, "false"}:
         return VALID
@@ -124,31 +124,32 @@ class FailureGroup:
         return f"{self.points:,} {self.status}: {self.reason} ({self.first}{others})"
 
 
-def failures_in(
-    rows: Iterable[Mapping[str, Any]], maps: Mapping[str, str] = NO_MAPS
-) -> list[FailureGroup]:
+def failures_in(rows: Iterable[Row], maps: Mapping[str, str] = NO_MAPS) -> list[FailureGroup]:
     """Group rows of points that were not measured by reason, the most frequent first.
 
     Reasons that differ only in numbers are one. `maps` has the names of maps of algorithms.
     """
-    groups: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    first: dict[tuple[str, str], tuple[str, Row]] = {}
+    points: Counter[tuple[str, str]] = Counter()
     for row in rows:
         reason = row.get("status_reason") or "no reason was given"
-        groups.setdefault((row["status"], _DIGITS.sub("#", reason)), []).append((reason, row))
-    failures = [
-        FailureGroup(status, of_one[0][0], len(of_one), Point("", dict(of_one[0][1])).label(maps))
-        for (status, _), of_one in groups.items()
+        group = row["status"], _DIGITS.sub("#", reason)
+        first.setdefault(group, (reason, row))
+        points[group] += 1
+    return [
+        FailureGroup(group[0], first[group][0], n, Point("", dict(first[group][1])).label(maps))
+        for group, n in points.most_common()
     ]
-    return sorted(failures, key=lambda failure: -failure.points)
 
 
-def rows_of(attempts: Iterable[ShardPath]) -> dict[str, Mapping[str, Any]]:
+def rows_of(attempts: Iterable[ShardPath]) -> dict[str, Row]:
     """Return by point the row that counts, with its shard as the key `_shard`."""
-    rows: dict[str, Mapping[str, Any]] = {}
+    rows: dict[str, Row] = {}
     for shard in attempts:
         for row in shards.read(shard).rows:
             row["_shard"] = shard
-            if _rank(row) >= _rank(rows.get(row["point_id"], row)):
+            before = rows.get(row["point_id"], row)["status"]
+            if rank(PointStatus(row["status"])) >= rank(PointStatus(before)):
                 rows[row["point_id"]] = row
     return rows
 
@@ -159,10 +160,6 @@ def failures_of(
     """Group the points of shards that were not measured by reason."""
     failed = (row for row in rows_of(attempts).values() if row["status"] not in WELL)
     return failures_in(failed, maps)
-
-
-def _rank(row: Mapping[str, Any]) -> int:
-    return rank(PointStatus(row["status"]))
 
 
 # column, threshold of a disturbance (as for the flags `contended` and `machine_shift`), message
@@ -214,10 +211,9 @@ def _causes(rows: Sequence[Row]) -> list[str]:
         if values := [value for row in rows if (value := _number(row, name)) > above]:
             causes.append(words.format(median(values)))
     reasons = dict.fromkeys(str(row.get("throttle_reasons") or "") for row in rows)
-    for flag in [name for name in _WORDS if name in flags]:
-        why = ", ".join(filter(None, reasons)) if flag == "throttled" else ""
-        causes.append(_WORDS[flag] + (f": {why}" if why else ""))
-    return causes
+    why = {"throttled": ", ".join(filter(None, reasons))}
+    named = [flag for flag in _WORDS if flag in flags]
+    return causes + [": ".join(filter(None, (_WORDS[flag], why.get(flag)))) for flag in named]
 
 
 def _number(row: Row, name: str, missing: float = 0.0) -> float:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -307,7 +308,7 @@ def open_run(root: Path, name: str) -> RunDir:
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")
     run = RunDir(root / name)
-    if not run.submissions_dir.is_dir():
+    if not _is_results(run.path):
         names = [run.name for run in all_runs(root)]
         have = f"{root.absolute()} has {', '.join(names) or 'no results yet'}"
         raise UsageError(f"no results of a sweep '{name}'{suggest(name, names)} ({have})")
@@ -320,39 +321,29 @@ def all_runs(root: Path) -> list[RunDir]:
     return [
         RunDir(root / name)
         for name in sorted(_listdir(root))
-        if files.may_name_a_sweep(name) and (root / name / "submissions").is_dir()
+        if files.may_name_a_sweep(name) and _is_results(root / name)
     ]
 
 
 def runs_at(path: Path) -> list[RunDir]:
     """Return the results folder at a path, else every results folder below it."""
-    return [RunDir(path)] if (path / "submissions").is_dir() else all_runs(path)
+    return [RunDir(path)] if _is_results(path) else all_runs(path)
 
 
 def holds_results(path: Path) -> bool:
     """Say whether a resolved path belongs to a results folder, on file systems without case too."""
-    for folder in path.parents:
-        run = folder.parent
-        if (
-            folder != run
-            and _is_results(run)
-            and any(_is_same(run / name, folder) for name in ("submissions", "shards"))
-        ):
-            return True
-    return _is_results(path.parent) and (
-        path.name.startswith(".") or path.name.casefold() in _OF_A_SWEEP
-    )
+    for folder in path.parents[:-1]:
+        names = ("submissions", "shards") if _is_results(folder.parent) else ()
+        for kept in (folder.parent / name for name in names):
+            with suppress(OSError):
+                if kept.samefile(folder):
+                    return True
+    own = path.name.startswith(".") or path.name.casefold() in _OF_A_SWEEP
+    return own and _is_results(path.parent)
 
 
 def _is_results(folder: Path) -> bool:
     return (folder / "submissions").is_dir()
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    try:
-        return path.samefile(other)
-    except OSError:
-        return False
 
 
 def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> SubmissionDir:

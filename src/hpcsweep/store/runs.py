@@ -140,7 +140,7 @@ def sweep_name(text: str) -> str:
     """Return the name of a sweep, given its name, its file or its results folder."""
     path = Path(text)
     if path.suffix not in lookup.SUFFIXES:
-        return path.name if path.is_dir() and (path / "submissions").is_dir() else text
+        return path.name if (path / "submissions").is_dir() else text
     if not path.is_file():
         return path.stem
     from hpcsweep.spec import sweep_file  # noqa: PLC0415 - pydantic, for files only
