@@ -25,12 +25,12 @@ from benchmarks import replay
 from hpcsweep.adaptive.judge import Why
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.conv.shape import NCHW
-from hpcsweep.forecast import baselines, check, intervals, layers, physics, tables
+from hpcsweep.forecast import check, intervals, layers, physics, tables
 from hpcsweep.importing import finddb, workflow
 from hpcsweep.importing.submission import work_cells
 from hpcsweep.text import aligned
 
-HEADS = ("task", "what", "learnt", "asked", "forecast", *baselines.ALL, "90 % interval holds")
+HEADS = ("task", "what", "learnt", "asked", "forecast", *check.BASELINES, "90 % interval holds")
 OWN_SHAPES = 40
 ASKED_SHAPES = 3_000
 Floats = NDArray[np.float64]
@@ -82,13 +82,13 @@ def split(rows: pd.DataFrame, share: float, seed: int) -> NDArray[np.bool_]:
 def judged(task: str, train: pd.DataFrame, test: pd.DataFrame, own: str) -> tuple[Row, Floats]:
     """Return the row of one split (errors, what an interval from other parts holds), and times."""
     began = time.monotonic()
-    said, _ = layers.fit(train).times(test)
+    said = layers.fit(train).times(test)
     seconds = time.monotonic() - began
     factor = of_held_out(train, own)
     points = pd.DataFrame({"total_ms": [1.0]}, index=["all"])
     seen, asked = (tables.Measured(points, part) for part in (train, test))
     true = test["ms"].to_numpy(float)
-    others = [errors(true, baselines.times(rival, seen, asked)[0]) for rival in baselines.ALL]
+    others = [errors(true, check.baseline(rival, seen, asked)[0]) for rival in check.BASELINES]
     holds = float(intervals.held(true, said, factor).mean())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     what = f"layers, {seconds:.0f} s, {peak:.1f} GB"
@@ -104,7 +104,7 @@ def of_held_out(train: pd.DataFrame, own: str) -> float:
     parts = 2 if few.sum() < 1_000 else 1
     for seed in range(parts):
         out = few & split(train, 0.25, seed)
-        said, _ = layers.fit(train[~out]).times(train[out])
+        said = layers.fit(train[~out]).times(train[out])
         found.append(train[out].assign(said=said))
     rows = pd.concat(found)
     wrong = np.abs(np.log(rows["ms"] / rows["said"]).to_numpy(float))
@@ -117,7 +117,7 @@ def of_left_gpus(train: pd.DataFrame, seed: int) -> float:
     for number, gpu in enumerate(sorted(set(train["gpu"]))):
         out = train["gpu"].eq(gpu).to_numpy()
         asked = train[out].sample(min(ASKED_SHAPES, out.sum()), random_state=seed)
-        said.append(layers.fit(train[~out]).times(asked)[0])
+        said.append(layers.fit(train[~out]).times(asked))
         true.append(asked["ms"].to_numpy(float))
         parts.append(np.full(len(asked), number))
     return intervals.factor(*map(np.concatenate, (true, said, parts)))
@@ -155,7 +155,7 @@ def new_gpu(folder: Path, seed: int) -> Iterator[Row]:
         yield row
         loss = slowdown(test.assign(said=said))
         yield (f"{name}, its algorithm chosen", "mean slowdown", "", "", f"{loss:.1f} %")
-        said, _ = layers.fit(rows[~mine]).times(test)
+        said = layers.fit(rows[~mine]).times(test)
         true = test["ms"].to_numpy(float)
         factor = of_left_gpus(rows[~mine], seed)
         holds = (
@@ -207,7 +207,7 @@ def deepbench(folder: Path, _seed: int) -> Iterator[Row]:
     }))  # fmt: skip
     for gpu in ("v100", "P100 PCIe", "t4"):
         out = rows["gpu"].eq(gpu).to_numpy()
-        said, _ = layers.fit(rows[~out]).times(rows[out])
+        said = layers.fit(rows[~out]).times(rows[out])
         true = rows["ms"][out].to_numpy(float)
         holds = 100 * intervals.held(true, said, intervals.UNKNOWN).mean()
         what = (f"DeepBench, {gpu} left out", "layers", f"{(~out).sum()}", f"{out.sum()}")
@@ -235,7 +235,7 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
         left = check.leave_out(imported(folder), kind, compare=True)
         if left is None:
             return
-        names = (intervals.OWN, *baselines.ALL)
+        names = (intervals.OWN, *check.BASELINES)
         for what, table, ms in (("layers", left.calls, "ms"), ("totals", left.points, "total_ms")):
             true = table[ms].to_numpy(float)
             said = [errors(true, table[name].to_numpy(float)) for name in names]

@@ -28,9 +28,9 @@ def test_every_device_of_such_physics_is_found(call, gigabyte, gigaflop):
                     for part in (names[:-1], names[-1:]))  # fmt: skip
     law = physics.fit(distinct(knownphysics.measured(device, seen, sizes=(32, 64))))
     asked = distinct(knownphysics.measured(device, unseen, sizes=(48,)))
-    times, level = law.times(asked)
-    assert np.abs(times / asked["ms"] - 1).max() < 0.05
-    assert (level <= 1).all()
+    assert np.abs(law.times(asked) / asked["ms"] - 1).max() < 0.05
+    kinds = asked[list(physics.KIND)].itertuples(index=False, name=None)
+    assert all((1, *kind) in law.costs for kind in kinds)  # no wider one had to serve
 
 
 def test_more_work_never_takes_less_time():
@@ -42,7 +42,7 @@ def test_more_work_never_takes_less_time():
         in_channels=calls["in_channels"] * 2, out_channels=calls["out_channels"] * 2,
         params=calls["params"] * 4, flops=calls["flops"] * 4, bytes_min=calls["bytes_min"] * 4,
     )  # fmt: skip
-    assert (law.times(more)[0] >= law.times(calls)[0]).all()
+    assert (law.times(more) >= law.times(calls)).all()
 
 
 def test_nothing_is_faster_than_the_roofline():
@@ -52,24 +52,23 @@ def test_nothing_is_faster_than_the_roofline():
     calls = distinct(knownphysics.measured(fast, {"huge": (4096, 4096)}, sizes=(256,)))
     floor = physics.roofline(calls)
     assert (floor > 0).any()
-    assert (law.times(calls)[0] >= floor).all()
+    assert (law.times(calls) >= floor).all()
 
 
 def test_an_operator_that_was_not_seen_takes_the_time_of_others():
-    """And says so by its level."""
+    """Those of its own device."""
     law = physics.fit(distinct(knownphysics.measured()))
     calls = distinct(knownphysics.measured())
     strange = calls[calls["op"] == "relu"].assign(op="gelu")
-    times, level = law.times(strange)
-    assert set(level) == {4}
-    assert np.abs(times / strange["ms"] - 1).max() < 0.05
+    assert not any("gelu" in kind for kind in law.costs)
+    assert np.abs(law.times(strange) / strange["ms"] - 1).max() < 0.05
 
 
 def test_one_wild_time_does_not_move_the_others():
     """A neighbour's load makes single times ten times longer."""
     calls = distinct(knownphysics.measured())
     wild = calls.assign(ms=calls["ms"].where(calls.index != calls.index[7], calls["ms"] * 10))
-    times, _ = physics.fit(wild).times(calls)
+    times = physics.fit(wild).times(calls)
     assert np.median(np.abs(times / calls["ms"] - 1)) < 0.02
 
 
@@ -77,8 +76,8 @@ def test_one_wild_time_does_not_move_the_others():
 def test_the_unit_of_time_does_not_matter(factor):
     """A device that takes so many times longer for everything is predicted to."""
     calls = distinct(knownphysics.measured(knownphysics.Device(noise=0.1)))
-    times, _ = physics.fit(calls).times(calls)
-    scaled, _ = physics.fit(calls.assign(ms=calls["ms"] * factor)).times(calls)
+    times = physics.fit(calls).times(calls)
+    scaled = physics.fit(calls.assign(ms=calls["ms"] * factor)).times(calls)
     assert scaled == pytest.approx(times * factor, rel=1e-6)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from hpcsweep.adaptive.judge import Judged, Why, judge
 from hpcsweep.records import dataclass, field, replace
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from hpcsweep.adaptive.judge import Predictor
     from hpcsweep.forecast.groups import Group
     from hpcsweep.forecast.past_rows import Known
-    from hpcsweep.forecast.terms import Floats
     from hpcsweep.point import Point
     from hpcsweep.store.rounds import Round
 
@@ -134,8 +134,8 @@ def following(
         return [Chosen(point.point_id, seconds(point)) for point in some]
     places = group.places
     cost = np.array([max(seconds(group.points[place]), 1e-6) for place in candidates])
-    gaps = _distances(places[others], places[near]).min(axis=1)
-    apart = _distances(places[candidates], places[others])
+    gaps = cdist(places[others], places[near]).min(axis=1)
+    apart = cdist(places[candidates], places[others])
     chosen: list[Chosen] = []
     while len(chosen) < min(PER_ROUND, len(candidates)):
         worth = width * np.maximum(gaps - apart, 0.0).sum(axis=1) / cost
@@ -156,10 +156,6 @@ def affordable(chosen: Iterable[Chosen], seconds: float) -> list[Chosen]:
             within.append(point)
             seconds -= point.seconds
     return within
-
-
-def _distances(some: Floats, others: Floats) -> Floats:
-    return np.asarray(np.linalg.norm(some[:, None, :] - others[None, :, :], axis=2))
 
 
 def _spread(places: NDArray[np.intp]) -> NDArray[np.intp]:

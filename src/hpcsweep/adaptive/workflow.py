@@ -77,10 +77,6 @@ class _Job:
         """What other sweeps teach of these networks."""
         return fill.beside(self.run, list(self.asked.points()), self.asked.device)
 
-    @property
-    def has_layers(self) -> bool:
-        return bool(self.asked.sweep.measure.get("layers")) and self.asked.sweep.workload != "noop"
-
 
 def submit(results: Path, asked: Request, target: float, say: Say, *, watch: bool = False) -> int:
     """Measure in rounds until the mean error at held-out points is surely at most `target`.
@@ -138,7 +134,8 @@ def _check(job: _Job) -> None:
 
 def _layers(job: _Job) -> Layers | None:
     """Return what the layer rows of all rounds so far teach."""
-    if not job.has_layers or not job.run.shards():
+    sweep = job.asked.sweep
+    if not sweep.measure.get("layers") or sweep.workload == "noop" or not job.run.shards():
         return None
     collecting.collect(job.run)
     return fill.layers_of(job.run, job.beside)

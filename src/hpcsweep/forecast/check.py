@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+from sklearn.ensemble import HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
 
 from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
+from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import baselines, intervals, model
+from hpcsweep.forecast import intervals, model
 from hpcsweep.forecast.intervals import KINDS, OWN
+from hpcsweep.forecast.tables import WORK
 from hpcsweep.records import dataclass, replace
 from hpcsweep.text import aligned, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -38,6 +42,8 @@ WORDS: Final = {
 }
 _SIZE_FOLDS: Final = 4
 _MOST_FOLDS: Final = 12
+_BEST: Final = 0.95  # the rate that a device can reach, where no table says it
+_ROWS: Final = 50_000  # that boosting learns from
 _COLUMNS: Final = ("totals", "layers", "convolutions")
 
 
@@ -79,8 +85,8 @@ def leave_out(
         said = learnt.times(test.calls)
         totals = {OWN: learnt.totals(test.points, said)}
         times: dict[str, Any] = {OWN: said["ms"], "ms": test.calls["ms"]}
-        for rival in baselines.ALL if compare else ():
-            times[rival], totals[rival] = baselines.times(rival, train, test)
+        for rival in BASELINES if compare else ():
+            times[rival], totals[rival] = baseline(rival, train, test)
         points.append(test.points.assign(fold=name, **totals))
         calls.append(said.assign(fold=name, **times))
     if not points:
@@ -99,6 +105,80 @@ def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, NDArray[np.bo
     for part in range(folds if folds > 1 else 0):
         names = ", ".join(map(str, values[part::folds]))
         yield f"sizes {part + 1}" if kind == "size" else names, number % folds == part
+
+
+def baseline(name: str, train: Measured, test: Measured) -> tuple[Floats, Floats]:
+    """Return what a baseline says of layers and of networks, having seen the same points.
+
+    The sum over the layers becomes a network's time by the median of the factor between both, so
+    that no baseline suffers from what happens between layers.
+    """
+    seen, asked = (some.calls.fillna({"flops": 0, "bytes_min": 0}) for some in (train, test))
+    times = BASELINES[name](seen, asked)
+    again, ms = (pd.Series(np.asarray(column, float)) for column in times)
+    sums = again.groupby(seen["point_id"].to_numpy()).sum()
+    factor = (train.points["total_ms"] / sums[sums > 0].reindex(train.points.index)).median()
+    totals = ms.groupby(asked["point_id"].to_numpy()).sum().reindex(test.points.index)
+    return ms.to_numpy(), factor * totals.to_numpy(float)
+
+
+def _flops(seen: pd.DataFrame, asked: pd.DataFrame) -> tuple[Any, Any]:
+    """Return times as operations times a constant per GPU and algorithm."""
+    works = seen["flops"] > 0
+    rate = (seen["ms"] / seen["flops"])[works].groupby(_kind(seen)[works]).median()
+    again = seen["flops"] * _kind(seen).map(rate)
+    return again, asked["flops"] * _kind(asked).map(rate).fillna(rate.median())
+
+
+def _roofline(seen: pd.DataFrame, asked: pd.DataFrame) -> tuple[Any, Any]:
+    """Return times at the device's peaks, scaled by the median share that it reaches of them."""
+    bare = _roof(seen, seen)
+    share = (seen["ms"] / bare).groupby(_kind(seen)).median()
+    again = bare * _kind(seen).map(share)
+    return again, _roof(asked, seen) * _kind(asked).map(share).fillna(share.median())
+
+
+def _boosting(seen: pd.DataFrame, asked: pd.DataFrame) -> tuple[Any, Any]:
+    """Return times by gradient boosting on log times, with the raw columns of the table."""
+    sample = seen.sample(min(len(seen), _ROWS), random_state=0)
+    learner = HistGradientBoostingRegressor(random_state=0)
+    with threadpool_limits(limits=1):
+        learner.fit(_raw(sample, sample), np.log(sample["ms"]))
+        again, ms = (np.exp(learner.predict(_raw(rows, sample))) for rows in (seen, asked))
+    return again, ms
+
+
+# What a prediction has to beat: each returns the times of calls that it has seen, and of others.
+BASELINES: Final[dict[str, Callable[[pd.DataFrame, pd.DataFrame], tuple[Any, Any]]]] = {
+    "FLOPs times a constant": _flops,
+    "roofline": _roofline,
+    "gradient boosting": _boosting,
+}
+
+
+def _kind(calls: pd.DataFrame) -> pd.Series[str]:
+    return calls["gpu"].astype(str) + " " + calls["algorithm"].astype(str)
+
+
+def _roof(calls: pd.DataFrame, seen: pd.DataFrame) -> pd.Series[float]:
+    """Return the roofline's milliseconds; where no table has peaks, the best rates seen."""
+    gpu = gpus.sheet(str(seen["gpu"].iloc[0]))
+    peak = float((seen["flops"] / seen["ms"]).quantile(_BEST)) or 1.0
+    width = float((seen["bytes_min"] / seen["ms"]).quantile(_BEST)) or 1.0
+    if gpu:
+        peak, width = 1e9 * gpu.fp32_tflops, 1e6 * gpu.bandwidth_gbs
+    moving, working = calls["bytes_min"].clip(lower=1.0) / width, calls["flops"] / peak
+    return moving.where(moving > working, working)
+
+
+def _raw(calls: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
+    codes: dict[str, Any] = {}
+    for name in ("gpu", "algorithm", "op"):
+        values = sorted(seen[name].astype(str).unique())
+        places = {value: place for place, value in enumerate(values)}
+        codes[name] = calls[name].astype(str).map(places).astype(float)
+    numbers = [name for name in WORK if seen[name].notna().any()]
+    return calls[numbers].assign(**codes)
 
 
 @dataclass(frozen=True)
@@ -149,7 +229,7 @@ def _record(left: Left) -> dict[str, Any]:
     parts = list(left.parts())
     held = [_held(part, intervals.calibrate(others)) for _, part, others in parts]
     totals, layers = (float(np.concatenate(of).mean()) for of in zip(*held, strict=True))
-    errors = {name: _errors(left, name) for name in (OWN, *baselines.ALL)}
+    errors = {name: _errors(left, name) for name in (OWN, *BASELINES)}
     of_parts = {name: _errors(part, OWN) for name, part, _ in parts}
     return {
         "left_out": left.kind,

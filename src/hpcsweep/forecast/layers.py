@@ -68,11 +68,11 @@ class Law:
     weights: Mapping[str, Mapping[str, float]]
     relatives: Mapping[str, Mapping[str, Trees]]  # of a GPU that others help
 
-    def times(self, calls: pd.DataFrame) -> tuple[Floats, NDArray[np.int8]]:
-        """Return milliseconds of calls, and the level of the physics behind each."""
-        plain, level = self.physics.times(calls)
+    def times(self, calls: pd.DataFrame) -> Floats:
+        """Return milliseconds of calls."""
         floor = physics.roofline(calls)
-        logs = np.log(np.maximum(plain * np.exp(self.residual.of(calls)), floor))
+        corrected = self.physics.times(calls) * np.exp(self.residual.of(calls))
+        logs = np.log(np.maximum(corrected, floor))
         for gpu, places in _by_gpu(calls):
             name = gpu if gpu in self.ways else ""
             ways, weights = self.ways.get(name, {}), self.weights.get(name, {})
@@ -81,7 +81,7 @@ class Law:
                 logs[places] *= weights["physics"]
                 for way, says in ways.items():
                     logs[places] += weights[way] * says(rows)
-        return np.maximum(np.exp(logs), floor), level
+        return np.maximum(np.exp(logs), floor)
 
 
 def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) -> Law:
@@ -93,7 +93,7 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
     convolutions = calls[_are_convolutions(calls)]
     if quick or len(convolutions) < _FEWEST:
         return law
-    shapes, most = Shapes.of(convolutions), _MOST_OF_PARTS if like else MOST
+    shapes, most, before = Shapes.of(convolutions), _MOST_OF_PARTS if like else MOST, like or law
     roof = cache(lambda: _on(shapes.roofline, shapes, convolutions, most))
     ways: dict[str, dict[str, Way]] = {}
     weights: dict[str, Mapping[str, float]] = {"": _UNKNOWN}
@@ -104,9 +104,8 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
             ways[gpu] = {"roofline": roof(), "terms": _on(_terms(own), shapes, own, most)}
             weights[gpu] = {"physics": 0.0, "roofline": 0.5, "terms": 0.5}
             continue
-        rich = _rich(gpu, rows)
-        if rich:
-            fitted = like.relatives.get(gpu, {}) if like else {}
+        if rich := _rich(gpu, rows):
+            fitted = before.relatives.get(gpu, {})
             helped[gpu] = {
                 name: fitted[name]
                 if name in fitted and fitted[name].calls == len(of)  # none of it is left out
@@ -118,8 +117,8 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
             learn = partial(_alone, shapes, most, few=len(own) <= _FEW)
         else:
             continue
-        ways[gpu] = learn(own, like.ways.get(gpu, {}) if like else {})
-        weighed = like.weights.get(gpu, {}) if like else {}
+        ways[gpu] = learn(own, before.ways.get(gpu, {}))
+        weighed = before.weights.get(gpu, {})
         same = {"physics", *ways[gpu]} == weighed.keys()
         weights[gpu] = weighed if same else _compared(own, learn, ways[gpu])
     only = ways.get(gpu, {}) if len(rows) == 1 else {}
@@ -129,7 +128,7 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
 
 def _physics(calls: pd.DataFrame) -> Law:
     law = physics.fit(calls)
-    return Law(law, Residual.fit(calls, law.times(calls)[0]), {}, {}, {})
+    return Law(law, Residual.fit(calls, law.times(calls)), {}, {}, {})
 
 
 def _rich(gpu: str, rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -167,7 +166,7 @@ def _alone(
 
 def _terms(calls: pd.DataFrame) -> Logs:
     law = physics.fit(calls, plain=True)
-    return lambda asked: np.asarray(np.log(law.times(asked)[0]))
+    return lambda asked: np.asarray(np.log(law.times(asked)))
 
 
 def _on(guess: Logs, shapes: Shapes, calls: pd.DataFrame, most: int) -> Way:
@@ -194,7 +193,7 @@ def _compared(own: pd.DataFrame, learn: Learner, ways: Mapping[str, Way]) -> dic
             continue
         law, true = _physics(train), np.log(asked["ms"].to_numpy(float))
         said = {name: way(asked) for name, way in learn(train, ways).items()}
-        said["physics"] = np.log(law.times(asked)[0])
+        said["physics"] = np.log(law.times(asked))
         for name, logs in said.items():
             wrong.setdefault(name, []).append(np.abs(logs - true))
     errors = dict.fromkeys(("physics", *ways), 1.0)

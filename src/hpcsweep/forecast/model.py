@@ -45,13 +45,12 @@ class Forecast:
     networks: Mapping[tuple[object, ...], pd.DataFrame]
 
     def times(self, calls: pd.DataFrame) -> pd.DataFrame:
-        """Return calls with their predicted `ms`, and the `level` of the fit behind each."""
+        """Return calls with their predicted `ms`, what they will run, and whether they multiply."""
         number = calls.groupby(_WORK_KEY, sort=False, observed=True, dropna=False).ngroup()
         _, first, back = np.unique(number, return_index=True, return_inverse=True)
         once = calls.iloc[first]
         once = physics.prepared(once.assign(ran=_ran(once, self.fallbacks)))
-        ms, level = self.law.times(once)
-        cells = once.assign(ms=ms, level=level)[["ran", "multiplies", "ms", "level"]]
+        cells = once.assign(ms=self.law.times(once))[["ran", "multiplies", "ms"]]
         return calls.assign(**cells.iloc[back].set_index(calls.index))
 
     def totals(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:

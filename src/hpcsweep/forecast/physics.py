@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pandas as pd
-    from numpy.typing import NDArray
 
     from hpcsweep.forecast.terms import Floats, Places
 
@@ -36,7 +35,6 @@ LEVELS: Final = (
     ("in_table", "direction", "multiplies"),
 )
 _ANY_GPU: Final = len(LEVELS) - 1
-ROOFLINE: Final = len(LEVELS)  # nothing but the device's peaks
 _FEWEST: Final = 12  # distinct convolutions of a kind
 _FEWEST_PLAIN: Final = 3  # distinct calls of another operator
 _ROUNDS: Final = 6
@@ -56,10 +54,9 @@ class Physics:
     costs: Mapping[tuple[object, ...], Floats] = field(default_factory=dict)
     plain: bool = False  # from bytes and operations alone
 
-    def times(self, calls: pd.DataFrame) -> tuple[Floats, NDArray[np.int8]]:
-        """Return milliseconds of calls, and the level of the fit behind each."""
+    def times(self, calls: pd.DataFrame) -> Floats:
+        """Return milliseconds of calls, each by the narrowest fit that there is."""
         ms = np.full(len(calls), np.nan)
-        level = np.full(len(calls), ROOFLINE, dtype=np.int8)
         amounts = _matrix(calls, plain=self.plain)
         for number, names in enumerate(LEVELS):
             for key, places in terms.groups(calls, names).items():
@@ -67,9 +64,8 @@ class Physics:
                 if cost is not None:
                     todo = places[np.isnan(ms[places])]
                     ms[todo] = _scaled(amounts, calls, todo, number) @ cost
-                    level[todo] = number
         floor = roofline(calls)
-        return np.maximum(np.where(np.isnan(ms), floor, ms), np.maximum(floor, _FLOOR)), level
+        return np.maximum(np.where(np.isnan(ms), floor, ms), np.maximum(floor, _FLOOR))
 
 
 def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:

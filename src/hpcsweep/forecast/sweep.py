@@ -33,6 +33,8 @@ _SHOWN: Final = 10
 _WIDE: Final = 1.5  # a factor: what is farther off decides little
 _TOLD: Final = 0.02  # a shift of the machine
 _KIND: Final = ["gpu", "setting", "dtype", "algorithm"]
+# so many of these a measured point shares with a predicted one
+_SHARES: Final = {Basis.NETWORKS: 4, Basis.ALGORITHMS: 3, Basis.SETTINGS: 1}
 # what is left out to find out how wide an interval must be; the others cannot be tried
 _TRIED: Final = {
     Basis.SIZES: "size", Basis.NETWORKS: "network", Basis.ALGORITHMS: "algorithm",
@@ -210,21 +212,15 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
     networks = measured.points.groupby([*_KIND, "model"], observed=True)
     ranges = networks[["input_size", "batch_size"]].agg(["min", "max"])
     limits = dict(zip(ranges.index, ranges.to_numpy(), strict=True))
-    seen = {key[:number] for key in limits for number in (1, 3, 4)}
+    seen = {key[:number] for key in limits for number in _SHARES.values()}
     every_gpu, bases = measured.gpus, []
     for row in table.itertuples():
         key = (row.gpu, row.setting, row.dtype, row.algorithm, row.model)
         small, large, fewest, most = limits.get(key, [math.inf] * 4)
-        if small <= row.input_size <= large and fewest <= row.batch_size <= most:
-            bases.append(Basis.SIZES)
-        elif key[:4] in seen:
-            bases.append(Basis.NETWORKS)
-        elif key[:3] in seen:
-            bases.append(Basis.ALGORITHMS)
-        elif key[:1] in seen:
-            bases.append(Basis.SETTINGS)
-        else:
-            bases.append(Basis.FOREIGN if row.gpu in every_gpu else Basis.GPUS)
+        is_inside = small <= row.input_size <= large and fewest <= row.batch_size <= most
+        shared = (basis for basis, number in _SHARES.items() if key[:number] in seen)
+        other = Basis.FOREIGN if row.gpu in every_gpu else Basis.GPUS
+        bases.append(Basis.SIZES if is_inside else next(shared, other))
     return bases
 
 
