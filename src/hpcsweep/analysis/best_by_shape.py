@@ -68,15 +68,12 @@ class BestByShape:
         table["share_pct"] = 100 * table["calls"] * table["fastest"]
         table["share_pct"] /= table["share_pct"].sum() / 100
         table["layer"] += [f" x{calls}" if calls > 1 else "" for calls in table["calls"]]
-        timed = self._known()
+        timed = self.calls.dropna(subset="ms")
         shares = f"shares of {timed['ms'].sum():.3f} ms"
         about = {"by": "layer", "algorithms": [*own.columns], "metric": "median_ms",
                  "hardware": "; ".join([shares, *self._singles(timed)])}  # fmt: skip
         frame = table.assign(fallbacks="").reset_index(drop=True)
         return replace(self.view(), frame=frame, record=about)
-
-    def _known(self) -> pd.DataFrame:
-        return self.calls.dropna(subset="ms")
 
     def _by_algorithm(self) -> pd.DataFrame:
         return self.times.pivot_table(index="key", columns="algorithm", values="ms")
@@ -106,7 +103,7 @@ class BestByShape:
         return best.sweep_file(head, f"{name}_by_shape", catalog.AUTO, maps, {name: written})
 
     def _summary(self) -> list[str]:
-        timed = self._known()
+        timed = self.calls.dropna(subset="ms")
         rest = len(self.calls) - len(timed)
         every = count(len(self.calls), "convolution")
         shapes = count(self.calls["key"].nunique(), "shape")

@@ -59,9 +59,27 @@ def per_layer(
 def choose(
     times: pd.DataFrame, machines: dict[Pair, verdicts.Machine], default: str
 ) -> pd.DataFrame:
-    """Return the choice of each call from the times of all visits (see `per_layer`)."""
+    """Return the default's rows with the fastest algorithm that beats it (see `per_layer`)."""
     gaps = _gaps(times, machines, default)
-    return _chosen(times[times["algorithm"] == default], gaps, default)
+    rows = times[times["algorithm"] == default].groupby(_CALL).agg(
+        layer=("layer", "first"), unique_key=("unique_key", "first"), default_ms=("ms", "median")
+    )  # fmt: skip
+    rivals = gaps.groupby(_CALL)
+    # the best of several is the luckiest
+    chance = gaps["chance"].astype(float) * rivals["chance"].transform("size").astype(float)
+    least = gaps.assign(chance=chance).groupby(_CALL)["chance"].min()
+    levels = least.groupby(level=0).agg(lambda of: verdicts.threshold(of.to_numpy()))
+    passed = gaps[chance <= gaps["config"].map(levels)]
+    best = passed.sort_values("gap", ascending=False).groupby(_CALL).first().reindex(rows.index)
+    gap = _without_luck(passed).reindex(rows.index).astype(float)
+    ms = rows["default_ms"] * np.exp(-gap.fillna(0.0))
+    return rows.assign(
+        algorithm=best["algorithm"].astype(object).fillna(default), ms=ms,
+        saving_ms=rows["default_ms"] - ms,
+        own=ms**2 * best["own"].astype(float).fillna(0.0),
+        shared=ms**2 * best["shared"].astype(float).fillna(0.0),
+        tried=rivals.size().reindex(rows.index, fill_value=0),
+    ).sort_index().reset_index()  # fmt: skip
 
 
 def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -159,27 +177,3 @@ def _without_luck(passed: pd.DataFrame) -> pd.Series[float]:
     told = gap.where(others.notna(), gap * (1 - total / gap**2).clip(lower=0.0))
     ranked = by_visit.assign(told=told, others=others.fillna(gap)).sort_values("others")
     return ranked.groupby([*_CALL, "visit"])["told"].last().groupby(_CALL).mean()
-
-
-def _chosen(base: pd.DataFrame, gaps: pd.DataFrame, default: str) -> pd.DataFrame:
-    """Return the default's rows with the fastest algorithm that beats it."""
-    rows = base.groupby(_CALL).agg(
-        layer=("layer", "first"), unique_key=("unique_key", "first"), default_ms=("ms", "median")
-    )
-    rivals = gaps.groupby(_CALL)
-    # the best of several is the luckiest
-    chance = gaps["chance"].astype(float) * rivals["chance"].transform("size").astype(float)
-    least = gaps.assign(chance=chance).groupby(_CALL)["chance"].min()
-    levels = least.groupby(level=0).agg(lambda of: verdicts.threshold(of.to_numpy()))
-    passed = gaps[chance <= gaps["config"].map(levels)]
-    best = passed.sort_values("gap", ascending=False).groupby(_CALL).first().reindex(rows.index)
-    gap = _without_luck(passed).reindex(rows.index).astype(float)
-    ms = rows["default_ms"] * np.exp(-gap.fillna(0.0))
-    return rows.assign(
-        algorithm=best["algorithm"].astype(object).fillna(default),
-        ms=ms,
-        saving_ms=rows["default_ms"] - ms,
-        own=ms**2 * best["own"].astype(float).fillna(0.0),
-        shared=ms**2 * best["shared"].astype(float).fillna(0.0),
-        tried=rivals.size().reindex(rows.index, fill_value=0),
-    ).sort_index().reset_index()  # fmt: skip

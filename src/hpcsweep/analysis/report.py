@@ -116,12 +116,12 @@ def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
     if metric in catalog.AXES:
         raise UsageError(f"{metric} is an axis, which tells the rows apart; --metric takes a value")
     rows = data.numbers(data.rows, metric)
+    valid = dataset.valid(rows)
     table = rows[[name for name in rows if name in {*catalog.AXES, *_USED, metric}]].assign(
-        algorithm=rows["algorithm"].astype(str),
-        valid=dataset.valid(rows),
-        doubtful=dataset.doubtful(rows) | ~dataset.valid(rows),
-        unfit=dataset.doubtful(rows, noise=False) | ~dataset.valid(rows),
-    )
+        algorithm=rows["algorithm"].astype(str), valid=valid,
+        doubtful=dataset.doubtful(rows) | ~valid,
+        unfit=dataset.doubtful(rows, noise=False) | ~valid,
+    )  # fmt: skip
     failed = data.failed.reindex(columns=[*table, "status"])
     keys = _keys(table, pd.concat([table, failed]) if len(failed) else table)
     table = _used(table, keys)
@@ -226,21 +226,16 @@ _STEP_KEYS: Final = ("model", "batch_size")
 PHASES: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
 # column, heading, format: of one step, in milliseconds
 STEP: Final = (
-    ("throughput_sps", "samples/s", ".1f"),
-    ("median_ms", "step", ".3f"),
+    ("throughput_sps", "samples/s", ".1f"), ("median_ms", "step", ".3f"),
     *((f"phase_{part}_ms", part, ".3f") for part in PHASES),
-    ("algorithm_coverage_pct", "covered", ""),
-    ("mem_peak_bytes", "MiB", ".0f"),
-    ("params", "Mparams", ".1f"),
-    ("val_accuracy_before", "acc before", ".3f"),
-    ("val_accuracy_after", "acc after", ".3f"),
-)
+    (_COVERAGE, "covered", ""), ("mem_peak_bytes", "MiB", ".0f"), ("params", "Mparams", ".1f"),
+    ("val_accuracy_before", "acc before", ".3f"), ("val_accuracy_after", "acc after", ".3f"),
+)  # fmt: skip
 # the same parts over the whole training, in seconds
 WHOLE: Final = (
-    *((f"{part}_total_s", part, ".3f") for part in PHASES),
-    ("train_s", "all", ".3f"),
+    *((f"{part}_total_s", part, ".3f") for part in PHASES), ("train_s", "all", ".3f"),
     ("epoch_s", "epoch", ".3f"),
-)
+)  # fmt: skip
 _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}
 
 

@@ -101,16 +101,12 @@ class Painter:
         if figure.gpu and "gpu" in rows:
             rows = rows[rows["gpu"] == figure.gpu]
         if spec["kind"] == "lines":
-            return all(_is_one(rows, y) for y in spec["ys"])
+            columns = [rows[y].dropna() for y in spec["ys"] if y in rows]
+            return all(len(of) <= (_FEW if len({*of}) == 1 else 1) for of in columns)
         varying = {"bars": spec.get("part"), "ticks": spec["x"], "map": "algorithm"}
         if spec["kind"] in varying:
             return bool(rows[varying[spec["kind"]]].nunique() < _FEW)
         return spec["kind"] == "dots" and len(rows) <= _FEW
-
-
-def _is_one(rows: pd.DataFrame, y: str) -> bool:
-    values = rows[y].dropna() if y in rows else rows.iloc[:0, 0]
-    return len(values) <= 1 or (len(values) <= _FEW and len({*values}) == 1)
 
 
 def make(data: dataset.Dataset, seen: Layout, history: RunHistory | None = None) -> Drawn:

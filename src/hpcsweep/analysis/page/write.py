@@ -215,10 +215,10 @@ def _values(rows: pd.DataFrame, name: str) -> str:
     """Return the values of a column in order; of many numbers the lowest and the highest."""
     values = sorted(rows[name].dropna().unique())
     texts = [dataset.format_value(name, value) for value in values]
-    if len(values) > _FEW and not isinstance(values[0], str):
-        return f"{texts[0]} to {texts[-1]}"
-    more = f", ... ({len(values)})" if len(values) > _FEW else ""
-    return ", ".join(texts[:_FEW]) + more
+    if len(values) <= _FEW:
+        return ", ".join(texts)
+    several = f"{', '.join(texts[:_FEW])}, ... ({len(values)})"
+    return several if isinstance(values[0], str) else f"{texts[0]} to {texts[-1]}"
 
 
 def _cells(rows: pd.DataFrame, names: Sequence[str]) -> Iterable[list[tuple[str, Any]]]:
