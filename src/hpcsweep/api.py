@@ -1,7 +1,4 @@
-"""The commands as functions, for notebooks and scripts: tables in, tables out.
-
-``import hpcsweep`` offers what stands here. docs/python.md explains it with examples.
-"""
+"""The commands as functions, for notebooks and scripts: docs/python.md has examples."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ DATA: Final = "HPCSWEEP_DATA"  # folder of datasets
 CUDNN: Final = "HPCSWEEP_CUDNN"  # path of another libcudnn
 MIOPEN: Final = "HPCSWEEP_MIOPEN"  # path of another libMIOpen
 
-# Of the variables of others, the values of these alone are written down as they are.
+# of the variables of others, the values of these alone are written down as they are
 PLAIN: Final = frozenset({
     "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING",
     "CUDA_MODULE_LOADING", "CUDA_DEVICE_ORDER", "CUBLAS_WORKSPACE_CONFIG",

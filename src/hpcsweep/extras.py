@@ -1,7 +1,4 @@
-"""The optional parts of an installation: pip's extras, their packages, and what they serve.
-
-Planning, submitting, watching and collecting need none; what needs one imports it when it runs.
-"""
+"""The optional parts of an installation: pip's extras, their packages, and what they serve."""
 
 from __future__ import annotations
 

@@ -26,11 +26,9 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _END_SECONDS: Final = 5.0  # for killed processes to be gone; one that waits for a disk may stay
 # Helpers that Python and torch's compiler start once and keep, by what stands in their command.
 _HELPERS: Final = (
-    b"multiprocessing.resource_tracker",
-    b"multiprocessing.forkserver",
-    b"torch/_inductor/compile_worker",
-    b"torch._inductor",
-)
+    b"multiprocessing.resource_tracker", b"multiprocessing.forkserver",
+    b"torch/_inductor/compile_worker", b"torch._inductor",
+)  # fmt: skip
 _adopts: list[bool] = []  # whether this process gets the orphans of those that it started
 _BLOCK: Final = 1 << 14
 _OBJECTS: Final = 100_000  # made between two searches for garbage; Python's own are 700
@@ -101,10 +99,7 @@ def python(module: str, *arguments: object) -> list[str]:
 
 
 def raise_gc_threshold() -> None:
-    """Let a process of a second search for cycles of garbage seldom, and not when it ends.
-
-    Modules are many objects and no garbage: to search them takes a fifth of a command's time.
-    """
+    """Search modules for garbage seldom, and not at the end: it is a fifth of a command's time."""
     gc.set_threshold(_OBJECTS)
     atexit.register(end_without_search)
 
@@ -175,10 +170,7 @@ def _children(pid: int) -> list[int]:
 
 
 def read_proc(path: str) -> bytes:
-    """Return a file of /proc; empty where its process has ended.
-
-    File objects take up to ten times as long, and some of these are read after each point.
-    """
+    """Return a file of /proc, as fast as after each point; empty where its process has ended."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY)
         try:

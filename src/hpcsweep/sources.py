@@ -170,6 +170,7 @@ class Sources:
             yield from _files(name, [*roots, *map(Path, self._folders)], seen)
 
     def _own(self, name: str) -> Path | None:
+        """Return the file of a module, if it is the user's own."""
         top = name.partition(".")[0]
         package = None if top in _LIBRARIES else self.spec(top)
         if package is None or (package.has_location and not _is_own(package.origin)):

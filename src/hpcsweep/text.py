@@ -75,10 +75,9 @@ def duration(seconds: float) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
-    """Return one line per row, with columns two spaces apart.
+    """Return one line per row, which have equally many cells, with columns two spaces apart.
 
-    The first `left` columns are aligned left, the others right, as numbers are. Without `left`
-    every column is aligned left. All rows have the same number of cells.
+    The first `left` columns, by default all, are aligned left, the others right, as numbers are.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [in_columns(row, widths, left) for row in rows]

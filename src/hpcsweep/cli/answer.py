@@ -1,8 +1,8 @@
 """What a command answers: text for people, or with `--json` one document for machines.
 
 A document is a JSON object on stdout, alone: `hpcsweep` (the version of its shape), `command`, the
-fields of the answer, and `error` where something was wrong. Everything else goes to stderr. In the
-first version lists (`sweeps`, `expansions`, `comparisons`, ...) are lists, whatever their length.
+fields of the answer, and `error` where something was wrong. Lists (`sweeps`, `comparisons`, ...)
+are lists, whatever their length. Everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def reset(*, quiet: bool = False, colour: str = "auto") -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandResult:
+class Answer:
     """The record and the text of an answer, of which one is made; how the command ends.
 
     A record may hold iterators, whose elements are printed as they come. `files` were written.
@@ -98,10 +98,7 @@ def document(
 
 
 def say(text: str) -> None:
-    """Print a line of progress at once: a run may take hours, and its output go into a file.
-
-    Beside a document it goes to stderr; with --quiet, nowhere.
-    """
+    """Print a line of progress at once; beside a document to stderr, with --quiet nowhere."""
     if not mode.quiet:
         lines = [text] if "\n" in text else folded([text], width())  # a job script stays whole
         show("\n".join(lines), file=sys.stderr if mode.json else sys.stdout, flush=True)
@@ -125,7 +122,7 @@ def refuse_json(why: str) -> None:
 
 
 def everywhere(group: click.Group) -> None:
-    """Give each command of a group `--json`, and print the `CommandResult` that it returns."""
+    """Give each command of a group `--json`, and print the `Answer` that it returns."""
     json_option = click.option(
         "--json",
         is_flag=True,
@@ -150,7 +147,7 @@ def _answering(work: Callable[..., Any]) -> Callable[..., Any]:
     def answering(*args: Any, **kwargs: Any) -> Any:  # a command's
         mode.command = click.get_current_context().command_path.partition(" ")[2]
         result = work(*args, **kwargs)
-        return result.show() if isinstance(result, CommandResult) else result
+        return result.show() if isinstance(result, Answer) else result
 
     return answering
 
@@ -189,11 +186,7 @@ def _finite(value: Any) -> Any:  # what JSON can hold
 
 
 def reopen_closed() -> None:
-    """Open /dev/null in place of each closed standard stream.
-
-    Otherwise the next file that is opened, such as a shard, would take the stream's number, and
-    child processes would print into it.
-    """
+    """Open /dev/null in place of closed standard streams, or children would print into a shard."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

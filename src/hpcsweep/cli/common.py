@@ -12,8 +12,8 @@ import click
 
 from hpcsweep import environment
 from hpcsweep.cli import answer
-from hpcsweep.cli.answer import CommandResult, show
-from hpcsweep.cli.settings import COUNT, ByHand, flag, negative, option, several
+from hpcsweep.cli.answer import Answer, show
+from hpcsweep.cli.settings import COUNT, ByHand, flag, off, option, several
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,21 +86,19 @@ nodes_option = option(
 workers_option = option(
     "--workers N", "Measure N points side by side (local runs only).", type=COUNT
 )
-doctor_option = negative(
-    "--no-doctor", "Do not check the profile against its cluster first.", "doctor"
-)
+doctor_option = off("--no-doctor", "Do not check the profile against its cluster first.", "doctor")
 break_lock_option = flag(
     "--break-lock", "Remove the lock of a process that was killed on another host.", cls=ByHand
 )
 
 
-def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> CommandResult:
+def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> Answer:
     """Return tables as an answer; where stdout is for programs, the files are told on stderr."""
     if form in {"csv", "md", "latex"}:
         for path in filter(None, files):
             answer.note(f"   {path}")
         files = ()
-    return CommandResult(record=views[0].to_json, text=lambda: as_text(views, form), files=files)
+    return Answer(record=views[0].to_json, text=lambda: as_text(views, form), files=files)
 
 
 def as_text(views: Sequence[View], form: str) -> str:

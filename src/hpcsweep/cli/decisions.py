@@ -10,7 +10,7 @@ import click
 
 from hpcsweep import catalog, extras, search_path
 from hpcsweep.cli import common
-from hpcsweep.cli.answer import CommandResult, note
+from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.settings import COUNT, PATH, flag, option
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count, duration
@@ -41,7 +41,7 @@ _NETWORK: Final = ("model", "input_size", "batch_size", "dtype")  # options of `
 @click.pass_obj
 def layers(
     results: Path, /, sweep: str | None, format: str, *, unreliable: bool, **others: Any
-) -> CommandResult:
+) -> Answer:
     """Show the slowest layers, with their share of the pass.
 
     \b
@@ -89,7 +89,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     confirm: bool,
     unreliable: bool,
     **network: Any,  # of --from
-) -> CommandResult:
+) -> Answer:
     """Choose the fastest algorithm of each convolution.
 
     Predicts what a network with these would gain. The file that --out writes is a sweep which
@@ -107,10 +107,9 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     source, model = network["from"], network["model"]
     if source or model:
         if not (source and model) or sweep or confirm:
-            text = (
+            raise UsageError(
                 "--from NAME and --model belong together; SWEEP and --confirm do not go with them"
             )
-            raise UsageError(text)
         view = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where, out)
         return common.tables([view], format, (out,))
     if confirm:
@@ -207,7 +206,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     *,
     history: bool,
     unreliable: bool,
-) -> CommandResult:
+) -> Answer:
     """Say which rows are faster or slower than in FIRST, beyond noise.
 
     A side is SWEEP[@RUN][:column=value,...], where SWEEP is a name or a results folder and RUN a
@@ -240,7 +239,7 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     compared = [compare.compare(base, side, metric=metric, across=named) for side in sides]
     bad = [row for each in compared for row in each.beyond(*limit)] if limit else []
     worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
-    return CommandResult(
+    return Answer(
         record=lambda: {"comparisons": [each.view().to_json() for each in compared]},
         text=lambda: common.as_text([each.view() for each in compared], format),
         error=Regression(worse) if bad else None,
@@ -278,7 +277,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     fill: bool,
     check: bool,
     **others: Any,  # --from
-) -> CommandResult:
+) -> Answer:
     """Predict the times of a sweep from the layers of measured sweeps.
 
     Writes predicted.csv and predicted_layers.csv into the folder of the sweep.
@@ -301,7 +300,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     return _predict(results, asked, others["from"], fill=fill)
 
 
-def _check(results: Path, names: Sequence[str], out: Path | None) -> CommandResult:
+def _check(results: Path, names: Sequence[str], out: Path | None) -> Answer:
     """Predict what was measured; a picture that cannot be drawn is refused before."""
     if out:
         from hpcsweep.analysis import output
@@ -313,10 +312,10 @@ def _check(results: Path, names: Sequence[str], out: Path | None) -> CommandResu
     errors = check.check(_learnt(results, names))
     if out:
         check.draw(errors.left, out)
-    return CommandResult(record=errors.to_json, text=errors.text, files=[out])
+    return Answer(record=errors.to_json, text=errors.text, files=[out])
 
 
-def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> CommandResult:
+def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> Answer:
     from hpcsweep.forecast import past_rows
     from hpcsweep.forecast import sweep as predicting
     from hpcsweep.store.rundir import RunDir
@@ -331,7 +330,7 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     points, controls = list(asked.points()), past_rows.controls(run, asked.device)
     predicted = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)
     paths = predicted.write(run.path)
-    return CommandResult(record=predicted.to_json, text=predicted.text, files=paths)
+    return Answer(record=predicted.to_json, text=predicted.text, files=paths)
 
 
 def _learnt(results: Path, names: Sequence[str] | None) -> Measured:

@@ -18,7 +18,7 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli import settings
-from hpcsweep.cli.answer import CommandResult, say
+from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import request_of
 from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
@@ -69,7 +69,7 @@ def init(  # noqa: PLR0913 - one argument per option
     *,
     project: bool,
     noop: bool,
-) -> CommandResult:
+) -> Answer:
     """Set up hpcsweep on this cluster, up to one verified point.
 
     Writes profiles of the cluster's GPUs, checks them, keeps a default profile in the configuration
@@ -94,7 +94,7 @@ def init(  # noqa: PLR0913 - one argument per option
         say(line)
     sweep = home / lookup.SWEEPS / f"{_SWEEP}.yaml"
     row = _verified(results, chosen, sweep, wait, noop=noop) if wait else {}
-    return CommandResult(
+    return Answer(
         record=lambda: {"config": str(file), "cluster": chosen.name, "row": row},
         text=lambda: _told(row, chosen, results) if row else "no point was submitted (--wait 0)",
     )

@@ -57,11 +57,10 @@ def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
     order = (default, *points.values())
     # these before the others, whose processes would be strangers on the GPU
     own = {at: _bench(run) for at, point in enumerate(order) if not (first.tunes and _tunes(point))}
+    device = first.device.type
     with ExitStack() as stack, torch.inference_mode():
         lanes = [
-            own[at].lane(point)
-            if at in own
-            else stack.enter_context(elsewhere(point, first.device.type))
+            own[at].lane(point) if at in own else stack.enter_context(elsewhere(point, device))
             for at, point in enumerate(order)
         ]
         loop.collect(lanes, loop.Fixed(_WARM_UP))

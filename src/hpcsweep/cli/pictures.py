@@ -11,8 +11,8 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli import common
-from hpcsweep.cli.answer import CommandResult, note
-from hpcsweep.cli.settings import PATH, flag, negative, option, several
+from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.settings import PATH, flag, off, option, several
 from hpcsweep.errors import Implausible, UsageError
 from hpcsweep.records import fields
 
@@ -40,7 +40,7 @@ _LOOK = (
         type=click.Choice(["auto", "inside", "above", "right", "none"]),
         default="auto",
     ),
-    negative("--no-title", "Leave out the title.", "title"),
+    off("--no-title", "Leave out the title.", "title"),
 )
 
 
@@ -102,7 +102,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     unreliable: bool,
     log_x: bool,
     log_y: bool,
-) -> CommandResult:
+) -> Answer:
     """Plot one column over another, or the slowest layers.
 
     \b
@@ -189,7 +189,7 @@ def roofline(  # noqa: PLR0913 - one argument per option
     by_name: bool,
     example: bool,
     **others: Any,  # of `model.read`
-) -> CommandResult:
+) -> Answer:
     """Draw a roofline from a sweep or a profiler export.
 
     \b
@@ -218,7 +218,7 @@ def roofline(  # noqa: PLR0913 - one argument per option
 
         chart.draw(roofline, path, grouped=by_name, look=look)
     code = Implausible.exit_code if roofline.above else 0
-    return CommandResult(record=roofline.to_json, text=roofline.text, files=out, code=code)
+    return Answer(record=roofline.to_json, text=roofline.text, files=out, code=code)
 
 
 def _measured() -> tuple[float, float]:
@@ -247,13 +247,13 @@ def _fastest(work: Callable[[], object]) -> float:
     return float(min(timer.blocked_autorange(min_run_time=_SECONDS).times))
 
 
-def _counters(profiler: str) -> CommandResult:
+def _counters(profiler: str) -> Answer:
     from hpcsweep.analysis.roofline import model
 
     if profiler == "ncu":
         note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
     wanted = model.wanted(profiler)
-    return CommandResult(record=lambda: {"counters": wanted}, text=lambda: wanted)
+    return Answer(record=lambda: {"counters": wanted}, text=lambda: wanted)
 
 
 def _sources(results: Path, names: Sequence[str]) -> list[Path]:

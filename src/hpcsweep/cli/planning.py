@@ -13,7 +13,7 @@ import click
 
 from hpcsweep.catalog.columns import cell
 from hpcsweep.cli import common
-from hpcsweep.cli.answer import CommandResult, note
+from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import PointsFailed, Refused, UsageError
 from hpcsweep.records import asdict
@@ -40,7 +40,7 @@ _REMEMBERED: Final = 4096  # values of a column
 @click.pass_obj
 def expand(
     results: Path, /, spec: str, cluster: tuple[str, ...], sample: int | None, **others: Any
-) -> CommandResult:
+) -> Answer:
     """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
 
@@ -55,15 +55,13 @@ def expand(
         requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
         expansions = [(asked.words(), asked.expansion()) for asked in requests]
         announce(results, requests)
-    return CommandResult(
+    return Answer(
         record=lambda: {"expansions": (points.to_json(limit) for _, points in expansions)},
         text=lambda: chain.from_iterable(_expansion_lines(*each, limit) for each in expansions),
     )
 
 
-def _support(
-    sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: int | None
-) -> CommandResult:
+def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: int | None) -> Answer:
     """Say which algorithms cuDNN has on GPUs: those named, of profiles, or of the sweep."""
     from hpcsweep import search_path
     from hpcsweep.spec import expansion
@@ -80,10 +78,8 @@ def _support(
     if not gpus:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
     table = support.of(points, gpus, sweep.named, search_path.of(sweep.path), say=note)
-    return CommandResult(
-        record=lambda: {"support": {"sweep": sweep.name, **table.to_json()}},
-        text=lambda: _support_lines(table),
-    )
+    record = {"support": {"sweep": sweep.name, **table.to_json()}}
+    return Answer(record=lambda: record, text=lambda: _support_lines(table))
 
 
 def _support_lines(table: Support) -> Iterator[str]:
@@ -171,7 +167,7 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
 @common.sample_option
 @common.again_option
 @click.pass_obj
-def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> CommandResult:
+def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.submit import cost, support
@@ -181,7 +177,7 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
     costs = [cost.of(results, request) for request in requests]
     announce(results, requests)
     support.warn(requests, note)
-    return CommandResult(
+    return Answer(
         record=lambda: {"estimates": [each.to_json() for each in costs]},
         text=lambda: [each.text() for each in costs],
     )
@@ -192,9 +188,7 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
 @common.cluster_option
 @common.sample_option
 @common.layers_option
-def verify(
-    spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool
-) -> CommandResult:
+def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: bool) -> Answer:
     """Prove which convolution algorithms run on this machine.
 
     Prints for each convolution: the algorithm, the profiler's evidence, the error against float64.
@@ -208,7 +202,7 @@ def verify(
     asked = common.request_of(sweep_file.load(spec), profile, sample=sample)
     run = {"gpu": asked.device, "search_path": asked.search_path}
     points = list(proof.verify(asked.points(), torch_bench(asked.sweep.workload, run)))
-    return CommandResult(
+    return Answer(
         record=lambda: {"sweep": asked.sweep.name, "points": [each.to_json() for each in points]},
         text=lambda: proof.text(points, asked.sweep.names_of_maps(), layers=layers),
         code=0 if all(point.proven for point in points) else PointsFailed.exit_code,
@@ -219,7 +213,7 @@ def verify(
 @common.cluster_option
 @flag("--deep", "Also check torch and the GPU, in another process.")
 @click.pass_obj
-def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandResult:
+def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> Answer:
     """Check this machine, and a profile against its cluster.
 
     Reports problems and suggests fixes.
@@ -230,12 +224,10 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandRes
 
     chosen = [profile.load(name) if name else None for name in cluster or (None,)]
     machines = {each.name if each else "": examine(each, results, deep=deep) for each in chosen}
-    records = [
-        {"profile": name, "findings": [*map(asdict, each)]} for name, each in machines.items()
-    ]
+    shown = [{"profile": name, "findings": [*map(asdict, each)]} for name, each in machines.items()]
     failed = any(each.level == "fail" for findings in machines.values() for each in findings)
-    return CommandResult(
-        record=lambda: {"machines": records},
+    return Answer(
+        record=lambda: {"machines": shown},
         text=lambda: map(request.text, machines.values()),
         code=Refused.exit_code if failed else 0,
     )
@@ -250,7 +242,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> CommandRes
     show_default=True,
 )
 @flag("--force", "Overwrite existing files.")
-def discover(out: Path, *, force: bool) -> CommandResult:
+def discover(out: Path, *, force: bool) -> Answer:
     """Write a profile for every GPU type of this cluster.
 
     \b
@@ -270,4 +262,4 @@ def discover(out: Path, *, force: bool) -> CommandResult:
             yield from write(profiles, out, force=force)
             yield f"next: hpcsweep doctor --cluster {profiles[0].name}"
 
-    return CommandResult(record=lambda: {"profiles": [*map(asdict, profiles)]}, text=lines)
+    return Answer(record=lambda: {"profiles": [*map(asdict, profiles)]}, text=lines)

@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from hpcsweep import environment
-from hpcsweep.cli.answer import CommandResult, note
+from hpcsweep.cli.answer import Answer, note
 from hpcsweep.errors import ConfigError, UsageError, suggest
 from hpcsweep.records import dataclass
 from hpcsweep.spec import lookup
@@ -48,7 +48,7 @@ def option(declared: str, help: str, *parameter: str, **attributes: Any) -> Call
 
 
 flag = partial(option, is_flag=True)
-negative = partial(flag, default=True, flag_value=False)  # such as --no-doctor of `doctor`
+off = partial(flag, default=True, flag_value=False)  # such as --no-doctor of `doctor`
 several = partial(option, type=Names(), multiple=True)
 COUNT: Final = click.IntRange(min=1)
 PATH: Final = click.Path(path_type=Path)
@@ -221,10 +221,9 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
         wanted, needs = (int, float), "needs a number"
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise ValueError(needs)  # noqa: TRY004 - a mistake of the file
-    if isinstance(value, str) and (
-        isinstance(param.type, click.Path) or (param.name == "cluster" and lookup.is_path(value))
-    ):
-        value = str(folder / Path(value).expanduser())
+    text = str(value)
+    if isinstance(param.type, click.Path) or (param.name == "cluster" and lookup.is_path(text)):
+        value = str(folder / Path(text).expanduser())
     return param.type.convert(value, param, None)
 
 
@@ -272,7 +271,7 @@ def unknown_variables(program: click.Command) -> list[str]:
 @click.argument("command", required=False)
 @flag("--all", "Show defaults, too.")
 @click.pass_context
-def config(ctx: click.Context, command: str | None, *, all: bool) -> CommandResult:
+def config(ctx: click.Context, command: str | None, *, all: bool) -> Answer:
     """Show the options that are set, and where each value comes from.
 
     That is: the command line, an environment variable, FILE:LINE, or the default. With COMMAND,
@@ -291,7 +290,7 @@ def config(ctx: click.Context, command: str | None, *, all: bool) -> CommandResu
         note(f"note: {unknown}")
     files = [str(path) for path, _ in lookup.config_files()]
     rows = [("option", "value", "from"), *(setting.cells() for setting in chosen)]
-    return CommandResult(
+    return Answer(
         record=lambda: {"read": files, "settings": [setting.to_json() for setting in chosen]},
         text=lambda: [*aligned(rows), f"files: {', '.join(files) or 'none'}"],
     )

@@ -10,7 +10,7 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli import answer, common
-from hpcsweep.cli.answer import CommandResult, say
+from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.settings import ByHand, flag, option, several
 from hpcsweep.errors import UsageError
 from hpcsweep.records import replace
@@ -63,7 +63,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     collect: bool,
     break_lock: bool,
     **others: Any,
-) -> CommandResult:
+) -> Answer:
     """Run every point that has no result yet. Re-run to resume.
 
     \b
@@ -121,14 +121,13 @@ def _download(asked: Request) -> None:
 
 
 def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
-    """Refuse --collect where nothing is measured before the command ends."""
     queued = [asked.profile.name for asked in requests if asked.profile.in_slurm]
     if dry or queued:
         why = "nothing is measured" if dry else f"the jobs of '{queued[0]}' end later"
         raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
 
 
-def _collected(run: RunDir, code: int) -> CommandResult:
+def _collected(run: RunDir, code: int) -> Answer:
     """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
     from hpcsweep.collect import workflow
 
@@ -150,7 +149,6 @@ def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
 
 
 def _adaptive(requests: Sequence[Request], target: float, *, watch: bool) -> Action:
-    """Return `submit` in rounds; `UsageError` for several profiles."""
     from hpcsweep.adaptive import workflow as adaptive
 
     if len(requests) > 1:
@@ -162,7 +160,7 @@ def _adaptive(requests: Sequence[Request], target: float, *, watch: bool) -> Act
 @click.argument("sweeps", nargs=-1)
 @flag("--watch", "Refresh until no job is queued or running.")
 @click.pass_obj
-def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> CommandResult | None:
+def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | None:
     """Show how many points are measured, running, queued and failed.
 
     Without SWEEPS: of every sweep.
@@ -178,14 +176,14 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> CommandRes
         states.watch(results, names)
         return None
     read = states.read(results, names)
-    return CommandResult(
+    return Answer(
         record=lambda: sweep_status.to_json(read),
         text=lambda: sweep_status.text(read, answer.width()),
         code=ResultsError.exit_code if any(sweep.problems for sweep in read) else 0,
     )
 
 
-def _ran(run: RunDir, code: int) -> CommandResult:
+def _ran(run: RunDir, code: int) -> Answer:
     """Return the answer of a command that told its progress: in a document the sweep's status."""
     submitted = bool(run.submissions())
 
@@ -194,7 +192,7 @@ def _ran(run: RunDir, code: int) -> CommandResult:
 
         return sweep_status.to_json(status.read(run.path.parent, [run.name] * submitted))
 
-    return CommandResult(record=record, text=list, code=max(code, common.told_damage(run)))
+    return Answer(record=record, text=list, code=max(code, common.told_damage(run)))
 
 
 @click.command()
@@ -232,7 +230,7 @@ def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     doctor: bool,
     break_lock: bool,
     **others: Any,
-) -> CommandResult:
+) -> Answer:
     """Measure points again: failed, invalid, or of changed files."""
     from hpcsweep.store import runs
     from hpcsweep.submit.request import Options
@@ -254,7 +252,7 @@ def _listed(text: str) -> list[str]:
 @click.argument("point", required=False)
 @option("--status A,B,...", "Show only these.", default="")
 @click.pass_obj
-def points(results: Path, sweep: str | None, point: str | None, status: str) -> CommandResult:
+def points(results: Path, sweep: str | None, point: str | None, status: str) -> Answer:
     """Show the points of a sweep: how each ended, why, and where.
 
     POINT is the id of a point, or its beginning: shows all its cells, and its part of the log.
@@ -271,9 +269,9 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     chosen = points.of_status(every, wanted)
     if point:
         named = points.named(chosen, point)
-        return CommandResult(record=named.to_json, text=named.text)
+        return Answer(record=named.to_json, text=named.text)
     listed = runs.listed(run)
-    return CommandResult(
+    return Answer(
         record=lambda: {
             "sweep": run.name,
             "runs": [each.to_json() for each in listed],
@@ -288,7 +286,7 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
 @click.argument("what", required=False)
 @flag("-f --follow", "Keep printing new lines.")
 @click.pass_obj
-def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> CommandResult:
+def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) -> Answer:
     """Show the newest log, or the log of a submission, chunk or point.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
@@ -306,7 +304,7 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 @click.argument("sweep", required=False)
 @click.argument("what", nargs=-1)
 @click.pass_obj
-def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> CommandResult:
+def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
     """Cancel queued and running jobs; results are kept.
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
@@ -319,7 +317,7 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> CommandRe
     return _lines(run, control.cancel(run, list(what)))
 
 
-def _lines(run: RunDir, lines: Iterator[str]) -> CommandResult:
+def _lines(run: RunDir, lines: Iterator[str]) -> Answer:
     """Return the answer of a command that works while it prints its lines."""
     record = {"sweep": run.name, "lines": lines}
-    return CommandResult(record=lambda: record, text=lambda: lines, code=common.told_damage(run))
+    return Answer(record=lambda: record, text=lambda: lines, code=common.told_damage(run))

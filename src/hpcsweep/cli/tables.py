@@ -9,7 +9,7 @@ import click
 
 from hpcsweep import extras
 from hpcsweep.cli import answer, common
-from hpcsweep.cli.answer import CommandResult, note
+from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.settings import PATH, flag, option
 from hpcsweep.errors import UsageError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def collect(
     results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, parquet: bool
-) -> CommandResult:
+) -> Answer:
     """Merge the results into three tables.
 
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
@@ -45,7 +45,7 @@ def collect(
             note(locks.break_open(run))
         reports.append(workflow.collect(run, raw=raw))
         files += tables.write_parquet(run) if parquet else ()
-    return CommandResult(
+    return Answer(
         record=lambda: {"sweeps": [report.to_json() for report in reports]},
         text=lambda: [report.text() for report in reports],
         files=files,
@@ -58,7 +58,7 @@ def collect(
 @option("--as NAME", "Name of the sweep here.", default="")
 @option("--device GPU", "Device of tables that name none, such as v100.", default="")
 @click.pass_obj
-def import_(results: Path, /, path: Path, device: str, **others: Any) -> CommandResult:
+def import_(results: Path, /, path: Path, device: str, **others: Any) -> Answer:
     """Bring results of another machine here, and collect them.
 
     PATH is a results folder of hpcsweep, of any version; a table or folder of tables of the
@@ -78,7 +78,7 @@ def import_(results: Path, /, path: Path, device: str, **others: Any) -> Command
     brought = workflow.bring(results, path, others["as"], device)
     report = collecting.collect(brought.run)
     head = f"{brought.run.name}: imported from {brought.source}"
-    return CommandResult(
+    return Answer(
         record=lambda: {"source": brought.source, "imported": brought.notes, **report.to_json()},
         text=lambda: [head, *(f"   {line}" for line in brought.notes), report.text()],
         error=report.error(),
@@ -103,7 +103,7 @@ def import_(results: Path, /, path: Path, device: str, **others: Any) -> Command
 @click.pass_obj
 def report(  # noqa: PLR0913, PLR0917 - one argument per option
     results: Path, sweep: str | None, html: Path | None, metric: str, where: str, format: str
-) -> CommandResult:
+) -> Answer:
     """Compare the algorithms in one table.
 
     For a training sweep, show throughput and where the time of a step goes.
@@ -128,7 +128,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
         for line in write.write(run, html, where, _history(run, where)):
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
-            return CommandResult(record=dict, text=lambda: [] if to_stdout else f"open {html}")
+            return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")
     return common.tables(read(run, where=where, metric=metric).views(), format, (html,))
 
 

@@ -1,8 +1,7 @@
 """Collect's memory between two runs: how far it read each shard, and where rows lie in the tables.
 
-Shards only grow, so collect reads their new rows and takes the others from the tables. If a shard
-shrank or is gone, a table was edited, or another version wrote the memory, collect reads everything
-again. The file is a cache and may be deleted.
+Shards only grow, so collect reads their new rows and takes the others from the tables. It reads all
+again if a shard shrank, a table was edited, or this file, a cache, is gone or of another version.
 """
 
 from __future__ import annotations
@@ -46,10 +45,6 @@ class ShardProgress:
     # of layers and samples, if any are left out: on a slow network disk they may heal
     blocks: list[Stamp] = field(default_factory=list)
 
-    def same_blocks(self, shard: ShardPath) -> bool:
-        """Say whether block files with damage have not changed."""
-        return not self.blocks or self.blocks == block_stamps(shard)
-
 
 @dataclass
 class CollectMemory:
@@ -75,13 +70,15 @@ class CollectMemory:
         if not same or not self.shards.keys() <= shards.keys():
             return None
         news: dict[str, int] = {}
-        for name, (shard, stamp) in shards.items():
+        for name, (shard, now) in shards.items():
             seen = self.shards.get(name)
             if seen is None:
                 news[name] = 0
-            elif not _grew_from(seen.stamp, stamp) or not seen.same_blocks(shard):
+            elif not _grew_from(seen.stamp, now) or (
+                seen.blocks and seen.blocks != block_stamps(shard)
+            ):
                 return None
-            elif seen.stamp != stamp:
+            elif seen.stamp != now:
                 if tail_of(shard.overall, seen.read) != seen.tail or seen.tail < 0:
                     return None  # not the file that was read, or unreadable
                 news[name] = seen.read

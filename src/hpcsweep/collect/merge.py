@@ -1,8 +1,7 @@
 """Chooses the row of each point, sorts the rows, and flags those that do not compare.
 
-A point may have several rows, from attempts that were requeued, retried or run twice: the row with
-the highest `state.rank` counts, among equals the latest. Nothing here reads files or depends on the
-order of the shards.
+Of several rows of a point, from attempts that were requeued, retried or run twice, the one with the
+highest `state.rank` counts, among equals the latest. The order of the shards changes nothing.
 """
 
 from __future__ import annotations

@@ -329,7 +329,6 @@ class _Writing:
         return [f"{count(len(old), 'point')} {what}; to measure them again: {again}"]
 
     def _destroyed(self, missing: set[str]) -> list[str]:
-        """Return the points of which all rows are damaged."""
         reading = self._reading
         damaged = [reading.shards[name][0] for name, seen in reading.seen.items() if seen.left_out]
         try:
