@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from hpcsweep.adaptive.judge import Judged
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import Basis, groups, intervals, model, sweep, tables
+from hpcsweep.forecast.intervals import Widths
+from hpcsweep.forecast.past_rows import Known
 from hpcsweep.forecast.sweep import Predicted
+from hpcsweep.forecast.tables import Measured
+from hpcsweep.point import Point
 from hpcsweep.records import dataclass, replace
 from hpcsweep.store import rundir
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from hpcsweep.adaptive.judge import Judged
-    from hpcsweep.forecast.intervals import Widths
-    from hpcsweep.forecast.past_rows import Known
-    from hpcsweep.forecast.tables import Measured
-    from hpcsweep.point import Point
-    from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.rundir import RunDir
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from scipy.stats import mannwhitneyu
 
 from hpcsweep.forecast import Basis, groups, intervals
+from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.intervals import Widths
+from hpcsweep.forecast.past_rows import Known
+from hpcsweep.forecast.terms import Floats
 from hpcsweep.records import dataclass
 from hpcsweep.text import Word
-
-if TYPE_CHECKING:
-    from hpcsweep.forecast.groups import Group
-    from hpcsweep.forecast.past_rows import Known
-    from hpcsweep.forecast.terms import Floats
 
 # What another way of predicting says of points, having seen others: nothing where it cannot say.
 Predictor = Callable[[Sequence[str], Sequence[str]], Mapping[str, float]]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from hpcsweep.adaptive.judge import Judged, Why, judge
+from hpcsweep.adaptive.judge import Judged, Predictor, Why, judge
+from hpcsweep.forecast.groups import Group
+from hpcsweep.forecast.past_rows import Known
+from hpcsweep.forecast.terms import Integers
+from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field, replace
+from hpcsweep.store.rounds import Round
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from hpcsweep.adaptive.judge import Predictor
-    from hpcsweep.forecast.groups import Group
-    from hpcsweep.forecast.past_rows import Known
-    from hpcsweep.point import Point
-    from hpcsweep.store.rounds import Round
-
-    Seconds = Callable[[Point], float]
+Seconds = Callable[[Point], float]
 
 PER_ROUND: Final = 2  # points of each group
 _MOST: Final = 500  # candidates of a group that are compared
@@ -158,7 +153,7 @@ def affordable(chosen: Iterable[Chosen], seconds: float) -> list[Chosen]:
     return within
 
 
-def _spread(places: NDArray[np.intp]) -> NDArray[np.intp]:
+def _spread(places: Integers) -> Integers:
     """Return at most `_MOST` of them, at even distances."""
     if len(places) <= _MOST:
         return places

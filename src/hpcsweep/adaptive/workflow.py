@@ -9,16 +9,22 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.adaptive import fill, planning
-from hpcsweep.adaptive.judge import Why
+from hpcsweep.adaptive.fill import Layers
+from hpcsweep.adaptive.judge import Judged, Why
+from hpcsweep.adaptive.planning import NextRound
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
 from hpcsweep.forecast import estimate, groups, past_rows, sweep
+from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
+from hpcsweep.forecast.tables import Measured
 from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds, shards
@@ -26,19 +32,9 @@ from hpcsweep.store.rounds import Round, Until
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, prepare, workflow
+from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import aligned, count
 from hpcsweep.tracking import journal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from hpcsweep.adaptive.fill import Layers
-    from hpcsweep.adaptive.judge import Judged
-    from hpcsweep.adaptive.planning import NextRound
-    from hpcsweep.forecast.groups import Group
-    from hpcsweep.forecast.tables import Measured
-    from hpcsweep.submit.request import Request, Say
 
 _LOCKED_BY: Final = "hpcsweep submit --until-error"
 _LOOK_SECONDS: Final = 1.0  # for rows

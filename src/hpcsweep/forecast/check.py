@@ -7,7 +7,9 @@ the intervals hold, and the baselines.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -18,21 +20,12 @@ from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
-from hpcsweep.forecast.intervals import KINDS, OWN
-from hpcsweep.forecast.tables import WORK
+from hpcsweep.forecast.intervals import KINDS, OWN, Widths
+from hpcsweep.forecast.model import Forecast
+from hpcsweep.forecast.tables import WORK, Measured
+from hpcsweep.forecast.terms import Flags, Floats
 from hpcsweep.records import dataclass, replace
 from hpcsweep.text import aligned, count
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from hpcsweep.forecast.intervals import Widths
-    from hpcsweep.forecast.model import Forecast
-    from hpcsweep.forecast.tables import Measured
-    from hpcsweep.forecast.terms import Floats
 
 WORDS: Final = {
     "network": "a whole network",
@@ -94,7 +87,7 @@ def leave_out(
     return Left(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
 
 
-def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, Flags]]:
     """Yield the name of each part and which points are of it; nothing where there is one alone."""
     column = points[KINDS[kind]]
     values = sorted(column.unique())

@@ -6,12 +6,10 @@ import math
 import statistics
 from bisect import bisect_left
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from hpcsweep.records import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _LEAST: Final = 1e-6  # seconds
 

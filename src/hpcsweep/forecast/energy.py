@@ -8,20 +8,17 @@ too few rows. Its interval is that of parts that were left out, with their predi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from hpcsweep.forecast import intervals, physics, terms
+from hpcsweep.forecast.check import Left
 from hpcsweep.forecast.intervals import OWN
+from hpcsweep.forecast.terms import Floats
 from hpcsweep.records import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hpcsweep.forecast.check import Left
-    from hpcsweep.forecast.terms import Floats
 
 _LEVELS: Final = (("gpu", "setting", "dtype", "algorithm"), ("gpu",))
 _FEWEST: Final = 5

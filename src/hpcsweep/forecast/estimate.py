@@ -12,21 +12,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import axis_defaults
 from hpcsweep.forecast import Basis, curves, passes, past_rows
+from hpcsweep.forecast.curves import Curve
+from hpcsweep.forecast.past_rows import Kind, PointTime
+from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field, replace
+from hpcsweep.store.rundir import RunDir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    from hpcsweep.forecast.curves import Curve
-    from hpcsweep.forecast.past_rows import Kind, PointTime
-    from hpcsweep.point import Point
-    from hpcsweep.store.rundir import RunDir
     from hpcsweep.submit.request import Request
 
 _LEVEL: Final = 0.9

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 from hpcsweep.catalog import Role, axes_with
 from hpcsweep.forecast import curves
-from hpcsweep.point import LABEL, NO_MAPS, algorithm_name, canonical_json
+from hpcsweep.forecast.terms import Flags, Floats
+from hpcsweep.point import LABEL, NO_MAPS, Point, algorithm_name, canonical_json
 from hpcsweep.records import dataclass
 from hpcsweep.spec.expansion import SAMPLED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from hpcsweep.forecast.terms import Floats
-    from hpcsweep.point import Point
 
 # axes that differ within a group
 _WITHIN: Final = frozenset({*SAMPLED, *axes_with(Role.REPETITION)})
@@ -115,7 +109,7 @@ def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
     return np.asarray((fixed + slope * works) * np.exp(error(wanted)))
 
 
-def outside(places: Floats, wanted: Floats) -> NDArray[np.bool_]:
+def outside(places: Floats, wanted: Floats) -> Flags:
     """Say which places lie beyond all measured ones, along some axis."""
     lows, highs = places.min(axis=0), places.max(axis=0)
     return np.asarray(((wanted < lows) | (wanted > highs)).any(axis=1))

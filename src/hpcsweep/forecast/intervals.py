@@ -10,23 +10,20 @@ fewer than five networks it is a guess. It is a factor: a time between `said / w
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.special import stdtrit
 
+from hpcsweep.forecast.terms import Floats, Integers
 from hpcsweep.records import dataclass, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
     import pandas as pd
-    from numpy.typing import NDArray
 
     from hpcsweep.forecast.check import Left
-    from hpcsweep.forecast.terms import Floats
 
-    Parts = NDArray[np.int_]
 
 # What can be left out, each with the column that says which it is; and the column of what was said.
 KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
@@ -84,7 +81,7 @@ def _factor(rows: pd.DataFrame, column: str, kind: str) -> float:
     return factor(true, said, parts_of(rows, kind))
 
 
-def parts_of(rows: pd.DataFrame, kind: str) -> Parts:
+def parts_of(rows: pd.DataFrame, kind: str) -> Integers:
     """Return a number for each row: those of one network (or size of one, ...) have the same."""
     columns = [KINDS[kind], *(["model"] if kind == "size" else [])]
     return rows.groupby(columns, observed=True).ngroup().to_numpy(int)
@@ -98,7 +95,7 @@ def upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashable
     return factor(np.array(true), np.array(said), part, one_sided=True)
 
 
-def factor(true: Floats, said: Floats, parts: Parts, *, one_sided: bool = False) -> float:
+def factor(true: Floats, said: Floats, parts: Integers, *, one_sided: bool = False) -> float:
     """Return the factor that holds for rows of a part that is not among these.
 
     A `one_sided` one is for times above what was said alone.

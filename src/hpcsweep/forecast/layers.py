@@ -17,18 +17,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from hpcsweep.forecast import physics, terms
-from hpcsweep.forecast.learner import MOST, Process, Relatives, Shapes, Trees
-from hpcsweep.forecast.physics import Residual
+from hpcsweep.forecast.learner import MOST, OfCalls, Process, Relatives, Shapes, Trees
+from hpcsweep.forecast.physics import Physics, Residual
+from hpcsweep.forecast.terms import Flags, Floats, Integers
 from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
-
-    from hpcsweep.forecast.physics import Physics
-    from hpcsweep.forecast.terms import Floats
-
-Logs = Callable[["pd.DataFrame"], "NDArray[np.float64]"]  # log ms of convolutions
 
 _FEWEST: Final = 300  # convolutions from which anything but physics learns
 _FEWEST_OWN: Final = 20  # of a GPU that others help, or of a part that judges
@@ -46,7 +41,7 @@ _UNKNOWN: Final = {"physics": 0.5, "roofline": 0.5}  # what counts for a GPU tha
 class Way:
     """A simple guess, and what was learnt of the factor by which it is wrong."""
 
-    guess: Logs
+    guess: OfCalls
     learnt: Trees | Process
 
     def __call__(self, calls: pd.DataFrame) -> Floats:
@@ -164,20 +159,20 @@ def _alone(
     return ways
 
 
-def _terms(calls: pd.DataFrame) -> Logs:
+def _terms(calls: pd.DataFrame) -> OfCalls:
     law = physics.fit(calls, plain=True)
     return lambda asked: np.asarray(np.log(law.times(asked)))
 
 
-def _on(guess: Logs, shapes: Shapes, calls: pd.DataFrame, most: int) -> Way:
+def _on(guess: OfCalls, shapes: Shapes, calls: pd.DataFrame, most: int) -> Way:
     return Way(guess, _trees(guess, shapes, calls, most))
 
 
-def _trees(guess: Logs, shapes: Shapes, calls: pd.DataFrame, most: int) -> Trees:
+def _trees(guess: OfCalls, shapes: Shapes, calls: pd.DataFrame, most: int) -> Trees:
     return Trees.fit(shapes, calls, np.log(calls["ms"].to_numpy(float)) - guess(calls), most)
 
 
-def _process(guess: Logs, places: Logs, calls: pd.DataFrame, like: Way | None) -> Way:
+def _process(guess: OfCalls, places: OfCalls, calls: pd.DataFrame, like: Way | None) -> Way:
     wrong = np.log(calls["ms"].to_numpy(float)) - guess(calls)
     same = like.learnt if like and isinstance(like.learnt, Process) else None
     return Way(guess, Process.fit(places, calls, wrong, same))
@@ -202,7 +197,7 @@ def _compared(own: pd.DataFrame, learn: Learner, ways: Mapping[str, Way]) -> dic
     return {name: value / sum(worth.values()) for name, value in worth.items()}
 
 
-def _parts(calls: pd.DataFrame) -> NDArray[np.int_]:
+def _parts(calls: pd.DataFrame) -> Integers:
     """Return the fold of each call: whole networks stay together, else shapes."""
     networks = len(set(calls["model"])) > 1
     number = calls.groupby("model" if networks else "unique_key", observed=True).ngroup()
@@ -210,11 +205,11 @@ def _parts(calls: pd.DataFrame) -> NDArray[np.int_]:
     return np.asarray(names[number.to_numpy(int)] % _FOLDS)
 
 
-def _are_convolutions(calls: pd.DataFrame) -> NDArray[np.bool_]:
+def _are_convolutions(calls: pd.DataFrame) -> Flags:
     return np.asarray(calls["multiplies"].to_numpy(bool) & (calls["kernel_h"].to_numpy(float) > 0))
 
 
-def _by_gpu(calls: pd.DataFrame) -> list[tuple[str, NDArray[np.intp]]]:
+def _by_gpu(calls: pd.DataFrame) -> list[tuple[str, Integers]]:
     """Return the places of the convolutions of each GPU."""
     convolves = _are_convolutions(calls)
     return [(str(gpu), places[convolves[places]])

@@ -8,6 +8,7 @@ rows of a GPU do not tell where its times make steps, the trees of its relatives
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,16 +19,13 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from threadpoolctl import threadpool_limits
 
 from hpcsweep.forecast import terms
+from hpcsweep.forecast.terms import Floats, Sheets
 from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pandas as pd
 
-    from hpcsweep.forecast.terms import Floats, Sheets
-
-    Places = Callable[[pd.DataFrame], Floats]
+OfCalls = Callable[["pd.DataFrame"], Floats]
 
 NAMES: Final = ("ran", "direction", "dtype", "op", "setting")  # columns whose values are coded
 _FLOOR_MS: Final = 0.01  # a launch: no guess is below it
@@ -139,14 +137,14 @@ class Trees:
 class Process:
     """A Gaussian process: near calls are wrong alike, and far ones as all of them are."""
 
-    places: Places
+    places: OfCalls
     centre: Floats
     scale: Floats
     learner: Any
 
     @classmethod
     def fit(
-        cls, places: Places, calls: pd.DataFrame, wrong: Floats, like: Process | None = None
+        cls, places: OfCalls, calls: pd.DataFrame, wrong: Floats, like: Process | None = None
     ) -> Process:
         """Return what the log factors of a few calls teach; how far each reaches may be known."""
         plain = places(calls)

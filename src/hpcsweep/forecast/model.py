@@ -7,21 +7,18 @@ other sizes, what the sum was wrong by there is taken off.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
 from hpcsweep.forecast import layers, physics, terms
+from hpcsweep.forecast.layers import Law
+from hpcsweep.forecast.tables import Measured
+from hpcsweep.forecast.terms import Floats
 from hpcsweep.records import dataclass, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hpcsweep.forecast.layers import Law
-    from hpcsweep.forecast.tables import Measured
-    from hpcsweep.forecast.terms import Floats
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1

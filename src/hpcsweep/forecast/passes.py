@@ -6,16 +6,14 @@ A step of a training counts as three forward passes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Cells = Mapping[str, Any]
+Cells = Mapping[str, Any]
 
 OF_A_STEP: Final = 3.0
 OF_STEPS: Final = ("batch_size", "dataset", "epochs", "steps_per_epoch")  # axes that count passes

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.catalog import AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
@@ -16,14 +17,10 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import passes
 from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import rundir, shards
+from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from hpcsweep.store.rundir import RunDir, ShardPath
-
-    Row = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 Kind = tuple[str, ...]
 

@@ -7,6 +7,7 @@ with work in units of the peaks of each. What nearby calls took corrects it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,14 +16,11 @@ from sklearn.neighbors import NearestNeighbors
 
 from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
+from hpcsweep.forecast.terms import Floats, Integers
 from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
-
-    from hpcsweep.forecast.terms import Floats, Places
 
 KIND: Final = ("gpu", "setting", "dtype", "direction", "op", "ran")
 # Kinds of calls, narrow to wide: the columns whose values they share.
@@ -90,7 +88,7 @@ def _matrix(calls: pd.DataFrame, *, plain: bool) -> Floats:
     return terms.matrix(calls)[:, : terms.PLAIN if plain else None]
 
 
-def _scaled(amounts: Floats, calls: pd.DataFrame, places: Places, level: int) -> Floats:
+def _scaled(amounts: Floats, calls: pd.DataFrame, places: Integers, level: int) -> Floats:
     """Return the amounts of some calls, for a fit of all GPUs in units of the peaks of each."""
     if level != _ANY_GPU:
         return amounts[places]

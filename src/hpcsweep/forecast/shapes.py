@@ -6,19 +6,15 @@ batch that no measured point had.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep.catalog import columns
-from hpcsweep.forecast.tables import SETTINGS, WORK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hpcsweep.forecast.tables import Measured
-    from hpcsweep.point import Point
+from hpcsweep.forecast.tables import SETTINGS, WORK, Measured
+from hpcsweep.point import Point
 
 _SAME: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting: width, channels
 _COLUMNS: Final = ("layer", "call_index", "op", "unique_key", "direction", *WORK)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -13,18 +15,13 @@ from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import Basis, check, energy, intervals, model, shapes, tables
+from hpcsweep.forecast.check import Left
+from hpcsweep.forecast.intervals import Widths
+from hpcsweep.forecast.model import Forecast
+from hpcsweep.forecast.tables import Measured
+from hpcsweep.point import Point
 from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from hpcsweep.forecast.check import Left
-    from hpcsweep.forecast.intervals import Widths
-    from hpcsweep.forecast.model import Forecast
-    from hpcsweep.forecast.tables import Measured
-    from hpcsweep.point import Point
 
 PREDICTED: Final = "predicted"
 _ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "interval_from", "basis", "source")

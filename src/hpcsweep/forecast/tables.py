@@ -7,9 +7,11 @@ another program measured (the flag `foreign`) does: its convolutions, as those o
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pandas as pd
 
@@ -18,13 +20,8 @@ from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.records import dataclass, field, replace
+from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from pathlib import Path
-
-    from hpcsweep.store.rundir import RunDir
 
 OTHER: Final = "__other__"
 POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")

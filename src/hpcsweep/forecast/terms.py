@@ -6,21 +6,20 @@ microsecond to a millisecond; the fit finds what a unit costs. A device's sheet 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hpcsweep.catalog import gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import pandas as pd
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Places = NDArray[np.intp]
-
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 ITEM_BYTES: Final = {"float64": 8.0, "float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _MEGA: Final = 1e-6
 _GIGA: Final = 1e-9
@@ -90,7 +89,7 @@ def of_peaks(calls: pd.DataFrame) -> Floats:
     return np.column_stack([units[unit] for unit in _UNITS])
 
 
-def groups(calls: pd.DataFrame, names: Iterable[str]) -> dict[tuple[Any, ...], Places]:
+def groups(calls: pd.DataFrame, names: Iterable[str]) -> dict[tuple[Any, ...], Integers]:
     """Return the places of the rows that share their values of some columns, by these values."""
     places: dict[Any, Any] = calls.groupby(list(names), sort=False, observed=True).indices
     return {key if isinstance(key, tuple) else (key,): rows for key, rows in places.items()}
