@@ -445,8 +445,7 @@ def axis_cells(axes: Mapping[str, Any]) -> Row:
 
 def cell(value: object) -> str:
     """Return the text of one cell: one line, empty for unknown, seven significant digits."""
-    written = _TEXTS.get(type(value))
-    if written:
+    if written := _TEXTS.get(type(value)):
         return written(value)
     if isinstance(value, float):  # numpy's
         return f"{value:.7g}"

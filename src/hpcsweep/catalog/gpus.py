@@ -70,6 +70,7 @@ with Path(__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as 
 # The devices by the `gpu` values of the shipped profiles; used where no device is at hand.
 GPUS: Final[Mapping[str, Gpu]] = {gpu.short: gpu for gpu in DEVICES if gpu.short}
 
+_SLICE: Final = re.compile(r"\d+g\.\d+gb")  # a MIG profile
 # ROCm names both modules "AMD Instinct MI250X/MI250"; the number of compute units differs.
 _CDNA2_UNITS: Final = {110: "MI250X GCD", 104: "MI250 GCD"}
 
@@ -87,9 +88,6 @@ def sheet(name: str) -> Gpu | None:
     lower = name.lower()
     exact = (gpu for gpu in DEVICES if lower in {gpu.name.lower(), gpu.chip} - {""})
     return GPUS.get(lower) or next(exact, None) or by_device_name(name)
-
-
-_SLICE: Final = re.compile(r"\d+g\.\d+gb")  # a MIG profile
 
 
 def by_label(label: str) -> str | None:

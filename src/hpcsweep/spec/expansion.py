@@ -29,6 +29,7 @@ from hpcsweep.spec.space import Sweep
 if TYPE_CHECKING:
     from hpcsweep.spec.grid import Indices, Masks
 
+T = TypeVar("T")
 SAMPLED: Final = sizes_of_inputs()
 _CACHED: Final = 100_000  # longer axes are not spelled out in memory
 _DOUBTED: Final = 1000  # names that are compared with those of the catalogue
@@ -189,14 +190,12 @@ class Expansion:
 
     def _spelled(self, name: str, value: object) -> str:
         """Return ``"name":value,`` or nothing for a default."""
-        default = same(value, self._defaults[name])
-        return "" if default else f'"{name}":{canonical_json(value)},'
+        return "" if same(value, self._defaults[name]) else f'"{name}":{canonical_json(value)},'
 
 
 def flat(point: Point) -> dict[str, Any]:
     """Return a point as one flat record: its id (None while its gpu is open), then its axes."""
-    named = None if point.axes["gpu"] is None else point.point_id
-    return {"point_id": named, **point.axes}
+    return {"point_id": None if point.axes["gpu"] is None else point.point_id, **point.axes}
 
 
 def doubts(sweep: Sweep) -> list[str]:
@@ -223,9 +222,6 @@ def _thinned(points: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
         groups.setdefault(canonical_json(rest), []).append(axes)
     keys = [itemgetter(name) for name in SAMPLED]
     return [axes for group in groups.values() for axes in thin(group, keys, n)]
-
-
-T = TypeVar("T")
 
 
 def spread(items: Sequence[T], n: int) -> list[T]:

@@ -28,7 +28,23 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 VALID: Final = ""
+WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
+_DIGITS: Final = re.compile(r"\d[\d.,]*")
 _ID_AND_OK: Final = slice(16, 20)
+# column, threshold of a disturbance (as for the flags `contended` and `machine_shift`), message
+_FIGURES: Final = (
+    ("waited_pct", 10.0, "{:.0f} % of the time waited for a CPU"),
+    ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
+    ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
+)
+_EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
+_WORDS: Final = {
+    "shared_gpu": "another process on the GPU",
+    "shared_cpu": "several workers at the same time",
+    "throttled": "the GPU throttled",
+    "clock_drift": "the GPU's clock moved",
+    "lonely": "ten times as long as the neighbours",
+}
 
 
 @dataclass
@@ -80,10 +96,8 @@ def doubts_of(row: Row) -> str:
 
 def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
     """Return the doubts of the points that have an ok row; of several rows the last counts."""
-    doubts: dict[str, str] = {}
-    for shard in attempts:
-        doubts.update(doubts_in_lines(shards.complete_lines(shard.overall)))
-    return doubts
+    each = (doubts_in_lines(shards.complete_lines(shard.overall)) for shard in attempts)
+    return {point: doubts for of_shard in each for point, doubts in of_shard.items()}
 
 
 def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
@@ -104,10 +118,6 @@ def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
             doubt = doubts_of({"valid": False, "flags": cells[flags].decode("utf-8", "replace")})
         doubts[line[: _ID_AND_OK.start].decode("ascii", "replace")] = doubt
     return doubts
-
-
-_DIGITS: Final = re.compile(r"\d[\d.,]*")
-WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
 
 
 @dataclass(frozen=True)
@@ -160,22 +170,6 @@ def failures_of(
     """Group the points of shards that were not measured by reason."""
     failed = (row for row in rows_of(attempts).values() if row["status"] not in WELL)
     return failures_in(failed, maps)
-
-
-# column, threshold of a disturbance (as for the flags `contended` and `machine_shift`), message
-_FIGURES: Final = (
-    ("waited_pct", 10.0, "{:.0f} % of the time waited for a CPU"),
-    ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
-    ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
-)
-_EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
-_WORDS: Final = {
-    "shared_gpu": "another process on the GPU",
-    "shared_cpu": "several workers at the same time",
-    "throttled": "the GPU throttled",
-    "clock_drift": "the GPU's clock moved",
-    "lonely": "ten times as long as the neighbours",
-}
 
 
 def disturbance(run: RunDir, rows: Iterable[Row]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -190,10 +191,7 @@ def points_of_file(run: RunDir) -> Iterator[str]:
 
 def statuses(run: RunDir) -> dict[str, PointStatus]:
     """Return the status of every point with a row, in the newest run that has one."""
-    by_point: dict[str, PointStatus] = {}
-    for item in of(run):
-        by_point.update(ledger.statuses(item.dir))
-    return by_point
+    return dict(chain.from_iterable(ledger.statuses(item.dir).items() for item in of(run)))
 
 
 def listed(run: RunDir) -> list[Listed]:

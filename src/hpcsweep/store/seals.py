@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.rundir import ShardPath
 
+Names = tuple[str, ...]
 csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,072 characters
+_PLACE: Final = re.compile(rb"\d{1,18}").fullmatch
 _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 
 
@@ -104,10 +106,6 @@ def cannot_read(path: Path, error: OSError) -> ResultsError:
     """Return `ResultsError` for a file that is gone, `Unread` if it cannot be read now."""
     kind = ResultsError if isinstance(error, FileNotFoundError) else Unread
     return kind(f"{path}: cannot be read ({error.strerror or error})")
-
-
-Names = tuple[str, ...]
-_PLACE: Final = re.compile(rb"\d{1,18}").fullmatch
 
 
 class Heads(NamedTuple):
