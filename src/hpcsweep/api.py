@@ -25,7 +25,7 @@ from hpcsweep.analysis import report as reports
 from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.records import dataclass
-from hpcsweep.spec import configuration
+from hpcsweep.spec import lookup
 from hpcsweep.store import runs
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     """
     named = Path(sweep)
     inside = named.is_dir() and (named / "submissions").is_dir()
-    root = named.parent if inside else configuration.results_folder(results)
+    root = named.parent if inside else lookup.results_folder(results)
     run, notes = collecting.tables_of(runs.of_run(root, str(sweep)))
     for line in notes:
         warnings.warn(f"{run.name}: {line}", stacklevel=2)
@@ -202,7 +202,7 @@ def run(
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as loaded:
         asked = request.of_cluster(loaded, "local", options)
-        folder = configuration.results_folder(results)
+        folder = lookup.results_folder(results)
         code = workflow.submit(folder, asked, _warn)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Reading a YAML file with its lines, and refusing what no configuration should hold."""
+"""Reading a YAML or TOML file with its lines, and refusing what no configuration should hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcsweep.errors import ProfileError, SpecError
+from hpcsweep.errors import ConfigError, ProfileError, SpecError
 from hpcsweep.spec.document import (
     MAX_ALIASES,
     MAX_DEPTH,
@@ -19,6 +19,7 @@ from hpcsweep.spec.document import (
     Document,
     dotted,
     read,
+    read_toml,
     show,
 )
 
@@ -268,3 +269,77 @@ def test_junk_is_read_or_refused_but_never_crashes(
         assert isinstance(read(path, SpecError).data, dict)
     except SpecError as error:
         assert str(error).startswith(str(path))  # noqa: PT017 - both ends are right
+
+
+TOML = """\
+results = "x"
+
+[submit]  # a table
+# a remark = 3
+sample = 3
+names = [
+  "a",
+]
+[tool.ours]
+"quoted key" = 1
+dotted.key = 2
+"""
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    """Return where the file lies."""
+    return tmp_path / "config.toml"
+
+
+def test_every_key_has_its_line(toml: Path) -> None:
+    """In tables, quoted, dotted; an item of a list has that of its key."""
+    toml.write_text(TOML)
+    doc = read_toml(toml)
+    lines = {
+        ("results",): 1,
+        ("submit",): 3,
+        ("submit", "sample"): 5,
+        ("submit", "names", 0): 6,
+        ("tool", "ours", "quoted key"): 10,
+        ("tool", "ours", "dotted", "key"): 11,
+    }
+    assert {loc: doc.line(loc) for loc in lines} == lines
+    assert doc.data["submit"] == {"sample": 3, "names": ["a"]}
+
+
+def test_one_table_of_a_file_has_the_lines_of_the_file(toml: Path) -> None:
+    """As pyproject.toml has it."""
+    toml.write_text(TOML)
+    doc = read_toml(toml, ("tool", "ours"))
+    assert doc.data == {"quoted key": 1, "dotted": {"key": 2}}
+    assert str(doc.complaint(("dotted", "key"), "no")) == f"{toml}:11: dotted.key: no"
+    assert read_toml(toml, ("tool", "theirs")).data == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("a = 1\nb == 2\n", ":2: not TOML: "), ("a = 1\nb = [1,\n", ":2: not TOML: "),
+     ("a = 1\na = 2\n", ":2: not TOML: "), ("a = '\x00'\n", ":1: control character")],
+)  # fmt: skip
+def test_what_is_no_toml_is_told_with_its_line(toml: Path, text: str, told: str) -> None:
+    """In the words of the parser, without its place."""
+    toml.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_toml(toml)
+    assert str(caught.value).startswith(f"{toml}{told}")
+    assert "(at " not in str(caught.value)
+
+
+def test_a_table_that_is_a_value_is_refused(toml: Path) -> None:
+    """`tool` may hold anything else."""
+    toml.write_text("tool = 3\n")
+    with pytest.raises(ConfigError, match="needs a table"):
+        read_toml(toml, ("tool", "ours"))
+
+
+def test_a_number_of_thousands_of_digits_is_no_toml(toml: Path) -> None:
+    """Python refuses to read it, in words that name no file."""
+    toml.write_text("a = " + "9" * 5000)
+    with pytest.raises(ConfigError, match=r"config.toml:1: not TOML"):
+        read_toml(toml)

@@ -152,9 +152,9 @@ class _ConfigFile:
     """Checks a configuration file against the options that there are."""
 
     def __init__(self, path: Path, table: Loc, params: Mapping[Loc, click.Option]) -> None:
-        from hpcsweep.spec import configuration, document
+        from hpcsweep.spec import document
 
-        self._doc = configuration.read(path, table)
+        self._doc = document.read_toml(path, table)
         self._complaints = document.Complaints(self._doc)
         self._by_hand = {loc for loc, param in params.items() if isinstance(param, ByHand)}
         without = {("debug",), *self._by_hand}  # see `run`

@@ -1,4 +1,4 @@
-"""Reads a user's YAML file with the lines of all keys and values.
+"""Reads a user's YAML or TOML file with the lines of all keys and values.
 
 PyYAML composes the tree of nodes with their lines; this module makes plain values of it by stricter
 rules than YAML's. Repeated keys, tags, aliases that multiply, tabs, binary files and very deep
@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from hpcsweep.errors import BadInput
+from hpcsweep.errors import BadInput, ConfigError
 from hpcsweep.records import dataclass
 
 Loc = Sequence[str | int]
@@ -39,6 +40,11 @@ _WORDS: Final = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _KEY_AND_VALUE: Final = re.compile(r"\s*(- )?\w+:[^\s:/].*")
+_TOML_KEY: Final = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_TOML_KEYS: Final = rf"({_TOML_KEY}(?:\s*\.\s*{_TOML_KEY})*)"
+_HEADER: Final = re.compile(rf"\s*\[+\s*{_TOML_KEYS}\s*\]")
+_ENTRY: Final = re.compile(rf"\s*{_TOML_KEYS}\s*=")
+_TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
 # messages of PyYAML, and ours
 _PROBLEMS: Final = {
     "but found another document": "a second document; one file holds one",
@@ -328,3 +334,61 @@ def _without_a_space(text: str, line: int) -> int:
 
 def _line(at: yaml.Node | yaml.Event) -> int:
     return at.start_mark.line + 1 if at.start_mark else 1
+
+
+def read_toml(path: Path, table: tuple[str, ...] = ()) -> Document:
+    """Read a TOML file, or one table of it; `ConfigError` has file and line of a mistake."""
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - few commands find such a file
+    else:
+        import tomli as tomllib  # noqa: PLC0415
+
+    text = read_text(path, ConfigError)
+    try:
+        data: Any = tomllib.loads(text)
+    except (ValueError, RecursionError) as reason:  # such as a number of thousands of digits
+        place = _TOML_PLACE.search(str(reason))
+        line = place[1] if place and place[1] else len(text.splitlines())
+        why = _TOML_PLACE.sub("", str(reason))
+        raise ConfigError(f"{path}:{line}: not TOML: {why}") from reason
+    for name in table:
+        data = data.get(name, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"{path}: {'.'.join(table)}: needs a table")
+    return Document(path, ConfigError, text, _toml_node(data, _toml_lines(text), table), data)
+
+
+# tomllib does not report the lines of keys, so they are looked up in the text.
+def _toml_lines(text: str) -> dict[Loc, int]:
+    """Return the line of each key, and of each table's header."""
+    line_of: dict[Loc, int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines()):
+        if header := _HEADER.match(line):
+            keys = table = _toml_keys(header[1])
+        elif entry := _ENTRY.match(line):
+            keys = (*table, *_toml_keys(entry[1]))
+        else:
+            continue
+        for length in range(1, len(keys) + 1):
+            line_of.setdefault(keys[:length], number)
+    return line_of
+
+
+def _toml_keys(keys: str) -> tuple[str, ...]:
+    return tuple(key.strip("\"'") for key in re.findall(_TOML_KEY, keys))
+
+
+def _toml_node(value: object, lines: Mapping[Loc, int], loc: tuple[str, ...]) -> yaml.Node:
+    """Return a value as a tree in which `Document` finds lines."""
+    line = lines.get(loc, 0)
+    mark = yaml.Mark("", 0, line, 0, None, 0)
+    if isinstance(value, dict):
+        pairs = [
+            (_toml_node(key, lines, (*loc, key)), _toml_node(inner, lines, (*loc, key)))
+            for key, inner in value.items()
+        ]
+        return yaml.MappingNode("", pairs, mark)
+    if isinstance(value, list):
+        return yaml.SequenceNode("", [_toml_node(item, lines, loc) for item in value], mark)
+    return yaml.ScalarNode("", str(value), mark)

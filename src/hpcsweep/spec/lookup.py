@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from hpcsweep import environment
 from hpcsweep.environment import config_folder as config_folder  # noqa: PLC0414 - as `shipped`
 from hpcsweep.errors import BadInput, suggest
 from hpcsweep.text import printable
@@ -68,11 +69,24 @@ def config_files() -> Iterator[tuple[Path, tuple[str, ...]]]:
                     return
 
 
-def results_folder() -> Path:
-    """Return ``results`` beside the project's configuration file, else in the working directory."""
+def results_folder(given: str | os.PathLike[str] = "") -> Path:
+    """Return the folder of all results: `given`, else by variable, by file, or ``results``.
+
+    The last is beside the project's configuration file, else in the working directory.
+    """
+    if folder := str(given or os.environ.get(environment.RESULTS) or ""):
+        return Path(folder)
+    files = list(config_files())
+    for path, table in files[::-1]:  # later files win
+        from hpcsweep.spec import document  # noqa: PLC0415 - yaml, which names do without
+
+        doc = document.read_toml(path, table)
+        if not isinstance(folder := doc.data.get("results", ""), str):
+            raise doc.complaint(("results",), "needs text; quote it if it is")
+        if folder:
+            return path.parent / Path(folder).expanduser()
     user = config_folder() / USER_FILE
-    project = [path.parent for path, _ in config_files() if path != user]
-    return Path(*project, "results")
+    return Path(*(path.parent for path, _ in files if path != user), "results")
 
 
 def _has_table(path: Path, name: str) -> bool:
