@@ -89,10 +89,7 @@ def aside(path: Path) -> str:
 
 
 def remove_leftovers(folder: Path, mine: Iterable[Path]) -> None:
-    """Remove what killed writers left: those of `mine`, which nobody else here writes now.
-
-    Others may be of a live writer, perhaps on another host: they stay for a day.
-    """
+    """Remove what killed writers left: of `mine`, which nobody else writes, or older than a day."""
     begins = tuple(map(aside, mine))
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as now:
         latest = os.fstat(now.fileno()).st_mtime - _LEFTOVER_SECONDS  # by the file system's clock

@@ -50,10 +50,7 @@ def is_file(weights: str) -> bool:
 
 
 def torch_home(env: Mapping[str, str]) -> dict[str, str]:
-    """Return TORCH_HOME as a job with these variables has it: theirs, or that of this process.
-
-    Empty where neither names a folder: then it is the user's own, here and in a job.
-    """
+    """Return TORCH_HOME as a job with these variables has it; empty: it is the user's own."""
     if home := env.get("TORCH_HOME") or os.environ.get("TORCH_HOME"):
         return {"TORCH_HOME": home}
     cache = env.get("XDG_CACHE_HOME") or os.environ.get("XDG_CACHE_HOME")
