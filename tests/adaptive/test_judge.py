@@ -55,7 +55,7 @@ def test_rows_of_before_the_first_round_count_from_it_on():
 def test_too_few_points_say_nothing():
     """Three between the ends."""
     few = judge(GROUP, known(), [GROUP.ids])
-    assert (few.error, few.why(0.5), few.factor) == (None, None, intervals.UNKNOWN)
+    assert (few.error, few.why(0.5), few.width.total) == (None, None, intervals.UNKNOWN)
 
 
 def test_the_mean_must_be_below_the_target_by_its_own_doubt():
@@ -131,11 +131,11 @@ def test_an_interval_counts_the_places_after_the_last_round():
     true = np.full(12, 10.0)
     errors = np.tile([0.3, 0.1, 0.05], 4)
     judged = Judged(GROUP, [*rounds(5.0), HeldOut(true, {Basis.LINES: true * (1 + errors)})])
-    assert 1.3 < judged.factor < 1.5
+    assert 1.3 < judged.width.total < 1.5
     assert (judged.width.parts, judged.width.is_guess) == (12, False)
     few = Judged(GROUP, rounds(0.05))
     assert few.width.is_guess
-    assert few.factor > 1.1
+    assert few.width.total > 1.1
 
 
 def test_several_visits_of_one_place_count_once():
@@ -145,7 +145,7 @@ def test_several_visits_of_one_place_count_once():
     held = HeldOut(true, {Basis.LINES: true * np.array([1.3, 1.1, 1.1, 1.1])}, places)
     assert Judged(GROUP, [held]).width.parts == 2
     at_once = HeldOut(true, held.said, np.zeros((4, 1)))
-    assert Judged(GROUP, [at_once]).factor == intervals.UNKNOWN
+    assert Judged(GROUP, [at_once]).width.total == intervals.UNKNOWN
 
 
 def test_the_interval_is_wider_where_the_machine_has_changed():
@@ -154,4 +154,4 @@ def test_the_interval_is_wider_where_the_machine_has_changed():
     ids = [[point] for point in GROUP.ids[:1]] + [GROUP.ids[1:]]
     before = judge(GROUP, one, ids)
     after = judge(GROUP, replace(one, controls=[1.0] * 20 + [1.2] * 9), ids)
-    assert after.factor == pytest.approx(1.2 * before.factor)
+    assert after.width.total == pytest.approx(1.2 * before.width.total)

@@ -43,7 +43,7 @@ def test_steps_need_more_points_or_are_told():
 
     run = measuring(law=law, target=0.01)
     plan = run.go()
-    assert plan.judged[0].factor > 1.1
+    assert plan.judged[0].width.total > 1.1
     assert set(plan.why.values()) == {Why.STUCK}
     assert len(run.rows) > 20
 

@@ -111,10 +111,6 @@ class Judged:
         width = self.rounds[-1].width(self.basis) if enough else Widths()
         return width.shifted(self.shift)
 
-    @property
-    def factor(self) -> float:
-        return self.width.total
-
     def why(self, target: float) -> Why | None:
         """Return why no more points are needed; None where they are."""
         if self.error is None:

@@ -88,7 +88,7 @@ def plan(  # noqa: PLR0913 - what decides
         group, end = each.group, each.why(target)
         if _is_fruitless(group, known, rounds):
             end = Why.INVALID
-        width = float(np.log(each.factor))
+        width = float(np.log(each.width.total))
         chosen = [] if end else following(group, known.times, known.rows, width, seconds)
         if not chosen:
             why[group.name] = end or Why.COMPLETE

@@ -300,6 +300,6 @@ def _row(judged: Judged, why: Why) -> tuple[str, ...]:
         error,
         count(len(judged.errors), "point"),
         str(judged.basis),
-        f"a factor of {judged.factor:.2f}{', a guess' if judged.width.is_guess else ''}",
+        f"a factor of {judged.width.total:.2f}{', a guess' if judged.width.is_guess else ''}",
         f"{why.says}{noise}",
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import pandas as pd
 from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import Basis, check, energy, intervals, model, shapes, tables
+from hpcsweep.forecast import Basis, check, energy, intervals, model, tables
 from hpcsweep.forecast.check import Left
 from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.model import Forecast
@@ -29,6 +30,8 @@ _OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
 _WIDE: Final = 1.5  # a factor: what is farther off decides little
 _TOLD: Final = 0.02  # a shift of the machine
+_SHAPED_BY: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting
+_OF_SHAPE: Final = ("layer", "call_index", "op", "unique_key", "direction", *tables.WORK)
 _KIND: Final = ["gpu", "setting", "dtype", "algorithm"]
 # so many of these a measured point shares with a predicted one
 _SHARES: Final = {Basis.NETWORKS: 4, Basis.ALGORITHMS: 3, Basis.SETTINGS: 1}
@@ -197,11 +200,53 @@ def _table(points: Sequence[Point]) -> pd.DataFrame:
 
 
 def _calls(points: Sequence[Point], table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
-    """Return the calls of all points, with the cells of their point."""
-    by_shape = shapes.calls_of(points, measured)
-    parts = [by_shape[shapes.key_of(p)].assign(point_id=p.point_id) for p in points]
+    """Return the calls of all points, with the cells of their point.
+
+    They come from rows of the same network, size and batch. Where there is none, a shape pass tells
+    them, which needs torch, but neither a GPU nor arithmetic.
+    """
+    rows = measured.points.reset_index()
+    first = rows.groupby([*_SHAPED_BY, "setting"], observed=True)["point_id"].first().to_dict()
+    by_point = measured.calls.groupby("point_id", observed=True)
+    network = lru_cache(maxsize=1)(_network)  # points of one network follow each other
+    by_shape, parts = dict[tuple[Any, ...], pd.DataFrame](), []
+    for point, setting in zip(points, table["setting"], strict=True):
+        key = (*(point.axes[name] for name in _SHAPED_BY), setting)
+        if key not in by_shape and key in first:
+            by_shape[key] = by_point.get_group(first[key])[list(_OF_SHAPE)]
+        elif key not in by_shape:
+            by_shape[key] = _shape_pass(point, network)
+        parts.append(by_shape[key].assign(point_id=point.point_id))
     calls = pd.concat(parts, ignore_index=True)
     return calls.join(table.drop(columns="batch_size"), on="point_id")
+
+
+def _network(model: str, dtype: str, memory_format: str, channels: int) -> Any:  # noqa: ANN401
+    import torch  # noqa: PLC0415 - most predictions need no shape pass
+
+    from hpcsweep.measure import models  # noqa: PLC0415 - it needs torch
+
+    network = models.build_float32(model, enliven=False, channels=channels)
+    network = network.to(dtype=getattr(torch, dtype))
+    return network.to(memory_format=models.LAYOUTS[memory_format])
+
+
+def _shape_pass(point: Point, network: Callable[[str, str, str, int], Any]) -> pd.DataFrame:
+    """Return the calls that a shape pass finds, as the columns of layer rows."""
+    import torch  # noqa: PLC0415 - most predictions need no shape pass
+
+    from hpcsweep.measure import models, shape_pass, work  # noqa: PLC0415 - they need torch
+
+    axes, shape = point.axes, models.image_shape(point.axes)
+    model = network(axes["model"], axes["dtype"], axes["memory_format"], shape[0])
+    image = torch.empty(axes["batch_size"], *shape, dtype=getattr(torch, axes["dtype"]))
+    image = image.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+    rows = [
+        {**work.call_cells(call), "call_index": index, "direction": "forward",
+         "batch_size": axes["batch_size"]}
+        for index, call in enumerate(shape_pass.shape_pass(model, image).calls)
+    ]  # fmt: skip
+    return pd.DataFrame(rows).reindex(columns=list(_OF_SHAPE))
 
 
 def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
