@@ -40,11 +40,12 @@ _WORDS: Final = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _KEY_AND_VALUE: Final = re.compile(r"\s*(- )?\w+:[^\s:/].*")
+# of TOML: compiled at their first use, since most commands read none
 _TOML_KEY: Final = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
 _TOML_KEYS: Final = rf"({_TOML_KEY}(?:\s*\.\s*{_TOML_KEY})*)"
-_HEADER: Final = re.compile(rf"\s*\[+\s*{_TOML_KEYS}\s*\]")
-_ENTRY: Final = re.compile(rf"\s*{_TOML_KEYS}\s*=")
-_TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
+_TOML_HEADER: Final = rf"\s*\[+\s*{_TOML_KEYS}\s*\]"
+_TOML_ENTRY: Final = rf"\s*{_TOML_KEYS}\s*="
+_TOML_PLACE: Final = r"\s*\(at (?:line (\d+), column \d+|end of document)\)"
 # messages of PyYAML, and ours
 _PROBLEMS: Final = {
     "but found another document": "a second document; one file holds one",
@@ -347,9 +348,9 @@ def read_toml(path: Path, table: tuple[str, ...] = ()) -> Document:
     try:
         data: Any = tomllib.loads(text)
     except (ValueError, RecursionError) as reason:  # such as a number of thousands of digits
-        place = _TOML_PLACE.search(str(reason))
+        place = re.search(_TOML_PLACE, str(reason))
         line = place[1] if place and place[1] else len(text.splitlines())
-        why = _TOML_PLACE.sub("", str(reason))
+        why = re.sub(_TOML_PLACE, "", str(reason))
         raise ConfigError(f"{path}:{line}: not TOML: {why}") from reason
     for name in table:
         data = data.get(name, {})
@@ -364,9 +365,9 @@ def _toml_lines(text: str) -> dict[Loc, int]:
     line_of: dict[Loc, int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines()):
-        if header := _HEADER.match(line):
+        if header := re.match(_TOML_HEADER, line):
             keys = table = _toml_keys(header[1])
-        elif entry := _ENTRY.match(line):
+        elif entry := re.match(_TOML_ENTRY, line):
             keys = (*table, *_toml_keys(entry[1]))
         else:
             continue
