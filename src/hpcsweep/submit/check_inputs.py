@@ -47,49 +47,49 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
 
     `SpecError` has file, line and key, and the nearest name; `MissingDependency` the extra.
     """
-    for asked in requests:
-        _check_packages(asked)
+    for request in requests:
+        _check_packages(request)
     if requests[0].sweep.workload == "noop":
         return
-    for asked in requests:
-        _check_names(asked, say)
-        _check_sizes(asked)
-    weights, maps = [named_weights(asked) for asked in requests], _maps(requests)
+    for request in requests:
+        _check_names(request, say)
+        _check_sizes(request)
+    weights, maps = [named_weights(request) for request in requests], _maps(requests)
     if not maps and not any(weights):
         return
-    homes = [search_path.torch_home(asked.profile.env) for asked in requests]
+    homes = [search_path.torch_home(request.profile.env) for request in requests]
     by_home = [{"home": h, "wanted": w} for h, w in zip(homes, weights, strict=True)]
     question = {"search_path": requests[0].search_path, "weights": by_home, "maps": maps}
     answer = _ask_torch(question)
-    for asked, wanted, problems in zip(requests, weights, answer["weights"], strict=True):
-        _check_weights(asked, wanted, problems, say)
+    for request, wanted, problems in zip(requests, weights, answer["weights"], strict=True):
+        _check_weights(request, wanted, problems, say)
     _check_maps(requests[0].sweep, maps, answer["maps"], say)
 
 
-def _check_packages(asked: Request) -> None:
-    profile = asked.profile
+def _check_packages(request: Request) -> None:
+    profile = request.profile
     if extra := LAUNCHERS[profile.launcher].extra:
         extras.need(extra, f"profile {profile.name} (launcher: {profile.launcher})")
-    if asked.sweep.workload == "noop" or profile.own_python:
+    if request.sweep.workload == "noop" or profile.own_python:
         return
-    what, other = f"{asked.sweep.name} on profile {profile.name}", ""
+    what, other = f"{request.sweep.name} on profile {profile.name}", ""
     if profile.in_slurm:
         what += ", whose jobs run this Python,"
         other = "; or name another `python`, `venv` or `conda` in the profile"
     extras.need("measure", what, other)
 
 
-def _check_names(asked: Request, say: Say) -> None:
+def _check_names(request: Request, say: Say) -> None:
     for axis in sources.FACTORIES:
-        for name in filter(_is_factory, named(asked.sweep, axis)):
-            _check_factory(asked, axis, name, say)
-    for key, names in _files(asked.sweep).items():
+        for name in filter(_is_factory, named(request.sweep, axis)):
+            _check_factory(request, axis, name, say)
+    for key, names in _files(request.sweep).items():
         for name in names:
-            if not search_path.file(name, asked.search_path).is_file():
-                raise _complaint(asked.sweep, key, name, _no_file(name, asked.search_path))
+            if not search_path.file(name, request.search_path).is_file():
+                raise _complaint(request.sweep, key, name, _no_file(name, request.search_path))
 
 
-def _check_sizes(asked: Request) -> None:
+def _check_sizes(request: Request) -> None:
     """Refuse a batch whose input alone no machine could hold: it is a typing mistake."""
 
     def need(axes: Mapping[str, Any]) -> int:
@@ -97,23 +97,23 @@ def _check_sizes(asked: Request) -> None:
         number = axes["batch_size"] * (axes.get("input_channels") or 3)
         return int(4 * number * size * (axes.get("input_width") or size))
 
-    known = [name for name in _INPUT if name in asked.sweep.space.defaults]
-    most = {name: max(v or 0 for v in asked.sweep.values(name)) for name in known}
+    known = [name for name in _INPUT if name in request.sweep.space.defaults]
+    most = {name: max(v or 0 for v in request.sweep.values(name)) for name in known}
     most["input_width"] = max(most.get("input_width", 0), most["input_size"])
     if need(most) < _MOST_INPUT:
         return
-    for axes in (point.axes for point in asked.points() if need(point.axes) > _MOST_INPUT):
+    for axes in (point.axes for point in request.points() if need(point.axes) > _MOST_INPUT):
         what = f"{axes['model']} at input_size {axes['input_size']}"
         told = f"the input of {what} takes {need(axes) / 1e12:,.0f} TB, more than any machine has"
-        raise _complaint(asked.sweep, "batch_size", axes["batch_size"], told)
+        raise _complaint(request.sweep, "batch_size", axes["batch_size"], told)
 
 
-def named_weights(asked: Request) -> list[tuple[str, str]]:
+def named_weights(request: Request) -> list[tuple[str, str]]:
     """Return networks with the names of their weights, of those that torchvision publishes."""
     drawn = AXES["weights"].default
-    if all(name == drawn or search_path.is_file(name) for name in named(asked.sweep, "weights")):
+    if all(name == drawn or search_path.is_file(name) for name in named(request.sweep, "weights")):
         return []
-    found = ((point.axes["model"], point.axes["weights"]) for point in asked.points())
+    found = ((point.axes["model"], point.axes["weights"]) for point in request.points())
     return [
         (model, name)
         for model, name in dict.fromkeys(found)
@@ -122,22 +122,22 @@ def named_weights(asked: Request) -> list[tuple[str, str]]:
 
 
 def _check_weights(
-    asked: Request,
+    request: Request,
     wanted: Sequence[tuple[str, str]],
     problems: Sequence[Mapping[str, str]],
     say: Say,
 ) -> None:
     """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
-    where = ["--cluster", asked.profile.name, "--download"]
-    command = shlex.join(["hpcsweep", "submit", str(asked.sweep.path), *where])
+    where = ["--cluster", request.profile.name, "--download"]
+    command = shlex.join(["hpcsweep", "submit", str(request.sweep.path), *where])
     for (model, name), problem in zip(wanted, problems, strict=True):
         if not problem:
             continue
         told = problem.get("wrong") or (
             f"{model}: {problem['missing']}; `{command}` on a login node downloads what is missing"
         )
-        if not asked.profile.own_python:
-            raise _complaint(asked.sweep, "weights", name, told)
+        if not request.profile.own_python:
+            raise _complaint(request.sweep, "weights", name, told)
         say(f"note: weights '{name}' of {told}")
 
 
@@ -147,13 +147,13 @@ def _check_maps(
     """Refuse patterns of maps that match no layer; each is one line."""
     doc, unchecked = document.read(sweep.path, SpecError), dict[str, dict[str, None]]()
     wrong = document.Complaints(doc)
-    for asked, answer in zip(maps, answers, strict=True):
-        model = asked["cases"][0]["model"]
+    for question, answer in zip(maps, answers, strict=True):
+        model = question["cases"][0]["model"]
         if why := answer.get("unchecked"):
             unchecked.setdefault(why, {})[model] = None
         for pattern, hint in answer.get("idle", {}).items():
             told = f"this pattern matches no convolution of {model}{hint}"
-            wrong.add((*_place(doc, "algorithm", asked["layers"]), pattern), told)
+            wrong.add((*_place(doc, "algorithm", question["layers"]), pattern), told)
     wrong.tell()
     for why, models in unchecked.items():
         say(f"note: map patterns are not checked here: {why} ({', '.join(models)})")
@@ -166,8 +166,8 @@ def _maps(requests: Sequence[Request]) -> list[dict[str, Any]]:
         return []
     names = [name for name in SHAPES if sweep.workload in AXES[name].workloads]
     found: dict[tuple[str, int], tuple[dict[str, str], dict[tuple[Any, ...], None]]] = {}
-    for asked in requests:
-        for point in asked.points():
+    for request in requests:
+        for point in request.points():
             layers = point.axes["algorithm"]
             if isinstance(layers, dict):
                 key = point.axes["model"], id(layers)  # its values are the sweep's own objects
@@ -216,16 +216,16 @@ def ask(question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any
     return found
 
 
-def _check_factory(asked: Request, axis: str, name: str, say: Say) -> None:
+def _check_factory(request: Request, axis: str, name: str, say: Say) -> None:
     try:
-        problem = factories.problem(axis, name, asked.search_path)
+        problem = factories.problem(axis, name, request.search_path)
     except factories.NoModule as missing:
-        if asked.profile.own_python:
+        if request.profile.own_python:
             say(f"note: {axis} '{name}': {missing}; the job's own Python must have it")
             return
         problem = str(missing)
     if problem:
-        raise _complaint(asked.sweep, axis, name, problem)
+        raise _complaint(request.sweep, axis, name, problem)
 
 
 def _is_factory(name: str | None) -> bool:
@@ -282,17 +282,17 @@ def _places(
             yield from _places(inner, value, (*loc, index))
 
 
-def changed(run: RunDir, asked: Request) -> dict[str, str]:
+def changed(run: RunDir, request: Request) -> dict[str, str]:
     """Return what of the user's own is other by now than when a point was measured, by its id.
 
     Nobody can tell of modules that only the job's Python has, nor of points that are not measured.
     """
-    factories = (name for axis in sources.FACTORIES for name in named(asked.sweep, axis))
-    has_own = any(map(_is_factory, factories)) or any(_files(asked.sweep).values())
-    if asked.sweep.workload == "noop" or not has_own:
+    factories = (name for axis in sources.FACTORIES for name in named(request.sweep, axis))
+    has_own = any(map(_is_factory, factories)) or any(_files(request.sweep).values())
+    if request.sweep.workload == "noop" or not has_own:
         return {}
-    made_of, now, found = _made_of(run), sources.Sources(asked.search_path), dict[str, str]()
-    for point in asked.points():
+    made_of, now, found = _made_of(run), sources.Sources(request.search_path), dict[str, str]()
+    for point in request.points():
         if point.point_id in made_of:
             before = sources.parts(made_of[point.point_id])
             is_now = sources.parts(now.cell(point))
@@ -302,9 +302,9 @@ def changed(run: RunDir, asked: Request) -> dict[str, str]:
     return found
 
 
-def other_than(made_of: Mapping[str, str], asked: Request) -> list[str]:
+def other_than(made_of: Mapping[str, str], request: Request) -> list[str]:
     """Return the networks of a sweep whose own files are others by now than in these cells."""
-    now, models = sources.Sources(asked.search_path), {p.axes["model"] for p in asked.points()}
+    now, models = sources.Sources(request.search_path), {p.axes["model"] for p in request.points()}
     return [
         model
         for model in sorted(models)
@@ -313,9 +313,9 @@ def other_than(made_of: Mapping[str, str], asked: Request) -> list[str]:
     ]
 
 
-def tell_changed(run: RunDir, asked: Request, say: Say) -> None:
+def tell_changed(run: RunDir, request: Request, say: Say) -> None:
     """Say which measured points were made of other files than there are now."""
-    if found := changed(run, asked):
+    if found := changed(run, request):
         what = ", ".join(f"{name} ({number:,})" for name, number in Counter(found.values()).items())
         say(
             f"note: {count(len(found), 'point')} of {run.name} measured with another version, or "

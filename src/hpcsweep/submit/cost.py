@@ -73,26 +73,26 @@ class Cost:
         return f" (nine times in ten below {upper})" if upper != duration(seconds) else ""
 
 
-def of(results: Path, asked: Request) -> Cost:
+def of(results: Path, request: Request) -> Cost:
     """Return what a request is expected to cost, without writing anything."""
-    run = rundir.RunDir(results / asked.sweep.name)
-    seconds_of = estimate.estimator(run, asked)
+    run = rundir.RunDir(results / request.sweep.name)
+    seconds_of = estimate.estimator(run, request)
     settled: dict[str, int] = {}
-    known = prepare.known(run, asked, journal.ask(run.submissions()).live_chunks)
-    limit = TimeLimit(run, asked)
+    known = prepare.known(run, request, journal.ask(run.submissions()).live_chunks)
+    limit = TimeLimit(run, request)
     # all points would fill the memory; their seconds do not
-    points = limit.watch(prepare.unmeasured(asked, known, settled))
+    points = limit.watch(prepare.unmeasured(request, known, settled))
     blocks = [[seconds_of(point) for point in block] for block in packing.blocks(points)]
-    packed = limit.measure(prepare.chunks(asked, blocks, float, seconds_of.start))
+    packed = limit.measure(prepare.chunks(request, blocks, float, seconds_of.start))
     chunks = [chunk.seconds for chunk in packed]
     return Cost(
-        sweep=asked.sweep.name,
-        profile=asked.profile.name,
+        sweep=request.sweep.name,
+        profile=request.profile.name,
         points=sum(map(len, blocks)),
         chunks=len(chunks),
         settled=sum(settled.values()),
-        seconds={asked.device: sum(chunks)} if chunks else {},
-        run=known.again + 1 if asked.options.again else None,
+        seconds={request.device: sum(chunks)} if chunks else {},
+        run=known.again + 1 if request.options.again else None,
         width=seconds_of.width if seconds_of.is_calibrated else None,
         counts=dict(seconds_of.counts),
         basis=seconds_of.basis(),

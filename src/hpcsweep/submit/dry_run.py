@@ -37,37 +37,37 @@ from hpcsweep.tracking import bad_nodes, journal
 _LONG: Final = 60.0  # seconds that are worth a warning
 
 
-def run(results: Path, asked: Request, say: Say) -> int:
+def run(results: Path, request: Request, say: Say) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
-    check_inputs.check_inputs([asked], say)
-    support.warn([asked], say)
-    argv = tuple(word for word in asked.options.argv if word != "--dry-run")
-    asked = replace(asked, options=replace(asked.options, argv=argv))
-    sweep, expected = rundir.RunDir(results / asked.sweep.name), cost.of(results, asked)
-    prepare.check_same_name(sweep, asked)
-    prepare.warn_of_results_elsewhere(sweep, asked, say)
-    if not asked.options.again:
-        check_inputs.tell_changed(sweep, asked, say)
+    check_inputs.check_inputs([request], say)
+    support.warn([request], say)
+    argv = tuple(word for word in request.options.argv if word != "--dry-run")
+    request = replace(request, options=replace(request.options, argv=argv))
+    sweep, expected = rundir.RunDir(results / request.sweep.name), cost.of(results, request)
+    prepare.check_same_name(sweep, request)
+    prepare.warn_of_results_elsewhere(sweep, request, say)
+    if not request.options.again:
+        check_inputs.tell_changed(sweep, request, say)
     say(expected.text())
-    prepare.check_cost(sum(expected.seconds.values()), asked)
-    if asked.profile.in_slurm and expected.points:
-        if asked.options.doctor:
-            to_slurm.precheck(asked.profile, sweep.path, say)
-        _show(sweep, asked, say)
-    return _rehearse(sweep, asked, say)
+    prepare.check_cost(sum(expected.seconds.values()), request)
+    if request.profile.in_slurm and expected.points:
+        if request.options.doctor:
+            to_slurm.precheck(request.profile, sweep.path, say)
+        _show(sweep, request, say)
+    return _rehearse(sweep, request, say)
 
 
-def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
+def _show(sweep: rundir.RunDir, request: Request, say: Say) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = rundir.RunDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
     queue = journal.ask(sweep.submissions())
-    ready = prepare.prepare(sweep, asked, queue.live_chunks, into)
+    ready = prepare.prepare(sweep, request, queue.live_chunks, into)
     draft = ready.submission
     if draft is None:  # measured by now
         return
     prepare.tell_templates(draft, say)
     tasks = min(ready.chunks, sbatch.max_size())
-    profile = time_limit.applied(asked.profile, draft.read_manifest())
+    profile = time_limit.applied(request.profile, draft.read_manifest())
     profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, queue))
     shown = launchers.slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
     file = draft.path / shown.file
@@ -83,22 +83,22 @@ def _show(sweep: rundir.RunDir, asked: Request, say: Say) -> None:
         say(f"Slurm would accept this job: partition {answer.partition}, nodes {answer.nodes}")
 
 
-def announcement(results: Path, asked: Request) -> str:
+def announcement(results: Path, request: Request) -> str:
     """Return a note where the point that a dry run measures here takes a minute or more."""
-    here, point = _here(asked)
-    seconds = _seconds(rundir.RunDir(results / asked.sweep.name), here, point)
+    here, point = _here(request)
+    seconds = _seconds(rundir.RunDir(results / request.sweep.name), here, point)
     if seconds < _LONG:
         return ""
-    label = point.label(asked.sweep.maps)
+    label = point.label(request.sweep.maps)
     told = f"{label} on {here.device}, which takes about {duration(seconds)}"
     return f"note: `hpcsweep submit --dry-run` would measure one point here: {told}"
 
 
-def _here(asked: Request) -> tuple[Request, Point]:
+def _here(request: Request) -> tuple[Request, Point]:
     """Return the request for the one point that is measured on this machine, and the point."""
     device = local_device.local_device()
-    options = replace(asked.options, workers=1)
-    here = replace(asked, rehearsal=True, device=device, only=frozenset(), options=options)
+    options = replace(request.options, workers=1)
+    here = replace(request, rehearsal=True, device=device, only=frozenset(), options=options)
     point = next(here.points())
     return replace(here, only=frozenset({point.point_id})), point
 
@@ -108,21 +108,21 @@ def _seconds(run: rundir.RunDir, here: Request, point: Point) -> float:
     return seconds_of.start + seconds_of(point)
 
 
-def _rehearse(run: rundir.RunDir, asked: Request, say: Say) -> int:
+def _rehearse(run: rundir.RunDir, request: Request, say: Say) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
-    if asked.sweep.workload != "noop" and (lack := extras.lacking("measure")):
+    if request.sweep.workload != "noop" and (lack := extras.lacking("measure")):
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
         say(f"dry run: nothing was submitted; {without}")
         return 0
-    here, point = _here(asked)
+    here, point = _here(request)
     about = duration(_seconds(run, here, point))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        alone = rundir.RunDir(Path(folder) / asked.sweep.name)
+        alone = rundir.RunDir(Path(folder) / request.sweep.name)
         submission = prepare.prepare(alone, here).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
-        label = point.label(asked.sweep.maps)
+        label = point.label(request.sweep.maps)
         say(f"measuring one point here: {label} on {here.device}, about {about}")
-        result = local.run(submission, asked.profile, local.Counts(1))
+        result = local.run(submission, request.profile, local.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
     how = str(result.tally) or "; ".join(result.refusals)

@@ -337,7 +337,7 @@ class Submit:
     """A request on its way: what is known of it so far."""
 
     run: RunDir
-    asked: Request
+    request: Request
     say: Say
     ready: PreparedSubmission = field(default_factory=PreparedSubmission)
     answer: Answer | None = None  # what Slurm said of earlier submissions, if it was asked
@@ -352,21 +352,21 @@ class Submit:
     @property
     def counts(self) -> RunDir:
         """Return the sweep with the rows that count as measured: with --again the last run's."""
-        return runs.of(self.run)[-1].dir if self.asked.options.again else self.run
+        return runs.of(self.run)[-1].dir if self.request.options.again else self.run
 
     @property
     def seconds(self) -> float:
         """What the estimate gives the points, workers side by side."""
-        return self.ready.seconds / max(self.asked.workers, 1)
+        return self.ready.seconds / max(self.request.workers, 1)
 
     @property
     def headline(self) -> str:
         """How many points go where, how long they may take, and what is measured already."""
-        asked, settled = self.asked, counted(self.ready.settled, PointStatus)
-        where = f"{asked.device}, a rehearsal" if asked.rehearsal else asked.device
+        request, settled = self.request, counted(self.ready.settled, PointStatus)
+        where = f"{request.device}, a rehearsal" if request.rehearsal else request.device
         before = f"; already measured or queued: {settled}" if settled else ""
-        run = f", run {self.ready.again + 1}" if asked.options.again else ""
+        run = f", run {self.ready.again + 1}" if request.options.again else ""
         return (
-            f"{asked.sweep.name}{run}: {count(self.ready.points, 'point')} on {where}, about "
+            f"{request.sweep.name}{run}: {count(self.ready.points, 'point')} on {where}, about "
             f"{duration(self.seconds)}{before}"
         )

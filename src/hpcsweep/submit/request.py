@@ -81,20 +81,20 @@ class Request:
 
 def of_cluster(sweep: Sweep, cluster: str, options: Options = DEFAULT) -> Request:
     """Return the request for a profile, which must take some points, and not too many."""
-    asked = make(sweep, profile.load(cluster), options)
-    points = len(asked.expansion())
+    request = make(sweep, profile.load(cluster), options)
+    points = len(request.expansion())
     if points > MOST_POINTS:
         raise UsageError(
-            f"{asked.words()}: {points:,} points, at most {MOST_POINTS:,} at a time; leave some "
+            f"{request.words()}: {points:,} points, at most {MOST_POINTS:,} at a time; leave some "
             "out, split the sweep, or take a part of it with --sample"
         )
     if not points:
         wants = ", ".join(gpus(sweep)) or "any"
         raise UsageError(
-            f"{sweep.name}: no point of this sweep matches profile {asked.profile.name}: "
-            f"the sweep asks for gpu: {wants}; the profile has gpu: {asked.device}"
+            f"{sweep.name}: no point of this sweep matches profile {request.profile.name}: "
+            f"the sweep asks for gpu: {wants}; the profile has gpu: {request.device}"
         )
-    return asked
+    return request
 
 
 def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:

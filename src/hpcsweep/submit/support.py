@@ -280,13 +280,13 @@ def of(  # noqa: PLR0913 - the points, the GPUs, and how long
 
 def warn(requests: Sequence[Request], say: Say) -> None:
     """Say which algorithms no convolution of a network can have on the GPU of a profile."""
-    for asked in requests:
-        gpu = Gpu.of(asked.device, asked.profile)
-        if asked.sweep.workload == "noop" or gpu.properties is None:
+    for request in requests:
+        gpu = Gpu.of(request.device, request.profile)
+        if request.sweep.workload == "noop" or gpu.properties is None:
             continue
-        told = [p for p in asked.points() if _may_lack(p.axes["algorithm"])]
+        told = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
         if told:
-            named, folders = asked.sweep.named, asked.search_path
+            named, folders = request.sweep.named, request.search_path
             found = of(told, [gpu], named, folders, most=_FEW, seconds=_QUICK)
             for line in found.missing():
                 say(f"warning: {line}")

@@ -30,9 +30,9 @@ _SIGNAL_EARLY: Final = 60.0  # Slurm may send its signal so much before `signal_
 class TimeLimit:
     """The limit of a request's jobs; it sees the points and the chunks on their way."""
 
-    def __init__(self, run: RunDir, asked: Request) -> None:
-        self._asked, self._tried_again, self._longest = asked, False, 0.0
-        self._tried = _tried(run) if asked.profile.in_slurm else set()
+    def __init__(self, run: RunDir, request: Request) -> None:
+        self._request, self._tried_again, self._longest = request, False, 0.0
+        self._tried = _tried(run) if request.profile.in_slurm else set()
 
     def watch(self, points: Iterator[Point]) -> Iterator[Point]:
         """Yield the points, and notice those that a job of a shorter limit had before."""
@@ -48,7 +48,7 @@ class TimeLimit:
 
     def of(self, estimates: Estimates) -> str:
         """Return the limit as Slurm writes it; empty where it is the profile's."""
-        profile, sweep = self._asked.profile, self._asked.sweep
+        profile, sweep = self._request.profile, self._request.sweep
         may = profile.in_slurm and profile.shorten_time and profile.wrapper == "none"
         if not may or profile.time_seconds is None or self._tried_again or not estimates.is_firm:
             return ""

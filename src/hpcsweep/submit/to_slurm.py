@@ -79,9 +79,9 @@ def check_and_send(job: Submit) -> None:
     """Send the chunks, if the profile fits the cluster."""
     try:
         prepare.tell_templates(job.submission, job.say)
-        if job.asked.options.doctor:
-            precheck(job.asked.profile, job.submission.path, job.say)
-        ids = send(job.submission, job.asked.profile, job.bad_nodes, job.say)
+        if job.request.options.doctor:
+            precheck(job.request.profile, job.submission.path, job.say)
+        ids = send(job.submission, job.request.profile, job.bad_nodes, job.say)
     except BaseException:
         known = journal.read(job.submission)
         if not known.arrays and not known.uncertain:  # nothing went in
@@ -90,7 +90,7 @@ def check_and_send(job: Submit) -> None:
         raise
     job.say(job.headline)
     if job.ready.time_limit:
-        asked_for = f"jobs ask for {job.ready.time_limit} instead of {job.asked.profile.time}"
+        asked_for = f"jobs ask for {job.ready.time_limit} instead of {job.request.profile.time}"
         job.say(f"{asked_for}: points {job.ready.basis}")
     sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
     job.say(f"{sent}; you can log out")

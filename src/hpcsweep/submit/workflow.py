@@ -20,10 +20,10 @@ from hpcsweep.store import ledger, locks, outcomes, rundir, runs
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, launchers, prepare, request, support
+from hpcsweep.submit import check_inputs, launchers, prepare, support
 from hpcsweep.submit.launchers import local
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
-from hpcsweep.submit.request import Request, Say
+from hpcsweep.submit.request import Request, Say, gpus
 from hpcsweep.text import count
 
 
@@ -31,18 +31,18 @@ class OutOfTime(Refused):
     """The seconds of `Options.stop_after` are over; the current points were finished."""
 
 
-def submit(results: Path, asked: Request, say: Say) -> int:
+def submit(results: Path, request: Request, say: Say) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
-    if not asked.checked:
-        check_inputs.check_inputs([asked], say)
-        support.warn([asked], say)
-    job = Submit(rundir.RunDir(results / asked.sweep.name), asked, say)
-    prepare.check_same_name(job.run, asked)
-    prepare.warn_of_results_elsewhere(job.run, asked, say)
-    if not asked.only and not asked.options.again:
-        check_inputs.tell_changed(job.run, asked, say)
+    if not request.checked:
+        check_inputs.check_inputs([request], say)
+        support.warn([request], say)
+    job = Submit(rundir.RunDir(results / request.sweep.name), request, say)
+    prepare.check_same_name(job.run, request)
+    prepare.warn_of_results_elsewhere(job.run, request, say)
+    if not request.only and not request.options.again:
+        check_inputs.tell_changed(job.run, request, say)
     with locks.held(job.run, LOCKED_BY):
-        code = _send(job) if asked.profile.in_slurm else _reserve(job)
+        code = _send(job) if request.profile.in_slurm else _reserve(job)
     return _run_here(job) if code is None else code
 
 
@@ -75,7 +75,7 @@ def _write_submission(job: Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
     with suppress(OSError):
         job.sweep_before = job.run.sweep_file.read_bytes()
-    job.ready = prepare.prepare(job.run, job.asked, queue)
+    job.ready = prepare.prepare(job.run, job.request, queue)
 
 
 def _end_if_nothing_is_left(job: Submit) -> int | None:
@@ -95,22 +95,22 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     watch = f"watch with {job.run.command('status', '--watch')}"
     ids = ", ".join(job.ready.live)
     job.say(f"{job.run.name}: nothing to measure{done}: {where} {ids}; {watch}")
-    return 0 if job.asked.profile.in_slurm else _exit_code(job)
+    return 0 if job.request.profile.in_slurm else _exit_code(job)
 
 
 def _run_here(job: Submit) -> int:
     job.say(job.headline)
-    if job.asked.rehearsal:
-        wants, has = ", ".join(request.gpus(job.asked.sweep)), job.asked.device
+    if job.request.rehearsal:
+        wants, has = ", ".join(gpus(job.request.sweep)), job.request.device
         job.say(f"note: the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
-    if job.asked.sweep.workload != "noop" and (busy := local_device.busy()):
+    if job.request.sweep.workload != "noop" and (busy := local_device.busy()):
         job.say(f"warning: {busy}")
-    launcher = launchers.here(job.asked.profile)
+    launcher = launchers.here(job.request.profile)
     try:
-        quiet = job.asked.options.quiet
+        quiet = job.request.options.quiet
         with local.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
-            shown.stop_after = job.asked.options.stop_after
-            result = launcher.run(job.submission, job.asked.profile, shown)
+            shown.stop_after = job.request.options.stop_after
+            result = launcher.run(job.submission, job.request.profile, shown)
     finally:
         ledger.note_end(job.submission)
     for why in result.refusals:
@@ -123,10 +123,10 @@ def _run_here(job: Submit) -> int:
         raise OutOfTime(f"{measured}; the time for it is over")
     if result.tally.statuses.keys() - outcomes.WELL:
         shards = job.run.shards_of(job.submission.id)
-        for failure in outcomes.failures_of(shards, job.asked.sweep.maps):
+        for failure in outcomes.failures_of(shards, job.request.sweep.maps):
             job.say(f"  {failure}")
     hint = _hint(job.run, result.tally.statuses)
-    then = "" if job.asked.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
+    then = "" if job.request.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
     job.say(f"{measured}{then}{hint}")
     if result.tally.not_valid:
         _tell_disturbed(job, outcomes.rows_of(job.run.shards_of(job.submission.id)))
@@ -135,16 +135,17 @@ def _run_here(job: Submit) -> int:
 
 def _measured_before(job: Submit, settled: dict[str, int]) -> PointTally:
     """Return how many points were measured before, and how many of them are not valid."""
-    doubts, asked = outcomes.doubts_in(job.counts.shards()), job.asked.points()
-    found = PointTally(Counter(settled))
-    found.doubt(filter(None, (doubts.get(point.point_id) for point in asked)))
-    return found
+    doubts, points = outcomes.doubts_in(job.counts.shards()), job.request.points()
+    tally = PointTally(Counter(settled))
+    tally.doubt(filter(None, (doubts.get(point.point_id) for point in points)))
+    return tally
 
 
 def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    asked = {point.point_id for point in job.asked.points()}
-    if told := outcomes.disturbance(job.run, (row for name, row in rows.items() if name in asked)):
-        job.say(f"  {told}")
+    point_ids = {point.point_id for point in job.request.points()}
+    measured = (row for point_id, row in rows.items() if point_id in point_ids)
+    if disturbance := outcomes.disturbance(job.run, measured):
+        job.say(f"  {disturbance}")
 
 
 def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:
@@ -156,22 +157,22 @@ def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:
 
 def _exit_code(job: Submit) -> int:
     """Return 0 when every point asked for is final and none failed."""
-    known = runs.statuses(job.counts)
-    found = {known.get(point.point_id) for point in job.asked.points()}
-    if None in found:
+    status_of = runs.statuses(job.counts)
+    statuses = {status_of.get(point.point_id) for point in job.request.points()}
+    if None in statuses:
         return Incomplete.exit_code
-    return PointsFailed.exit_code if found & FAILED else 0
+    return PointsFailed.exit_code if statuses & FAILED else 0
 
 
 def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Request]:
     """Check every profile before anything enters the queue; return the requests, checked."""
     check_inputs.check_inputs(requests, say)
     support.warn(requests, say)
-    if any(one.profile.in_slurm for one in requests):
+    if any(request.profile.in_slurm for request in requests):
         from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above
 
         to_slurm.check_ahead(results, requests, say)
     return [
-        replace(asked, checked=True, options=replace(asked.options, doctor=False))
-        for asked in requests
+        replace(request, checked=True, options=replace(request.options, doctor=False))
+        for request in requests
     ]
