@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
-from hpcsweep.conv.proof import replay, witness
+from hpcsweep.conv.proof import witness
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import layer_table, models, numerics, profilers, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement
@@ -297,7 +297,8 @@ class Inference(Workbench):
         proof = self._prove(ready, run.again, run.mirrored, outputs)
         if ready.point.axes["launch"] != "graph" or not ready.point.measure["evidence"]:
             return proof
-        return replay.held_against(proof, replay.kernels(timed.lane, self.device.torch_device))
+        ran = witness.replayed_kernels(timed.lane, self.device.torch_device)
+        return witness.held_against(proof, ran)
 
     def _energy(self, lanes: Lanes, median_ms: float, *, idles: bool) -> Row:
         """Return the energy of a pass, unless the GPU mostly waits for the host."""

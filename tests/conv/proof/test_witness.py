@@ -1,4 +1,4 @@
-"""The look at a pass without the profiler, and at what the timed passes gave."""
+"""The look at a pass without the profiler, at what the timed passes gave, and at replays."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import torch
 
 from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof import witness
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 
 A, B = torch.ones(3, 4), torch.ones(4, 5)
 ONE = torch.tensor([1.0, float("nan")])
+WINOGRAD, GEMM = "winograd_fwd_4x4", "implicit_gemm_128x64"
 
 
 def test_a_look_sees_products_transforms_and_others(capfd: pytest.CaptureFixture[str]) -> None:
@@ -82,3 +84,64 @@ def test_what_is_not_the_same_twice_may_differ_as_much_as_it_does() -> None:
     assert differ(near, near, again=(base, near))
     assert differ(near, base, again=(base, base))
     assert differ(far, again=(base, near))
+
+
+def proof(*kernels):
+    """Return the evidence of calls that ran one kernel each, eagerly, and a bias addition."""
+    return Proof(tuple(
+        Evidence(f"conv{number}", Seen(kernels=["vectorized_elementwise_kernel", name]))
+        for number, name in enumerate(kernels)
+    ))  # fmt: skip
+
+
+def problems(found):
+    """Return what contradicts each call."""
+    return [call.problem for call in found.calls]
+
+
+def test_a_replay_with_all_kernels_proves_what_the_eager_pass_proved():
+    """Other kernels may be there; those that only help need not."""
+    ran = Counter({WINOGRAD: 2, GEMM: 1, "relu": 3})
+    assert problems(witness.held_against(proof(WINOGRAD, GEMM, WINOGRAD), ran)) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("ran", "wrong"),
+    [
+        ({GEMM: 3}, [True, False, True]),
+        ({WINOGRAD: 1, GEMM: 2}, [True, False, True]),
+        ({WINOGRAD: 2}, [False, True, False]),
+        ({"relu": 1}, [True, True, True]),
+    ],
+)
+def test_a_kernel_that_the_replay_lacks_contradicts_its_calls(ran, wrong):
+    """Also where only one of two calls ran it."""
+    found = problems(witness.held_against(proof(WINOGRAD, GEMM, WINOGRAD), Counter(ran)))
+    assert [text is not None for text in found] == wrong
+    assert all(text.startswith("the replay lacks ") for text in found if text)
+
+
+def test_nothing_recorded_is_nothing_seen():
+    """A session that lost everything contradicts nobody; an earlier contradiction stays."""
+    assert problems(witness.held_against(proof(WINOGRAD), Counter())) == [None]
+    before = Proof((Evidence("conv0", Seen(kernels=[WINOGRAD]), problem="ran something else"),))
+    assert problems(witness.held_against(before, Counter({GEMM: 1}))) == ["ran something else"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_a_graph_runs_the_kernels_of_its_eager_pass():
+    """And not those of another network."""
+    conv = torch.nn.Conv2d(64, 64, 3, padding=1, device="cuda")
+    x = torch.randn(1, 64, 56, 56, device="cuda")
+    with torch.inference_mode():
+        conv(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            conv(x)
+        eager = witness.replayed_kernels(lambda: conv(x), x.device)
+        replayed = witness.replayed_kernels(graph.replay, x.device)
+    assert eager
+    assert set(eager) <= set(replayed)
+    needed = Proof((Evidence("conv", Seen(kernels=list(eager))),))
+    assert problems(witness.held_against(needed, replayed)) == [None]

@@ -13,8 +13,11 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.conv import swap
+from hpcsweep.conv.backend import Way
+from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference.family import BOTH, DATA, FILTER, AccountedFamily, Step
 from hpcsweep.conv.shape import ConvShape
 from loops import Loops
 from paths import SUPPORT
@@ -80,3 +83,33 @@ def test_a_new_algorithm_goes_from_a_sweep_file_to_a_verdict(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert "calls ran: 2 loops" in done.stdout
     assert done.stdout.endswith("proven: 1 of 1 points\n")
+
+
+class Steps(AccountedFamily):
+    """Two products and a window, as if an algorithm had them."""
+
+    def convolve(self, x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
+        """Compute nothing: its account is asked alone."""
+        raise NotImplementedError
+
+    def steps(self, shape: ConvShape) -> list[Step]:
+        """Return one step of each kind, whatever the shape."""
+        return [
+            Step.product((2, 3, 4, 5), FILTER, DATA, times=2),
+            Step.product((1, 6, 7, 8), right=BOTH),
+            Step.plain("aten::unfold", 2, "aten::unfold_backward"),
+        ]
+
+
+def test_the_gradients_of_a_product_are_products_over_its_other_sizes() -> None:
+    """Each for who needs it; what both need counts apart, and a bias is one addition."""
+    shape = ConvShape(1, 1, 4, 4, 1, 3, 3, bias=True)
+    found = Steps().gradients(shape)
+    windows = Operation("aten::unfold_backward")
+    assert found[Way.DATA].work == {product(2, 4, 3, 5): 2, windows: 2}
+    assert found[Way.FILTER].work == {product(2, 3, 5, 4): 2}
+    assert found[Way.DATA].shared == found[Way.FILTER].shared == {product(1, 7, 6, 8): 1}
+    forward = Steps().expected(shape).work
+    assert forward
+    assert forward[Operation("aten::add")] == 1
+    assert forward[product(2, 5, 4, 3)] == 2

@@ -11,8 +11,7 @@ from hpcsweep.conv.vendor import cudnn_library
 from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.cudnn import Cudnn
 from hpcsweep.conv.vendor.cudnn_library import CudnnLibrary
-from hpcsweep.conv.vendor.miopen import Miopen
-from hpcsweep.conv.vendor.miopen_library import MiopenLibrary
+from hpcsweep.conv.vendor.miopen import Miopen, MiopenLibrary
 from standins import StandIn, compile_library
 
 

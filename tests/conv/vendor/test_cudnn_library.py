@@ -11,8 +11,8 @@ import torch
 from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import cudnn_library
-from hpcsweep.conv.vendor.ctypes_tools import Descriptor
 from hpcsweep.conv.vendor.cudnn_library import CudnnBadParameter, CudnnError, CudnnLibrary
+from hpcsweep.conv.vendor.driver import Descriptor
 
 
 def _enum(header, name):

@@ -1,18 +1,59 @@
-"""Problems, and the handles of a library."""
+"""Descriptors, strides and the search for a library; problems, and the handles of a library."""
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
 
 from hpcsweep.conv.backend import Way
+from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.vendor import driver as drivers
+from hpcsweep.conv.vendor import operator
+from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.cudnn import Cudnn
 from hpcsweep.conv.vendor.driver import Problem
+from hpcsweep.conv.vendor.miopen import Miopen
+from standins import EXPLICIT
 
 SHAPE = ConvShape(2, 4, 9, 8, 6, 3, 5, groups=2)
 X, FILTERS, Y = (2, 4, 9, 8), (6, 2, 3, 5), (2, 6, 7, 4)
+
+
+@pytest.mark.parametrize("vendor", ["cudnn", "miopen"])
+def test_descriptors_are_given_back(fake, fake_miopen, vendor):
+    """Nothing lives on when a back-end is gone, but the handle of the thread."""
+    library, driver = {"cudnn": (fake, Cudnn), "miopen": (fake_miopen, Miopen)}[vendor]
+    before = library.live()
+    one = VendorBackend(driver(lambda: library.library), "cpu")
+    for algorithm in EXPLICIT:
+        one.unsupported(algorithm, ConvShape(1, 4, 16, 16, 4, 3, 3))
+    assert library.live() > before + 4
+    del one
+    operator.ENGINES.clear()
+    gc.collect()
+    assert library.live() <= before + 1
+
+
+def test_strides_follow_the_layout():
+    """Of a tensor with 2 images of 3 channels, 4 x 5 pixels."""
+    assert drivers.strides((2, 3, 4, 5), "nchw") == (60, 20, 5, 1)
+    assert drivers.strides((2, 3, 4, 5), "nhwc") == (60, 1, 15, 3)
+
+
+def test_the_first_library_that_loads_is_taken_and_the_last_error_told():
+    """What was tried before does not hide where the search ended."""
+
+    def load(path):
+        if path != "good":
+            raise LibraryUnusable(path)
+        return path.upper()
+
+    assert drivers.first_usable(["bad", "good", "never"], load) == "GOOD"
+    with pytest.raises(LibraryUnusable, match=r"^worse$"):
+        drivers.first_usable(["bad", "worse"], load)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ calls that a GPU would get; values and structures are those of the named public 
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import replace
 
@@ -13,13 +14,14 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep import environment
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.backend import Way
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import miopen
 from hpcsweep.conv.vendor.backend import VendorBackend, _problem
-from hpcsweep.conv.vendor.miopen import Miopen
+from hpcsweep.conv.vendor.miopen import Miopen, MiopenLibrary, Solution
 from standins import check_every_algorithm
 
 
@@ -171,3 +173,25 @@ def test_a_solution_is_an_algorithm_by_its_number_and_the_first_one_is_the_heuri
         assert {g.algorithm for g in miopen_backend.gradients(name, shape)} <= {"heuristic", None}
     assert miopen_backend.plan_of("heuristic", shape)[0] == names[0]
     assert "MIOpen offers no sol9999" in miopen_backend.unsupported("sol9999", shape)
+
+
+def test_a_solution_has_the_headers_size():
+    """Float, size_t, uint64 and an enum, as a C compiler lays them out on 64 bits."""
+    assert ctypes.sizeof(Solution) == 32
+    assert [getattr(Solution, name).offset for name, _ in Solution._fields_] == [0, 8, 16, 24]
+
+
+def test_another_major_version_is_refused(fake_miopen):
+    """Before anything is timed."""
+    fake_miopen.version(7)
+    with pytest.raises(LibraryUnusable, match=r"MIOpen 7\.3\.0, not 2 or 3"):
+        MiopenLibrary(fake_miopen.library.path)
+
+
+def test_a_library_that_is_missing_is_told(tmp_path, monkeypatch):
+    """With the loader's own words."""
+    monkeypatch.setenv(environment.MIOPEN, str(tmp_path / "libMIOpen.so.1"))
+    miopen.load.cache_clear()
+    with pytest.raises(LibraryUnusable, match="MIOpen cannot be loaded"):
+        miopen.load()
+    miopen.load.cache_clear()

@@ -4,6 +4,10 @@ Code can ask whether the profiler runs, and compute otherwise meanwhile. Torch's
 lists the same operators with their sizes, and nothing says that it is on. So the pass is traced
 before it is profiled, and both lists must be equal. The last output of the timed passes must be
 that of the profiled pass, bit by bit, unless two plain passes on one input differ, too.
+
+A graph's replay has no operators, so nothing says which call a kernel belongs to. But the call that
+was profiled eagerly says which kernels it needs: each has to be among those of the replay, as often
+as all calls together ran it.
 """
 
 from __future__ import annotations
@@ -19,13 +23,14 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import torch
-from torch.profiler import ExecutionTraceObserver
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.records import dataclass, field
+from hpcsweep.conv.proof.evidence import Evidence, Proof, kernel_word
+from hpcsweep.records import dataclass, field, replace
 
 Work = Counter[Operation]
 
@@ -36,6 +41,7 @@ _CLOSE: Final = 1e-3
 _SPREAD: Final = 16
 _SMALL: Final = 1 << 20  # bytes of outputs that are kept between timed passes
 _FEW: Final = 4
+_SESSIONS: Final = 3  # of the profiler, for one replay
 
 
 class Kept:
@@ -155,6 +161,40 @@ def keep(outputs: list[object], output: object) -> None:
     small = sum(t.numel() * t.element_size() for t in tensors) <= _SMALL and len(outputs) < _FEW
     if small and not any(_same(list(tensors_in(one)), tensors) for one in outputs):
         outputs.append(output)
+
+
+def replayed_kernels(run: Callable[[], object], device: torch.device) -> Counter[str]:
+    """Return the kernels of one replay, the most that a session has: each may lose some."""
+    found = Counter[str]()
+    for _ in range(_SESSIONS):
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            profiler_events.sacrifice(torch.zeros(8, device=device))
+            run()
+            torch.cuda.synchronize()
+        cuda = torch.autograd.DeviceType.CUDA
+        found |= Counter(e.name for e in profiler.events() if e.device_type == cuda)
+    return found
+
+
+def held_against(proof: Proof, ran: Counter[str]) -> Proof:
+    """Return a proof whose calls are contradicted where the replay lacks kernels of theirs.
+
+    A profiler that recorded none at all has not seen that one is missing.
+    """
+
+    def computing(call: Evidence) -> list[str]:
+        return call.seen.computing if call.seen else []
+
+    def judged(call: Evidence) -> Evidence:
+        missing = next((name for name in computing(call) if ran[name] < needed[name]), None)
+        if missing is None or call.problem:
+            return call
+        return replace(call, problem=f"the replay lacks {kernel_word(missing)}")
+
+    if not ran:
+        return proof
+    needed = Counter(name for call in proof.calls for name in computing(call))
+    return replace(proof, calls=tuple(map(judged, proof.calls)))
 
 
 def _same(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> bool:

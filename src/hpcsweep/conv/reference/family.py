@@ -2,23 +2,31 @@
 
 A new algorithm is a subclass of `OperatorFamily` with three methods (`convolve`, `expected`,
 `gradients`), an entry in `reference.backend.FAMILIES`, and its name in `catalog.ALGORITHMS`. One
-whose operators all have known sizes lists them instead (`AccountedFamily`).
+whose operators all have known sizes lists them instead, as steps (`AccountedFamily`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
+from hpcsweep.conv import operators
 from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.reference import steps
-from hpcsweep.conv.reference.steps import Step
+from hpcsweep.conv.operators import Operation, Patterns
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
+from hpcsweep.records import dataclass
 
+Ways = tuple[Way, ...]
+
+DATA: Final[Ways] = (Way.DATA,)
+FILTER: Final[Ways] = (Way.FILTER,)
+BOTH: Final[Ways] = (Way.DATA, Way.FILTER)
+_SUMS: Final[Patterns] = ("aten::sum", "aten::mul", "aten::mul_", "aten::neg")  # of a bias, scaling
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
 
@@ -78,6 +86,39 @@ class OperatorFamily(Family):
         return x.dtype if self.one_sum and not slow else torch.float32
 
 
+@dataclass(frozen=True)
+class Step:
+    """An operation that runs so many times, and each time the given ones in gradients."""
+
+    operation: Operation
+    times: int = 1
+    backward: tuple[tuple[Operation, Ways], ...] = ()
+
+    @classmethod
+    def product(
+        cls,
+        sizes: tuple[int, int, int, int],
+        left: Ways = (),
+        right: Ways = (),
+        *,
+        times: int = 1,
+        adds: bool = False,
+    ) -> Step:
+        """Return (batch, m, k, n), whose operands depend on input or filters; () is neither.
+
+        The gradient of the left operand is a product over n, that of the right one over m.
+        """
+        batch, m, k, n = sizes
+        of_left, of_right = operators.product(batch, m, n, k), operators.product(batch, k, m, n)
+        backward = (of_left, left), (of_right, right)
+        return cls(operators.product(*sizes, adds=adds), times, backward)
+
+    @classmethod
+    def plain(cls, name: str, times: int = 1, backward: str = "") -> Step:
+        """Return an operator without sizes; its gradient, if named, is of the input."""
+        return cls(Operation(name), times, ((Operation(backward), DATA),) if backward else ())
+
+
 class AccountedFamily(OperatorFamily):
     """An algorithm that says which operators compute, how often, and on what sizes."""
 
@@ -86,12 +127,25 @@ class AccountedFamily(OperatorFamily):
         """Return all operations of a forward call that compute, without the bias."""
 
     def expected(self, shape: ConvShape) -> Expected:
-        """Want the steps, and nothing else."""
-        return steps.expected(self.steps(shape), shape)
+        """Want the steps, the bias added, and nothing else."""
+        work = Counter[Operation]()
+        for step in self.steps(shape):
+            work[step.operation] += step.times
+        if shape.bias:
+            work[Operation("aten::add")] += 1
+        return Expected(work=work)
 
     def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
-        """Want what autograd makes of the steps."""
-        return steps.gradients(self.steps(shape))
+        """Want what autograd makes of the steps: for each gradient, and what both share."""
+        found = {ways: Counter[Operation]() for ways in (DATA, FILTER, BOTH)}
+        for step in self.steps(shape):
+            for operation, ways in step.backward:
+                if ways:
+                    found[ways][operation] += step.times
+        return {
+            way: Expected(work=found[way,], shared=found[BOTH], also=_SUMS)
+            for way in (Way.DATA, Way.FILTER)
+        }
 
 
 def needs_unit_steps(shape: ConvShape, who: str) -> str | None:

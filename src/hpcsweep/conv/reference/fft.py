@@ -29,9 +29,14 @@ import torch
 from torch import Tensor
 
 from hpcsweep.conv.operators import Operation
-from hpcsweep.conv.reference import steps
-from hpcsweep.conv.reference.family import AccountedFamily, needs_unit_steps
-from hpcsweep.conv.reference.steps import BOTH, DATA, FILTER, Step
+from hpcsweep.conv.reference.family import (
+    BOTH,
+    DATA,
+    FILTER,
+    AccountedFamily,
+    Step,
+    needs_unit_steps,
+)
 from hpcsweep.conv.reference.windows import (
     BLOCK_BYTES,
     constant,
@@ -72,12 +77,12 @@ class Fft(AccountedFamily):
         images, results = shape.in_c * count, shape.out_c * count
         yield Step(_fft("r2c", images, size), 1, ((_fft("c2c", images, size), DATA),))
         yield Step(_fft("c2r", results, half), 1, ((_fft("r2c", results, size), BOTH),))
-        yield from (steps.plain(f"aten::{name}") for name in ("sub", "add", "complex"))
+        yield from (Step.plain(f"aten::{name}") for name in ("sub", "add", "complex"))
         for block in parts(math.prod(half), _block(shape)):
             spectra = 1, 2 * block, shape.taps, shape.out_c * shape.group_in
-            yield steps.product(spectra, right=FILTER)
+            yield Step.product(spectra, right=FILTER)
             sizes = block * shape.groups, 2 * count, shape.group_in, 2 * shape.group_out
-            yield steps.product(sizes, DATA, FILTER)
+            yield Step.product(sizes, DATA, FILTER)
 
     def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
         """Return the image as the one tile that there is, (n, in_c, 1, 1, *size)."""
@@ -100,7 +105,7 @@ class TiledFft(Fft):
 
     def steps(self, shape: ConvShape) -> Iterator[Step]:
         """Yield the same on windows, which one tile takes, too."""
-        yield steps.plain("aten::unfold", 2, "aten::unfold_backward")
+        yield Step.plain("aten::unfold", 2, "aten::unfold_backward")
         yield from super().steps(shape)
 
     def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:

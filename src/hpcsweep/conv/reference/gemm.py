@@ -17,9 +17,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.reference import steps
-from hpcsweep.conv.reference.family import AccountedFamily
-from hpcsweep.conv.reference.steps import DATA, FILTER, Step
+from hpcsweep.conv.reference.family import DATA, FILTER, AccountedFamily, Step
 from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, pad_fully, parts
 from hpcsweep.conv.shape import ConvShape
 
@@ -47,8 +45,8 @@ class Gemm(AccountedFamily):
         """Return windows, and one product over channels and taps at once."""
         batch, inner = shape.n * shape.groups, shape.group_in * shape.taps
         return [
-            steps.plain("aten::unfold", 2, "aten::unfold_backward"),
-            steps.product((batch, shape.group_out, inner, shape.pixels), FILTER, DATA),
+            Step.plain("aten::unfold", 2, "aten::unfold_backward"),
+            Step.product((batch, shape.group_out, inner, shape.pixels), FILTER, DATA),
         ]
 
 
@@ -89,8 +87,8 @@ class ImplicitGemm(AccountedFamily):
         """Return one product per tap over the channels alone; all but the first add."""
         sizes = shape.n * shape.groups, shape.group_out, shape.group_in, shape.pixels
         return [
-            steps.product(sizes, FILTER, DATA),
-            steps.product(sizes, FILTER, DATA, times=shape.taps - 1, adds=True),
+            Step.product(sizes, FILTER, DATA),
+            Step.product(sizes, FILTER, DATA, times=shape.taps - 1, adds=True),
         ]
 
 
@@ -139,9 +137,9 @@ class PrecomputedGemm(AccountedFamily):
         inner = shape.group_in * shape.taps
         for count in parts(shape.n, images):
             for part in parts(shape.pixels, pixels):
-                yield steps.plain("aten::index_select", 1, "aten::index_add")
+                yield Step.plain("aten::index_select", 1, "aten::index_add")
                 sizes = shape.groups, shape.group_out, inner, count * part
-                yield steps.product(sizes, FILTER, DATA)
+                yield Step.product(sizes, FILTER, DATA)
 
 
 def _gathered_product(

@@ -25,9 +25,14 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.reference import steps
-from hpcsweep.conv.reference.family import AccountedFamily, needs_unit_steps
-from hpcsweep.conv.reference.steps import BOTH, DATA, FILTER, Step
+from hpcsweep.conv.reference.family import (
+    BOTH,
+    DATA,
+    FILTER,
+    AccountedFamily,
+    Step,
+    needs_unit_steps,
+)
 from hpcsweep.conv.reference.windows import (
     BLOCK_BYTES,
     cat,
@@ -94,17 +99,17 @@ class Winograd(AccountedFamily):
         """Yield the filters' transform, windows, and for each block a product and transforms."""
         points, (rows, columns) = _points(shape), tile_count(shape, (OUTPUTS, OUTPUTS))
         filters = shape.out_c * shape.group_in
-        yield steps.product((1, points, shape.taps, filters), right=FILTER)
-        yield steps.plain("aten::unfold", 2, "aten::unfold_backward")
+        yield Step.product((1, points, shape.taps, filters), right=FILTER)
+        yield Step.plain("aten::unfold", 2, "aten::unfold_backward")
         for count in parts(rows, self._rows(shape)):
             across = shape.n * count * columns
-            yield steps.product((1, points, points, shape.in_c * across), right=DATA)
+            yield Step.product((1, points, points, shape.in_c * across), right=DATA)
             sizes = points * shape.groups, shape.group_out, shape.group_in, across
-            yield steps.product(sizes, FILTER, DATA)
+            yield Step.product(sizes, FILTER, DATA)
             yield from self._back_steps(shape.out_c * across, points)
 
     def _back_steps(self, values: int, points: int) -> Iterator[Step]:
-        yield steps.product((1, OUTPUTS**2, points, values), right=BOTH)
+        yield Step.product((1, OUTPUTS**2, points, values), right=BOTH)
 
     def _back(self, products: Tensor, taps: int) -> Tensor:
         """Transform (points, values) back to (4, values)."""
@@ -128,8 +133,8 @@ class NonfusedWinograd(Winograd):
 
     def _back_steps(self, values: int, points: int) -> Iterator[Step]:
         side = math.isqrt(points)
-        yield steps.product((1, OUTPUTS, side, side * values), right=BOTH)
-        yield steps.product((OUTPUTS, OUTPUTS, side, values), right=BOTH)
+        yield Step.product((1, OUTPUTS, side, side * values), right=BOTH)
+        yield Step.product((OUTPUTS, OUTPUTS, side, values), right=BOTH)
 
     def _back(self, products: Tensor, taps: int) -> Tensor:
         """Transform the rows of whole tensors back, then the columns."""

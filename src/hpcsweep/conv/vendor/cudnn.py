@@ -21,16 +21,18 @@ from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_library as library_of
 from hpcsweep.conv.vendor.backend import VendorBackend
-from hpcsweep.conv.vendor.ctypes_tools import Descriptor, strides
-from hpcsweep.conv.vendor.cudnn_library import (
-    CudnnBadParameter,
-    CudnnError,
-    CudnnLibrary,
-    CudnnNotSupported,
-    version_text,
-)
+from hpcsweep.conv.vendor.cudnn_library import CudnnError, CudnnLibrary
 from hpcsweep.conv.vendor.cudnn_plans import FrontEnd
-from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu
+from hpcsweep.conv.vendor.driver import (
+    Descriptor,
+    Driver,
+    NotSupported,
+    Plan,
+    Problem,
+    Size,
+    no_gpu,
+    strides,
+)
 from hpcsweep.records import dataclass
 
 NAME: Final = "cudnn"
@@ -166,7 +168,7 @@ class Cudnn(Driver[CudnnLibrary]):
 
     @cached_property
     def _front_end(self) -> FrontEnd:
-        return FrontEnd(version_text(self.library.version))
+        return FrontEnd(library_of.version_text(self.library.version))
 
     def backward_name(self, way: Way, algorithm: str) -> str | None:
         """Return the counterpart of a layer's algorithm in a gradient; a plan is of one way."""
@@ -196,10 +198,10 @@ class Cudnn(Driver[CudnnLibrary]):
         try:
             handle = self.handle(device, 0)
             self.library.call(asking, handle, *described, number, ctypes.byref(size))
-        except CudnnBadParameter as error:
+        except library_of.CudnnBadParameter as error:
             # so it answers, too, where an algorithm has limits of its own
             words = error.words or str(error)
-            raise CudnnNotSupported(error.function, error.status, "", words) from error
+            raise library_of.CudnnNotSupported(error.function, error.status, "", words) from error
         return size.value
 
 

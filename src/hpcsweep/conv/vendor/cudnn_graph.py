@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Final
 
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.conv.vendor import ctypes_tools, cudnn_library
+from hpcsweep.conv.vendor import cudnn_library
 from hpcsweep.conv.vendor.cudnn_library import CudnnError, CudnnLibrary, version_text
+from hpcsweep.conv.vendor.driver import first_usable, strides
 from hpcsweep.records import dataclass
 
 _TAKES_JSON: Final = 90800  # the version since which devices are told as JSON
@@ -222,7 +223,7 @@ class Graphs:
                 "TENSOR",
                 DATA_TYPE=dtypes[shape.dtype],
                 DIMENSIONS=size,
-                STRIDES=ctypes_tools.strides(size, shape.layout),
+                STRIDES=strides(size, shape.layout),
                 UNIQUE_ID=number,
                 BYTE_ALIGNMENT=_ALIGNMENT,
             )
@@ -255,7 +256,7 @@ def load() -> CudnnGraph:
     Raises:
         LibraryUnusable: there is none, or it cannot.
     """
-    found = ctypes_tools.first_usable(cudnn_library.candidates(), CudnnGraph)
+    found = first_usable(cudnn_library.candidates(), CudnnGraph)
     if found.version < _TAKES_JSON:
         raise LibraryUnusable(
             f"cuDNN {version_text(found.version)} at {found.path} answers only for the GPU that "

@@ -21,18 +21,15 @@ import torch
 
 from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
-from hpcsweep.conv.vendor import ctypes_tools
-from hpcsweep.conv.vendor.driver import LibraryError, NotSupported
+from hpcsweep.conv.vendor.driver import Library, LibraryError, NotSupported, first_usable
 
 NAME: Final = "libcudnn.so.9"
 MAJOR: Final = 9
 _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
 _WORDS: Final = 1024
 
-# cudnnStatus_t: thousands are the kind, the rest says more
+# cudnnStatus_t
 NOT_INITIALIZED: Final = 1001
-_BAD_PARAM: Final = 2
-_NOT_SUPPORTED: Final = 3
 # cudnnDataType_t
 DATA_TYPES: Final[Mapping[str, int]] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 # cudnnTensorFormat_t
@@ -43,62 +40,40 @@ CROSS_CORRELATION: Final = 1
 DEFAULT_MATH: Final = 0
 TENSOR_OP_MATH: Final = 1
 FMA_MATH: Final = 3
-# cudnnConvolutionFwdAlgo_t
-FORWARD: Final[Mapping[str, int]] = {
-    "implicit_gemm": 0,
-    "implicit_precomp_gemm": 1,
-    "gemm": 2,
-    "direct": 3,
-    "fft": 4,
-    "fft_tiling": 5,
-    "winograd": 6,
-    "winograd_nonfused": 7,
-}
-# cudnnConvolutionBwdDataAlgo_t and cudnnConvolutionBwdFilterAlgo_t
-BACKWARD_DATA: Final[Mapping[str, int]] = {
-    "algo_0": 0,
-    "algo_1": 1,
-    "fft": 2,
-    "fft_tiling": 3,
-    "winograd": 4,
-    "winograd_nonfused": 5,
-}
-BACKWARD_FILTER: Final[Mapping[str, int]] = {
-    "algo_0": 0,
-    "algo_1": 1,
-    "fft": 2,
-    "algo_3": 3,
-    "winograd": 4,
-    "winograd_nonfused": 5,
-    "fft_tiling": 6,
-}
 
-_ONE: Final = (c_void_p,)
+
+def _numbered(names: str) -> dict[str, int]:
+    """Return names by their values, which count from 0."""
+    return {name: number for number, name in enumerate(names.split())}
+
+
+# cudnnConvolutionFwdAlgo_t
+FORWARD: Final = _numbered(
+    "implicit_gemm implicit_precomp_gemm gemm direct fft fft_tiling winograd winograd_nonfused"
+)
+# cudnnConvolutionBwdDataAlgo_t and cudnnConvolutionBwdFilterAlgo_t
+BACKWARD_DATA: Final = _numbered("algo_0 algo_1 fft fft_tiling winograd winograd_nonfused")
+BACKWARD_FILTER: Final = _numbered("algo_0 algo_1 fft algo_3 winograd winograd_nonfused fft_tiling")
+
 _NEW: Final = (POINTER(c_void_p),)
 _WORKSPACE: Final = (*(c_void_p,) * 5, c_int, POINTER(c_size_t))
 # handle, alpha, descriptor and address twice, convolution, algorithm, workspace, beta, result
 _RUN: Final = (*(c_void_p,) * 7, c_int, *(c_void_p, c_size_t), *(c_void_p,) * 3)
+_WAYS: Final = ("Forward", "BackwardData", "BackwardFilter")
+_DESCRIPTORS: Final = ("Tensor", "Filter", "Convolution")
 SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "cudnnCreate": _NEW,
-    "cudnnDestroy": _ONE,
+    "cudnnDestroy": (c_void_p,),
     "cudnnSetStream": (c_void_p, c_void_p),
-    "cudnnCreateTensorDescriptor": _NEW,
+    **{f"cudnnCreate{kind}Descriptor": _NEW for kind in _DESCRIPTORS},
+    **{f"cudnnDestroy{kind}Descriptor": (c_void_p,) for kind in _DESCRIPTORS},
     "cudnnSetTensor4dDescriptorEx": (c_void_p, *(c_int,) * 9),
-    "cudnnDestroyTensorDescriptor": _ONE,
-    "cudnnCreateFilterDescriptor": _NEW,
     "cudnnSetFilter4dDescriptor": (c_void_p, *(c_int,) * 6),
-    "cudnnDestroyFilterDescriptor": _ONE,
-    "cudnnCreateConvolutionDescriptor": _NEW,
     "cudnnSetConvolution2dDescriptor": (c_void_p, *(c_int,) * 8),
     "cudnnSetConvolutionGroupCount": (c_void_p, c_int),
     "cudnnSetConvolutionMathType": (c_void_p, c_int),
-    "cudnnDestroyConvolutionDescriptor": _ONE,
-    "cudnnGetConvolutionForwardWorkspaceSize": _WORKSPACE,
-    "cudnnGetConvolutionBackwardDataWorkspaceSize": _WORKSPACE,
-    "cudnnGetConvolutionBackwardFilterWorkspaceSize": _WORKSPACE,
-    "cudnnConvolutionForward": _RUN,
-    "cudnnConvolutionBackwardData": _RUN,
-    "cudnnConvolutionBackwardFilter": _RUN,
+    **{f"cudnnGetConvolution{way}WorkspaceSize": _WORKSPACE for way in _WAYS},
+    **{f"cudnnConvolution{way}": _RUN for way in _WAYS},
 }
 
 
@@ -121,7 +96,7 @@ class CudnnBadParameter(CudnnError):
     """A parameter that cuDNN refuses."""
 
 
-class CudnnLibrary(ctypes_tools.Library):
+class CudnnLibrary(Library):
     """A loaded libcudnn; a failed call raises the `CudnnError` of its kind."""
 
     vendor = "cuDNN"
@@ -155,10 +130,8 @@ class CudnnLibrary(ctypes_tools.Library):
         )
 
 
-_KINDS: Final[Mapping[int, type[CudnnError]]] = {
-    _BAD_PARAM: CudnnBadParameter,
-    _NOT_SUPPORTED: CudnnNotSupported,
-}
+# by the thousands of a status; the rest says more
+_KINDS: Final[Mapping[int, type[CudnnError]]] = {2: CudnnBadParameter, 3: CudnnNotSupported}
 
 
 def version_text(version: int) -> str:
@@ -171,7 +144,7 @@ def version_text(version: int) -> str:
 @lru_cache(maxsize=1)
 def load() -> CudnnLibrary:
     """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
-    library = ctypes_tools.first_usable(candidates(), CudnnLibrary)
+    library = first_usable(candidates(), CudnnLibrary)
     ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     if ours is not None and ours != library.version and not os.environ.get(environment.CUDNN):
         raise LibraryUnusable(

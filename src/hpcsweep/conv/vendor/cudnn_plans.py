@@ -18,8 +18,7 @@ from hpcsweep import catalog, extras
 from hpcsweep.conv.backend import Way
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import cudnn_graph
-from hpcsweep.conv.vendor.ctypes_tools import strides
-from hpcsweep.conv.vendor.driver import NotSupported, Plan, Problem, no_gpu
+from hpcsweep.conv.vendor.driver import NotSupported, Plan, Problem, no_gpu, strides
 from hpcsweep.records import dataclass, field
 
 _CALL: Final = "cudnnGraphExecute"

@@ -7,8 +7,12 @@ index of efficiency), and its interface does not say whether they are. For the s
 for which it offers no such solution is unsupported by its guess. Compilation and tries happen while
 support is asked; the column `algorithm_setup_ms` has their time.
 
-Not proven on hardware: written from the public header (see `miopen_library`), and exercised on a
-stand-in that computes on the host.
+Values, structures and signatures are those of ``include/miopen/miopen.h`` of ROCm/MIOpen at
+2d1fd997a6fc (version 3.3, October 2024). The functions are part of the stable interface since
+MIOpen 2.0; nothing below ``MIOPEN_BETA_API`` is used.
+
+Not proven on hardware: written from the public header, and exercised on a stand-in that computes on
+the host.
 """
 
 from __future__ import annotations
@@ -18,30 +22,142 @@ import ctypes
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
-from hpcsweep import catalog
+import torch
+
+from hpcsweep import catalog, environment
 from hpcsweep.conv.backend import Expected, Way
-from hpcsweep.conv.vendor import miopen_library as library_of
+from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor.backend import VendorBackend
-from hpcsweep.conv.vendor.ctypes_tools import Descriptor, strides
-from hpcsweep.conv.vendor.driver import Driver, NotSupported, Plan, Problem, Size, no_gpu
-from hpcsweep.conv.vendor.miopen_library import MiopenError, MiopenLibrary, Solution
+from hpcsweep.conv.vendor.driver import (
+    Descriptor,
+    Driver,
+    Library,
+    LibraryError,
+    NotSupported,
+    Plan,
+    Problem,
+    Size,
+    first_usable,
+    no_gpu,
+    strides,
+)
 from hpcsweep.records import dataclass, replace
 
 NAME: Final = "miopen"
+_FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")
+_MAJORS: Final = (2, 3)
 _MOST_SOLUTIONS: Final = 128
-_NAMES: Final = {number: name for name, number in library_of.ALGORITHMS.items()}
+# A user's database remembers what was found with whatever workspace there was; a run with little
+# poisons it for the next one. So each process has its own, unless the user or the job says where.
+_PRIVATE: Final = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
+
+# miopenStatus_t, in the order of its values
+_STATUSES: Final = (
+    "Success", "NotInitialized", "InvalidValue", "BadParm", "AllocFailed", "InternalError",
+    "NotImplemented", "UnknownError", "UnsupportedOp", "GpuOperationsSkipped", "VersionMismatch",
+)  # fmt: skip
+# miopenDataType_t
+_DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
+# miopenConvAlgorithm_t: one numbering for all directions
+ALGORITHMS: Final = {"gemm": 0, "direct": 1, "fft": 2, "winograd": 3, "implicit_gemm": 5}
+_NAMES: Final = {number: name for name, number in ALGORITHMS.items()}
+# miopenConvolutionMode_t: cross-correlation; groups are a count of their own
+_CROSS_CORRELATION: Final = 0
 _FUNCTIONS: Final[Mapping[Way, str]] = {
     Way.FORWARD: "miopenConvolutionForward",
     Way.DATA: "miopenConvolutionBackwardData",
     Way.FILTER: "miopenConvolutionBackwardWeights",
 }
-# A user's database remembers what was found with whatever workspace there was; a run with little
-# poisons it for the next one. So each process has its own, unless the user or the job says where.
-_PRIVATE: Final = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
+
+
+class Solution(ctypes.Structure):
+    """miopenConvSolution_t: what MIOpen offers for a problem; `time` may be invented."""
+
+    _fields_ = (
+        ("time", ctypes.c_float),
+        ("workspace_size", c_size_t),
+        ("solution_id", c_uint64),
+        ("algorithm", c_int),
+    )
+
+
+_PROBLEM: Final = (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)  # handle, descriptors
+_SOLUTIONS: Final = (*_PROBLEM, c_size_t, POINTER(c_size_t), POINTER(Solution))
+_ONE: Final = (*_PROBLEM, c_uint64)
+# handle, descriptor and address twice, convolution, result, workspace, solution
+_RUN: Final = (*(c_void_p,) * 9, c_size_t, c_uint64)
+_NEW: Final = (POINTER(c_void_p),)
+SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "miopenGetVersion": (POINTER(c_size_t), POINTER(c_size_t), POINTER(c_size_t)),
+    "miopenCreateWithStream": (POINTER(c_void_p), c_void_p),
+    "miopenSetStream": (c_void_p, c_void_p),
+    "miopenDestroy": (c_void_p,),
+    "miopenCreateTensorDescriptor": _NEW,
+    "miopenSetTensorDescriptor": (c_void_p, c_int, c_int, POINTER(c_int), POINTER(c_int)),
+    "miopenDestroyTensorDescriptor": (c_void_p,),
+    "miopenCreateConvolutionDescriptor": _NEW,
+    "miopenInitConvolutionDescriptor": (c_void_p, *(c_int,) * 7),
+    "miopenSetConvolutionGroupCount": (c_void_p, c_int),
+    "miopenDestroyConvolutionDescriptor": (c_void_p,),
+    **{f"{function}GetSolution": _SOLUTIONS for function in _FUNCTIONS.values()},
+    **{f"{function}CompileSolution": _ONE for function in _FUNCTIONS.values()},
+    **{f"{function}Immediate": _RUN for function in _FUNCTIONS.values()},
+}
+
+
+class MiopenError(LibraryError):
+    """A call of MIOpen failed."""
+
+    def __init__(self, function: str, status: int, words: str) -> None:
+        self.function, self.status = function, status
+        known = 0 <= status < len(_STATUSES)
+        name = f"miopenStatus{_STATUSES[status]}" if known else f"status {status}"
+        super().__init__(f"{function}: {name}{': ' + words if words and words != name else ''}")
+
+
+class MiopenLibrary(Library):
+    """A loaded libMIOpen; a failed call raises `MiopenError`."""
+
+    vendor = "MIOpen"
+    signatures = SIGNATURES
+
+    def _check_version(self) -> None:
+        numbers = [c_size_t() for _ in range(3)]
+        self._bind("miopenGetVersion")(*map(ctypes.byref, numbers))
+        major, minor, patch = self.version = tuple(number.value for number in numbers)
+        if major not in _MAJORS:
+            known = " or ".join(map(str, _MAJORS))
+            raise LibraryUnusable(f"{self.path}: MIOpen {major}.{minor}.{patch}, not {known}")
+
+    def _error(self, function: str, status: int) -> MiopenError:
+        words = self._library.miopenGetErrorString
+        words.restype, words.argtypes = c_char_p, (c_int,)
+        return MiopenError(function, status, (words(status) or b"").decode("ascii", "replace"))
+
+    def _missing(self, name: str) -> str:
+        return f"{self.path}: no {name}; is this MIOpen 2 or 3?"
+
+
+@lru_cache(maxsize=1)
+def load() -> MiopenLibrary:
+    """Return the MIOpen that torch uses; `LibraryUnusable` where there is none."""
+    return first_usable(_candidates(), MiopenLibrary)
+
+
+def _candidates() -> Iterator[str]:
+    """Return where the library may be: named by the user, in torch's wheel, on the path."""
+    if named := os.environ.get(environment.MIOPEN):
+        yield named
+        return
+    own = Path(torch.__file__).parent / "lib"
+    yield from (str(own / name) for name in _FILES if (own / name).exists())
+    yield from _FILES
 
 
 def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]:
@@ -52,7 +168,7 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
     shape, convolution = problem.shape, Descriptor(library, NAME, "Convolution")
     library.call(
         "miopenInitConvolutionDescriptor",
-        *(convolution, library_of.CROSS_CORRELATION),
+        *(convolution, _CROSS_CORRELATION),
         *(*shape.padding, *shape.stride, *shape.dilation),
     )
     library.call("miopenSetConvolutionGroupCount", convolution, shape.groups)
@@ -61,7 +177,7 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
 
 def _tensor(library: MiopenLibrary, problem: Problem, sizes: Size) -> Descriptor:
     found, four = Descriptor(library, NAME, "Tensor"), ctypes.c_int * 4
-    number, steps = library_of.DATA_TYPES[problem.shape.dtype], strides(sizes, problem.layout)
+    number, steps = _DATA_TYPES[problem.shape.dtype], strides(sizes, problem.layout)
     library.call("miopenSetTensorDescriptor", found, number, 4, four(*sizes), four(*steps))
     return found
 
@@ -106,11 +222,11 @@ class Miopen(Driver[MiopenLibrary]):
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
         """Compile the solutions of the algorithm; which of them runs is found by trying."""
         asked = problem.algorithm.partition("@")[0]
-        wanted = library_of.ALGORITHMS.get(asked)
+        wanted = ALGORITHMS.get(asked)
         if wanted is None and not asked.startswith("sol") and asked != catalog.HEURISTIC:
-            known = ", ".join(library_of.ALGORITHMS)
+            known = ", ".join(ALGORITHMS)
             raise NotSupported(f"MIOpen has no {problem.algorithm} (it has {known})")
-        if problem.shape.dtype not in library_of.DATA_TYPES:
+        if problem.shape.dtype not in _DATA_TYPES:
             raise NotSupported(f"MIOpen convolves no {problem.shape.dtype}")
         if problem.deterministic:
             raise NotSupported("MIOpen does not say which of its solutions are deterministic")
@@ -147,7 +263,7 @@ class Miopen(Driver[MiopenLibrary]):
 
     def expected(self, algorithm: str) -> Expected:
         """Return that the kernels must not be those of another algorithm."""
-        return Expected(algorithm=algorithm if algorithm in library_of.ALGORITHMS else None)
+        return Expected(algorithm=algorithm if algorithm in ALGORITHMS else None)
 
     def _create_handle(self, made: object) -> None:
         try:
@@ -198,7 +314,7 @@ def _name(solution: Solution) -> str:
 def create(device_type: str) -> VendorBackend:
     """Return the back-end; the library is loaded when it is first asked."""
     keep_to_oneself()
-    return VendorBackend(Miopen(library_of.load), device_type)
+    return VendorBackend(Miopen(load), device_type)
 
 
 def keep_to_oneself() -> None:
