@@ -148,7 +148,7 @@ def make(path: Path) -> Folder:
         ):
             submission.append_job(entry)
     first = rounds.Round(points=(points[0].point_id,), error=0.1, held_out=2)
-    rounds.write(run, {}, rounds.Until(device="cpu", target=0.03, of=8, rounds=(first,)))
+    rounds.write(run, {}, rounds.AdaptiveRun(device="cpu", target=0.03, of=8, rounds=(first,)))
     node = bad_nodes.BadNode("n1", "NODE_FAIL", "2026-01-01T00:00:00+00:00")
     run.bad_nodes.write_text(f'{{"nodes": [{str(vars(node)).replace(chr(39), chr(34))}]}}')
     collect(run)

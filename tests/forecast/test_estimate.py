@@ -223,6 +223,6 @@ def test_rows_without_a_wall_time_tell_of_passes_only(tmp_path):
     """Imported tables have none."""
     bare = [replace(row, extra_s=None) for row in rows(tmp_path)]
     found = estimate.learn(bare)
-    assert found.beside == replace(estimate.Beside(), layer_factor=1.0, n=0.0)
+    assert found.beside == replace(estimate.Overhead(), layer_factor=1.0, n=0.0)
     assert not found.extra_s
     assert found.pass_s

@@ -19,7 +19,7 @@ def elements(path, content, block=None, monkeypatch=None):
     if block:
         monkeypatch.setattr(trace_events, "_BLOCK", block)
     with trace_events.opened(path) as file:
-        document = trace_events.Document(path, file, "list")
+        document = trace_events.StreamedJson(path, file, "list")
         return list(document), document.head
 
 

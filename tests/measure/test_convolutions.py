@@ -9,7 +9,7 @@ from torch import nn
 import tinynets
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice as choices
-from hpcsweep.conv.backend import Expected, Gradient, Way
+from hpcsweep.conv.backend import Direction, Expected, Gradient
 from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.operators import Operation
@@ -144,8 +144,8 @@ def test_times_of_gradients_count_as_well():
     net = plain().eval()
     shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
     call, other = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
-    of_data = Gradient(Way.DATA, "algo_1", Expected(), workspace_bytes=8)
-    of_filters = Gradient(Way.FILTER, None, Expected(), "no counterpart")
+    of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
+    of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
     gradients = [GradientChoice(call, (of_data, of_filters)), GradientChoice(other, (of_data,))]
     times = convolutions.Times([1.0, 1.0, 1.0, 1.0], [])
     cells = convolutions.cells("gemm", shapes, [call, other], gradients, times)
@@ -234,8 +234,8 @@ def test_gradients_of_two_kinds_are_told_as_both(network):
     """The library's and the framework's, with the reason and the larger workspace."""
     net, shapes = network
     call, _ = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
-    of_data = Gradient(Way.DATA, "algo_1", Expected(), workspace_bytes=8)
-    of_filters = Gradient(Way.FILTER, None, Expected(), "no counterpart")
+    of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
+    of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
     choice = GradientChoice(call, (of_data, of_filters))
     (cells,) = call_cells([choice], [Evidence("0")])
     assert (cells["backend"], cells["algorithm_used"]) == ("reference+framework", "gemm+auto")

@@ -6,11 +6,11 @@ import pytest
 
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import rounds
-from hpcsweep.store.rounds import Round, Until
+from hpcsweep.store.rounds import AdaptiveRun, Round
 from hpcsweep.store.rundir import RunDir
 
-BEGUN = Until(device="h100", target=0.03, of=100, rounds=(Round(points=("a", "b")),))
-JUDGED = Until(
+BEGUN = AdaptiveRun(device="h100", target=0.03, of=100, rounds=(Round(points=("a", "b")),))
+JUDGED = AdaptiveRun(
     device="l40",
     target=0.005,
     of=2000,

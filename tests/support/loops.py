@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
 from hpcsweep.conv.reference.backend import FAMILIES
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
@@ -39,10 +39,10 @@ class Loops(OperatorFamily):
         never = (*CONVOLUTIONS, *PRODUCTS)
         return Expected(must=(("aten::mul",), ("aten::sum",)), must_not=never)
 
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:
         """Want the same of both."""
         wanted = Expected(must=(("aten::mul",),), must_not=(*CONVOLUTIONS, *PRODUCTS))
-        return {Way.DATA: wanted, Way.FILTER: wanted}
+        return {Direction.DATA: wanted, Direction.FILTER: wanted}
 
 
 def add() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcsweep.store.jobs_file import Cancelled
 from hpcsweep.tracking import chunk_state, journal
-from hpcsweep.tracking.journal import Answer
+from hpcsweep.tracking.journal import SlurmAnswer
 
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import SubmissionDir
@@ -32,7 +32,7 @@ def test_a_journal_that_knows_all_is_asked_instead_of_slurm(submission, say):
     journal.record(submission, answer)
     assert journal.read(submission).over == {0: "FAILED"}
     say("nonsense", "nonsense")
-    assert journal.ask([submission]) == Answer()
+    assert journal.ask([submission]) == SlurmAnswer()
     assert _of(submission).state == "failed"
 
 

@@ -28,7 +28,7 @@ from hpcsweep.forecast.tables import Measured
 from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds, shards
-from hpcsweep.store.rounds import Round, Until
+from hpcsweep.store.rounds import AdaptiveRun, Round
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, prepare, workflow
@@ -137,12 +137,14 @@ def _layers(job: _Job) -> Layers | None:
     return fill.layers_of(job.run, job.beside)
 
 
-def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[NextRound, Known, Until]:
+def _planned(
+    job: _Job, layers: Layers | None, *, over: bool
+) -> tuple[NextRound, Known, AdaptiveRun]:
     """Return what comes next, and write it down."""
     with locks.held(job.run, _LOCKED_BY):
         every = rounds.read(job.run)
         device, options = job.asked.device, job.asked.options
-        before = every.get(device, Until(device=device, target=job.target))
+        before = every.get(device, AdaptiveRun(device=device, target=job.target))
         until = replace(
             before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
         )
@@ -166,11 +168,11 @@ def _planned(job: _Job, layers: Layers | None, *, over: bool) -> tuple[NextRound
     return plan, known, until
 
 
-def _seconds(until: Until) -> float:
+def _seconds(until: AdaptiveRun) -> float:
     return math.inf if until.max_gpu_hours is None else 3600 * until.max_gpu_hours
 
 
-def _with(until: Until, plan: NextRound) -> Until:
+def _with(until: AdaptiveRun, plan: NextRound) -> AdaptiveRun:
     """Return the record with the error of the last round, and the round that comes now."""
     if plan.missing:
         return replace(until, outcome="", spent=False)
@@ -185,7 +187,7 @@ def _with(until: Until, plan: NextRound) -> Until:
     return replace(until, rounds=done, outcome=_worst(plan.why.values()).says, spent=spent)
 
 
-def _send(job: _Job, plan: NextRound, until: Until, known: Known) -> int:
+def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
     """Submit the points of a round as any others; return the exit code of that."""
     asked = job.asked
     left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
@@ -199,7 +201,7 @@ def _send(job: _Job, plan: NextRound, until: Until, known: Known) -> int:
     return workflow.submit(job.run.path.parent, of_round, job.say)
 
 
-def _waited(job: _Job, until: Until, before: Known) -> bool:
+def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
     wanted, asked_at = {*until.rounds[-1].points, *until.rounds[-1].again}, -math.inf
     while True:
@@ -223,7 +225,7 @@ def _is_complete(job: _Job, last: Round) -> bool:
     )
 
 
-def _left(job: _Job, until: Until, code: int) -> int:
+def _left(job: _Job, until: AdaptiveRun, code: int) -> int:
     """Say how to go on; return the exit code of a round that is not through."""
     if code == EXIT_INTERRUPTED:
         return code
@@ -234,7 +236,9 @@ def _left(job: _Job, until: Until, code: int) -> int:
     return code
 
 
-def _finish(job: _Job, plan: NextRound, known: Known, until: Until, layers: Layers | None) -> int:
+def _finish(
+    job: _Job, plan: NextRound, known: Known, until: AdaptiveRun, layers: Layers | None
+) -> int:
     """Fill in the rest, and tell how it went."""
     table = fill.filled(job.run.name, plan.judged, known, layers)
     overall, *_ = table.write(job.run.path)
@@ -261,7 +265,7 @@ def _missed(plan: NextRound, known: Known) -> list[Judged]:
 
 
 def _summary(
-    job: _Job, plan: NextRound, known: Known, until: Until, predicted: int
+    job: _Job, plan: NextRound, known: Known, until: AdaptiveRun, predicted: int
 ) -> Iterator[str]:
     """Yield the whole sweep, then each group, then what was not measured."""
     every = plan.judged

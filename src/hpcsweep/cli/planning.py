@@ -72,7 +72,7 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
     named, points = request.gpus(sweep), iter(expansion.expand(sweep, sample=sample))
     gpus = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))
     requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
-    gpus += [support.Gpu.of(asked.device, asked.profile) for asked in requests]
+    gpus += [support.DescribedGpu.of(asked.device, asked.profile) for asked in requests]
     if requests and not gpu:
         points = chain.from_iterable(asked.points() for asked in requests)
     if not gpus:

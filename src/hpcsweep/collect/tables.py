@@ -69,7 +69,7 @@ class Extras(NamedTuple):
 
 
 @dataclass
-class Plan:
+class TablePlan:
     """The planned points; those that left the sweep, or of which that is unknown; how to write."""
 
     planned: set[str] = field(default_factory=set)
@@ -100,7 +100,7 @@ class Written:
         return zip((run.overall, run.layers, run.samples), rows, strict=True)
 
 
-def write_all(run: RunDir, pool: Pool, plan: Plan, extras: Extras) -> Written:
+def write_all(run: RunDir, pool: Pool, plan: TablePlan, extras: Extras) -> Written:
     """Write the three tables from the best row of each point; check the other rows, too.
 
     `DamagedRows` where some rows cannot be taken, `ResultsError` where the disk is full or
@@ -140,7 +140,9 @@ def heads(extras: Extras) -> tuple[bytes, bytes]:
     return seals.header(layers), seals.header(schema.SAMPLE_COLUMNS)
 
 
-def _write_rows(file: IO[bytes], written: Written, plan: Plan, extras: Extras, pool: Pool) -> int:
+def _write_rows(
+    file: IO[bytes], written: Written, plan: TablePlan, extras: Extras, pool: Pool
+) -> int:
     """Write the rows of points; return their number of layer rows, which checksums prove."""
     columns, layer_rows = (*schema.MERGED_COLUMNS, *extras.overall), 0
     headers = {id(row.columns): row.columns for row in written.rows}

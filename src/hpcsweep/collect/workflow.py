@@ -25,7 +25,7 @@ from hpcsweep.collect import incremental, merge, tables
 from hpcsweep.collect.incremental import CollectMemory, ShardProgress, ShardStamps
 from hpcsweep.collect.merge import TableRow
 from hpcsweep.collect.summary import CollectReport, mixes_to_json
-from hpcsweep.collect.tables import Extras, Plan, Written
+from hpcsweep.collect.tables import Extras, TablePlan, Written
 from hpcsweep.errors import HpcsweepError, MissingDependency, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
 from hpcsweep.records import replace
@@ -355,8 +355,10 @@ def _marked(row: TableRow) -> dict[str, str]:
     return {"status": row.status, **(row.cells() if row.doubts else {}), **doubts}
 
 
-def _plan(run: RunDir, manifests: list[Manifest], measured: AbstractSet[str], *, raw: bool) -> Plan:
-    plan = Plan(raw=raw)
+def _plan(
+    run: RunDir, manifests: list[Manifest], measured: AbstractSet[str], *, raw: bool
+) -> TablePlan:
+    plan = TablePlan(raw=raw)
     plan.sources = {record.id: record.source for record in manifests if record.source}
     if not manifests:
         plan.unknown = set(measured)

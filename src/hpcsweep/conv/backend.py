@@ -27,7 +27,7 @@ FRAMEWORK: Final = "framework"
 _MIB: Final = 1 << 20
 
 
-class Way(Enum):
+class Direction(Enum):
     """The direction of a convolution: the output, or the gradient of the input or the filters."""
 
     FORWARD = "forward"
@@ -71,7 +71,7 @@ class Gradient:
     why.
     """
 
-    way: Way
+    way: Direction
     algorithm: str | None
     expected: Expected
     reason: str | None = None

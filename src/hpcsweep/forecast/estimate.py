@@ -39,7 +39,7 @@ _GUESSED: Final = {
 
 
 @dataclass(frozen=True)
-class Beside:
+class Overhead:
     """Seconds beside the passes: of every point, per second of a pass, and of what is made."""
 
     fixed: float = 0.5
@@ -55,11 +55,11 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class CostModel:
     """The rows of one device and workload, and what was made of them."""
 
     rows: Sequence[PointTime] = ()
-    beside: Beside = field(default_factory=Beside)
+    beside: Overhead = field(default_factory=Overhead)
     pass_s: Mapping[Kind, Curve] = field(default_factory=dict)
     extra_s: Mapping[Kind, Curve] = field(default_factory=dict)
     predicted: Mapping[Kind, Curve] = field(default_factory=dict)  # seconds of a pass
@@ -131,7 +131,7 @@ class Estimates:
 
     workload: str
     measure: Mapping[str, Any]
-    learnt: Learnt
+    learnt: CostModel
     repeats: int = 1  # visits, of which each builds the networks anew
     counts: Counter[Basis] = field(default_factory=Counter)
 
@@ -238,12 +238,12 @@ class Estimates:
         return self._passes[steps]
 
 
-def learn(rows: Sequence[PointTime], predicted: Sequence[PointTime] = ()) -> Learnt:
+def learn(rows: Sequence[PointTime], predicted: Sequence[PointTime] = ()) -> CostModel:
     """Return what rows teach; `predicted` ones have times of passes alone."""
-    beside = _beside(rows) if rows else Beside()
+    beside = _beside(rows) if rows else Overhead()
     rows = [_settled(row, beside) for row in rows]
     widths = sorted(row.width for row in predicted)
-    return Learnt(
+    return CostModel(
         rows,
         beside,
         _curves(rows, lambda row: row.pass_s),
@@ -253,12 +253,12 @@ def learn(rows: Sequence[PointTime], predicted: Sequence[PointTime] = ()) -> Lea
     )
 
 
-def _beside(rows: Sequence[PointTime]) -> Beside:
+def _beside(rows: Sequence[PointTime]) -> Overhead:
     """Return what points take beside their passes, from rows of this sweep if it has enough."""
     timed = [(row, row.extra_s) for row in rows if row.extra_s is not None]
     own = [(row, extra_s) for row, extra_s in timed if row.sweep == rows[0].sweep]
     usual = own if len(own) >= _FEWEST else timed
-    beside = Beside(
+    beside = Overhead(
         layer_factor=_median([row.layer_factor for row, _ in usual if row.layer_factor], 1.0),
         n=_median([row.n for row, _ in usual], 0.0),
     )
@@ -276,7 +276,7 @@ def _beside(rows: Sequence[PointTime]) -> Beside:
     )
 
 
-def _settled(row: PointTime, beside: Beside) -> PointTime:
+def _settled(row: PointTime, beside: Overhead) -> PointTime:
     """Return a row without what was made for it."""
     if row.extra_s is None or not row.fresh:
         return row

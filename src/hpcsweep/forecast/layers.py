@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from hpcsweep.forecast import physics, terms
-from hpcsweep.forecast.learner import MOST, OfCalls, Process, Relatives, Shapes, Trees
+from hpcsweep.forecast.learner import MOST, CallFeatures, OfCalls, Process, Relatives, Trees
 from hpcsweep.forecast.physics import Physics, Residual
 from hpcsweep.forecast.terms import Flags, Floats, Integers
 from hpcsweep.records import dataclass, replace
@@ -88,7 +88,11 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
     convolutions = calls[_are_convolutions(calls)]
     if quick or len(convolutions) < _FEWEST:
         return law
-    shapes, most, before = Shapes.of(convolutions), _MOST_OF_PARTS if like else MOST, like or law
+    shapes, most, before = (
+        CallFeatures.of(convolutions),
+        _MOST_OF_PARTS if like else MOST,
+        like or law,
+    )
     roof = cache(lambda: _on(shapes.roofline, shapes, convolutions, most))
     ways: dict[str, dict[str, Way]] = {}
     weights: dict[str, Mapping[str, float]] = {"": _UNKNOWN}
@@ -135,7 +139,7 @@ def _rich(gpu: str, rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]
 
 
 def _by_relatives(
-    shapes: Shapes, trees: Mapping[str, Trees], own: pd.DataFrame, like: Mapping[str, Way]
+    shapes: CallFeatures, trees: Mapping[str, Trees], own: pd.DataFrame, like: Mapping[str, Way]
 ) -> dict[str, Way]:
     """Return a process on what relatives say, by shapes and by what they say, and one without."""
     others = Relatives.fit(shapes, trees, own)
@@ -147,7 +151,7 @@ def _by_relatives(
 
 
 def _alone(
-    shapes: Shapes, most: int, own: pd.DataFrame, like: Mapping[str, Way], *, few: bool
+    shapes: CallFeatures, most: int, own: pd.DataFrame, like: Mapping[str, Way], *, few: bool
 ) -> dict[str, Way]:
     """Return trees on a roofline and on physics, and of few rows a process."""
     ways = {
@@ -164,11 +168,11 @@ def _terms(calls: pd.DataFrame) -> OfCalls:
     return lambda asked: np.asarray(np.log(law.times(asked)))
 
 
-def _on(guess: OfCalls, shapes: Shapes, calls: pd.DataFrame, most: int) -> Way:
+def _on(guess: OfCalls, shapes: CallFeatures, calls: pd.DataFrame, most: int) -> Way:
     return Way(guess, _trees(guess, shapes, calls, most))
 
 
-def _trees(guess: OfCalls, shapes: Shapes, calls: pd.DataFrame, most: int) -> Trees:
+def _trees(guess: OfCalls, shapes: CallFeatures, calls: pd.DataFrame, most: int) -> Trees:
     return Trees.fit(shapes, calls, np.log(calls["ms"].to_numpy(float)) - guess(calls), most)
 
 

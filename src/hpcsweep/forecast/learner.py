@@ -40,14 +40,14 @@ _SHARPNESS: Final = 4.0  # a relative that is wrong by twice as much counts a si
 
 
 @dataclass(frozen=True)
-class Shapes:
+class CallFeatures:
     """How calls become numbers: the codes of names, and what the devices can do."""
 
     codes: Mapping[str, Mapping[str, int]]
     reached: Sheets
 
     @classmethod
-    def of(cls, calls: pd.DataFrame) -> Shapes:
+    def of(cls, calls: pd.DataFrame) -> CallFeatures:
         """Return what calls with a time fix."""
         values = {name: sorted(calls[name].astype(str).unique()) for name in NAMES}
         codes = {name: {text: code for code, text in enumerate(of)} for name, of in values.items()}
@@ -106,12 +106,14 @@ class Shapes:
 class Trees:
     """Gradient-boosted trees for the median of log factors."""
 
-    shapes: Shapes
+    shapes: CallFeatures
     learner: Any
     calls: int  # that taught it
 
     @classmethod
-    def fit(cls, shapes: Shapes, calls: pd.DataFrame, wrong: Floats, most: int = MOST) -> Trees:
+    def fit(
+        cls, shapes: CallFeatures, calls: pd.DataFrame, wrong: Floats, most: int = MOST
+    ) -> Trees:
         """Return what log factors of calls teach; of more than `most` some, drawn at random."""
         drawn = np.arange(len(calls))
         if len(calls) > most:
@@ -174,12 +176,12 @@ class Relatives:
     guess, and their differences are what its error is learnt from.
     """
 
-    shapes: Shapes
+    shapes: CallFeatures
     trees: Mapping[str, Trees]
     weights: Floats
 
     @classmethod
-    def fit(cls, shapes: Shapes, trees: Mapping[str, Trees], own: pd.DataFrame) -> Relatives:
+    def fit(cls, shapes: CallFeatures, trees: Mapping[str, Trees], own: pd.DataFrame) -> Relatives:
         """Return relatives of the GPU of some convolutions with a time."""
         equal = cls(shapes, trees, np.ones(len(trees)))
         wrong = np.log(own["ms"].to_numpy(float))[:, None] - equal._each(own)

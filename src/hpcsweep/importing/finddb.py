@@ -48,7 +48,7 @@ _DEEP: Final = re.compile(r"[\d-]+?-\d+x\d+x\d+-")
 _NAMED: Final = re.compile(r"miopenConvolution(?:Fwd|BwdData|BwdWeights)Algo(\w+)")
 
 
-class Problem(NamedTuple):
+class DirectedShape(NamedTuple):
     """A convolution: the shape of its forward pass, whatever its direction is."""
 
     shape: ConvShape
@@ -72,7 +72,7 @@ def gpu_of(name: str) -> tuple[str, int | None] | None:
     return match[1], int(match[2]) if match[2] else int(match[3], 16) if match[3] else None
 
 
-def read(path: Path, counts: Counts) -> Iterator[tuple[Problem, list[Timed]]]:
+def read(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[Timed]]]:
     """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
     try:
         with bz2.open(path, "rb") if path.suffix == ".bz2" else path.open("rb") as file:
@@ -84,7 +84,7 @@ def read(path: Path, counts: Counts) -> Iterator[tuple[Problem, list[Timed]]]:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 
-def line(text: str, counts: Counts) -> tuple[Problem, list[Timed]] | None:
+def line(text: str, counts: Counts) -> tuple[DirectedShape, list[Timed]] | None:
     """Return the problem of a line and what its solvers took; None, counted, where it has none."""
     if not text:
         return None
@@ -101,7 +101,7 @@ def line(text: str, counts: Counts) -> tuple[Problem, list[Timed]] | None:
     return (problem, times) if times else None
 
 
-def _problem(key: str) -> Problem | None:
+def _problem(key: str) -> DirectedShape | None:
     """Return the problem of a key; None where its sizes disagree: it was cut, or edited."""
     match = _PROBLEM.fullmatch(key)
     if match is None or match[17] not in _DTYPES or match[16] not in _LAYOUTS:
@@ -116,7 +116,7 @@ def _problem(key: str) -> Problem | None:
     g = shape.groups
     sound = min(n, c, k, sh, sw, oh, ow, g) > 0 and c % g == k % g == 0
     fits = sound and (shape.out_h, shape.out_w) == (oh, ow)
-    return Problem(shape, DIRECTIONS[match[18]]) if fits else None
+    return DirectedShape(shape, DIRECTIONS[match[18]]) if fits else None
 
 
 def _timed(entry: str) -> Timed | None:

@@ -22,7 +22,7 @@ from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import submission, trace_events
-from hpcsweep.importing.trace_events import Call, Document, Operator, Trace
+from hpcsweep.importing.trace_events import Operator, StreamedJson, Trace, TracedCall
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
@@ -84,7 +84,7 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
     """
     trace = Trace()
     with trace_events.opened(path) as file:
-        document = Document(path, file, "traceEvents")
+        document = StreamedJson(path, file, "traceEvents")
         for event in document:
             trace.add(event)
     every = trace.calls()
@@ -120,7 +120,9 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
     return path.name, tuple(_notes(every, by_step, gpu))
 
 
-def _notes(every: Sequence[Call], by_step: Mapping[int, Sequence[Row]], gpu: str) -> Iterator[str]:
+def _notes(
+    every: Sequence[TracedCall], by_step: Mapping[int, Sequence[Row]], gpu: str
+) -> Iterator[str]:
     rows = [row for of_step in by_step.values() for row in of_step]
     backward = sum(row["direction"] == "backward" for row in rows)
     yield (f"{count(len(rows), 'convolution call')} ({backward} backward) in "
@@ -149,7 +151,7 @@ def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
     return values.pop() if len(values) == 1 else None
 
 
-def _row(call: Call, index: int, outputs: Mapping[int, tuple[int, ...]]) -> Row:
+def _row(call: TracedCall, index: int, outputs: Mapping[int, tuple[int, ...]]) -> Row:
     names = dict.fromkeys(name for _, _, name, _ in call.kernels)
     used, grade = _algorithms(call)
     leaf = call.operators[-1].name.removeprefix("aten::")
@@ -165,7 +167,7 @@ def _row(call: Call, index: int, outputs: Mapping[int, tuple[int, ...]]) -> Row:
     }  # fmt: skip
 
 
-def _algorithms(call: Call) -> tuple[str, Grade]:
+def _algorithms(call: TracedCall) -> tuple[str, Grade]:
     """Return what the kernels of a call belong to: of each gradient, where operators part them."""
     parts: dict[str, list[str]] = defaultdict(list)
     for _, _, kernel, operator in call.kernels:
@@ -182,7 +184,7 @@ def _algorithms(call: Call) -> tuple[str, Grade]:
     return "+".join(sorted(used)), Grade.RECOGNISED if sure else Grade.COMPATIBLE
 
 
-def _work(call: Call, outputs: Mapping[int, tuple[int, ...]]) -> Row:
+def _work(call: TracedCall, outputs: Mapping[int, tuple[int, ...]]) -> Row:
     """Return the cells of a call's shape and work, as far as the trace recorded it."""
     for operator in reversed(call.operators):
         places = _SCHEMAS.get(operator.name.removeprefix("aten::"))
@@ -214,7 +216,11 @@ def _value(operator: Operator, place: int | None) -> str:
 
 
 def _shape(
-    call: Call, operator: Operator, places: _Places, image: tuple[int, ...], weight: tuple[int, ...]
+    call: TracedCall,
+    operator: Operator,
+    places: _Places,
+    image: tuple[int, ...],
+    weight: tuple[int, ...],
 ) -> ConvShape | None:
     """Return the whole shape; None where strides are not recorded, or sizes do not agree."""
     pairs = [_INTS.fullmatch(_value(operator, place)) for place in places[2:5]]
@@ -251,7 +257,7 @@ def _last(operator: Operator, place: int) -> bool:
 
 
 def _cells(
-    call: Call, operator: Operator, shape: ConvShape | None, dims: Sequence[tuple[int, ...]]
+    call: TracedCall, operator: Operator, shape: ConvShape | None, dims: Sequence[tuple[int, ...]]
 ) -> Row:
     image, weight, output = dims
     places = _SCHEMAS[operator.name.removeprefix("aten::")]
@@ -283,7 +289,7 @@ def _cells(
     }
 
 
-def _gradients(call: Call, operator: Operator, places: _Places) -> int:
+def _gradients(call: TracedCall, operator: Operator, places: _Places) -> int:
     """Return how many gradients a backward call computed, without the bias'."""
     mask = _value(operator, places.wanted).strip("[]").split(", ")[:2]
     inner = sum(op.name.endswith(("backward_input", "backward_weight")) for op in call.operators)

@@ -61,7 +61,7 @@ class Operator(NamedTuple):
 
 
 @dataclass
-class Call:
+class TracedCall:
     """A convolution call: its operators, the outermost first, and their kernels in time."""
 
     operators: list[Operator]
@@ -157,7 +157,7 @@ class Trace:
             _whole(args.get("Sequence number")),
         )  # fmt: skip
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[TracedCall]:
         """Return the convolution calls in time, each with its kernels."""
         of_thread = {thread: _nested(ops) for thread, ops in self._operators.items()}
         every = [call for calls in of_thread.values() for call in calls]
@@ -179,10 +179,10 @@ class Trace:
         return sorted(every, key=attrgetter("start"))
 
     def _launched(
-        self, of_thread: dict[tuple[str, str], list[Call]]
-    ) -> dict[int, tuple[Call, str]]:
+        self, of_thread: dict[tuple[str, str], list[TracedCall]]
+    ) -> dict[int, tuple[TracedCall, str]]:
         """Return the call and its innermost operator that made each launch, of those in calls."""
-        calls: dict[int, list[Call]] = {
+        calls: dict[int, list[TracedCall]] = {
             self._threads[thread]: calls
             for thread, calls in of_thread.items() if thread in self._threads
         }  # fmt: skip
@@ -213,14 +213,14 @@ def _append(columns: Iterable[array[Any]], *values: float) -> None:
         column.append(value)
 
 
-def _nested(operators: Iterable[Operator]) -> list[Call]:
+def _nested(operators: Iterable[Operator]) -> list[TracedCall]:
     """Return the calls of a thread: operators inside another one belong to its call."""
-    calls: list[Call] = []
+    calls: list[TracedCall] = []
     for operator in sorted(operators, key=lambda op: (op.start, -op.end)):
         if calls and operator.start < calls[-1].operators[0].end:
             calls[-1].operators.append(operator)
         else:
-            calls.append(Call([operator]))
+            calls.append(TracedCall([operator]))
     return calls
 
 
@@ -273,7 +273,7 @@ def opened(path: Path) -> Iterator[io.TextIOWrapper]:
             raise ResultsError(f"{path}: cannot be read ({error}): export it again") from error
 
 
-class Document:
+class StreamedJson:
     """An object with a large list under one key, or the list alone.
 
     `head` has the other values, as far as they were read. `RecursionError`-deep, endless or wrong

@@ -31,7 +31,7 @@ class Round:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Until:
+class AdaptiveRun:
     """The target and rounds of one device."""
 
     device: str
@@ -68,7 +68,7 @@ class Until:
         return {**typed_json.write(self), "rounds": counts}
 
 
-def read(run: RunDir) -> dict[str, Until]:
+def read(run: RunDir) -> dict[str, AdaptiveRun]:
     """Read the rounds of each device; `ResultsError` where the file cannot be read."""
     if not run.until.exists():
         return {}
@@ -82,17 +82,17 @@ def read(run: RunDir) -> dict[str, Until]:
         raise ResultsError(f"{run.until}: damaged ({error}); {remedy}") from error
 
 
-def write(run: RunDir, others: Mapping[str, Until], until: Until) -> None:
+def write(run: RunDir, others: Mapping[str, AdaptiveRun], until: AdaptiveRun) -> None:
     """Write the rounds of one device beside `others`; the caller holds the lock."""
     kept = {**others, until.device: until}
     records = {device: typed_json.sealed(typed_json.write(each)) for device, each in kept.items()}
     files.write_json(run.until, records)
 
 
-def _read(device: str, record: Mapping[str, Any]) -> Until:
+def _read(device: str, record: Mapping[str, Any]) -> AdaptiveRun:
     """Read the rounds of a device; `ValueError` where the record is damaged."""
     typed_json.prove(record)
-    until = typed_json.read(Until, record)
+    until = typed_json.read(AdaptiveRun, record)
     if until.device != device:
         raise ValueError(f"what stands under {device!r:.80} is about {until.device!r:.80}")
     return until

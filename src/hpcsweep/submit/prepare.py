@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.submit.request import Request, Say
     from hpcsweep.tracking.bad_nodes import BadNode
-    from hpcsweep.tracking.journal import Answer
+    from hpcsweep.tracking.journal import SlurmAnswer
 
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
@@ -340,7 +340,7 @@ class Submit:
     request: Request
     say: Say
     ready: PreparedSubmission = field(default_factory=PreparedSubmission)
-    answer: Answer | None = None  # what Slurm said of earlier submissions, if it was asked
+    answer: SlurmAnswer | None = None  # what Slurm said of earlier submissions, if it was asked
     bad_nodes: Sequence[BadNode] = ()
     sweep_before: bytes | None = None  # the sweep file of the submission before
 

@@ -53,7 +53,7 @@ _NOTES: Final[Mapping[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
+class DescribedGpu:
     """A GPU as libcudnn is told of it; without properties nothing can be said of it."""
 
     name: str
@@ -61,7 +61,7 @@ class Gpu:
     source: str
 
     @classmethod
-    def of(cls, name: str, chosen: Profile | None = None) -> Gpu:
+    def of(cls, name: str, chosen: Profile | None = None) -> DescribedGpu:
         """Take what doctor wrote beside the profile, else what data sheets say."""
         if chosen and (path := chosen.device_file).is_file():
             return cls(name=name, properties=files.read_json(path), source=str(path))
@@ -73,14 +73,14 @@ class Gpu:
         return hashlib.sha256(canonical_json(dict(self.properties or {})).encode()).hexdigest()[:16]
 
 
-def gpus_named(text: str) -> list[Gpu]:
+def gpus_named(text: str) -> list[DescribedGpu]:
     """Return the GPUs of a list such as ``l40,h100``; a profile of that name has its own file."""
     found = []
     for name in filter(None, map(str.strip, text.split(","))):
         chosen = None
         with suppress(ProfileError):
             chosen = profile.load(name)
-        found.append(Gpu.of(name, chosen if chosen and chosen.gpu == name else None))
+        found.append(DescribedGpu.of(name, chosen if chosen and chosen.gpu == name else None))
         if found[-1].properties is None and not gpus.vendor(name):
             raise UsageError(
                 f"--gpu {name}: no such GPU; there are {', '.join(gpus.KNOWN_TO_CUDNN)}"
@@ -115,7 +115,7 @@ class Cell:
 class Support:
     """The answers about the points of a sweep, by network and GPU."""
 
-    gpus: Sequence[Gpu]
+    gpus: Sequence[DescribedGpu]
     cases: Mapping[str, list[Mapping[str, Any]]]  # by network: of each case its convolution calls
     algorithms: Sequence[tuple[str, Algorithm]]  # as people are told of them, as points have them
     engines: Mapping[str, Mapping[str, Mapping[str, Any]]]  # by GPU and convolution
@@ -129,7 +129,7 @@ class Support:
         version = self.cudnn or 0
         return f"cuDNN {version // 10_000}.{version // 100 % 100}" if version else "no cuDNN"
 
-    def cell(self, network: str, gpu: Gpu, algorithm: Algorithm, told: str = "") -> Cell:
+    def cell(self, network: str, gpu: DescribedGpu, algorithm: Algorithm, told: str = "") -> Cell:
         """Return what is known of an algorithm; of a map, each layer has its own."""
         calls = self.cases[network]
         total = len({one["key"] for one in calls})
@@ -226,7 +226,7 @@ def engines_for(algorithm: str, known: Mapping[str, Any]) -> list[str] | None:
     return [f"eng{one['engine']}" for one in engines if not notes.isdisjoint(one["notes"])]
 
 
-def _is_sure(algorithm: str, gpu: Gpu) -> bool:
+def _is_sure(algorithm: str, gpu: DescribedGpu) -> bool:
     """Say whether what no engine does cannot run by the calls that hpcsweep makes, either."""
     if algorithm == "winograd":
         return bool(gpu.properties and gpu.properties["deviceVer"] >= _HOPPER)
@@ -235,7 +235,7 @@ def _is_sure(algorithm: str, gpu: Gpu) -> bool:
 
 def of(  # noqa: PLR0913 - the points, the GPUs, and how long
     points: Iterable[Point],
-    asked: Sequence[Gpu],
+    asked: Sequence[DescribedGpu],
     named: Callable[[Any], str],
     folders: Sequence[str],
     *,
@@ -281,7 +281,7 @@ def of(  # noqa: PLR0913 - the points, the GPUs, and how long
 def warn(requests: Sequence[Request], say: Say) -> None:
     """Say which algorithms no convolution of a network can have on the GPU of a profile."""
     for request in requests:
-        gpu = Gpu.of(request.device, request.profile)
+        gpu = DescribedGpu.of(request.device, request.profile)
         if request.sweep.workload == "noop" or gpu.properties is None:
             continue
         told = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
@@ -306,10 +306,15 @@ def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
     return {key: cases[key] for key in keys}
 
 
-def _answers(question: dict[str, Any], gpus: Sequence[Gpu], seconds: float, say: Say) -> _Answers:
+def _answers(
+    question: dict[str, Any], gpus: Sequence[DescribedGpu], seconds: float, say: Say
+) -> _Answers:
     """Answer a question about cases: from the cache as far as it can, libcudnn tells the rest."""
     cases, begin = question["cases"], f"{question['workload']} "
-    shapes, kept = _Kept("shapes", _software()), {g.name: _Kept(g.key, _library()) for g in gpus}
+    shapes, kept = (
+        _AnswersFile("shapes", _software()),
+        {g.name: _AnswersFile(g.key, _library()) for g in gpus},
+    )
     known = {k: shapes.values[begin + k] for k in cases if begin + k in shapes.values}
     wanted = {one["key"]: one["shape"] for case in known.values() for one in case["calls"]}
     engines = {name: {**each.values} for name, each in kept.items()}
@@ -338,7 +343,7 @@ def _answers(question: dict[str, Any], gpus: Sequence[Gpu], seconds: float, say:
 
 
 @dataclass
-class _Kept:
+class _AnswersFile:
     """A file of answers in the user's cache; one that cannot be read or written costs only time."""
 
     name: str

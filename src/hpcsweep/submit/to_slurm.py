@@ -22,7 +22,7 @@ from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
 from hpcsweep.tracking import bad_nodes, chunk_state, journal
-from hpcsweep.tracking.journal import Answer
+from hpcsweep.tracking.journal import SlurmAnswer
 
 
 def find_lost_arrays(job: Submit) -> None:
@@ -42,7 +42,7 @@ def ask_slurm(job: Submit) -> None:
         job.say(line)
 
 
-def left_alone(run: RunDir, answer: Answer) -> Iterator[str]:
+def left_alone(run: RunDir, answer: SlurmAnswer) -> Iterator[str]:
     """Say which points are not sent since their jobs may live, though this Slurm shows none."""
     for known in map(journal.read, run.submissions()):
         unseen: dict[str, list[int]] = {}
@@ -115,7 +115,7 @@ def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
         bad_nodes.allow(run, names, journal.ask(run.submissions()))
 
 
-def fence_off(run: RunDir, answer: Answer) -> None:
+def fence_off(run: RunDir, answer: SlurmAnswer) -> None:
     """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
 
     Their points are about to be sent again. The caller holds the run folder's lock.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.rundir import RunDir, ShardPath
-    from hpcsweep.tracking.journal import Answer
+    from hpcsweep.tracking.journal import SlurmAnswer
 
 # Messages of CUDA, HIP and torch if the GPU or its driver is broken before any work runs.
 _BROKEN: Final = re.compile(
@@ -51,7 +51,7 @@ class BadNode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kept:
+class _NodesFile:
     """Content of `nodes.json`: excluded nodes, and when a person allowed a node again."""
 
     nodes: tuple[BadNode, ...] = ()
@@ -59,7 +59,7 @@ class _Kept:
 
 
 def current(
-    run: RunDir, answer: Answer, rowless: Iterable[ShardPath] | None = None
+    run: RunDir, answer: SlurmAnswer, rowless: Iterable[ShardPath] | None = None
 ) -> list[BadNode]:
     """Return the nodes that the next submission avoids, sorted by name.
 
@@ -73,7 +73,7 @@ def current(
     return [node for name, node in sorted(nodes.items()) if node.at > kept.allowed.get(name, "")]
 
 
-def learn(run: RunDir, answer: Answer) -> list[BadNode]:
+def learn(run: RunDir, answer: SlurmAnswer) -> list[BadNode]:
     """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
     nodes, kept = current(run, answer), _read(run)
     if tuple(nodes) != kept.nodes:
@@ -81,7 +81,7 @@ def learn(run: RunDir, answer: Answer) -> list[BadNode]:
     return nodes
 
 
-def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
+def allow(run: RunDir, names: Sequence[str], answer: SlurmAnswer) -> None:
     """Let submissions use nodes again, under the lock; `UsageError` for one not avoided."""
     avoided = {node.name for node in current(run, answer)}
     for name in names:
@@ -92,7 +92,7 @@ def allow(run: RunDir, names: Sequence[str], answer: Answer) -> None:
     kept = _read(run)
     nodes = tuple(node for node in kept.nodes if node.name not in names)
     allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
-    files.write_json(run.bad_nodes, typed_json.write(_Kept(nodes=nodes, allowed=allowed)))
+    files.write_json(run.bad_nodes, typed_json.write(_NodesFile(nodes=nodes, allowed=allowed)))
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
@@ -115,7 +115,7 @@ def _gone(nodes: Sequence[BadNode]) -> set[str]:
     return {node.name for node in nodes} - {node.name for node in there}
 
 
-def _failed(run: RunDir, answer: Answer) -> Iterator[BadNode]:
+def _failed(run: RunDir, answer: SlurmAnswer) -> Iterator[BadNode]:
     """Yield the nodes that Slurm blames for an attempt of one of this sweep's tasks."""
     jobs = {(job.id.key, job.started): job for job in (*answer.attempts, *answer.tasks.values())}
     broken = [job for job in jobs.values() if job.state.node_at_fault and job.nodes]
@@ -155,11 +155,11 @@ def _rowless(run: RunDir) -> Iterator[ShardPath]:
             yield shard
 
 
-def _read(run: RunDir) -> _Kept:
+def _read(run: RunDir) -> _NodesFile:
     if not run.bad_nodes.exists():
-        return _Kept()
+        return _NodesFile()
     try:
-        return typed_json.read(_Kept, files.read_json(run.bad_nodes))
+        return typed_json.read(_NodesFile, files.read_json(run.bad_nodes))
     except (ResultsError, ValueError) as error:
         told = f"cannot be used ({error}); delete it, and submit learns it anew"
         raise ResultsError(f"{run.bad_nodes}: {told}") from error

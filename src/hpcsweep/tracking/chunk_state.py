@@ -24,7 +24,7 @@ from hpcsweep.store.state import AttemptState, ChunkState
 
 if TYPE_CHECKING:
     from hpcsweep.store.rundir import ShardPath
-    from hpcsweep.tracking.journal import Answer, Journal
+    from hpcsweep.tracking.journal import Journal, SlurmAnswer
 
 GRACE: Final = timedelta(minutes=10)  # for so long Slurm may not yet list a task
 _BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that
@@ -57,7 +57,7 @@ _UNSENT: Final = ChunkStatus(
 def of_chunk(  # noqa: PLR0913 - each source of evidence
     chunk: int,
     journal: Journal,
-    answer: Answer,
+    answer: SlurmAnswer,
     newest: ShardPath | None,
     *,
     missing: int = 1,
@@ -162,7 +162,7 @@ class Liveness:
     elsewhere: bool = False  # on another cluster: this cluster's Slurm cannot know it
 
 
-def liveness(chunk: int, journal: Journal, answer: Answer) -> Liveness:
+def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether the task of a chunk may still write rows."""
     task, here = journal.task_of[chunk], answer.here
     if journal.is_elsewhere(here):
@@ -193,7 +193,7 @@ def _doubt(journal: Journal, job: slurm.JobState | None, here: slurm.Here) -> st
     return f"squeue does not list its job, and sacct calls it {job.state.name}"
 
 
-def liveness_of_unanswered(journal: Journal, answer: Answer) -> Liveness:
+def liveness_of_unanswered(journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether chunks may be live whose entry in the journal is incomplete or damaged."""
     if journal.is_elsewhere(answer.here) or journal.is_anothers(answer.here):
         return _by_signs(None, journal, f"sbatch's answer was lost on {journal.place(answer.here)}")

@@ -163,7 +163,7 @@ def _chunks(submission: SubmissionDir) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SlurmAnswer:
     """Slurm's answer about the tasks of submissions, and which of its programs gave none."""
 
     tasks: Mapping[Task, slurm.JobState] = field(default_factory=dict)
@@ -186,12 +186,12 @@ class Answer:
         return live
 
 
-def ask(submissions: Iterable[SubmissionDir]) -> Answer:
+def ask(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
     """Ask Slurm once about all tasks that may not be over."""
     return ask_journals(map(read, submissions))
 
 
-def ask_journals(journals: Iterable[Journal]) -> Answer:
+def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
     """Ask Slurm once about all tasks in journals that may not be over.
 
     This cluster is asked, and those that sbatch named. `chunk_state` ignores this cluster's answer
@@ -199,19 +199,19 @@ def ask_journals(journals: Iterable[Journal]) -> Answer:
     """
     unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
     if not unclear:
-        return Answer()
+        return SlurmAnswer()
     by_cluster: dict[str, list[Journal]] = {}
     for journal in unclear:
         for array in journal.arrays if journal.open_chunks else ():
             by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(journal)
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
-        future, answer = pool.submit(slurm.here), Answer()
+        future, answer = pool.submit(slurm.here), SlurmAnswer()
         for cluster, group in by_cluster.items():
             answer = _added(answer, cluster, group)
         return replace(answer, here=future.result())
 
 
-def _added(answer: Answer, cluster: str, group: Sequence[Journal]) -> Answer:
+def _added(answer: SlurmAnswer, cluster: str, group: Sequence[Journal]) -> SlurmAnswer:
     """Ask one cluster about the tasks that were sent to it."""
     arrays = (array for journal in group for array in journal.arrays)
     ids = dict.fromkeys(a for a in arrays if slurm.parse_id(a).cluster == cluster)
@@ -304,7 +304,7 @@ def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
     return f"{what}; Slurm has no other jobs of it"
 
 
-def record(submission: SubmissionDir, answer: Answer) -> None:
+def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
     """Write into the journal how tasks ended, so that Slurm is not asked about them again.
 
     Tasks that squeue still lists are left out, since a person may requeue them. The caller holds

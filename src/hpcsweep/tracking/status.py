@@ -22,14 +22,14 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, ledger, outcomes, rounds, rundir, runs, shards
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rounds import Until
+from hpcsweep.store.rounds import AdaptiveRun
 from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
 from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 from hpcsweep.tracking import bad_nodes, chunk_state, journal, sweep_status
 from hpcsweep.tracking.chunk_state import ChunkStatus
-from hpcsweep.tracking.journal import Answer, Journal
+from hpcsweep.tracking.journal import Journal, SlurmAnswer
 from hpcsweep.tracking.sweep_status import ProfileStatus, SweepStatus, Trouble
 
 _WATCH_SECONDS: Final = 2.0
@@ -126,7 +126,7 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
 
 
 def _sweep(
-    run: RunDir, submissions: list[_Submission], problems: list[str], answer: Answer
+    run: RunDir, submissions: list[_Submission], problems: list[str], answer: SlurmAnswer
 ) -> SweepStatus:
     groups: dict[str, list[_Submission]] = {}
     for submission in submissions:
@@ -134,7 +134,7 @@ def _sweep(
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
         groups[label] = [s for s in group if s.manifest.again == group[-1].manifest.again]
     profiles = [_profile(run, label, group, answer) for label, group in groups.items()]
-    avoided, until = list[bad_nodes.BadNode](), list[Until]()
+    avoided, until = list[bad_nodes.BadNode](), list[AdaptiveRun]()
     try:
         rowless = [shard for submission in submissions for shard in submission.rowless]
         avoided = bad_nodes.current(run, answer, rowless)
@@ -169,7 +169,7 @@ def _runs(run: RunDir, submissions: Sequence[_Submission]) -> list[Listed]:
 
 
 def _profile(
-    run: RunDir, label: str, group: Sequence[_Submission], answer: Answer
+    run: RunDir, label: str, group: Sequence[_Submission], answer: SlurmAnswer
 ) -> ProfileStatus:
     rows = chain.from_iterable(submission.taken() for submission in group)
     doubts = dict(chain.from_iterable(submission.doubts.items() for submission in group))
@@ -188,7 +188,9 @@ def _profile(
     return profile
 
 
-def _add(profile: ProfileStatus, submission: _Submission, answer: Answer, newer: set[str]) -> None:
+def _add(
+    profile: ProfileStatus, submission: _Submission, answer: SlurmAnswer, newer: set[str]
+) -> None:
     """Add a submission's chunks to its profile, but for those that a newer submission took over."""
     newest = {shard.chunk: shard for shard in submission.attempts}
     rows_of = _rows_by_chunk(submission)

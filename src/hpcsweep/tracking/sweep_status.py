@@ -10,7 +10,7 @@ from typing import Any, Final
 from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store import runs
 from hpcsweep.store.outcomes import VALID, FailureGroup, PointTally
-from hpcsweep.store.rounds import Until
+from hpcsweep.store.rounds import AdaptiveRun
 from hpcsweep.store.runs import Listed
 from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.text import aligned, count, cut, duration, folded, tally
@@ -136,7 +136,7 @@ class SweepStatus:
     in_slurm: bool  # some of its chunks may be in the queue
     unanswered: list[str]
     artifacts: list[Path]
-    until: list[Until] = field(default_factory=list)  # of `submit --until-error`, by device
+    until: list[AdaptiveRun] = field(default_factory=list)  # of `submit --until-error`, by device
     runs: list[Listed] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:

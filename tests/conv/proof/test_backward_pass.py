@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.conv import swap
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.proof.evidence import Proof, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
@@ -59,7 +59,7 @@ def test_the_backward_pass_of_direct_is_proven_by_the_library_itself() -> None:
         assert (call.problem is not None) == ("gemm:" in text)
         assert "profiler: aten::convolution_backward; onednn " in text
         ways = [report.way for report in call.primitives]
-        assert ways == [*([Way.DATA] if number else []), Way.FILTER]
+        assert ways == [*([Direction.DATA] if number else []), Direction.FILTER]
         assert ("onednn data: " in text) == (number > 0)
         assert "onednn filter: " in text
         assert "convolution_direct" in text
@@ -71,8 +71,8 @@ def test_a_direct_gradient_by_way_of_im2col_is_a_mismatch() -> None:
     picked, events, _ = step("direct")
     sizes = (2, 4, 6, 20, 20, 3, 3)
     lines = [
-        Primitive("jit:avx2", "convolution_direct", sizes, Way.FORWARD),
-        Primitive("gemm:jit", "convolution_direct", sizes, Way.FILTER),
+        Primitive("jit:avx2", "convolution_direct", sizes, Direction.FORWARD),
+        Primitive("gemm:jit", "convolution_direct", sizes, Direction.FILTER),
     ]
     found = backward_pass.read(events, picked, BACKEND, lines)
     assert found[0].problem == "filter: oneDNN ran gemm:jit"

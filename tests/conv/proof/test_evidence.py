@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof import evidence
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Source, cell
@@ -26,7 +26,7 @@ def test_a_cell_says_what_contradicts_and_what_onednn_reported() -> None:
     """The contradiction first; a gradient's report names the gradient."""
     reports = (
         Primitive("jit:avx2", "convolution_direct", ()),
-        Primitive("gemm:jit", "convolution_direct", (), Way.FILTER),
+        Primitive("gemm:jit", "convolution_direct", (), Direction.FILTER),
     )
     told = Evidence("a", Seen(telling=[WINDOWS]), reports, "filter: oneDNN ran gemm:jit")
     assert cell(told) == (

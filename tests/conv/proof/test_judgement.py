@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof.evidence import Evidence, Seen, Source
 from hpcsweep.conv.proof.judgement import contradiction, judge, unaccounted
@@ -133,5 +133,5 @@ def test_copies_and_fillings_are_no_kernels_that_prove_or_disprove() -> None:
 
 def test_a_call_that_the_profiler_did_not_see_is_not_wrong() -> None:
     """It has no evidence, and no problem."""
-    found = judge("a", None, {Way.FORWARD: Expected(must=(("x",),))})
+    found = judge("a", None, {Direction.FORWARD: Expected(must=(("x",),))})
     assert (found.layer, found.seen, found.problem) == ("a", None, None)

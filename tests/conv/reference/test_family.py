@@ -13,7 +13,7 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.conv import swap
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference.backend import FAMILIES
@@ -106,9 +106,11 @@ def test_the_gradients_of_a_product_are_products_over_its_other_sizes() -> None:
     shape = ConvShape(1, 1, 4, 4, 1, 3, 3, bias=True)
     found = Steps().gradients(shape)
     windows = Operation("aten::unfold_backward")
-    assert found[Way.DATA].work == {product(2, 4, 3, 5): 2, windows: 2}
-    assert found[Way.FILTER].work == {product(2, 3, 5, 4): 2}
-    assert found[Way.DATA].shared == found[Way.FILTER].shared == {product(1, 7, 6, 8): 1}
+    assert found[Direction.DATA].work == {product(2, 4, 3, 5): 2, windows: 2}
+    assert found[Direction.FILTER].work == {product(2, 3, 5, 4): 2}
+    assert (
+        found[Direction.DATA].shared == found[Direction.FILTER].shared == {product(1, 7, 6, 8): 1}
+    )
     forward = Steps().expected(shape).work
     assert forward
     assert forward[Operation("aten::add")] == 1

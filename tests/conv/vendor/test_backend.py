@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import Source, cell
@@ -231,7 +231,7 @@ def test_evidence_of_both_directions_is_what_the_library_was_called_with(backend
     number = cudnn_library.FORWARD[algorithm]
     assert [cell(call) for call in forward] == [f"api: cudnnConvolutionForward:{algorithm}"] * 2
     driver = Cudnn(lambda: fake.library)
-    names = [driver.backward_name(way, algorithm) for way in (Way.DATA, Way.FILTER)]
+    names = [driver.backward_name(way, algorithm) for way in (Direction.DATA, Direction.FILTER)]
     wanted = [(0, number), (0, number)]
     for index, of_call in ((1, backward[1]), (0, backward[0])):  # the last layer comes first
         tables = (cudnn_library.BACKWARD_DATA, cudnn_library.BACKWARD_FILTER)

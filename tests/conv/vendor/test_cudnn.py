@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn, cudnn_library
@@ -47,7 +47,7 @@ def test_cudnn_computes_the_same_output_sizes(  # noqa: PLR0917 - a convolution'
         dtype=dtype,
         layout=layout,
     )
-    problem = Problem(Way.FORWARD, "gemm", shape, layout, tf32=False)
+    problem = Problem(Direction.FORWARD, "gemm", shape, layout, tf32=False)
     x, filters, convolution, _ = describe(real, problem)
     found = [ctypes.c_int() for _ in range(4)]
     asking = ctypes.CDLL(real.path).cudnnGetConvolution2dForwardOutputDim
@@ -60,7 +60,7 @@ def test_without_a_gpu_cudnn_says_so(real):
     """Making a handle is what needs one."""
     shape = ConvShape(1, 3, 8, 8, 4, 3, 3)
     with pytest.raises(LibraryUnusable, match=r"no NVIDIA GPU here.*NOT_INITIALIZED"):
-        Cudnn(lambda: real).plan(Problem(Way.FORWARD, "gemm", shape, "nchw", tf32=False), 0)
+        Cudnn(lambda: real).plan(Problem(Direction.FORWARD, "gemm", shape, "nchw", tf32=False), 0)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_no_gradient_runs_what_cudnn_s_header_calls_non_deterministic(documented
     if not wild:
         pytest.skip("the headers of this cuDNN do not say")
     driver, numbers = Cudnn(cudnn_library.load), {
-        Way.DATA: cudnn_library.BACKWARD_DATA,
-        Way.FILTER: cudnn_library.BACKWARD_FILTER,
+        Direction.DATA: cudnn_library.BACKWARD_DATA,
+        Direction.FILTER: cudnn_library.BACKWARD_FILTER,
     }  # fmt: skip
     for way, table in numbers.items():
         names = {driver.backward_name(way, algorithm) for algorithm in EXPLICIT} - {None}
@@ -150,8 +150,8 @@ def test_every_algorithm_has_a_number_in_cudnns_numbering(backend):
     driver, known = (
         Cudnn(cudnn_library.load),
         {
-            Way.DATA: cudnn_library.BACKWARD_DATA,
-            Way.FILTER: cudnn_library.BACKWARD_FILTER,
+            Direction.DATA: cudnn_library.BACKWARD_DATA,
+            Direction.FILTER: cudnn_library.BACKWARD_FILTER,
         },
     )
     for way, numbers in known.items():

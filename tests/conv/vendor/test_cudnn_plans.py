@@ -19,7 +19,7 @@ from torch import nn
 
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import cell
@@ -148,7 +148,7 @@ def module(monkeypatch, real):
     return found
 
 
-def problem(algorithm="heuristic", shape=SHAPE, way=Way.FORWARD, **more):
+def problem(algorithm="heuristic", shape=SHAPE, way=Direction.FORWARD, **more):
     """Return a convolution."""
     return Problem(way, algorithm, shape, shape.layout, **{"tf32": True, **more})
 

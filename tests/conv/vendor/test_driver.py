@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import driver as drivers
@@ -59,9 +59,9 @@ def test_the_first_library_that_loads_is_taken_and_the_last_error_told():
 @pytest.mark.parametrize(
     ("way", "sizes"),
     [
-        (Way.FORWARD, (X, FILTERS, Y)),
-        (Way.DATA, (Y, FILTERS, X)),
-        (Way.FILTER, (Y, X, FILTERS)),
+        (Direction.FORWARD, (X, FILTERS, Y)),
+        (Direction.DATA, (Y, FILTERS, X)),
+        (Direction.FILTER, (Y, X, FILTERS)),
     ],
 )
 def test_a_problem_knows_the_sizes_of_its_operands_and_its_result(way, sizes):

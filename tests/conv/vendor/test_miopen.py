@@ -16,7 +16,7 @@ from torch import nn
 
 from hpcsweep import environment
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import miopen
@@ -90,17 +90,17 @@ def test_invented_times_choose_nothing(miopen_backend, fake_miopen, slow):
     """Without a record MIOpen tells 10 ms times a rank; the solution that took less is taken."""
     fake_miopen.slow(slow)
     shape = ConvShape(1, 4, 18, 16, 4, 3, 3)
-    for problem in (_problem(way, "implicit_gemm", shape) for way in Way):
+    for problem in (_problem(way, "implicit_gemm", shape) for way in Direction):
         assert miopen_backend._answer(problem).solution == 104 + 105 - slow
 
 
 def test_a_solution_that_needs_too_much_memory_gives_way_too(miopen_backend):
     """The limit is asked of each solution, not of the one that would have been the fastest."""
     plan = miopen_backend._driver.plan(
-        _problem(Way.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3)), 0
+        _problem(Direction.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3)), 0
     )
     large = replace(plan, workspace_bytes=1 << 20, others=plan.others)
-    problem = _problem(Way.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3))
+    problem = _problem(Direction.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3))
     miopen_backend._answers[problem, 0] = large
     miopen_backend._untried.add((problem, 0))
     assert miopen_backend.limited(1 << 10)._answer(problem).solution == 105

@@ -16,7 +16,7 @@ from typing import Any, Final
 from torch import nn
 
 from hpcsweep.conv import parts
-from hpcsweep.conv.backend import Backend, Expected, Way
+from hpcsweep.conv.backend import Backend, Direction, Expected
 from hpcsweep.conv.choice import GradientChoice, LayerChoice
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
 from hpcsweep.conv.proof import onednn, profiler_events
@@ -28,8 +28,8 @@ from hpcsweep.conv.proof.profiler_events import Call, Range
 from hpcsweep.conv.proof.witness import Kept, Witness, seeded
 
 _MARK: Final = "hpcsweep.gradient"
-_FRAMEWORK: Final = {Way.FILTER: Expected(must=((FRAMEWORK_BACKWARD,),))}
-_GRADIENTS: Final = (Way.DATA, Way.FILTER)
+_FRAMEWORK: Final = {Direction.FILTER: Expected(must=((FRAMEWORK_BACKWARD,),))}
+_GRADIENTS: Final = (Direction.DATA, Direction.FILTER)
 
 
 def prove(
@@ -95,9 +95,12 @@ def read(
     ]
 
 
-def _expected(item: LayerChoice, call: Call | None, backend: Backend) -> dict[Way, Expected]:
+def _expected(item: LayerChoice, call: Call | None, backend: Backend) -> dict[Direction, Expected]:
     found = {g.way: g.expected for g in GradientChoice.of(item, backend).gradients} or _FRAMEWORK
-    wanted = {Way.DATA: call and call.wants_data, Way.FILTER: call is None or call.wants_filter}
+    wanted = {
+        Direction.DATA: call and call.wants_data,
+        Direction.FILTER: call is None or call.wants_filter,
+    }
     return {way: of_way for way, of_way in found.items() if wanted[way]}
 
 
@@ -117,7 +120,7 @@ def _reports(
     return found
 
 
-def _reached_onednn(call: Call, way: Way) -> bool:
+def _reached_onednn(call: Call, way: Direction) -> bool:
     """Say whether the framework's backward ran, which is what hands convolutions to oneDNN."""
-    wanted = call.wants_data if way is Way.DATA else call.wants_filter
+    wanted = call.wants_data if way is Direction.DATA else call.wants_filter
     return wanted and profiler_events.ran(call, FRAMEWORK_BACKWARD)

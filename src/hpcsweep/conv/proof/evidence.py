@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.operators import Operation, helps
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.records import dataclass, replace
@@ -174,5 +174,5 @@ def _opening(text: str) -> int:
 
 
 def _report(primitive: Primitive) -> str:
-    way = "" if primitive.way is Way.FORWARD else f" {primitive.way.value}"
+    way = "" if primitive.way is Direction.FORWARD else f" {primitive.way.value}"
     return f"onednn{way}: {primitive.implementation} {primitive.algorithm}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from torch import nn
 
 from hpcsweep.conv import parts
-from hpcsweep.conv.backend import Backend, Expected, Way
+from hpcsweep.conv.backend import Backend, Direction, Expected
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
 from hpcsweep.conv.proof import onednn, profiler_events, witness
@@ -84,13 +84,13 @@ def read(
         item.shape if call and profiler_events.ran(call, ONEDNN) else None
         for item, call in zip(picked, paired, strict=True)
     ]
-    reports = onednn.assign(primitives, Way.FORWARD, shapes)
+    reports = onednn.assign(primitives, Direction.FORWARD, shapes)
     claims = (
         _FRAMEWORK if c.used in FRAMEWORK_CHOICES else backend.expected(c.used, c.shape)
         for c in picked
     )
     calls = (
-        judge(item.layer, call, {Way.FORWARD: expected}, [report] if report else ())
+        judge(item.layer, call, {Direction.FORWARD: expected}, [report] if report else ())
         for item, call, expected, report in zip(picked, paired, claims, reports, strict=True)
     )
     # such as `F.conv2d` in a model's code

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
-from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import Operation, matches
 from hpcsweep.conv.proof import kernels
 from hpcsweep.conv.proof.evidence import Evidence, Seen, kernel_word
@@ -24,17 +24,19 @@ from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, wo
 def judge(
     layer: str,
     call: Call | None,
-    expected: Mapping[Way, Expected],
+    expected: Mapping[Direction, Expected],
     primitives: Sequence[Primitive] = (),
 ) -> Evidence:
     """Return the evidence of one call, with the first thing that contradicts its claims."""
     if call is None:
         return Evidence(layer)
-    seen = look_into(call.events, all_sizes=Way.FORWARD not in expected)
+    seen = look_into(call.events, all_sizes=Direction.FORWARD not in expected)
     found = [(way, _problem(call, seen, wanted)) for way, wanted in expected.items()]
-    found.append((Way.FORWARD, unaccounted(work_of(call.events), expected.values())))
+    found.append((Direction.FORWARD, unaccounted(work_of(call.events), expected.values())))
     found += [(one.way, _misreport(one, expected)) for one in primitives]
-    texts = (text if way is Way.FORWARD else f"{way.value}: {text}" for way, text in found if text)
+    texts = (
+        text if way is Direction.FORWARD else f"{way.value}: {text}" for way, text in found if text
+    )
     return Evidence(layer, seen, tuple(primitives), next(texts, None))
 
 
@@ -97,7 +99,7 @@ def _problem(call: Call, seen: Seen, expected: Expected) -> str | None:
     return contradiction(look_into(where, themselves=True), expected)
 
 
-def _misreport(primitive: Primitive, expected: Mapping[Way, Expected]) -> str | None:
+def _misreport(primitive: Primitive, expected: Mapping[Direction, Expected]) -> str | None:
     """Return a contradiction where oneDNN reported another algorithm than direct."""
     wanted = expected.get(primitive.way)
     if wanted is None or not wanted.onednn_direct or primitive.is_direct:

@@ -22,7 +22,7 @@ from typing import Final
 
 import torch
 
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.records import dataclass
 
@@ -35,10 +35,10 @@ _CONVOLUTION: Final = re.compile(
     r"_iw(?P<in_w>\d+)ow\d+kw(?P<kernel_w>\d+)"
 )
 _WAYS: Final = {
-    "forward_training": Way.FORWARD,
-    "forward_inference": Way.FORWARD,
-    "backward_data": Way.DATA,
-    "backward_weights": Way.FILTER,
+    "forward_training": Direction.FORWARD,
+    "forward_inference": Direction.FORWARD,
+    "backward_data": Direction.DATA,
+    "backward_weights": Direction.FILTER,
 }
 _SIZES: Final = ("n", "in_c", "out_c", "in_h", "in_w", "kernel_h", "kernel_w")
 
@@ -53,7 +53,7 @@ class Primitive:
     implementation: str
     algorithm: str
     sizes: tuple[int, ...]
-    way: Way = Way.FORWARD
+    way: Direction = Direction.FORWARD
 
     @property
     def is_direct(self) -> bool:
@@ -81,7 +81,7 @@ def parse(lines: Iterable[str]) -> list[Primitive]:
 
 
 def assign(
-    primitives: Iterable[Primitive], way: Way, shapes: Iterable[ConvShape | None]
+    primitives: Iterable[Primitive], way: Direction, shapes: Iterable[ConvShape | None]
 ) -> list[Primitive | None]:
     """Give each call that reached oneDNN the next report that has its direction and sizes.
 
@@ -95,7 +95,7 @@ def assign(
         place = next((i for i, one in enumerate(rest) if shape and one.does(shape)), None)
         found.append(None if place is None else rest[place])
         if place is not None:
-            rest = [*(() if way is Way.FORWARD else rest[:place]), *rest[place + 1 :]]
+            rest = [*(() if way is Direction.FORWARD else rest[:place]), *rest[place + 1 :]]
     return found
 
 

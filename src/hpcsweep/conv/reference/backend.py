@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import REFERENCE, Expected, Gradient, Way
+from hpcsweep.conv.backend import REFERENCE, Direction, Expected, Gradient
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
 from hpcsweep.conv.reference import fft, gemm, winograd
@@ -53,10 +53,10 @@ class Direct(Family):
         """Want the operator alone, and oneDNN's report that it was direct."""
         return Expected(work={Operation(ONEDNN): 1}, onednn_direct=True)
 
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:  # noqa: ARG002 - the same for all
+    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:  # noqa: ARG002 - the same for all
         """Want the framework's backward, which hands convolutions to oneDNN."""
         backward = Expected(work={}, shared={Operation(FRAMEWORK_BACKWARD): 1}, onednn_direct=True)
-        return {Way.DATA: backward, Way.FILTER: backward}
+        return {Direction.DATA: backward, Direction.FILTER: backward}
 
 
 FAMILIES: Final[Mapping[str, Family]] = {

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from hpcsweep.conv import operators
-from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import Operation, Patterns
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
 from hpcsweep.records import dataclass
 
-Ways = tuple[Way, ...]
+Ways = tuple[Direction, ...]
 
-DATA: Final[Ways] = (Way.DATA,)
-FILTER: Final[Ways] = (Way.FILTER,)
-BOTH: Final[Ways] = (Way.DATA, Way.FILTER)
+DATA: Final[Ways] = (Direction.DATA,)
+FILTER: Final[Ways] = (Direction.FILTER,)
+BOTH: Final[Ways] = (Direction.DATA, Direction.FILTER)
 _SUMS: Final[Patterns] = ("aten::sum", "aten::mul", "aten::mul_", "aten::neg")  # of a bias, scaling
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
@@ -50,7 +50,7 @@ class Family(ABC):
         """Return what the profiler must see in such a call."""
 
     @abstractmethod
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:
         """Return what the profiler must see in each gradient of such a call."""
 
 
@@ -135,7 +135,7 @@ class AccountedFamily(OperatorFamily):
             work[Operation("aten::add")] += 1
         return Expected(work=work)
 
-    def gradients(self, shape: ConvShape) -> dict[Way, Expected]:
+    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:
         """Want what autograd makes of the steps: for each gradient, and what both share."""
         found = {ways: Counter[Operation]() for ways in (DATA, FILTER, BOTH)}
         for step in self.steps(shape):
@@ -144,7 +144,7 @@ class AccountedFamily(OperatorFamily):
                     found[ways][operation] += step.times
         return {
             way: Expected(work=found[way,], shared=found[BOTH], also=_SUMS)
-            for way in (Way.DATA, Way.FILTER)
+            for way in (Direction.DATA, Direction.FILTER)
         }
 
 

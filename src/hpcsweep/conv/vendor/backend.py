@@ -22,14 +22,17 @@ from torch import Tensor
 from torch.autograd.profiler import record_function
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import Backend, Expected, Gradient, Way, choose, too_large
+from hpcsweep.conv.backend import Backend, Direction, Expected, Gradient, choose, too_large
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.conv.vendor import operator
 from hpcsweep.conv.vendor.driver import Driver, LibraryError, NotSupported, Plan, Problem
 from hpcsweep.records import replace
 
-_GRADIENT_OF: Final[Mapping[Way, str]] = {Way.DATA: "the input", Way.FILTER: "the filters"}
+_GRADIENT_OF: Final[Mapping[Direction, str]] = {
+    Direction.DATA: "the input",
+    Direction.FILTER: "the filters",
+}
 _FRAMEWORK_CALLS: Final = (
     "aten::cudnn_convolution*",
     "aten::miopen_convolution*",
@@ -79,22 +82,22 @@ class VendorBackend:
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
-        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
         return answer if isinstance(answer, str) else None
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the scratch memory of a forward call."""
-        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
         return None if isinstance(answer, str) else answer.workspace_bytes
 
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the names of the library's plans for a forward call."""
-        problem = _problem(Way.FORWARD, catalog.HEURISTIC, shape)
+        problem = _problem(Direction.FORWARD, catalog.HEURISTIC, shape)
         return self._driver.plans(problem, self._current(), most)
 
     def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[str | None, str | None]:
         """Return the name and the notes of a plan."""
-        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
         return (None, None) if isinstance(answer, str) else answer.told
 
     def forward(
@@ -111,9 +114,9 @@ class VendorBackend:
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operator, the library's call and the kernels that prove an algorithm."""
-        answer = self._answer(_problem(Way.FORWARD, algorithm, shape))
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
         found = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
-        name = operator.NAMES[Way.FORWARD]
+        name = operator.NAMES[Direction.FORWARD]
         work = {Operation(one): 1 for one in (name, *(("aten::add",) if shape.bias else ()))}
         return replace(found, must=((name,), *found.must), work=work)
 
@@ -121,7 +124,7 @@ class VendorBackend:
         """Return what the gradients of input and filters run; asked here, not in the first step."""
         return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENT_OF)
 
-    def _gradient(self, way: Way, algorithm: str, shape: ConvShape) -> Gradient:
+    def _gradient(self, way: Direction, algorithm: str, shape: ConvShape) -> Gradient:
         name, inside = self._driver.backward_name(way, algorithm), operator.NAMES[way]
         if name is None:
             reason = f"{self.name} has no {algorithm} for the gradient of {_GRADIENT_OF[way]}"
@@ -144,7 +147,7 @@ class VendorBackend:
 
     def compute(
         self,
-        way: Way,
+        way: Direction,
         first: Tensor,
         second: Tensor,
         size: Sequence[int] | None,
@@ -152,10 +155,10 @@ class VendorBackend:
         *steps: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return an output or a gradient; a gradient by the framework where the library cannot."""
-        forward, x, weight = way is Way.FORWARD, first.shape, second.shape
-        if way is Way.DATA:
+        forward, x, weight = way is Direction.FORWARD, first.shape, second.shape
+        if way is Direction.DATA:
             x = size
-        elif way is Way.FILTER:
+        elif way is Direction.FILTER:
             x, weight = second.shape, size
         shape = operator.shape_of(first.dtype, x, weight, (algorithm, *steps))
         out = operator.empty(first, size or shape.output_size, nhwc=shape.layout == NHWC)
@@ -274,7 +277,7 @@ def _limited(device_type: str, most: float) -> Backend:
     return choose(device_type).limited(most)
 
 
-def _problem(way: Way, algorithm: str, shape: ConvShape) -> Problem:
+def _problem(way: Direction, algorithm: str, shape: ConvShape) -> Problem:
     # the bias is added by torch; a copy costs a tenth of a call
     without_bias = replace(shape, bias=False) if shape.bias else shape
     tf32 = shape.dtype == "float32" and tf32_allowed()
@@ -313,10 +316,10 @@ def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
 
 
 def _framework_gradient(
-    way: Way, grad: Tensor, second: Tensor, out: Tensor, shape: ConvShape
+    way: Direction, grad: Tensor, second: Tensor, out: Tensor, shape: ConvShape
 ) -> Tensor:
     """Return the framework's gradient; `out` stands in for the operand that is not needed."""
-    wants_x = way is Way.DATA
+    wants_x = way is Direction.DATA
     x, weight = (out, second) if wants_x else (second, out)
     gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
         *(grad, x, weight, None, shape.stride, shape.padding, shape.dilation),

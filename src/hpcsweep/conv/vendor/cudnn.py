@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.vendor import cudnn_library as library_of
@@ -43,19 +43,19 @@ _DATA_GRADIENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("implicit_gemm", "implicit_precomp_gemm"), "algo_1"),
     **{name: name for name in ("fft", "fft_tiling", "winograd", "winograd_nonfused")},
 }
-_GRADIENTS: Final[Mapping[Way, Mapping[str, str]]] = {
-    Way.DATA: _DATA_GRADIENTS,
-    Way.FILTER: {name: own for name, own in _DATA_GRADIENTS.items() if name != "winograd"},
+_GRADIENTS: Final[Mapping[Direction, Mapping[str, str]]] = {
+    Direction.DATA: _DATA_GRADIENTS,
+    Direction.FILTER: {name: own for name, own in _DATA_GRADIENTS.items() if name != "winograd"},
 }
-_NUMBERS: Final[Mapping[Way, Mapping[str, int]]] = {
-    Way.FORWARD: library_of.FORWARD,
-    Way.DATA: library_of.BACKWARD_DATA,
-    Way.FILTER: library_of.BACKWARD_FILTER,
+_NUMBERS: Final[Mapping[Direction, Mapping[str, int]]] = {
+    Direction.FORWARD: library_of.FORWARD,
+    Direction.DATA: library_of.BACKWARD_DATA,
+    Direction.FILTER: library_of.BACKWARD_FILTER,
 }
-_FUNCTIONS: Final[Mapping[Way, str]] = {
-    Way.FORWARD: "cudnnConvolutionForward",
-    Way.DATA: "cudnnConvolutionBackwardData",
-    Way.FILTER: "cudnnConvolutionBackwardFilter",
+_FUNCTIONS: Final[Mapping[Direction, str]] = {
+    Direction.FORWARD: "cudnnConvolutionForward",
+    Direction.DATA: "cudnnConvolutionBackwardData",
+    Direction.FILTER: "cudnnConvolutionBackwardFilter",
 }
 
 # Kernels of these have said so in every cuDNN; of the others names are compared where they tell.
@@ -74,7 +74,7 @@ def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
         else _tensor(library, shape.dtype, sizes, problem.layout)
         for place, sizes in enumerate(problem.sizes)
     )
-    if problem.way is not Way.FORWARD:  # cuDNN takes filters or input before the gradient
+    if problem.way is not Direction.FORWARD:  # cuDNN takes filters or input before the gradient
         first, second = second, first
     return first, second, _convolution(library, shape, tf32=problem.tf32), result
 
@@ -158,7 +158,7 @@ class Cudnn(Driver[CudnnLibrary]):
         factor = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
         return CudnnPlan(
             *(function, problem.algorithm, device, described, size),
-            *(self, problem.way is Way.FORWARD, number),
+            *(self, problem.way is Direction.FORWARD, number),
             *(ctypes.byref(factor(1)), ctypes.byref(factor(0))),
         )
 
@@ -170,7 +170,7 @@ class Cudnn(Driver[CudnnLibrary]):
     def _front_end(self) -> FrontEnd:
         return FrontEnd(library_of.version_text(self.library.version))
 
-    def backward_name(self, way: Way, algorithm: str) -> str | None:
+    def backward_name(self, way: Direction, algorithm: str) -> str | None:
         """Return the counterpart of a layer's algorithm in a gradient; a plan is of one way."""
         if algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm):
             return catalog.HEURISTIC

@@ -15,7 +15,7 @@ import threading
 from typing import Any, Final
 
 from hpcsweep import catalog, extras
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import cudnn_graph
 from hpcsweep.conv.vendor.driver import NotSupported, Plan, Problem, no_gpu, strides
@@ -117,9 +117,9 @@ class FrontEnd:
             "pre_padding": [*shape.padding], "post_padding": [*shape.padding],
             "stride": [*shape.stride], "dilation": [*shape.dilation],
         }  # fmt: skip
-        if problem.way is Way.FORWARD:
+        if problem.way is Direction.FORWARD:
             result = graph.conv_fprop(image=first, weight=second, **geometry)
-        elif problem.way is Way.DATA:
+        elif problem.way is Direction.DATA:
             result = graph.conv_dgrad(loss=first, filter=second, **geometry)
         else:
             result = graph.conv_wgrad(image=second, loss=first, **geometry)
@@ -185,7 +185,7 @@ class FrontEnd:
 
     def _notes(self, problem: Problem, engine: int) -> list[str]:
         """Return cuDNN's notes on an engine; those on engines of gradients are not asked for."""
-        if problem.way is not Way.FORWARD:
+        if problem.way is not Direction.FORWARD:
             return []
         engines = self._asked(problem)["engines"]
         return next((one["notes"] for one in engines if one["engine"] == engine), [])

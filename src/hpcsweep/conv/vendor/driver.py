@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Generic, TypeVar
 
-from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.records import dataclass, field
@@ -118,7 +118,7 @@ def _open_once(path: str, vendor: str) -> ctypes.CDLL:
 class Problem:
     """One convolution in one direction: everything that a plan depends on."""
 
-    way: Way
+    way: Direction
     algorithm: str
     shape: ConvShape
     layout: str
@@ -133,14 +133,16 @@ class Problem:
         gradient, input, gradient of the filters.
         """
         x, weight, y = self.shape.input_size, self.shape.filter_size, self.shape.output_size
-        return {Way.FORWARD: (x, weight, y), Way.DATA: (y, weight, x), Way.FILTER: (y, x, weight)}[
-            self.way
-        ]
+        return {
+            Direction.FORWARD: (x, weight, y),
+            Direction.DATA: (y, weight, x),
+            Direction.FILTER: (y, x, weight),
+        }[self.way]
 
     @property
     def filters_at(self) -> int:
         """Which of the three the filters are."""
-        return 2 if self.way is Way.FILTER else 1
+        return 2 if self.way is Direction.FILTER else 1
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ class Driver(ABC, Generic[L]):
         """Return the names of plans: at most so many of the heuristic's, then those left out."""
 
     @abstractmethod
-    def backward_name(self, way: Way, algorithm: str) -> str | None:
+    def backward_name(self, way: Direction, algorithm: str) -> str | None:
         """Return what a gradient runs when its layer runs an algorithm; None: the framework's."""
 
     @abstractmethod

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Final
 import torch
 
 from hpcsweep import catalog, environment
-from hpcsweep.conv.backend import Expected, Way
+from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor.backend import VendorBackend
 from hpcsweep.conv.vendor.driver import (
@@ -69,10 +69,10 @@ ALGORITHMS: Final = {"gemm": 0, "direct": 1, "fft": 2, "winograd": 3, "implicit_
 _NAMES: Final = {number: name for name, number in ALGORITHMS.items()}
 # miopenConvolutionMode_t: cross-correlation; groups are a count of their own
 _CROSS_CORRELATION: Final = 0
-_FUNCTIONS: Final[Mapping[Way, str]] = {
-    Way.FORWARD: "miopenConvolutionForward",
-    Way.DATA: "miopenConvolutionBackwardData",
-    Way.FILTER: "miopenConvolutionBackwardWeights",
+_FUNCTIONS: Final[Mapping[Direction, str]] = {
+    Direction.FORWARD: "miopenConvolutionForward",
+    Direction.DATA: "miopenConvolutionBackwardData",
+    Direction.FILTER: "miopenConvolutionBackwardWeights",
 }
 
 
@@ -163,7 +163,7 @@ def _candidates() -> Iterator[str]:
 def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]:
     """Return what MIOpen is told: first operand, second, convolution, result, in its order."""
     first, second, result = (_tensor(library, problem, sizes) for sizes in problem.sizes)
-    if problem.way is Way.FORWARD:  # MIOpen takes filters before the input
+    if problem.way is Direction.FORWARD:  # MIOpen takes filters before the input
         first, second = second, first
     shape, convolution = problem.shape, Descriptor(library, NAME, "Convolution")
     library.call(
@@ -244,7 +244,7 @@ class Miopen(Driver[MiopenLibrary]):
         first, *others = [
             MiopenPlan(
                 *(f"{function}Immediate", _NAMES[one.algorithm], device, described),
-                *(one.workspace_size, self, problem.way is Way.FORWARD, one.solution_id),
+                *(one.workspace_size, self, problem.way is Direction.FORWARD, one.solution_id),
             )
             for one in self._compiled(function, described, device, fitting)
         ]
@@ -255,11 +255,11 @@ class Miopen(Driver[MiopenLibrary]):
         function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
         return [*map(_name, self._solutions(function, described, device))][:most]
 
-    def backward_name(self, way: Way, algorithm: str) -> str | None:
+    def backward_name(self, way: Direction, algorithm: str) -> str | None:
         """Return the same family, a plan being of one way; FFT has no gradient of filters."""
         if catalog.is_plan(algorithm):
             return catalog.HEURISTIC
-        return None if way is Way.FILTER and algorithm == "fft" else algorithm
+        return None if way is Direction.FILTER and algorithm == "fft" else algorithm
 
     def expected(self, algorithm: str) -> Expected:
         """Return that the kernels must not be those of another algorithm."""

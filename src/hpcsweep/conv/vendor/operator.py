@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.backend import Way
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
 if TYPE_CHECKING:
     from hpcsweep.conv.vendor.backend import VendorBackend
 
-NAMES: Final[Mapping[Way, str]] = {
-    Way.FORWARD: "hpcsweep::convolution",
-    Way.DATA: "hpcsweep::convolution_data_gradient",
-    Way.FILTER: "hpcsweep::convolution_filter_gradient",
+NAMES: Final[Mapping[Direction, str]] = {
+    Direction.FORWARD: "hpcsweep::convolution",
+    Direction.DATA: "hpcsweep::convolution_data_gradient",
+    Direction.FILTER: "hpcsweep::convolution_filter_gradient",
 }
 _GEOMETRY: Final = (
     "str backend, str algorithm, int[2] stride, int[2] padding, int[2] dilation, int groups, "
     "bool nhwc"
 )
-_OPERANDS: Final[Mapping[Way, str]] = {
-    Way.FORWARD: "Tensor x, Tensor weight",
-    Way.DATA: "Tensor grad, Tensor weight, SymInt[] size",
-    Way.FILTER: "Tensor grad, Tensor x, SymInt[] size",
+_OPERANDS: Final[Mapping[Direction, str]] = {
+    Direction.FORWARD: "Tensor x, Tensor weight",
+    Direction.DATA: "Tensor grad, Tensor weight, SymInt[] size",
+    Direction.FILTER: "Tensor grad, Tensor x, SymInt[] size",
 }
 
 
@@ -63,7 +63,7 @@ def empty(like: Tensor, size: Sequence[int], *, nhwc: bool) -> Tensor:
 
 
 def _forward(x: Tensor, weight: Tensor, backend: str, *geometry: Any) -> Tensor:  # noqa: ANN401
-    return ENGINES[backend].compute(Way.FORWARD, x, weight, None, *geometry)
+    return ENGINES[backend].compute(Direction.FORWARD, x, weight, None, *geometry)
 
 
 def _fake_forward(x: Tensor, weight: Tensor, _: str, *geometry: Any) -> Tensor:  # noqa: ANN401
@@ -71,7 +71,7 @@ def _fake_forward(x: Tensor, weight: Tensor, _: str, *geometry: Any) -> Tensor: 
     return empty(x, shape.output_size, nhwc=geometry[-1])
 
 
-def _gradient(way: Way) -> Callable[..., Tensor]:
+def _gradient(way: Direction) -> Callable[..., Tensor]:
     def compute(
         grad: Tensor,
         second: Tensor,
@@ -108,13 +108,13 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN
 def _register() -> None:
     for way, name in NAMES.items():
         _library.define(f"{name.partition('::')[2]}({_OPERANDS[way]}, {_GEOMETRY}) -> Tensor")
-        forward = way is Way.FORWARD
+        forward = way is Direction.FORWARD
         for device in ("CPU", "CUDA"):
             _library.impl(name, _forward if forward else _gradient(way), device)
         fake = _fake_forward if forward else _fake_gradient
         torch.library.register_fake(name, fake, lib=_library)
     torch.library.register_autograd(
-        NAMES[Way.FORWARD], _backward, setup_context=_keep, lib=_library
+        NAMES[Direction.FORWARD], _backward, setup_context=_keep, lib=_library
     )
 
 
