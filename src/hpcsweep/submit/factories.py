@@ -78,7 +78,9 @@ def _names_in(tree: ast.Module) -> set[str] | None:
         if isinstance(node, _Defined):
             found.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update((one.asname or one.name).partition(".")[0] for one in node.names)
+            found.update(
+                (imported.asname or imported.name).partition(".")[0] for imported in node.names
+            )
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -92,19 +94,19 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
             yield from _outside_functions(child)
 
 
-def _wrong_call(found: _Arguments | None, name: str, given: int) -> str | None:
+def _wrong_call(definition: _Arguments | None, name: str, given: int) -> str | None:
     """Say which arguments a call with so many would lack, or have too many."""
-    if found is None:
+    if definition is None:
         return None
-    where, args, bound = found
-    needed = [one.arg for one in (*args.posonlyargs, *args.args)]
+    where, args, bound = definition
+    needed = [arg.arg for arg in (*args.posonlyargs, *args.args)]
     most = len(needed) - bound
     needed = needed[bound + given : len(needed) - len(args.defaults)]
     needed += [
-        one.arg for one, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is None
+        arg.arg for arg, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is None
     ]
     if needed:
-        call = f"{name}({', '.join(f'{one}=...' for one in needed)})"
+        call = f"{name}({', '.join(f'{arg}=...' for arg in needed)})"
         return (
             f"{where}: '{name}' needs {', '.join(needed)}, which nobody gives; name a function "
             f"that does: `def mine({'point' * given}): return {call}`"

@@ -234,29 +234,31 @@ def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Led
     return found
 
 
-def _holders(request: Request, known: ledger.Ledger) -> set[str]:
+def _holders(request: Request, measured: ledger.Ledger) -> set[str]:
     """Return the submissions in which points of a request are queued or running."""
     points = (point.point_id for point in request.points())
-    return {known.live[point_id] for point_id in points if point_id in known.live}
+    return {measured.live[point_id] for point_id in points if point_id in measured.live}
 
 
-def unmeasured(request: Request, known: ledger.Ledger, settled: dict[str, int]) -> Iterator[Point]:
+def unmeasured(
+    request: Request, measured: ledger.Ledger, settled: dict[str, int]
+) -> Iterator[Point]:
     """Return the points that are to be measured; count the others in `settled` by status."""
     # points skipped by an earlier --skip-dominated are tried without this option
     skipped = set() if request.options.skip_dominated else {PointStatus.SKIPPED}
-    left_out = known.settled(request.again | skipped)
+    left_out = measured.settled(request.again | skipped)
     for point in request.points():
         if point.point_id not in left_out:
             yield point
         else:
-            status = LIVE if point.point_id in known.live else known.status[point.point_id]
+            status = LIVE if point.point_id in measured.live else measured.status[point.point_id]
             settled[status] = settled.get(status, 0) + 1
 
 
-def _settings(request: Request, known: ledger.Ledger) -> RunSettings:
+def _settings(request: Request, measured: ledger.Ledger) -> RunSettings:
     """Return the settings of the measuring side; known OOM points only with --skip-dominated."""
     profile = request.profile
-    too_large = (p for p in request.points() if known.status.get(p.point_id) is PointStatus.OOM)
+    too_large = (p for p in request.points() if measured.status.get(p.point_id) is PointStatus.OOM)
     return RunSettings(
         gpu_name="" if request.rehearsal else profile.gpu_name,
         min_memory_gb=None if request.rehearsal else profile.min_memory_gb,

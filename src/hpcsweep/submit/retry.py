@@ -18,8 +18,8 @@ from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import check_inputs, request, workflow
-from hpcsweep.submit.request import DEFAULT, Options, Request, Say
+from hpcsweep.submit import check_inputs, workflow
+from hpcsweep.submit.request import DEFAULT, Options, Request, Say, make
 from hpcsweep.text import count, tally
 
 
@@ -44,76 +44,79 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     Raises:
         UsageError: an unknown status, no such point, or no submission to one of `cluster`.
     """
-    known = runs.statuses(run)
+    status_of = runs.statuses(run)
     if (changed or invalid) and not point:
         point = ("",)
-    wanted = _named(run, known, point) if point and known else _of_status(known, statuses)
+    by_id = bool(point and status_of)
+    wanted = _named(run, status_of, point) if by_id else _of_status(status_of, statuses)
     if changed or invalid:
         some = _changed(run, wanted, cluster) if changed else frozenset()
         wanted &= some | (_invalid(run) if invalid else frozenset())
     if not wanted:
         whys = {"was measured with other own files than now": changed, "is not valid": invalid}
         why = " or ".join(words for words, is_asked in whys.items() if is_asked)
-        there = tally(Counter(known.values()), PointStatus) or "no point has a row"
-        told = f"no point {why or 'is ' + ' or '.join(statuses)} ({there})"
-        say(f"{run.name}: {told}; nothing to measure again")
+        there = tally(Counter(status_of.values()), PointStatus) or "no point has a row"
+        nothing = f"no point {why or 'is ' + ' or '.join(statuses)} ({there})"
+        say(f"{run.name}: {nothing}; nothing to measure again")
         return 0
     requests = [
-        replace(asked, options=options)
-        for asked in _requests(run, wanted, cluster)
-        if any(True for _ in asked.points())  # else another profile's
+        replace(request, options=options)
+        for request in _requests(run, wanted, cluster)
+        if any(True for _ in request.points())  # else another profile's
     ]
     if not requests:
         where = f" on {', '.join(cluster)}" if cluster else ""
         say(f"{run.name}: the sweep no longer has these points{where} ({len(wanted):,})")
-    for asked in requests if dry_run else ():
-        points = count(sum(1 for _ in asked.points()), "point")
-        say(f"{run.name}: {points} to measure again on {asked.profile.name} (--dry-run: none was)")
+    for request in requests if dry_run else ():
+        points = count(sum(1 for _ in request.points()), "point")
+        where = request.profile.name
+        say(f"{run.name}: {points} to measure again on {where} (--dry-run: none was)")
     if dry_run:
         return 0
-    return max((workflow.submit(run.path.parent, one, say) for one in requests), default=0)
+    codes = (workflow.submit(run.path.parent, request, say) for request in requests)
+    return max(codes, default=0)
 
 
 def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> frozenset[str]:
-    every = (check_inputs.changed(run, asked) for asked in _requests(run, wanted, clusters))
-    return frozenset(point_id for found in every for point_id in found)
+    every = (check_inputs.changed(run, request) for request in _requests(run, wanted, clusters))
+    return frozenset(point_id for points in every for point_id in points)
 
 
 def _invalid(run: RunDir) -> frozenset[str]:
     """Return the points whose rows are not valid, in tables of all rows that there are."""
-    found, _notes = tables_of(run)
-    if not found.overall.exists():
+    collected, _notes = tables_of(run)
+    if not collected.overall.exists():
         return frozenset()
-    with found.overall.open(newline="", encoding="utf-8") as file:
+    with collected.overall.open(newline="", encoding="utf-8") as file:
         ok = (row for row in csv.DictReader(file) if row["status"] == PointStatus.OK)
         return frozenset(row["point_id"] for row in ok if doubts_of(row))
 
 
-def _named(run: RunDir, known: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:
+def _named(run: RunDir, status_of: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:
     wanted: set[str] = set()
     for prefix in prefixes:
-        found = {point_id for point_id in known if point_id.startswith(prefix)}
-        if not found:
+        matches = {point_id for point_id in status_of if point_id.startswith(prefix)}
+        if not matches:
             raise UsageError(f"{run.name}: no measured point has the id '{prefix}'")
-        wanted |= found
+        wanted |= matches
     return frozenset(wanted)
 
 
-def _of_status(known: Mapping[str, str], statuses: Sequence[str]) -> frozenset[str]:
+def _of_status(status_of: Mapping[str, str], statuses: Sequence[str]) -> frozenset[str]:
     for name in statuses:
         if name not in list(PointStatus):
             hint = suggest(name, PointStatus)
             if name in FLAGS:
                 hint = "; it is a flag: --invalid takes all that is measured, but not valid"
             raise UsageError(f"no status '{name}'{hint} ({', '.join(PointStatus)})")
-    return frozenset(point_id for point_id, status in known.items() if status in statuses)
+    return frozenset(point_id for point_id, status in status_of.items() if status in statuses)
 
 
 def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> Iterator[Request]:
     """Yield a request for each profile that the sweep was sent to, as in its last submission."""
     sweep = sweep_file.load(run.sweep_file, name=run.name)
     # failed points are measured again, not profiled again
-    sent = {one.profile: one for one in run.manifests() if not one.is_profiled}
+    sent = {manifest.profile: manifest for manifest in run.manifests() if not manifest.is_profiled}
     files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
     for name in files:
         if name not in sent:
@@ -123,12 +126,12 @@ def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> I
             )
     for name in files or sent:
         before = sent[name]
-        asked = request.make(sweep, _profile(files.get(name, name), before))
+        request = make(sweep, _profile(files.get(name, name), before))
         yield replace(
-            asked,
+            request,
             device=before.gpu,
             rehearsal=before.rehearsal,
-            search_path=before.run.search_path or asked.search_path,
+            search_path=before.run.search_path or request.search_path,
             again=frozenset(PointStatus),
             only=wanted,
         )

@@ -75,17 +75,17 @@ class DescribedGpu:
 
 def gpus_named(text: str) -> list[DescribedGpu]:
     """Return the GPUs of a list such as ``l40,h100``; a profile of that name has its own file."""
-    found = []
+    described = []
     for name in filter(None, map(str.strip, text.split(","))):
         chosen = None
         with suppress(ProfileError):
             chosen = profile.load(name)
-        found.append(DescribedGpu.of(name, chosen if chosen and chosen.gpu == name else None))
-        if found[-1].properties is None and not gpus.vendor(name):
+        described.append(DescribedGpu.of(name, chosen if chosen and chosen.gpu == name else None))
+        if described[-1].properties is None and not gpus.vendor(name):
             raise UsageError(
                 f"--gpu {name}: no such GPU; there are {', '.join(gpus.KNOWN_TO_CUDNN)}"
             )
-    return found
+    return described
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,26 +129,27 @@ class Support:
         version = self.cudnn or 0
         return f"cuDNN {version // 10_000}.{version // 100 % 100}" if version else "no cuDNN"
 
-    def cell(self, network: str, gpu: DescribedGpu, algorithm: Algorithm, told: str = "") -> Cell:
+    def cell(self, network: str, gpu: DescribedGpu, algorithm: Algorithm, label: str = "") -> Cell:
         """Return what is known of an algorithm; of a map, each layer has its own."""
         calls = self.cases[network]
-        total = len({one["key"] for one in calls})
-        about: dict[str, Any] = {"algorithm": told or str(algorithm), "total": total}
+        total = len({call["key"] for call in calls})
+        about: dict[str, Any] = {"algorithm": label or str(algorithm), "total": total}
         if gpu.properties is None:
             return Cell(**about, why=UNKNOWN)
         if self.cudnn is None:
             return Cell(**about, why=f"{UNKNOWN} ({self.lacking})")
-        known = self.engines[gpu.name]
-        wanted = [choice.requested(algorithm, one["layer"], one["key"]) for one in calls]
+        engines_of = self.engines[gpu.name]
+        wanted = [choice.requested(algorithm, call["layer"], call["key"]) for call in calls]
         has = [
-            engines_for(name, known[one["key"]]) for name, one in zip(wanted, calls, strict=True)
+            engines_for(name, engines_of[call["key"]])
+            for name, call in zip(wanted, calls, strict=True)
         ]
         if None in has:
             return Cell(**about)
         both = list(zip(calls, has, strict=True))
-        without = {one["key"] for one, engines in both if not engines}
-        work = sum(one["flops"] for one in calls) or 1
-        share = 100 * sum(one["flops"] for one, engines in both if engines) / work
+        without = {call["key"] for call, engines in both if not engines}
+        work = sum(call["flops"] for call in calls) or 1
+        share = 100 * sum(call["flops"] for call, engines in both if engines) / work
         sure = all(_is_sure(name, gpu) for name in wanted)
         return Cell(**about, found=total - len(without), share_pct=share, sure=sure)
 
@@ -157,15 +158,15 @@ class Support:
         lines = []
         for network in self.cases:
             for gpu in self.gpus:
-                for told, algorithm in self.algorithms:
-                    cell = self.cell(network, gpu, algorithm, told)
+                for label, algorithm in self.algorithms:
+                    cell = self.cell(network, gpu, algorithm, label)
                     if cell.found != 0:
                         continue
                     rest = "" if cell.sure else "; its older calls may have it: the node will tell"
                     if looked := self.looked.get(network):
                         rest = f"; looked at {looked}{rest}"
                     lines.append(
-                        f"{told}: no engine for any convolution of {network} on {gpu.name} "
+                        f"{label}: no engine for any convolution of {network} on {gpu.name} "
                         f"({self.library}){rest}"
                     )
         return lines
@@ -175,7 +176,7 @@ class Support:
         return {
             "cudnn": self.cudnn,
             "lacking": self.lacking or None,
-            "gpus": {one.name: one.source if one.properties else UNKNOWN for one in self.gpus},
+            "gpus": {gpu.name: gpu.source if gpu.properties else UNKNOWN for gpu in self.gpus},
             "networks": [self._network(name) for name in self.cases],
             "unchecked": dict(self.unchecked),
             "looked_at": dict(self.looked),
@@ -185,23 +186,23 @@ class Support:
         cells = [
             {
                 "gpu": gpu.name,
-                "algorithm": told,
+                "algorithm": label,
                 "convolutions": cell.total,
                 "with_engine": cell.found,
                 "share_of_flops_pct": cell.share_pct,
                 "says": str(cell),
             }
             for gpu in self.gpus
-            for told, algorithm in self.algorithms
-            for cell in [self.cell(name, gpu, algorithm, told)]
+            for label, algorithm in self.algorithms
+            for cell in [self.cell(name, gpu, algorithm, label)]
         ]
         calls = self.cases[name]
-        keys = dict.fromkeys(one["key"] for one in calls)
+        keys = dict.fromkeys(call["key"] for call in calls)
         convolutions = [
             {
                 "unique_key": key,
-                "calls": sum(one["key"] == key for one in calls),
-                "flops": next(one["flops"] for one in calls if one["key"] == key),
+                "calls": sum(call["key"] == key for call in calls),
+                "flops": next(call["flops"] for call in calls if call["key"] == key),
                 "on": {gpu.name: self.engines.get(gpu.name, {}).get(key) for gpu in self.gpus},
             }
             for key in keys
@@ -209,21 +210,21 @@ class Support:
         return {"network": name, "algorithms": cells, "convolutions": convolutions}
 
 
-def engines_for(algorithm: str, known: Mapping[str, Any]) -> list[str] | None:
+def engines_for(algorithm: str, answers: Mapping[str, Any]) -> list[str] | None:
     """Return what cuDNN has for an algorithm and a convolution; None: engines do not tell."""
-    engines = known["engines"]
+    engines = answers["engines"]
     name = algorithm.partition("@")[0]
     if catalog.is_plan(name):
-        names = {f"eng{one['engine']}" for one in engines} | {*known["heuristic"]}
+        names = {f"eng{engine['engine']}" for engine in engines} | {*answers["heuristic"]}
         return [name] if name in names else []
     if name == catalog.HEURISTIC:
-        return list(known["heuristic"][:1])
+        return list(answers["heuristic"][:1])
     if algorithm in choice.FRAMEWORK_CHOICES:
-        return [f"eng{one['engine']}" for one in engines]
+        return [f"eng{engine['engine']}" for engine in engines]
     notes = _NOTES.get(algorithm)
     if notes is None:
         return None
-    return [f"eng{one['engine']}" for one in engines if not notes.isdisjoint(one["notes"])]
+    return [f"eng{engine['engine']}" for engine in engines if not notes.isdisjoint(engine["notes"])]
 
 
 def _is_sure(algorithm: str, gpu: DescribedGpu) -> bool:
@@ -235,7 +236,7 @@ def _is_sure(algorithm: str, gpu: DescribedGpu) -> bool:
 
 def of(  # noqa: PLR0913 - the points, the GPUs, and how long
     points: Iterable[Point],
-    asked: Sequence[DescribedGpu],
+    gpus_asked: Sequence[DescribedGpu],
     named: Callable[[Any], str],
     folders: Sequence[str],
     *,
@@ -260,14 +261,14 @@ def of(  # noqa: PLR0913 - the points, the GPUs, and how long
     cases = {model: _spread(each, most) for model, each in cases.items()}
     every = {key: axes for each in cases.values() for key, axes in each.items()}
     question = {"search_path": folders, "workload": workload, "cases": every}
-    able = [gpu for gpu in asked if gpu.properties]
-    found, engines, cudnn, lacking = _answers(question, able, seconds, say)
-    told = {m: [found.get(key, {}) for key in each] for m, each in cases.items()}
-    calls = {m: [call for c in each for call in c.get("calls", ())] for m, each in told.items()}
-    whys = {m: [c["unchecked"] for c in each if "unchecked" in c] for m, each in told.items()}
+    able = [gpu for gpu in gpus_asked if gpu.properties]
+    answers, engines, cudnn, lacking = _answers(question, able, seconds, say)
+    answered = {m: [answers.get(key, {}) for key in each] for m, each in cases.items()}
+    calls = {m: [call for c in each for call in c.get("calls", ())] for m, each in answered.items()}
+    whys = {m: [c["unchecked"] for c in each if "unchecked" in c] for m, each in answered.items()}
     order = [*catalog.ALGORITHMS, *algorithms]
     return Support(
-        gpus=asked,
+        gpus=gpus_asked,
         cases={model: each for model, each in calls.items() if each},
         algorithms=sorted(algorithms.items(), key=lambda item: order.index(item[0])),
         engines=engines,
@@ -284,11 +285,11 @@ def warn(requests: Sequence[Request], say: Say) -> None:
         gpu = DescribedGpu.of(request.device, request.profile)
         if request.sweep.workload == "noop" or gpu.properties is None:
             continue
-        told = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
-        if told:
+        points = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
+        if points:
             named, folders = request.sweep.named, request.search_path
-            found = of(told, [gpu], named, folders, most=_FEW, seconds=_QUICK)
-            for line in found.missing():
+            support = of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
+            for line in support.missing():
                 say(f"warning: {line}")
 
 
@@ -311,16 +312,14 @@ def _answers(
 ) -> _Answers:
     """Answer a question about cases: from the cache as far as it can, libcudnn tells the rest."""
     cases, begin = question["cases"], f"{question['workload']} "
-    shapes, kept = (
-        _AnswersFile("shapes", _software()),
-        {g.name: _AnswersFile(g.key, _library()) for g in gpus},
-    )
-    known = {k: shapes.values[begin + k] for k in cases if begin + k in shapes.values}
-    wanted = {one["key"]: one["shape"] for case in known.values() for one in case["calls"]}
+    shapes = _AnswersFile("shapes", _software())
+    kept = {gpu.name: _AnswersFile(gpu.key, _library()) for gpu in gpus}
+    cached = {k: shapes.values[begin + k] for k in cases if begin + k in shapes.values}
+    wanted = {call["key"]: call["shape"] for case in cached.values() for call in case["calls"]}
     engines = {name: {**each.values} for name, each in kept.items()}
-    if len(known) == len(cases) and all(wanted.keys() <= of.keys() for of in engines.values()):
-        return known, engines, next((of.get("cudnn") for of in engines.values()), None), ""
-    rest = {key: axes for key, axes in cases.items() if key not in known}
+    if len(cached) == len(cases) and all(wanted.keys() <= of.keys() for of in engines.values()):
+        return cached, engines, next((of.get("cudnn") for of in engines.values()), None), ""
+    rest = {key: axes for key, axes in cases.items() if key not in cached}
     if len(rest) > _FEW:
         names = ", ".join(gpu.name for gpu in gpus)
         say(f"asks cuDNN about {len(rest)} cases on {names}: minutes, but only once")
@@ -332,14 +331,14 @@ def _answers(
     }
     new = check_inputs.ask({**question, **left}, seconds)
     if "failed" in new:
-        return known, engines, None, new["failed"]
-    told = dict(zip(rest, new["cases"], strict=True))
+        return cached, engines, None, new["failed"]
+    answered = dict(zip(rest, new["cases"], strict=True))
     builtin = [key for key, axes in rest.items() if ":" not in axes["model"]]
-    shapes.add({begin + key: told[key] for key in builtin if "calls" in told[key]})
-    for name, found in new["engines"].items():
-        kept[name].add({**found, "cudnn": new["cudnn"]})
-        engines[name] |= found
-    return {**known, **told}, engines, new["cudnn"], new.get("lacking", "")
+    shapes.add({begin + key: answered[key] for key in builtin if "calls" in answered[key]})
+    for name, answers in new["engines"].items():
+        kept[name].add({**answers, "cudnn": new["cudnn"]})
+        engines[name] |= answers
+    return {**cached, **answered}, engines, new["cudnn"], new.get("lacking", "")
 
 
 @dataclass
@@ -355,12 +354,12 @@ class _AnswersFile:
             return files.read_json(self._path) if self.stamp else {}
         return {}
 
-    def add(self, found: Mapping[str, Any]) -> None:
+    def add(self, answers: Mapping[str, Any]) -> None:
         """Keep answers besides those that are there."""
-        if self.stamp and found:
+        if self.stamp and answers:
             with suppress(HpcsweepError, OSError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                files.write_json(self._path, {**self.values, **found})
+                files.write_json(self._path, {**self.values, **answers})
 
     @property
     def _path(self) -> Path:

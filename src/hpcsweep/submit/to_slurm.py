@@ -27,8 +27,8 @@ from hpcsweep.tracking.journal import SlurmAnswer
 
 def find_lost_arrays(job: Submit) -> None:
     """Find out whether arrays are in the queue for which sbatch's answer was lost."""
-    for found in journal.settle(job.run.submissions()):
-        job.say(found)
+    for line in journal.settle(job.run.submissions()):
+        job.say(line)
 
 
 def ask_slurm(job: Submit) -> None:
@@ -36,27 +36,27 @@ def ask_slurm(job: Submit) -> None:
     job.answer = journal.ask(job.run.submissions())
     if job.answer.mute:
         missing = "; ".join(map(str, job.answer.unanswered))
-        told = "every chunk that was sent and lacks rows counts as queued or running"
-        job.say(f"{job.run.name}: {missing}; {told}")
+        consequence = "every chunk that was sent and lacks rows counts as queued or running"
+        job.say(f"{job.run.name}: {missing}; {consequence}")
     for line in left_alone(job.run, job.answer):
         job.say(line)
 
 
 def left_alone(run: RunDir, answer: SlurmAnswer) -> Iterator[str]:
     """Say which points are not sent since their jobs may live, though this Slurm shows none."""
-    for known in map(journal.read, run.submissions()):
+    for sent in map(journal.read, run.submissions()):
         unseen: dict[str, list[int]] = {}
-        for chunk in sorted(known.open_chunks):
-            verdict = chunk_state.liveness(chunk, known, answer)
+        for chunk in sorted(sent.open_chunks):
+            verdict = chunk_state.liveness(chunk, sent, answer)
             if verdict.live and verdict.until:
                 until = "" if verdict.elsewhere else f", until {verdict.until}"
                 unseen.setdefault(verdict.why + until, []).append(chunk)
-        lost = chunk_state.liveness_of_unanswered(known, answer) if known.unsure else None
+        lost = chunk_state.liveness_of_unanswered(sent, answer) if sent.unsure else None
         if lost and lost.until and lost.live:
-            unseen[f"{lost.why}; ask there"] = [*known.unsure]
+            unseen[f"{lost.why}; ask there"] = [*sent.unsure]
         for why, chunks in unseen.items():
-            points = count(len(ledger.missing_in(known.submission, chunks)), "point")
-            where = f"{known.submission.id}:{slurm.task_list(chunks)}"
+            points = count(len(ledger.missing_in(sent.submission, chunks)), "point")
+            where = f"{sent.submission.id}:{slurm.task_list(chunks)}"
             yield f"{run.name}: leaves {points} of {where} alone, which may be measured: {why}"
 
 
@@ -98,13 +98,13 @@ def check_and_send(job: Submit) -> None:
 
 def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
     """Check the profiles of several requests; `Refused` for one that has something to send."""
-    unchecked = [one for one in requests if one.options.doctor and one.profile.in_slurm]
+    unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
     cluster = site.describe() if unchecked and slurm.available() else None
-    for asked in unchecked:
+    for each in unchecked:
         try:
-            precheck(asked.profile, results / asked.sweep.name, say, cluster)
+            precheck(each.profile, results / each.sweep.name, say, cluster)
         except Refused:  # noqa: PERF203 - a few profiles
-            if cost.of(results, asked).chunks:
+            if cost.of(results, each).chunks:
                 raise
 
 
@@ -121,17 +121,17 @@ def fence_off(run: RunDir, answer: SlurmAnswer) -> None:
     Their points are about to be sent again. The caller holds the run folder's lock.
     """
     for submission in run.submissions():
-        known = journal.read(submission)
-        given_up = known.task_of.keys() - known.over.keys() - answer.live(known)
-        found = run.shards_of(submission.id) if given_up else []
-        attempt.fence_off(shard for shard in found if shard.chunk in given_up)
+        sent = journal.read(submission)
+        given_up = sent.task_of.keys() - sent.over.keys() - answer.live(sent)
+        shards = run.shards_of(submission.id) if given_up else []
+        attempt.fence_off(shard for shard in shards if shard.chunk in given_up)
 
 
 def send(
     submission: SubmissionDir, profile: Profile, bad: Sequence[bad_nodes.BadNode], say: Say
 ) -> list[str]:
     """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
-    name, told = submission.run.name, ", ".join(map(str, bad))
+    name, avoided = submission.run.name, ", ".join(map(str, bad))
     profile = time_limit.applied(profile, submission.read_manifest())
     wary = bad_nodes.avoiding(profile, bad)
     try:
@@ -140,10 +140,10 @@ def send(
         if wary is profile or journal.read(submission).arrays:
             raise
         ids = launchers.slurm(profile).send(submission, profile)
-        say(f"{name}: only excluded nodes are left, so they are used again: {told}")
+        say(f"{name}: only excluded nodes are left, so they are used again: {avoided}")
     else:
         if wary is not profile:
-            say(f"{name}: excludes {told}; --allow-node NODE allows one again")
+            say(f"{name}: excludes {avoided}; --allow-node NODE allows one again")
     return ids
 
 
@@ -158,12 +158,12 @@ def precheck(profile: Profile, submission: Path, say: Say, cluster: Cluster | No
     """
     if not slurm.available():
         return  # the call of sbatch will say that it is missing
-    found = checks.examine(profile, cluster or site.describe())
-    found += doctor.logs(request.of(profile), submission)
-    for finding in found:
+    findings = checks.examine(profile, cluster or site.describe())
+    findings += doctor.logs(request.of(profile), submission)
+    for finding in findings:
         if finding.level == "warn":
             say(f"warning: {finding.complaint()}")
-    wrong = [finding.complaint() for finding in found if finding.level == "fail"]
+    wrong = [finding.complaint() for finding in findings if finding.level == "fail"]
     if wrong:
         last = "nothing was submitted; --no-doctor submits anyway"
         raise Refused("\n".join([*wrong, last]))
