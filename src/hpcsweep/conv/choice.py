@@ -104,15 +104,17 @@ class GradientChoice:
     @property
     def algorithms(self) -> tuple[str, ...]:
         # a plan is of one direction, so its gradients take the heuristic's
-        told = {None: catalog.AUTO, catalog.HEURISTIC: catalog.HEURISTIC}
-        found = (told.get(gradient.algorithm, self.call.used) for gradient in self.gradients)
-        return tuple(dict.fromkeys(found)) or self.call.algorithms
+        of_gradient = {None: catalog.AUTO, catalog.HEURISTIC: catalog.HEURISTIC}
+        algorithms = (
+            of_gradient.get(gradient.algorithm, self.call.used) for gradient in self.gradients
+        )
+        return tuple(dict.fromkeys(algorithms)) or self.call.algorithms
 
     @property
     def backends(self) -> tuple[str, ...]:
         own = self.call.backend
-        found = (FRAMEWORK if gradient.algorithm is None else own for gradient in self.gradients)
-        return tuple(dict.fromkeys(found)) or self.call.backends
+        backends = (FRAMEWORK if gradient.algorithm is None else own for gradient in self.gradients)
+        return tuple(dict.fromkeys(backends)) or self.call.backends
 
     @property
     def plan(self) -> None:

@@ -13,10 +13,10 @@ _SHOWN = 3
 class UnknownAlgorithm(UsageError):
     """A name that is not in the taxonomy."""
 
-    def __init__(self, found: object) -> None:
+    def __init__(self, name: object) -> None:
         names = ", ".join(catalog.ALGORITHMS)
-        hint = suggest(str(found), catalog.ALGORITHMS)
-        super().__init__(f"unknown convolution algorithm '{found}'{hint}\nthere are: {names}")
+        hint = suggest(str(name), catalog.ALGORITHMS)
+        super().__init__(f"unknown convolution algorithm '{name}'{hint}\nthere are: {names}")
 
 
 class _Refusal(HpcsweepError):

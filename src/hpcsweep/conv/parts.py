@@ -57,15 +57,17 @@ def _is_compiled(value: object) -> bool:
 
 def eagerly() -> AbstractContextManager[object]:
     """Run compiled code as it was written while the block runs."""
-    known = "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance")
-    return torch.compiler.set_stance("force_eager") if known else nullcontext()
+    can_compile = "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance")
+    return torch.compiler.set_stance("force_eager") if can_compile else nullcontext()
 
 
 def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the modules by qualified name, each once, but not those inside a closed one."""
     # also where another part has the module, too
-    apart = (one for one in model.modules() if closed(one))
-    inside = (part for one in apart for part in one.modules() if part is not one)
+    apart = (closed_one for closed_one in model.modules() if closed(closed_one))
+    inside = (
+        part for closed_one in apart for part in closed_one.modules() if part is not closed_one
+    )
     seen = {id(part) for part in inside}
     found = []
     stack = [("", model)]

@@ -214,11 +214,11 @@ def under_roofs(export: Export, gpu: str) -> Roofline:
     return _checked(Roofline("", export, _roofs(known, None, None, None, "")))
 
 
-def _checked(found: Roofline) -> Roofline:
+def _checked(roofline: Roofline) -> Roofline:
     """Return a roofline whose units all have a peak."""
-    for unit in found.units:
-        found.roofs.peak(unit)
-    return found
+    for unit in roofline.units:
+        roofline.roofs.peak(unit)
+    return roofline
 
 
 def sample() -> Path:

@@ -44,8 +44,8 @@ def prove(
         looked.compare(events, kept)
         return Proof(tuple(read(events, picked, backend, primitives)))
 
-    found = completed(once, profiler_events.passes(model))
-    return [*doubted(found.calls, looked.problem)]
+    proof = completed(once, profiler_events.passes(model))
+    return [*doubted(proof.calls, looked.problem)]
 
 
 @contextmanager

@@ -105,8 +105,10 @@ class Proof:
     @property
     def source(self) -> Source:
         """The best source that any call has."""
-        found = {call.source for call in self.calls}
-        return next((one for one in (Source.PROFILER, Source.API) if one in found), Source.NONE)
+        sources = {call.source for call in self.calls}
+        return next(
+            (source for source in (Source.PROFILER, Source.API) if source in sources), Source.NONE
+        )
 
 
 def doubted(calls: Iterable[Evidence], problem: str | None) -> tuple[Evidence, ...]:
@@ -119,19 +121,19 @@ def completed(once: Callable[[], Proof], passes: int) -> Proof:
 
     Each call keeps what the first pass saw that saw a kernel of it.
     """
-    found = once()
+    proof = once()
     for _ in range(passes - 1):
-        if not any(call.lacks_kernel for call in found.calls):
+        if not any(call.lacks_kernel for call in proof.calls):
             break
         again = once()
-        calls = zip(found.calls, again.calls, strict=True)
-        others = zip(found.others_ms, again.others_ms, strict=False)
-        found = replace(
-            found,
+        calls = zip(proof.calls, again.calls, strict=True)
+        others = zip(proof.others_ms, again.others_ms, strict=False)
+        proof = replace(
+            proof,
             calls=tuple(new if old.lacks_kernel else old for old, new in calls),
             others_ms=tuple(new if old is None else old for old, new in others),
         )
-    return found
+    return proof
 
 
 def cell(evidence: Evidence) -> str:
@@ -142,8 +144,8 @@ def cell(evidence: Evidence) -> str:
     shown = [*map(str, seen.telling), *dict.fromkeys(map(kernel_word, seen.kernels))]
     text = f"{evidence.source.value}: {' '.join(shown[:_MOST_SHOWN]) or Source.NONE.value}"
     reports = "".join(f"; {_report(primitive)}" for primitive in evidence.primitives)
-    if (found := recognise(seen.kernels)).algorithms:
-        reports = f"; kernels of {found}{reports}"
+    if (recognised := recognise(seen.kernels)).algorithms:
+        reports = f"; kernels of {recognised}{reports}"
     doubt = f"mismatch ({evidence.problem}); " if evidence.problem else ""
     return f"{doubt}{text}{reports}"
 

@@ -31,11 +31,13 @@ def judge(
     if call is None:
         return Evidence(layer)
     seen = look_into(call.events, all_sizes=Direction.FORWARD not in expected)
-    found = [(way, _problem(call, seen, wanted)) for way, wanted in expected.items()]
-    found.append((Direction.FORWARD, unaccounted(work_of(call.events), expected.values())))
-    found += [(one.way, _misreport(one, expected)) for one in primitives]
+    problems = [(way, _problem(call, seen, wanted)) for way, wanted in expected.items()]
+    problems.append((Direction.FORWARD, unaccounted(work_of(call.events), expected.values())))
+    problems += [(primitive.way, _misreport(primitive, expected)) for primitive in primitives]
     texts = (
-        text if way is Direction.FORWARD else f"{way.value}: {text}" for way, text in found if text
+        text if way is Direction.FORWARD else f"{way.value}: {text}"
+        for way, text in problems
+        if text
     )
     return Evidence(layer, seen, tuple(primitives), next(texts, None))
 
@@ -46,9 +48,9 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
         if matches(name, expected.must_not):
             return f"ran {name}"
     if expected.algorithm:
-        found = kernels.recognise(seen.kernels)
-        if found.grade(expected.algorithm) is kernels.Grade.CONTRADICTED:
-            other = found.against(expected.algorithm)
+        recognised = kernels.recognise(seen.kernels)
+        if recognised.grade(expected.algorithm) is kernels.Grade.CONTRADICTED:
+            other = recognised.against(expected.algorithm)
             return f"ran {kernel_word(other)}, which is of {kernels.recognise([other])}"
     # a profiler that recorded no kernel at all has not seen that one is missing
     needed = [(group, seen.names) for group in expected.must]
@@ -63,16 +65,16 @@ def unaccounted(
     work: Iterable[tuple[Operation, Operation]], expected: Iterable[Expected]
 ) -> str | None:
     """Return what computed and is no work of the algorithm, or which of its work is missing."""
-    wanted = [one for one in expected if one.work is not None]
+    wanted = [each for each in expected if each.work is not None]
     if not wanted:
         return None
-    shared = reduce(lambda a, b: a | b, (Counter(one.shared) for one in wanted))
-    missing = sum((Counter(one.work) for one in wanted), shared)
+    shared = reduce(lambda a, b: a | b, (Counter(each.shared) for each in wanted))
+    missing = sum((Counter(each.work) for each in wanted), shared)
     surplus = Counter[str]()
     for operation, shown in work:
         if missing[operation]:
             missing[operation] -= 1
-        elif not any(matches(shown.name, one.also) for one in wanted):
+        elif not any(matches(shown.name, each.also) for each in wanted):
             surplus[str(shown)] += 1
     if surplus:
         return f"ran {_counted(surplus)}"
@@ -92,8 +94,8 @@ def _problem(call: Call, seen: Seen, expected: Expected) -> str | None:
     """Return what contradicts an expectation in a call, or inside an operator of it."""
     if expected.inside is None:
         return contradiction(seen, expected)
-    operators = (one for event in call.events for one in descendants(event))
-    where = [one for one in operators if one.name == expected.inside]
+    operators = (operator for event in call.events for operator in descendants(event))
+    where = [operator for operator in operators if operator.name == expected.inside]
     if not where:
         return f"no {expected.inside}"
     return contradiction(look_into(where, themselves=True), expected)

@@ -154,14 +154,16 @@ def recognise(kernels: Iterable[str]) -> Recognition:
     named = [(kernel, kind_of(kernel)) for kernel in kernels]
     unnamed = (kernel for kernel, kind in named if kind is None)
     unknown = tuple(k for k in unnamed if not (helps(k) or re.search(_HELPS, k)))
-    known = [(kernel, kind) for kernel, kind in named if kind is not None]
-    telling = [(kernel, kind) for kernel, kind in known if kind.decides]
-    products = [(kernel, kind) for kernel, kind in known if kind.products and not kind.decides]
+    with_kind = [(kernel, kind) for kernel, kind in named if kind is not None]
+    telling = [(kernel, kind) for kernel, kind in with_kind if kind.decides]
+    products = [(kernel, kind) for kernel, kind in with_kind if kind.products and not kind.decides]
     if telling:
         telling += [] if any(kind.products for _, kind in telling) else products
-        unfolds = [one for one in known if one[1].algorithms == (_GEMM,) and not one[1].products]
+        unfolds = [
+            pair for pair in with_kind if pair[1].algorithms == (_GEMM,) and not pair[1].products
+        ]
         telling += unfolds
     elif products and not unknown:
-        telling = known
-    found = dict.fromkeys((kernel, frozenset(kind.algorithms)) for kernel, kind in telling)
-    return Recognition(tuple(found), unknown)
+        telling = with_kind
+    evidence = dict.fromkeys((kernel, frozenset(kind.algorithms)) for kernel, kind in telling)
+    return Recognition(tuple(evidence), unknown)

@@ -67,7 +67,7 @@ class Primitive:
 
 def parse(lines: Iterable[str]) -> list[Primitive]:
     """Return the convolutions among verbose lines, in order of execution."""
-    found = (_CONVOLUTION.search(line) for line in lines)
+    matches = (_CONVOLUTION.search(line) for line in lines)
     return [
         Primitive(
             m["implementation"],
@@ -75,7 +75,7 @@ def parse(lines: Iterable[str]) -> list[Primitive]:
             tuple(int(m[name]) for name in _SIZES),
             _WAYS[m["kind"]],
         )
-        for m in found
+        for m in matches
         if m and m["kind"] in _WAYS
     ]
 
@@ -89,14 +89,16 @@ def assign(
     In a forward pass, reports that are passed over belong to convolutions that no layer made; a
     backward pass may run branches in another order.
     """
-    rest = [one for one in primitives if one.way is way]
-    found: list[Primitive | None] = []
+    rest = [primitive for primitive in primitives if primitive.way is way]
+    assigned: list[Primitive | None] = []
     for shape in shapes:
-        place = next((i for i, one in enumerate(rest) if shape and one.does(shape)), None)
-        found.append(None if place is None else rest[place])
+        place = next(
+            (i for i, primitive in enumerate(rest) if shape and primitive.does(shape)), None
+        )
+        assigned.append(None if place is None else rest[place])
         if place is not None:
             rest = [*(() if way is Direction.FORWARD else rest[:place]), *rest[place + 1 :]]
-    return found
+    return assigned
 
 
 @contextmanager

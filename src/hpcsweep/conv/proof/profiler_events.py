@@ -135,14 +135,14 @@ def kernel_times(events: Iterable[Any], mark: str = LAYER) -> list[float | None]
 
 def calls(events: Iterable[Any], mark: str) -> list[Call]:
     """Return the marked calls, in the order in which their ranges were numbered."""
-    found: dict[int, Call] = {}
+    by_number: dict[int, Call] = {}
     for event in events:
         if is_range(event, mark):
             _, number, wanted, layer = event.name.split("|", 3)
             data, of_filter = (flag == "1" for flag in wanted)
-            call = found.setdefault(int(number), Call(layer, data, of_filter))
+            call = by_number.setdefault(int(number), Call(layer, data, of_filter))
             call.events.append(event)
-    return [found[number] for number in sorted(found)]
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def roots(events: Iterable[Any]) -> list[Any]:
@@ -156,17 +156,17 @@ def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's ow
     return event.name.startswith(mark) and event.device_type == torch.autograd.DeviceType.CPU
 
 
-def pair(picked: Iterable[LayerChoice], found: Iterable[Call]) -> list[Call | None]:
+def pair(picked: Iterable[LayerChoice], ran_calls: Iterable[Call]) -> list[Call | None]:
     """Give each choice the next call of its layer; other calls of the pass may lie between."""
     waiting: dict[str, deque[Call]] = defaultdict(deque)
-    for call in found:
+    for call in ran_calls:
         waiting[call.layer].append(call)
     return [waiting[p.layer].popleft() if waiting[p.layer] else None for p in picked]
 
 
 def ran(call: Call, operator: str) -> bool:
     """Say whether an operator ran in a call."""
-    return any(one.name == operator for event in call.events for one in descendants(event))
+    return any(inner.name == operator for event in call.events for inner in descendants(event))
 
 
 def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: bool = False) -> Seen:
@@ -177,15 +177,15 @@ def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: boo
     are operators, `themselves` includes their own kernels.
     """
     events = list(events)
-    inside = [one for event in events for one in descendants(event)]
+    inside = [inner for event in events for inner in descendants(event)]
     inside = [*events, *inside] if themselves else inside
-    ranges = {one.name for one in inside}  # a GPU's time line has copies of them
+    ranges = {inner.name for inner in inside}  # a GPU's time line has copies of them
     telling = list(filter(_tells, inside))
     shown = map(_operation, telling if all_sizes else _first_of_each_name(telling))
-    library_calls = [one.name for one in inside if matches(one.name, LIBRARY_CALLS)]
-    kernels = [kernel for one in inside for kernel in one.kernels if kernel.name not in ranges]
+    library_calls = [inner.name for inner in inside if matches(inner.name, LIBRARY_CALLS)]
+    kernels = [kernel for inner in inside for kernel in inner.kernels if kernel.name not in ranges]
     return Seen(
-        operators=[one.name for one in inside if one.name not in library_calls],
+        operators=[inner.name for inner in inside if inner.name not in library_calls],
         library_calls=library_calls,
         kernels=[kernel.name for kernel in kernels],
         telling=list(dict.fromkeys(shown)),

@@ -143,14 +143,14 @@ def differ(timed: Sequence[object], profiled: object, again: Callable[[], object
 
     What is not the same twice (`again`) may differ as much as it does anyway.
     """
-    wanted, given = list(tensors_in(profiled)), [list(tensors_in(one)) for one in timed]
-    if all(_same(one, wanted) for one in given):
+    wanted, given = list(tensors_in(profiled)), [list(tensors_in(output)) for output in timed]
+    if all(_same(output, wanted) for output in given):
         return None
-    steady = len(given) > 1 and all(_same(one, given[0]) for one in given)
+    steady = len(given) > 1 and all(_same(output, given[0]) for output in given)
     first, second = ([t.clone() for t in tensors_in(again())] for _ in range(2))
     if not steady and not _same(first, second):
         spread = _SPREAD * max(map(_distance, first, second))
-        if all(_close(one, wanted, spread) for one in given):
+        if all(_close(output, wanted, spread) for output in given):
             return None
     return "the timed passes gave another output than the profiled one"
 
@@ -159,21 +159,21 @@ def keep(outputs: list[object], output: object) -> None:
     """Add an output to distinct ones, if it is small and they are few."""
     tensors = list(tensors_in(output))
     small = sum(t.numel() * t.element_size() for t in tensors) <= _SMALL and len(outputs) < _FEW
-    if small and not any(_same(list(tensors_in(one)), tensors) for one in outputs):
+    if small and not any(_same(list(tensors_in(kept)), tensors) for kept in outputs):
         outputs.append(output)
 
 
 def replayed_kernels(run: Callable[[], object], device: torch.device) -> Counter[str]:
     """Return the kernels of one replay, the most that a session has: each may lose some."""
-    found = Counter[str]()
+    kernels = Counter[str]()
     for _ in range(_SESSIONS):
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
             profiler_events.sacrifice(torch.zeros(8, device=device))
             run()
             torch.cuda.synchronize()
         cuda = torch.autograd.DeviceType.CUDA
-        found |= Counter(e.name for e in profiler.events() if e.device_type == cuda)
-    return found
+        kernels |= Counter(e.name for e in profiler.events() if e.device_type == cuda)
+    return kernels
 
 
 def held_against(proof: Proof, ran: Counter[str]) -> Proof:
@@ -197,11 +197,11 @@ def held_against(proof: Proof, ran: Counter[str]) -> Proof:
     return replace(proof, calls=tuple(map(judged, proof.calls)))
 
 
-def _same(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> bool:
+def _same(given: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> bool:
     """Say whether tensors have the same bits; not a number is the same as itself."""
-    return len(found) == len(wanted) and all(
+    return len(given) == len(wanted) and all(
         a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bits(a), _bits(b))
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(given, wanted, strict=True)
     )
 
 
@@ -215,10 +215,10 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
-def _close(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], most: float) -> bool:
-    return len(found) == len(wanted) and all(
+def _close(given: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], most: float) -> bool:
+    return len(given) == len(wanted) and all(
         a.shape == b.shape and _distance(a, b) <= max(most, _CLOSE * _distance(b, 0 * b))
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(given, wanted, strict=True)
     )
 
 

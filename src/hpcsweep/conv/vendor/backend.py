@@ -75,10 +75,12 @@ class VendorBackend:
         What needs more is refused before it is tried; gradients, too, which a step asks for by the
         engine's name. So the limit is that of the networks that were given this one.
         """
-        found = object.__new__(VendorBackend)
-        found.__dict__.update(self.__dict__, _most_workspace=most, _engine=f"{self.name}:{most!r}")
-        operator.ENGINES[found._engine] = found
-        return found
+        limited = object.__new__(VendorBackend)
+        limited.__dict__.update(
+            self.__dict__, _most_workspace=most, _engine=f"{self.name}:{most!r}"
+        )
+        operator.ENGINES[limited._engine] = limited
+        return limited
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
@@ -115,10 +117,10 @@ class VendorBackend:
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operator, the library's call and the kernels that prove an algorithm."""
         answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
-        found = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
+        called = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
         name = operator.NAMES[Direction.FORWARD]
-        work = {Operation(one): 1 for one in (name, *(("aten::add",) if shape.bias else ()))}
-        return replace(found, must=((name,), *found.must), work=work)
+        work = {Operation(ran): 1 for ran in (name, *(("aten::add",) if shape.bias else ()))}
+        return replace(called, must=((name,), *called.must), work=work)
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return what the gradients of input and filters run; asked here, not in the first step."""

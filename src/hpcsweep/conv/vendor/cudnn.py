@@ -80,29 +80,31 @@ def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
 
 
 def _tensor(library: CudnnLibrary, dtype: str, sizes: Size, layout: str) -> Descriptor:
-    found, number = Descriptor(library, NAME, "Tensor"), library_of.DATA_TYPES[dtype]
-    library.call("cudnnSetTensor4dDescriptorEx", found, number, *sizes, *strides(sizes, layout))
-    return found
+    descriptor, number = Descriptor(library, NAME, "Tensor"), library_of.DATA_TYPES[dtype]
+    library.call(
+        "cudnnSetTensor4dDescriptorEx", descriptor, number, *sizes, *strides(sizes, layout)
+    )
+    return descriptor
 
 
 def _filters(library: CudnnLibrary, shape: ConvShape, layout: str) -> Descriptor:
-    found, number = Descriptor(library, NAME, "Filter"), library_of.DATA_TYPES[shape.dtype]
+    descriptor, number = Descriptor(library, NAME, "Filter"), library_of.DATA_TYPES[shape.dtype]
     form = library_of.FORMATS[layout]
-    library.call("cudnnSetFilter4dDescriptor", found, number, form, *shape.filter_size)
-    return found
+    library.call("cudnnSetFilter4dDescriptor", descriptor, number, form, *shape.filter_size)
+    return descriptor
 
 
 def _convolution(library: CudnnLibrary, shape: ConvShape, *, tf32: bool) -> Descriptor:
-    found = Descriptor(library, NAME, "Convolution")
+    descriptor = Descriptor(library, NAME, "Convolution")
     compute = library_of.DATA_TYPES["float64" if shape.dtype == "float64" else "float32"]
     library.call(
         "cudnnSetConvolution2dDescriptor",
-        *(found, *shape.padding, *shape.stride, *shape.dilation),
+        *(descriptor, *shape.padding, *shape.stride, *shape.dilation),
         *(library_of.CROSS_CORRELATION, compute),
     )
-    library.call("cudnnSetConvolutionGroupCount", found, shape.groups)
-    library.call("cudnnSetConvolutionMathType", found, math_type(shape.dtype, tf32=tf32))
-    return found
+    library.call("cudnnSetConvolutionGroupCount", descriptor, shape.groups)
+    library.call("cudnnSetConvolutionMathType", descriptor, math_type(shape.dtype, tf32=tf32))
+    return descriptor
 
 
 def math_type(dtype: str, *, tf32: bool) -> int:

@@ -97,11 +97,11 @@ class CudnnGraph(CudnnLibrary):
         Raises:
             CudnnError: cuDNN refuses it, which is its answer to many questions.
         """
-        found = _Descriptor(self, kind)
+        descriptor = _Descriptor(self, kind)
         for name, values in attributes.items():
-            found.put(name, values)
-        self.call("cudnnBackendFinalize", found.address)
-        return found
+            descriptor.put(name, values)
+        self.call("cudnnBackendFinalize", descriptor.address)
+        return descriptor
 
 
 class _Descriptor:
@@ -121,7 +121,9 @@ class _Descriptor:
         """Set an attribute to a value, or to several."""
         number, kind = ATTRIBUTES[f"{self._kind}_{name}"]
         several: Sequence[Any] = values if isinstance(values, list | tuple | bytes) else [values]
-        plain = [one.address.value if isinstance(one, _Descriptor) else one for one in several]
+        plain = [
+            value.address.value if isinstance(value, _Descriptor) else value for value in several
+        ]
         self._parts.append(values)
         array = (_C_TYPES.get(kind, c_int) * len(plain))(*plain)
         self._library.call(
@@ -136,14 +138,14 @@ class _Descriptor:
     def inside(self, name: str, kind: str, most: int = 1) -> list[_Descriptor]:
         """Return the descriptors of a kind that an attribute holds, at most so many."""
         number, _ = ATTRIBUTES[f"{self._kind}_{name}"]
-        found = [_Descriptor(self._library, kind) for _ in range(most)]
-        room = (c_void_p * most)(*(one.address.value for one in found))
-        return found[: len(self._got(number, "BACKEND_DESCRIPTOR", room))]
+        descriptors = [_Descriptor(self._library, kind) for _ in range(most)]
+        room = (c_void_p * most)(*(descriptor.address.value for descriptor in descriptors))
+        return descriptors[: len(self._got(number, "BACKEND_DESCRIPTOR", room))]
 
     def _got(self, number: int, kind: str, room: Any) -> list[Any]:  # noqa: ANN401 - an array
         count = c_int64()
-        asked = (self.address, number, TYPES[kind], len(room), ctypes.byref(count), room)
-        self._library.call("cudnnBackendGetAttribute", *asked)
+        request = (self.address, number, TYPES[kind], len(room), ctypes.byref(count), room)
+        self._library.call("cudnnBackendGetAttribute", *request)
         return list(room[: count.value])
 
 
@@ -267,7 +269,7 @@ def load() -> CudnnGraph:
 
 def properties_here(library: CudnnGraph, device: int = 0) -> dict[str, Any]:
     """Return the properties of a GPU of this machine, as cuDNN tells them."""
-    found = library.make("DEVICEPROP", DEVICE_ID=device)
-    text = b"".join(found.numbers("JSON_REPRESENTATION", 1 << 16)).rstrip(b"\0")
+    described = library.make("DEVICEPROP", DEVICE_ID=device)
+    text = b"".join(described.numbers("JSON_REPRESENTATION", 1 << 16)).rstrip(b"\0")
     properties: dict[str, Any] = json.loads(text)
     return properties

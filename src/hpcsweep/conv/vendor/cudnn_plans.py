@@ -93,9 +93,13 @@ class FrontEnd:
         graph = self.graph(problem, handle=self.handle(device, 0))
         places = self._places(graph, catalog.HEURISTIC)[:most]
         listed = [graph.get_plan_name_at_index(index) for index in places]
-        can = (one for one in self._asked(problem)["engines"] if one["workspace_bytes"] is not None)
+        can = (
+            engine
+            for engine in self._asked(problem)["engines"]
+            if engine["workspace_bytes"] is not None
+        )
         seen = {name.partition("_")[0] for name in listed}
-        return listed + [n for one in can if (n := f"eng{one['engine']}") not in seen]
+        return listed + [n for engine in can if (n := f"eng{engine['engine']}") not in seen]
 
     def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
         """Describe a problem: `handle`, or `device_property` for a device that is not here."""
@@ -109,9 +113,10 @@ class FrontEnd:
         def layout(size: tuple[int, ...]) -> dict[str, list[int]]:
             return {"dim": [*size], "stride": [*strides(size, problem.layout)]}
 
-        one, two, size = problem.sizes
+        first_size, second_size, size = problem.sizes
         first, second = (
-            graph.tensor(uid=uid, data_type=kind, **layout(of)) for uid, of in ((1, one), (2, two))
+            graph.tensor(uid=uid, data_type=kind, **layout(of))
+            for uid, of in ((1, first_size), (2, second_size))
         )
         geometry = {
             "pre_padding": [*shape.padding], "post_padding": [*shape.padding],
@@ -131,14 +136,14 @@ class FrontEnd:
 
     def handle(self, device: int, stream: int) -> Any:  # noqa: ANN401 - the front-end's own
         """Return this thread's handle of a device, set to a stream."""
-        known: dict[int, Any] = self._handles.__dict__.setdefault("of", {})
-        if device not in known:
+        handles: dict[int, Any] = self._handles.__dict__.setdefault("of", {})
+        if device not in handles:
             try:
-                known[device] = self.module.create_handle()
+                handles[device] = self.module.create_handle()
             except RuntimeError as error:
                 raise no_gpu("cuDNN", "NVIDIA", error) from error
-        self.module.set_stream(known[device], stream)
-        return known[device]
+        self.module.set_stream(handles[device], stream)
+        return handles[device]
 
     def _places(self, graph: Any, name: str) -> list[int]:  # noqa: ANN401
         """Return where in the graph's list of plans those of a name are."""
@@ -149,10 +154,10 @@ class FrontEnd:
         places = range(graph.get_execution_plan_count())
         if name == catalog.HEURISTIC:
             return list(places)
-        found = [i for i in places if graph.get_plan_name_at_index(i) == name]
-        if not found:
+        named = [i for i in places if graph.get_plan_name_at_index(i) == name]
+        if not named:
             raise NotSupported("")
-        return found
+        return named
 
     def _built(self, graph: Any, places: list[int], problem: Problem) -> int:  # noqa: ANN401
         """Return the first of these plans that can be built under the point's switches."""
@@ -175,8 +180,10 @@ class FrontEnd:
         """Return why there is no such plan, with the versions that are known."""
         here = f"cuDNN {self.version}"
         if "_" in name and not str(error):
-            found = f"; it was found with {version}" if version and version != self.version else ""
-            return f"{here} proposes no plan {name} for this shape on this GPU{found}"
+            by_other = (
+                f"; it was found with {version}" if version and version != self.version else ""
+            )
+            return f"{here} proposes no plan {name} for this shape on this GPU{by_other}"
         other = f" (found with cuDNN {version})" if version and version != self.version else ""
         return f"{here}: {name}{other}: {error or 'no plan can be built'}"
 

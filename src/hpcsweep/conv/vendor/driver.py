@@ -204,13 +204,13 @@ class Driver(ABC, Generic[L]):
         Raises:
             LibraryUnusable: the library finds no GPU here.
         """
-        known: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
-        if device not in known:
+        handles: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
+        if device not in handles:
             made = ctypes.c_void_p()
             self._create_handle(ctypes.byref(made))
-            known[device] = made
-        self.library.call(f"{self.name}SetStream", known[device], stream)
-        return known[device]
+            handles[device] = made
+        self.library.call(f"{self.name}SetStream", handles[device], stream)
+        return handles[device]
 
     @abstractmethod
     def plan(self, problem: Problem, device: int) -> Plan:

@@ -221,19 +221,23 @@ class Miopen(Driver[MiopenLibrary]):
 
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
         """Compile the solutions of the algorithm; which of them runs is found by trying."""
-        asked = problem.algorithm.partition("@")[0]
-        wanted = ALGORITHMS.get(asked)
-        if wanted is None and not asked.startswith("sol") and asked != catalog.HEURISTIC:
-            known = ", ".join(ALGORITHMS)
-            raise NotSupported(f"MIOpen has no {problem.algorithm} (it has {known})")
+        name = problem.algorithm.partition("@")[0]
+        wanted = ALGORITHMS.get(name)
+        if wanted is None and not name.startswith("sol") and name != catalog.HEURISTIC:
+            names = ", ".join(ALGORITHMS)
+            raise NotSupported(f"MIOpen has no {problem.algorithm} (it has {names})")
         if problem.shape.dtype not in _DATA_TYPES:
             raise NotSupported(f"MIOpen convolves no {problem.shape.dtype}")
         if problem.deterministic:
             raise NotSupported("MIOpen does not say which of its solutions are deterministic")
         function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
         solutions = self._solutions(function, described, device)
-        fitting = [one for one in solutions if one.algorithm == wanted or _name(one) == asked]
-        if asked == catalog.HEURISTIC:
+        fitting = [
+            solution
+            for solution in solutions
+            if solution.algorithm == wanted or _name(solution) == name
+        ]
+        if name == catalog.HEURISTIC:
             fitting = solutions[:1]
         if not fitting:
             there = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
@@ -243,10 +247,15 @@ class Miopen(Driver[MiopenLibrary]):
             )
         first, *others = [
             MiopenPlan(
-                *(f"{function}Immediate", _NAMES[one.algorithm], device, described),
-                *(one.workspace_size, self, problem.way is Direction.FORWARD, one.solution_id),
+                *(f"{function}Immediate", _NAMES[solution.algorithm], device, described),
+                *(
+                    solution.workspace_size,
+                    self,
+                    problem.way is Direction.FORWARD,
+                    solution.solution_id,
+                ),
             )
-            for one in self._compiled(function, described, device, fitting)
+            for solution in self._compiled(function, described, device, fitting)
         ]
         return replace(first, others=tuple(others))
 
