@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 LOCAL, QUEUED = "20260101-100000-local", "20260102-100000-l40"
 _CELLS = [name for name in SHARD_COLUMNS if name not in COMMIT]
 _RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=slurm.state_of("R"), source="squeue")
-_ANSWER = journal.Answer({(4242, 0): _RUNNING})  # of Slurm, which is not asked 56,000 times
+_ANSWER = journal.SlurmAnswer({(4242, 0): _RUNNING})  # of Slurm, which is not asked 56,000 times
 _COUNTED = ("damages", "rows kept", "rows dropped", "dropped and named", "rows invented", "wrong")
 
 
@@ -256,7 +256,7 @@ def _ledger(folder: Folder, wrong: list[str]) -> None:
         wrong.append("a point that waits in the queue would be sent again")
 
 
-def _answer(_journals: object) -> journal.Answer:
+def _answer(_journals: object) -> journal.SlurmAnswer:
     return _ANSWER
 
 

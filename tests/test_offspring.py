@@ -47,5 +47,5 @@ def test_what_a_module_leaves_running_is_ended_and_told(monkeypatch):
     with offspring.all_end("tidy"):
         subprocess.run(["true"], check=True)
     with pytest.raises(AssertionError, match=r"left running: .*sleep 600"), offspring.all_end("m"):
-        subprocess.run("sleep 600 &", shell=True, check=True)
+        subprocess.run("sleep 600 & sleep 0.2", shell=True, check=True)  # it has begun by then
     assert not offspring._marked("m")

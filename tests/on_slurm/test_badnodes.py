@@ -57,12 +57,12 @@ def test_a_node_that_died_is_avoided_until_it_is_allowed_again(cluster: Lab, des
     (_, second) = desk.sweep("s").submissions()
     assert f"#SBATCH --exclude={node}\n" in second.script.read_text()
     cluster.kill("slurmdbd")
-    assert [bad.name for bad in bad_nodes.current(desk.sweep("s"), journal.Answer())] == [node]
+    assert [bad.name for bad in bad_nodes.current(desk.sweep("s"), journal.SlurmAnswer())] == [node]
     wrong = desk.run("submit", "s.yaml", "--cluster", "any", "--allow-node", "nosuch")
     assert (wrong.returncode, "not avoided" in wrong.stderr) == (2, True)
     again = desk.run("submit", "s.yaml", "--cluster", "any", "--allow-node", node)
     assert "2 points are already queued or running" in again.stdout
-    assert bad_nodes.current(desk.sweep("s"), journal.Answer()) == []
+    assert bad_nodes.current(desk.sweep("s"), journal.SlurmAnswer()) == []
     cluster.spawn("slurmdbd")
     assert bad_nodes.current(desk.sweep("s"), journal.ask(desk.sweep("s").submissions())) == []
 
@@ -89,7 +89,7 @@ def test_a_gpu_that_does_not_initialise_costs_no_point_and_its_node_is_avoided(
     cluster.wait_for("the refusal", lambda: all(j.state.over for j in slurm.queue()), timeout=120)
     (env,) = (json.loads(shard.env.read_text()) for shard in run.shards())
     assert (env["state"], "torch finds no GPU" in env["reason"]) == ("refused", True)
-    (bad,) = bad_nodes.current(run, journal.Answer())
+    (bad,) = bad_nodes.current(run, journal.SlurmAnswer())
     assert (bad.name, "failed to initialise" in bad.why) == (env["node"], True)
     assert desk.rows("s") == []
     sent = desk.run("submit", "s.yaml", "--cluster", "any")

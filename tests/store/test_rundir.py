@@ -296,9 +296,9 @@ def test_chunks_that_a_damaged_line_may_have_been_about_count_as_queued(two: Des
     submission = submission_with(two, Sending(sending=0, tasks=1))
     with submission.jobs.open("a") as file:
         file.write('{"job_id": 12}\n')
-    assert journal.Answer().live_chunks(submission) == {0}
+    assert journal.SlurmAnswer().live_chunks(submission) == {0}
     journal.not_sent(submission, 0)
-    assert journal.Answer().live_chunks(submission) == set()
+    assert journal.SlurmAnswer().live_chunks(submission) == set()
     assert "jobs.jsonl:2: cannot be read" in submission.run.damage()[0]
 
 

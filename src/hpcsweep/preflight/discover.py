@@ -51,10 +51,11 @@ class _GpuKind:
 
 @dataclass(frozen=True)
 class Discovery:
-    """A profile for one GPU type: its keys, and notes for the person."""
+    """A profile for one GPU type: its keys, the nodes, and notes for the person."""
 
     name: str
     about: str
+    nodes: tuple[str, ...]
     profile: dict[str, str | int]
     notes: tuple[str, ...]
 
@@ -166,7 +167,7 @@ def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> D
     per_node = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
     total = f"{len(numbers)} node{'s' * (len(numbers) > 1)}"
     about = f"{total} with {per_node} GPUs each ({listed(kind.names)})"
-    return Discovery(kind.gpu, about, keys, tuple(notes))
+    return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
 
 
 def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
