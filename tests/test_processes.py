@@ -24,3 +24,29 @@ def test_a_process_is_known_by_more_than_its_number():
     assert not who.is_alive()
     child.communicate()
     assert not who.is_alive()
+
+
+# The child asks for its death when its parent is gone already; it says so if it lives on.
+CHILD_OF_A_DYING_PARENT = """\
+import os, time
+from hpcsweep import processes
+ask = processes._prctl
+def ask_late(*option):
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    return ask(*option)
+processes._prctl, parent = ask_late, os.getpid()
+if os.fork():
+    time.sleep(0.5)
+    os._exit(0)
+processes.die_with_parent()
+print("lives on")
+"""
+
+
+def test_a_child_whose_parent_dies_while_it_asks_to_die_with_it_ends():
+    """The kernel tells only of a parent that dies later."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD_OF_A_DYING_PARENT], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")

@@ -114,7 +114,8 @@ def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies, in case a pass holds the GIL."""
     parent = os.getppid()
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent == 1 and sys.platform.startswith("linux"):
+    # the kernel does not tell of a parent that died meanwhile
+    if sys.platform.startswith("linux") and (parent == 1 or os.getppid() != parent):
         os._exit(0)
 
 
