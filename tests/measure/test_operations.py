@@ -215,3 +215,41 @@ def test_a_layer_that_a_compiled_part_has_too_is_left_to_it():
     choose(model, shapes, "gemm", policy("fallback"), backends.choose("cpu"))
     assert type(model.part[0]) is nn.Conv2d
     assert [layer for layer, _ in shapes.convolutions] == ["stem.0", "plain"]
+
+
+PRODUCTS = {
+    "matrix and vector": (lambda: torch.rand(3, 4) @ torch.rand(4), 12),
+    "vector and matrix": (lambda: torch.rand(4) @ torch.rand(4, 3), 12),
+    "added to a vector": (
+        lambda: torch.addmv(torch.rand(3), torch.rand(3, 4), torch.rand(4), beta=2),
+        12,
+    ),
+    "linear layer with one output": (lambda: F.linear(torch.rand(2, 4), torch.rand(4)), 8),
+    "vectors": (lambda: torch.rand(4) @ torch.rand(4), 4),
+    "complex vectors": (lambda: torch.vdot(torch.rand(4) + 0j, torch.rand(4) + 0j), 4),
+    "batches that are added up": (
+        lambda: torch.addbmm(torch.rand(2, 5), torch.rand(3, 2, 4), torch.rand(3, 4, 5)),
+        120,
+    ),
+    "bilinear form": (lambda: nn.Bilinear(3, 4, 5)(torch.rand(2, 3), torch.rand(2, 4)), 120),
+    "sum of products": (lambda: torch.einsum("ij,j->i", torch.rand(3, 4), torch.rand(4)), 12),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_that_torch_does_not_count_are_counted(name, device):
+    """As many multiply-adds as the same product of matrices has, wherever it runs."""
+    run, products = PRODUCTS[name]
+    with torch.device(device):
+        assert counted(run).flops == 2 * products
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_of_a_library_count_as_their_products(layer):
+    """One operator of oneDNN on a CPU is as much work as its products on the meta device."""
+    net, x = layer(4, 5, num_layers=2, bidirectional=True, batch_first=True), torch.rand(2, 7, 4)
+    found = counted(lambda: net(x)).flops
+    assert found == counted(lambda: net.to("meta")(x.to("meta"))).flops
+    gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[layer]
+    assert found == 2 * 14 * gates * 5 * 2 * ((4 + 5) + (10 + 5))

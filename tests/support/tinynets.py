@@ -458,3 +458,40 @@ class TwoTypes(nn.Module):
 def complex_too():
     """Return a network whose second convolution is complex."""
     return TwoTypes(torch.complex64)
+
+
+class FineTuned(Residual):
+    """Has a frozen body: its parameters, and the mode of its normalisation; its head learns."""
+
+    def __init__(self):
+        """Freeze."""
+        super().__init__()
+        for part in (self.stem, self.conv, self.norm):
+            part.requires_grad_(requires_grad=False).eval()
+
+
+class KeepsNormalisation(FineTuned):
+    """Freezes its normalisation whenever it is put into training mode, and one convolution."""
+
+    def __init__(self):
+        """Freeze the convolution alone."""
+        Residual.__init__(self)
+        self.conv.requires_grad_(requires_grad=False)
+
+    def train(self, mode=True):  # noqa: FBT002 - torch's own signature
+        """Switch all but the normalisation."""
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+
+def for_inference():
+    """Return a network as a file of trained weights is used: in evaluation mode."""
+    return Residual().eval()
+
+
+def frozen_whole():
+    """Return a network in which nothing learns, with as many classes as the data have."""
+    model = Residual()
+    model.head = nn.Linear(8, 10)
+    return model.requires_grad_(requires_grad=False)

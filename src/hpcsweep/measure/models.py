@@ -126,31 +126,33 @@ def placed(model: nn.Module, device: torch.device, dtype: str, memory_format: st
     return model if is_lazy(model) else model.to(memory_format=LAYOUTS[memory_format])
 
 
-def build_float32(
+def build_float32(  # noqa: PLR0913 - a network, and what it is for
     name: str,
     weights: str = RANDOM,
     seed: int = 0,
     *,
     enliven: bool = True,
+    trains: bool = False,
     channels: int = CHANNELS,
 ) -> nn.Module:
     """Return the network as it was trained or drawn: float32, on the CPU, in evaluation mode.
 
-    `enliven` False leaves random weights as they are drawn, for training. `channels` are those of
-    the images; they change torchvision's networks, not the user's own.
+    `enliven` False leaves random weights as they are drawn. If it `trains`, the network has the
+    modes and the frozen parameters that its factory gave it, and weights as they are drawn.
+    `channels` are those of the images; they change torchvision's networks, not the user's own.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
         if channels != CHANNELS and ":" not in name:
             _take_channels(model, channels, weights)
-        model = model.float().eval()
-        for parameter in model.parameters():  # lazy and scripted networks refuse requires_grad_()
-            parameter.requires_grad = False
+        model = model.float()
+        for parameter in [] if trains else model.eval().parameters():
+            parameter.requires_grad = False  # lazy and scripted networks refuse requires_grad_()
         if search_path.is_file(weights):
             load_weights(model, search_path.file(weights))
         elif weights == RANDOM and ":" not in name:
-            if enliven:
+            if enliven and not trains:
                 _enliven(model, channels)
         elif weights != RANDOM and ":" in name:
             raise UsageError(

@@ -1,14 +1,16 @@
 """Counts the operations of a pass at torch's dispatcher, and records its convolutions.
 
-Matrix products and convolutions count, by torch's formulas. A convolution is any operator with
-"conv" in its name, also a quantized, fused or custom one. Its work may be unknown.
+Matrix products and convolutions count, by torch's formulas; where torch has none (vectors, batches
+that are added up, bilinear forms, recurrent layers of libraries), by those here. A convolution is
+any operator with "conv" in its name, also a quantized, fused or custom one. Its work may be
+unknown.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -33,6 +35,18 @@ _PLAIN: Final = ("aten::convolution", "aten::_convolution")
 _TRANSPOSED: Final = 6  # of their arguments
 _CONVOLVES: Final = re.compile(r"conv(?!e[rx])")  # not "convert" or "convex"
 _PREPARES: Final = re.compile(r"pack|reorder|backward")
+# Products without a formula of torch: the multiply-adds of each, by its arguments.
+_PRODUCTS: Final[Mapping[Any, Callable[..., int]]] = {
+    _ATEN.mv: lambda matrix, _vector: matrix.numel(),
+    _ATEN.addmv: lambda _added, matrix, _vector: matrix.numel(),
+    _ATEN.dot: lambda left, _right: left.numel(),
+    _ATEN.vdot: lambda left, _right: left.numel(),
+    _ATEN.addbmm: lambda _added, left, right: left.numel() * right.shape[-1],
+    _ATEN._trilinear: lambda left, matrices, *_: len(left) * matrices.numel(),  # noqa: SLF001
+    _ATEN.mkldnn_rnn_layer: lambda x, *held: _steps(x) * _numbers_in(held[:2]),
+    _ATEN._cudnn_rnn: lambda x, weights, *_: _steps(x) * _numbers_in(weights),  # noqa: SLF001
+    _ATEN.miopen_rnn: lambda x, weights, *_: _steps(x) * _numbers_in(weights),
+}
 # Libraries whose operators take an input and filters alone; `conv_tbc` has other dimensions.
 _KNOWN: Final = re.compile(r"(aten|mkldnn|onednn|quantized|torchvision)::(?!conv_tbc)")
 
@@ -116,6 +130,14 @@ class Operations(TorchDispatchMode):
         self.flops += flops
 
 
+def _steps(x: Tensor) -> int:
+    return math.prod(x.shape[:-1])
+
+
+def _numbers_in(weights: Iterable[Tensor]) -> int:
+    return sum(weight.numel() for weight in weights if weight.dim() > 1)
+
+
 def _filters(args: list[Any]) -> tuple[int, ...] | None:
     """Return the sizes of filters: a second tensor, or packed ones."""
     for arg in args[1:]:
@@ -137,4 +159,8 @@ def _kind(func: Any) -> tuple[Any, str]:  # noqa: ANN401 - an operator
     own = name.partition("::")[2]
     if name in _PLAIN or (_CONVOLVES.search(own) and not _PREPARES.search(own)):
         return None, name
-    return flop_registry.get(getattr(func, "overloadpacket", func)), ""
+    operator = getattr(func, "overloadpacket", func)
+    products = _PRODUCTS.get(operator)
+    if products is not None:
+        return lambda *args, **_: 2 * products(*args), ""
+    return flop_registry.get(operator), ""

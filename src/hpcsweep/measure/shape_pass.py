@@ -48,6 +48,8 @@ class LayerCall:
     """One layer call of a pass, with the sizes of its tensors; calls of equal work share a `key`.
 
     `conv` is the shape of a call of an `nn.Conv2d`; `convolutions` are all that ran inside a call.
+    `gradients` says which of the two products of a convolution's backward pass it has, those for
+    its input and for its filters; None if it has no backward pass.
     """
 
     layer: str
@@ -60,6 +62,7 @@ class LayerCall:
     key: str
     conv: ConvShape | None = None
     convolutions: tuple[Convolution, ...] = ()
+    gradients: tuple[bool, bool] | None = None
 
     @property
     def convolution_flops(self) -> int:
@@ -172,10 +175,13 @@ class _Recorder:
 def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
     """Return the calls of one pass over a batch of images; make layers that the first pass makes.
 
+    With gradients switched on, calls of convolutions have those that they would compute.
+
     Raises:
         CannotMeasure: the network does not take images of this size.
     """
-    with torch.inference_mode(mode=False), torch.no_grad():  # layers made now may be trained
+    learns = torch.is_grad_enabled()
+    with torch.inference_mode(mode=False), torch.set_grad_enabled(learns):  # for layers made now
         if not tensors.is_lazy(model):
             with suppress(Exception):  # the real pass raises again what is not the meta device's
                 shapes = _on_meta(model, image)
@@ -267,10 +273,12 @@ def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Mod
 def _call(
     frame: _Frame, module: nn.Module, outputs: list[Tensor], flops: int, recorder: _Recorder
 ) -> LayerCall:
-    conv = None
+    conv, gradients = None, None
     if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and not mapped(frame.inputs[0]):
         # autocast depends on the real device, not on the meta device
         conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
+        if any(output.requires_grad for output in outputs):
+            gradients = frame.inputs[0].requires_grad, module.weight.requires_grad
     parameters = list(module.parameters())
     return LayerCall(
         layer=frame.name,
@@ -283,6 +291,7 @@ def _call(
         key=conv.unique_key if conv else _key(module, frame.inputs),
         conv=conv,
         convolutions=tuple(recorder.counter.convolutions[frame.convolutions_before :]),
+        gradients=gradients,
     )
 
 

@@ -183,7 +183,7 @@ def _remember(module: nn.Module, change: Change, memo: dict[int, Any]) -> None:
         if id(tensor) not in memo:
             changed = change(tensor)
             if isinstance(tensor, nn.Parameter):  # a pass may make a layer of it
-                changed = nn.Parameter(changed, requires_grad=False)
+                changed = nn.Parameter(changed, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = changed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
 from hpcsweep.measure.timing.layer_timer import LayersChanged, joined
 from hpcsweep.measure.training import layer_pass
 from hpcsweep.measure.training.layer_pass import StepTimer, backward_call
+from hpcsweep.measure.training.workload import Training
 from measuring import CPU, make_trainer, point, training
 
 
@@ -118,13 +120,73 @@ def test_forward_and_backward_are_on_one_time_line(network):
     assert list(timed.times) == [[1, 1]] * 8
 
 
-def test_a_backward_call_is_twice_the_work():
-    """Two products of the forward's size; five tensors are moved instead of three."""
-    (call,) = shape_pass(nn.Sequential(nn.Conv2d(3, 4, 3)), torch.zeros(1, 3, 10, 10)).calls
+@pytest.mark.parametrize(
+    ("of_input", "frozen", "products", "moved"),
+    [
+        # input 300, weights and bias 112, output 256 floats
+        (True, False, 2, 2 * 300 + 2 * 112 + 256),
+        (False, False, 1, 300 + 112 + 256),
+        (True, True, 1, 300 + 112 + 256),
+    ],
+)
+def test_a_backward_call_is_a_product_for_each_gradient(of_input, frozen, products, moved):
+    """Of the forward's size; what one product reads, the other writes the gradient of."""
+    before, conv = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 4, 3)
+    before.requires_grad_(of_input)
+    conv.requires_grad_(not frozen)
+    calls = shape_pass(nn.Sequential(before, conv), torch.zeros(1, 3, 10, 10)).calls
+    call = calls[-1]
     back = backward_call(call)
-    assert back.flops == 2 * call.flops
-    # input 300, weights and bias 112, output 256 floats
-    assert back.bytes_min == 4 * (2 * 300 + 2 * 112 + 256)
+    assert back.flops == products * call.flops
+    assert back.bytes_min == 4 * moved
+
+
+def test_a_bias_that_learns_alone_reads_the_output_s_gradient():
+    """It is a sum, and no product."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3))
+    net[0].weight.requires_grad = False
+    (call,) = shape_pass(net, torch.zeros(1, 3, 10, 10)).calls
+    back = backward_call(call)
+    assert (back.flops, back.bytes_min) == (0, 4 * 256)
+
+
+class Watching(nn.Module):
+    """Convolves three times, once of these for the eye alone; a fourth convolution is frozen."""
+
+    def __init__(self):
+        """Build them."""
+        super().__init__()
+        self.frozen, self.shared = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.last = nn.Conv2d(3, 10, 1)
+        self.frozen.requires_grad_(requires_grad=False)
+
+    def forward(self, x):
+        """Run a pass."""
+        with torch.no_grad():
+            weights = self.shared(x).sigmoid()
+        return self.last(self.shared(weights * self.frozen(x))).mean((2, 3))
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+def test_convolutions_without_gradients_have_no_backward_row(monkeypatch, algorithm):
+    """Frozen ones whose input has none, and calls under `no_grad`; the others have their own."""
+    monkeypatch.setitem(sys.modules, "watching", sys.modules[__name__])
+    everything = {"layers": True, "evidence": True, "numerics": True}
+    wanted = training("watching:Watching", algorithm=algorithm, measure=everything)
+    done = Training("cpu").measure(wanted)
+    rows = [row for row in done.layers if row["op"] == "conv2d"]
+    calls = [(row["layer"], row["direction"]) for row in rows]
+    assert calls == [
+        *((name, "forward") for name in ("shared", "frozen", "shared", "last")),
+        *((name, "backward") for name in ("shared", "last")),
+    ]
+    assert all(row["mean_ms"] > 0 for row in rows)
+    assert rows[4]["flops"] == rows[0]["flops"]  # the frozen one's output needs no gradient
+    assert rows[5]["flops"] == 2 * rows[3]["flops"]
+    assert all(row["algorithm_evidence"].startswith("profiler: ") for row in rows)
+    assert all(row["algorithm_used"] == algorithm or algorithm == "auto" for row in rows)
+    assert not {"algorithm_mismatch", "fallback"} & set(done.row["flags"].split(";"))
+    assert done.row["algorithm_coverage_time_pct"] == pytest.approx(100)
 
 
 def test_layers_forward_then_convolutions_backward_then_the_rest():

@@ -9,8 +9,11 @@ import torch
 from torch import nn
 
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.training import network
-from measuring import CPU, training
+from hpcsweep.measure.data import loaders
+from hpcsweep.measure.training import epochs, network
+from hpcsweep.measure.training.trainer import Score
+from hpcsweep.measure.training.workload import Training
+from measuring import CPU, make_trainer, training
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1"])
@@ -51,3 +54,36 @@ def test_a_network_without_a_last_layer_is_unsupported():
     """There is nothing that could make the right number of answers."""
     with pytest.raises(CannotMeasure, match="no last layer"):
         network.give_classes(nn.Sequential(nn.ReLU()), 10, called=["0"])
+
+
+@pytest.mark.parametrize(
+    ("name", "learning", "evaluating"),
+    [
+        ("FineTuned", {"head"}, {"stem", "conv", "norm"}),
+        ("KeepsNormalisation", {"stem", "norm", "head"}, {"norm"}),
+        ("for_inference", {"stem", "conv", "norm", "head"}, set()),
+    ],
+)
+def test_what_a_user_froze_stays_frozen(name, learning, evaluating):
+    """Parameters and modes, through training and validation; a new last layer learns."""
+    wanted = training(f"tinynets:{name}", weight_decay=0.1)
+    trainer = make_trainer(wanted)
+    data = loaders.open_data(wanted)
+    before = trainer.state_dict()["model"]
+    epochs.evaluate(trainer, data)
+    trainer.step(data.epoch(0), Score.zero(CPU))
+    after = trainer.state_dict()["model"]
+    changed = {name for name, value in after.items() if not torch.equal(before[name], value)}
+    moving = {"norm"} - evaluating
+    wanted_changes = {f"{part}.weight" for part in learning} & before.keys()
+    assert {name for name in changed if name.endswith("weight")} == wanted_changes
+    assert {name.partition(".")[0] for name in changed if "running" in name} == moving
+    modes = {name for name, module in trainer.model.named_modules() if not module.training}
+    assert modes == evaluating
+
+
+def test_a_network_that_is_frozen_whole_is_unsupported():
+    """Its user forgot something, or its head has the right number of classes."""
+    wanted = training("tinynets:frozen_whole")
+    with pytest.raises(CannotMeasure, match="does not require grad"):
+        Training("cpu").measure(wanted)

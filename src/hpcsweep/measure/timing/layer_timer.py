@@ -51,7 +51,7 @@ def joined(parts: Sequence[tuple[Sequence[int], LayerTimes]], *, starved: bool) 
     """
     entries: list[tuple[tuple[int, int], LayerCall, list[float]]] = []
     for places, timed in parts:
-        convolving = [at for at, call in zip(places, timed.calls, strict=False) if call.conv]
+        convolving = [at for at, call in zip(places, timed.calls, strict=False) if call.gradients]
         order = [*((0, at) for at in places), *((1, at) for at in convolving)]
         entries += zip(order, timed.calls, timed.times, strict=False)
     entries.sort(key=itemgetter(0))

@@ -182,6 +182,7 @@ def evaluate(trainer: Trainer, data: Data) -> Result:
     The loss is cross-entropy without label smoothing, so that points can be compared.
     """
     score = Score.zero(trainer.device)
+    modes = [(module, module.training) for module in trainer.model.modules()]
     trainer.model.eval()
     try:
         with torch.no_grad():
@@ -192,7 +193,8 @@ def evaluate(trainer: Trainer, data: Data) -> Result:
                     loss, logits = trainer.loss(trainer.model(images), labels, smooth=False)
                 score.add(loss, logits, labels)
     finally:
-        trainer.model.train()
+        for module, training in modes:  # some may be frozen
+            module.training = training
     return score.result()
 
 

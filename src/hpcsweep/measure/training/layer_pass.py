@@ -68,9 +68,11 @@ class StepTimer(LayerTimer):
     def timed(self) -> LayerTimes:
         """Return all calls of a step with their times, forward ones first."""
         forward = super().timed()
-        calls = (*forward.calls, *map(backward_call, self._convolutions))
-        times = (*forward.times, *self._backward_times)
-        return LayerTimes(calls, times, forward.timer, backward=len(self._convolutions))
+        timed = zip(self._convolutions, self._backward_times, strict=True)
+        learning = [(backward_call(call), times) for call, times in timed if call.gradients]
+        calls = (*forward.calls, *(call for call, _ in learning))
+        times = (*forward.times, *(times for _, times in learning))
+        return LayerTimes(calls, times, forward.timer, backward=len(learning))
 
     def _watching(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: object, **kwargs: object) -> object:
@@ -90,15 +92,17 @@ class StepTimer(LayerTimer):
 
 
 def backward_call(call: LayerCall) -> LayerCall:
-    """Return a convolution's backward pass as a call: two products of the forward's size.
+    """Return a convolution's backward pass as a call: a product of its size for each gradient.
 
-    It reads input, weights and the output's gradient, and writes the gradients of the first two.
-    The first convolution of a network counts alike, though it needs no gradient of its input.
+    Each product reads what the other one writes the gradient of, input or weights; both read the
+    output's gradient, which counts once.
     """
+    products = sum(call.gradients or ())
     outputs = sum(map(math.prod, call.outputs))
     numbers = sum(map(math.prod, call.inputs)) + outputs + call.params
     of_output = call.bytes_min * outputs // numbers
-    return replace(call, flops=2 * call.flops, bytes_min=2 * call.bytes_min - of_output)
+    moved = products * (call.bytes_min - of_output) + of_output
+    return replace(call, flops=products * call.flops, bytes_min=moved)
 
 
 def measure(

@@ -24,8 +24,9 @@ _IMAGENET_CLASSES = 1000
 def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     """Return the point's network in training mode, on the device, in its dtype and layout.
 
-    The last layer always has `num_classes` outputs; with trained weights that is fine-tuning. New
-    layers are drawn from the point's seed.
+    What its factory froze stays frozen: parameters, and modules in evaluation mode inside a network
+    in training mode. The last layer always has `num_classes` outputs; with trained weights that is
+    fine-tuning. New layers are drawn from the point's seed.
 
     Raises:
         UsageError: no such network, factory or weights.
@@ -34,7 +35,9 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     axes = point.axes
     file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
     weights = models.RANDOM if file else axes["weights"]
-    model = models.build_float32(axes["model"], weights, axes["seed"], enliven=False)
+    model = models.build_float32(axes["model"], weights, axes["seed"], trains=True)
+    frozen = [module for module in model.modules() if model.training and not module.training]
+    model.eval()
     called = _called(model, point, device) if ":" in axes["model"] else None
     as_published = False  # else the file is of a training: with stem and last layer replaced
     if file is not None:
@@ -56,8 +59,9 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
             ) from error
     if file is not None and not as_published:
         models.load_weights(model, file)
-    for parameter in model.train().parameters():
-        parameter.requires_grad = True
+    model.train()
+    for module in frozen:
+        module.eval()
     return models.placed(model, device, axes["dtype"], axes["memory_format"])
 
 

@@ -132,7 +132,9 @@ class Training(Workbench):
         trainer.load_state_dict(untouched)  # a real shape pass has changed batch norms
         choices, setup_ms = self._choose(model, shapes, point)
         began = time.perf_counter()
-        gradients = backward_pass.choices(choices, self._backend)
+        calls = zip(choices, shapes.convolution_calls, strict=True)
+        learning = [choice for choice, call in calls if call.gradients]
+        gradients = backward_pass.choices(learning, self._backend)
         setup_ms += 1e3 * (time.perf_counter() - began)
         trainer.run = network.compiled(model, point)
         return _PreparedTraining(
@@ -247,7 +249,10 @@ class Training(Workbench):
 
         proof = self._prove(ready, witness.seeded(forward))
         backward = backward_pass.prove(
-            trainer.model, lambda: trainer.compute(batch), ready.choices, self._backend
+            trainer.model,
+            lambda: trainer.compute(batch),
+            [g.call for g in ready.gradients],
+            self._backend,
         )
         return replace(proof, calls=(*proof.calls, *backward))
 
