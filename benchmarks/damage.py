@@ -38,6 +38,7 @@ from hpcsweep.errors import HpcsweepError, ResultsError
 from hpcsweep.store import attempt, ledger, rounds
 from hpcsweep.store.jobs_file import Cancelled, Ended, Queued, Sending, Started
 from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.state import AttemptState
 from hpcsweep.tracking import bad_nodes, journal, status
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 LOCAL, QUEUED = "20260101-100000-local", "20260102-100000-l40"
 _CELLS = [name for name in SHARD_COLUMNS if name not in COMMIT]
 _RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=slurm.state_of("R"), source="squeue")
-_ANSWER = journal.SlurmAnswer({(4242, 0): _RUNNING})  # of Slurm, which is not asked 56,000 times
+_ANSWER = journal.SlurmAnswer({(4242, 0, ""): _RUNNING})  # of Slurm, not asked 56,000 times
 _COUNTED = ("damages", "rows kept", "rows dropped", "dropped and named", "rows invented", "wrong")
 
 
@@ -135,7 +136,9 @@ def make(path: Path) -> Folder:
             for place, point in enumerate(points[:3] if not number else points[2:3]):
                 cells = {"status": ("ok", "oom", "ok")[place], "mean_ms": 1.5 + place + 10 * number}
                 resultsfolder.commit(writer, point, made.shard(name), **cells)
-        attempt.write(made.shard(name), attempt.AttemptRecord(state="stopped", pid=7), {})
+        attempt.write(
+            made.shard(name), attempt.AttemptRecord(state=AttemptState.STOPPED, pid=7), {}
+        )
         now = "2026-01-01T10:00:00+00:00"
         for entry in (
             (Started(process=processes.identity()), Ended(ended=2.0))

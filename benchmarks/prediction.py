@@ -54,8 +54,8 @@ def main() -> None:
         hpcsweep(chosen.folder, "submit", str(spec), "--cluster", "local")
     hpcsweep(chosen.folder, "collect", "cpu_networks")
     measured = tables.read([run])
-    if chosen.picture:
-        draw(check.leave_out(measured, "network"), chosen.picture)
+    if chosen.picture and (left := check.leave_out(measured, "network")):
+        draw(left, chosen.picture)
     print(noise(run))
     print(check.check(measured).text())
 

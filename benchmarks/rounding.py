@@ -34,9 +34,10 @@ from torch import Tensor, nn
 from hpcsweep import catalog
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
+from hpcsweep.conv.parts import wrapped_forwards
+from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.measure import convolutions, models, numerics, rounding
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
-from hpcsweep.measure.timing.layer_timer import wrapped_forwards
 from hpcsweep.point import Point
 from hpcsweep.text import aligned
 
@@ -92,7 +93,7 @@ class Lab:
             output = self.model(self.image)
         found = [verdict.excess for verdict in calls.verdicts("did not come")]
         assert None not in found, calls.verdicts("did not come")
-        return found, [*numerics.autograd_graph.tensors_in(output)]
+        return found, [*autograd_graph.tensors_in(output)]
 
     def outputs(self, choices: list[LayerChoice], found: list[Tensor]) -> float:
         """Return how far outputs are from their bound."""
@@ -274,7 +275,7 @@ def text(records: list[Record]) -> str:
     for key in [*TYPES, *ALGORITHMS]:
         cells = [_largest(honest, key, kind, half) for half in (0, 1) for kind in kinds]
         rows.append((key, *cells))
-    tallies = [("fault", "type", "planted", *kinds, "any, random sums")]
+    tallies = [["fault", "type", "planted", *kinds, "any, random sums"]]
     planted: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         if "fault" in record:
@@ -282,7 +283,7 @@ def text(records: list[Record]) -> str:
     for (fault, dtype), those in sorted(planted.items()):
         caught = [sum(one[kind] > 1 for one in those) for kind in kinds]
         either = sum(max(one["sums"], one["outputs"]) > 1 for one in those)
-        tallies.append((fault, dtype, *map(str, [len(those), *caught, either])))
+        tallies.append([fault, dtype, *map(str, [len(those), *caught, either])])
     false = [f"FALSE ALARM: {record}" for record in alarms(records)]
     networks = len({record["network"] for record in records})
     last = f"{networks} networks, {len(honest)} honest passes, {len(false)} false alarms"

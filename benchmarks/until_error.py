@@ -14,11 +14,15 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SWEEP = """\
 name: {name}
@@ -56,7 +60,13 @@ def main() -> None:
     groups = table.groupby(KEYS[0])
     rows = pd.read_csv(chosen.folder / "some" / "overall.csv")["algorithm"].value_counts()
     lines = aligned(
-        [HEADS, *(row(name, part, errors[name], int(rows[name]), noise) for name, part in groups)]
+        [
+            HEADS,
+            *(
+                row(str(name), part, errors[str(name)], int(rows[name]), noise)
+                for name, part in groups
+            ),
+        ]
     )
     lines.append(
         f"A/A: {len(same)} points that both runs measured differ by {noise:.1f} % (median)"
@@ -66,7 +76,7 @@ def main() -> None:
         keep(chosen.keep, table, [*told, "", *lines], RunDir(chosen.folder / "all"))
 
 
-def submit(folder: Path, name: str, sizes: object, *more: str) -> list[str]:
+def submit(folder: Path, name: str, sizes: Iterable[object], *more: str) -> list[str]:
     """Measure a sweep of these sizes, and collect it; return the end of what submit said."""
     spec = folder / f"{name}.yaml"
     spec.write_text(SWEEP.format(name=name, sizes=", ".join(map(str, sizes))))

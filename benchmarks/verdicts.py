@@ -236,7 +236,7 @@ def _visits(source: np.random.Generator, model: Model, shape: tuple[int, int, in
     passes = model(source, shape) + source.normal(0, INSIDE, (*shape, PASSES))
     ordered = np.sort(passes, axis=-1)
     width = ordered[..., PASSES - _RANK] - ordered[..., _RANK - 1]
-    index = pd.MultiIndex.from_product(map(range, shape), names=["group", "name", "visit"])
+    index = pd.MultiIndex.from_product([range(n) for n in shape], names=["group", "name", "visit"])
     return index.to_frame(index=False).assign(
         log=np.median(passes, axis=-1).ravel(), within=(width.ravel() / (2 * 1.96)) ** 2
     )

@@ -47,6 +47,8 @@ from hpcsweep.errors import EXIT_INTERRUPTED
 from lab import why_not
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from benchmarks.chaos.on_slurm import Cluster
     from benchmarks.chaos.story import Told
 
@@ -95,7 +97,7 @@ class Sum:
         return Counter({where: one[name] for where, one in self.totals.items()})
 
 
-def _print_table(title: str, places: list[str], rows: dict[str, Counter[str]]) -> None:
+def _print_table(title: str, places: Sequence[str], rows: dict[str, Counter[str]]) -> None:
     print(f"| {title} | {' | '.join([*places, 'sum'])} |")
     print(f"| --- |{' ---: |' * (len(places) + 1)}")
     for name, counts in rows.items():

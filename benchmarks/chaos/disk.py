@@ -71,7 +71,7 @@ class Disk:
         return self.path / "ballast"
 
     def _remount(self, options: str) -> bool:
-        words = ["mount", "-o", f"remount,{options}", self.path]
+        words = ["mount", "-o", f"remount,{options}", str(self.path)]
         return not subprocess.run(words, check=False, capture_output=True).returncode
 
 
@@ -84,10 +84,10 @@ def cover(folder: Path) -> None:
     aside = folder.parent / "read-only"
     aside.mkdir(exist_ok=True)
     for words in (
-        ["mount", "--bind", folder, aside],
-        ["mount", "-o", "remount,bind,ro", aside],
-        ["mount", "--bind", aside, folder],
-        ["umount", aside],
+        ["mount", "--bind", str(folder), str(aside)],
+        ["mount", "-o", "remount,bind,ro", str(aside)],
+        ["mount", "--bind", str(aside), str(folder)],
+        ["umount", str(aside)],
     ):
         subprocess.run(words, check=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from hpcsweep.conv import choice
 from hpcsweep.conv.proof.kernels import Grade, recognise
 from hpcsweep.conv.vendor import cudnn_graph
 from hpcsweep.measure import models, rounding
-from hpcsweep.measure.machine import framework, telemetry
+from hpcsweep.measure.machine import framework, provenance, telemetry
 from hpcsweep.measure.rounding import Arithmetic
 from hpcsweep.measure.timing import caches, clocks, stats
 
@@ -209,7 +210,9 @@ def twins(device: Any, options: Any) -> list[float]:  # noqa: ANN401 - a machine
 def energy(lab: Lab) -> None:
     """Hold the energy counter against power that is integrated, under a heavy batch."""
     lab.need_gpu()
-    watch = telemetry.watch(torch.device("cuda", 0))
+    device = provenance.device("cuda")
+    index = provenance.driver_index(device.torch_device.index)
+    watch = telemetry.watch(device.uuid, index, frozenset({os.getpid()}))
     with torch.inference_mode():
         network = models.build_float32(lab.options.model).cuda()
         image = torch.randn(_HEAVY, 3, lab.options.size, lab.options.size, device="cuda")

@@ -21,6 +21,7 @@ from hpcsweep.store import attempt, chunk_file, rounds
 from hpcsweep.store.jobs_file import Cancelled, Ended, NotSent, Over, Queued, Sending, Started
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, SubmissionDir
+from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +125,7 @@ def _results(folder: Path) -> None:
             resultsfolder.commit(
                 writer, point, shard, status=status, median_ms=1.5 + number, **more
             )
-    attempt.write(shard, attempt.AttemptRecord(state=attempt.AttemptState.STOPPED, pid=7), {})
+    attempt.write(shard, attempt.AttemptRecord(state=AttemptState.STOPPED, pid=7), {})
     journal = made.run.submissions()[0]
     journal.append_job(Started(process=processes.identity(), at=1.0))
     journal.append_job(Ended(ended=2.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import scipy
@@ -104,7 +104,7 @@ def _torch(times: Times) -> Measurement:
     return Measurement(1, list(times), TaskSpec(stmt="", setup=""))
 
 
-def _pyperf(times: Times):  # noqa: ANN202 - a pyperf.Benchmark
+def _pyperf(times: Times) -> Any:  # noqa: ANN401 - a pyperf.Benchmark
     import pyperf  # noqa: PLC0415 - may have been installed just now
 
     run = pyperf.Run(list(times), metadata={"name": "x"}, collect_metadata=False)

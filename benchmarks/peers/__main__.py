@@ -108,7 +108,7 @@ def _install(tool: Tool, environments: Path) -> None:
         return
     print(f"installing {' '.join(tool.packages)}", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *tool.packages]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *tool.packages]
     subprocess.run(pip, check=True)
     (folder / "complete").touch()
 

@@ -120,7 +120,8 @@ class Lab:
         if self._guard:
             self._guard.kill()
             self._guard.wait()
-            self._guard.stdin.close()
+            if self._guard.stdin:
+                self._guard.stdin.close()
         end_processes(self.directory)
         for daemon in self._daemons.values():
             daemon.wait()

@@ -83,11 +83,11 @@ class Scheduler(LoadScopeScheduling):
         if self.collection is None:
             collections = self.registered_collections.values()
             every = dict.fromkeys(nodeid for ids in collections for nodeid in ids)
-            self.collection = sorted(every, key=rank)
-            for nodeid in self.collection:
+            self.collection = ordered = sorted(every, key=rank)
+            for nodeid in ordered:
                 self.workqueue.setdefault(self._split_scope(nodeid), {})[nodeid] = False
             session: Any = self.config.pluginmanager.get_plugin("session")
-            session.testscollected = len(self.collection)
+            session.testscollected = len(ordered)
             for scope, unit in self.workqueue.items():
                 if not any(set(unit) <= set(ids) for ids in collections):
                     raise pytest.UsageError(f"{scope}: its tests have other ids in each process")

@@ -23,7 +23,8 @@ from paths import ROOT
 
 def build(out: Path) -> Path:
     """Build the wheel as a release does, but with the hatchling that is installed here."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
+    command += ["--outdir", str(out), str(ROOT)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     (path,) = out.glob("*.whl")
     return path
@@ -99,7 +100,7 @@ def light(home: Path, wheel: Path) -> Environment:
     """Install a wheel into a new environment, and link the packages that it asks for."""
     made = empty(home)
     pip = [sys.executable, "-m", "pip", f"--python={made.python}", "install", "--quiet"]
-    command = [*pip, "--no-deps", "--no-index", wheel]
+    command = [*pip, "--no-deps", "--no-index", str(wheel)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     (own,) = metadata.distributions(name="hpcsweep", path=[str(made.site)])
     for found in _wanted(own).values():

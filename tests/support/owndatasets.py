@@ -30,8 +30,8 @@ class Images(Dataset):
 
 
 def _loaders(point, *, train=None, val=None, num_classes=2):
-    parts = [Images(point) if images is None else images for images in (train, val)]
-    return loaders.loaders(point, *parts, num_classes, "own")
+    train, val = (Images(point) if images is None else images for images in (train, val))
+    return loaders.loaders(point, train, val, num_classes, "own")
 
 
 def good(point):

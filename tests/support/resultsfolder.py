@@ -131,8 +131,9 @@ def points_of(path: Path, text: str = SWEEP, gpu: str = "") -> list[Point]:
     file = path / "demo.yaml"
     file.write_text(text)
     if (text, gpu) not in _EXPANDED:
-        where = {"gpu": gpu} if gpu else {"rehearse": "cpu"}
-        _EXPANDED[text, gpu] = list(expansion.expand(sweep_file.load(file), **where))
+        sweep = sweep_file.load(file)
+        rehearse = None if gpu else "cpu"
+        _EXPANDED[text, gpu] = list(expansion.expand(sweep, gpu=gpu or None, rehearse=rehearse))
     return _EXPANDED[text, gpu]
 
 
