@@ -19,10 +19,12 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.catalog.columns import Row
@@ -46,12 +48,10 @@ class Control:
     """Measures the control on one device, and keeps its earlier times."""
 
     def __init__(self, device: torch.device) -> None:
-        """Make the operands; the first measurement warms up."""
-        images = _IMAGES.get(device.type, 1)
-        self._x = torch.ones(images, _CHANNELS, _SIDE, _SIDE, device=device)
-        self._weight = torch.ones(_CHANNELS, _CHANNELS, 3, 3, device=device)
+        """Convolve once, so that no point loads the libraries of the control."""
+        self._device = device
         self._before: list[float] = []  # logarithms
-        self._convolve()
+        self._convolution()()
         self._begun = _taken_away()
 
     def begin(self) -> None:
@@ -65,7 +65,9 @@ class Control:
         seconds = max(seconds, 1e-9)
         host_ms, waited = _host()
         waited = max(waited, queued / seconds)
-        ms = _median_ms(self._convolve)
+        convolve = self._convolution()
+        convolve()  # the first one may wait for memory
+        ms = _median_ms(convolve)
         shift = self._shift(math.log(ms))
         cells: Row = {
             "control_ms": ms,
@@ -90,16 +92,24 @@ class Control:
         far = abs(log - middle) > max(math.log1p(_SHIFT), _USUAL * usual)
         return log - middle, far
 
-    def _convolve(self) -> None:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(framework.default_threads())
-        try:
-            with torch.inference_mode(), torch.backends.cudnn.flags(
-                enabled=True, benchmark=False, deterministic=False, allow_tf32=False
-            ):  # fmt: skip
-                F.conv2d(self._x, self._weight, padding=1)[0, 0, 0, 0].item()  # waits
-        finally:
-            torch.set_num_threads(threads)
+    def _convolution(self) -> Callable[[], None]:
+        """Return the convolution with operands of its own, which are no memory of a point."""
+        images = _IMAGES.get(self._device.type, 1)
+        x = torch.ones(images, _CHANNELS, _SIDE, _SIDE, device=self._device)
+        weight = torch.ones(_CHANNELS, _CHANNELS, 3, 3, device=self._device)
+        return partial(_convolve, x, weight)
+
+
+def _convolve(x: Tensor, weight: Tensor) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(framework.default_threads())
+    try:
+        with torch.inference_mode(), torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=False, allow_tf32=False
+        ):  # fmt: skip
+            F.conv2d(x, weight, padding=1)[0, 0, 0, 0].item()  # waits
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _taken_away() -> tuple[float, ...]:
