@@ -28,6 +28,9 @@ DATA: Final = "HPCSWEEP_DATA"  # folder of datasets
 CUDNN: Final = "HPCSWEEP_CUDNN"  # path of another libcudnn
 MIOPEN: Final = "HPCSWEEP_MIOPEN"  # path of another libMIOpen
 
+_AMD: Final = Path("/dev/kfd")  # the driver of AMD's GPUs; there is none without it
+_MIOPEN_DATABASE: Final = "MIOPEN_USER_DB_PATH"
+
 # of the variables of others, the values of these alone are written down as they are
 PLAIN: Final = frozenset({
     "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING",
@@ -35,7 +38,7 @@ PLAIN: Final = frozenset({
     "PYTORCH_CUDA_ALLOC_CONF",
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_SPINCOUNT",
     "GOMP_CPU_AFFINITY", "KMP_BLOCKTIME", "KMP_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-    "MALLOC_ARENA_MAX", "MIOPEN_FIND_MODE", "MIOPEN_USER_DB_PATH", "NVIDIA_TF32_OVERRIDE",
+    "MALLOC_ARENA_MAX", "MIOPEN_FIND_MODE", _MIOPEN_DATABASE, "NVIDIA_TF32_OVERRIDE",
     "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "LOADEDMODULES", "APPTAINER_CONTAINER",
     "SINGULARITY_CONTAINER", "PYTHONPATH", "LD_LIBRARY_PATH", "TORCH_HOME",
     THREADS, DATA, CUDNN, MIOPEN,
@@ -58,6 +61,27 @@ def readable(name: str, value: str) -> bool:
 def of_slurm(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of Slurm that say what a job is; SLURM_JWT, for one, is a key."""
     return {name: value for name, value in variables.items() if _OF_SLURM.fullmatch(name)}
+
+
+def keep_miopen_apart() -> None:
+    """Give MIOpen a database of its own in this process and its children, and complete searches.
+
+    The user's database remembers which solutions were found, with whatever workspace there was: a
+    run with little makes the next one slower. MIOpen reads the variables once, so this comes before
+    torch is imported. Compiled kernels stay in MIOpen's own cache, which has a folder for each
+    version and a file for each architecture, and outlives the job.
+    """
+    if not _AMD.exists():
+        return
+    os.environ.setdefault("MIOPEN_FIND_MODE", "NORMAL")
+    if not os.environ.get(_MIOPEN_DATABASE):
+        import atexit  # noqa: PLC0415 - these three only where there is an AMD GPU
+        import shutil  # noqa: PLC0415
+        import tempfile  # noqa: PLC0415
+
+        folder = tempfile.mkdtemp(prefix="hpcsweep-miopen-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ[_MIOPEN_DATABASE] = folder
 
 
 def config_folder() -> Path:

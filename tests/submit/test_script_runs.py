@@ -239,11 +239,10 @@ def test_a_python_without_hpcsweep_is_named(node: Node):
     assert "cannot import hpcsweep" in log
 
 
-def test_each_task_on_an_amd_gpu_has_its_own_miopen_folders(node: Node):
-    """They are there while the worker runs, and gone afterwards."""
+def test_the_log_of_a_task_on_an_amd_gpu_names_it(node: Node):
+    """And the environment of the profile reaches the supervisor."""
     node.program("rocm-smi", "#!/bin/bash\necho 'one MI250'\n")
-    spy = '#!/bin/bash\ncase $3 in hpcsweep.node.supervisor) env; ls -d "$MIOPEN_USER_DB_PATH" '
-    spy += '"$MIOPEN_CUSTOM_CACHE_DIR";; esac\n'
+    spy = "#!/bin/bash\ncase $3 in hpcsweep.node.supervisor) env;; esac\n"
     python = node.program("python-spy", spy)
     submission = node.submission("env: {MIOPEN_FIND_MODE: FAST}\n")
     text = submission.script.read_text()
@@ -257,7 +256,6 @@ def test_each_task_on_an_amd_gpu_has_its_own_miopen_folders(node: Node):
     assert code == 0, log
     assert "one MI250" in log
     assert "MIOPEN_FIND_MODE=FAST" in log
-    assert log.count(str(node.desk.folder / "tmp")) >= 4
     assert list((node.desk.folder / "tmp").iterdir()) == []
 
 

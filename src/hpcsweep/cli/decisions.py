@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import catalog, extras, search_path
+from hpcsweep import catalog, environment, extras, search_path
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.settings import COUNT, PATH, flag, option
@@ -153,6 +153,7 @@ def _confirmed(choice: Best) -> View:
     """Measure the maps on this machine, in turns with the default."""
     import tempfile
 
+    environment.keep_miopen_apart()
     from hpcsweep.analysis import best
     from hpcsweep.cli import pairs
     from hpcsweep.spec import sweep_file

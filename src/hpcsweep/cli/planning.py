@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from hpcsweep import environment
 from hpcsweep.catalog.columns import cell
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer, note
@@ -194,6 +195,7 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     Prints for each convolution: the algorithm, the profiler's evidence, the error against float64.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
+    environment.keep_miopen_apart()
     from hpcsweep.measure.bench import torch_bench
     from hpcsweep.node import verify as proof
     from hpcsweep.spec import sweep_file

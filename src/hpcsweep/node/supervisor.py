@@ -92,6 +92,7 @@ _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker e
 def main(argv: list[str]) -> int:
     """Run the attempt; return the exit code for the job script."""
     processes.raise_gc_threshold()
+    environment.keep_miopen_apart()
     if not os.environ.get(environment.WRAPPER):  # a profiler's own processes must not be adopted
         processes.adopt_orphans()
     submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)

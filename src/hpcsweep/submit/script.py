@@ -83,12 +83,11 @@ def _render(loader: _TemplateLoader, name: str, values: Mapping[str, Any]) -> st
 
 
 def _preparation(profile: Profile) -> dict[str, Any]:
-    vendor = gpus.vendor(profile.gpu or "")
     return {
         "time_seconds": profile.time_seconds,
         "setup": _setup(profile),
-        "vendor": vendor,
-        "scratch": vendor == "amd" or profile.wrapper != "none",
+        "vendor": gpus.vendor(profile.gpu or ""),
+        "scratch": profile.wrapper != "none",
         "env": {**search_path.torch_home(profile.env), **profile.env},
     }
 

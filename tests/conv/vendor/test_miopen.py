@@ -7,7 +7,6 @@ calls that a GPU would get; values and structures are those of the named public 
 from __future__ import annotations
 
 import ctypes
-import os
 from dataclasses import replace
 
 import pytest
@@ -134,21 +133,9 @@ def test_without_a_gpu_it_says_so(fake_miopen):
         alone.unsupported("gemm", ConvShape(1, 4, 19, 16, 4, 3, 3))
 
 
-def test_each_process_has_databases_of_its_own_unless_told(monkeypatch, tmp_path):
-    """A run with little workspace poisons a shared one."""
-    for name in miopen._PRIVATE:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(miopen._PRIVATE[0], str(tmp_path))
-    miopen.keep_to_oneself()
-    assert os.environ[miopen._PRIVATE[0]] == str(tmp_path)
-    assert os.path.isdir(os.environ[miopen._PRIVATE[1]])  # noqa: PTH112
-
-
 def test_a_rocm_build_gets_this_back_end(monkeypatch):
     """Torch calls its devices cuda, too."""
     monkeypatch.setattr(torch.version, "hip", "6.2")
-    for name in miopen._PRIVATE:
-        monkeypatch.setenv(name, "somewhere")
     assert backends.choose("cuda").name == "miopen"
 
 

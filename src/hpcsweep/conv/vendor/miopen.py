@@ -17,11 +17,8 @@ the host.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache
@@ -53,9 +50,6 @@ NAME: Final = "miopen"
 _FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")
 _MAJORS: Final = (2, 3)
 _MOST_SOLUTIONS: Final = 128
-# A user's database remembers what was found with whatever workspace there was; a run with little
-# poisons it for the next one. So each process has its own, unless the user or the job says where.
-_PRIVATE: Final = ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR")
 
 # miopenStatus_t, in the order of its values
 _STATUSES: Final = (
@@ -322,17 +316,4 @@ def _name(solution: Solution) -> str:
 
 def create(device_type: str) -> VendorBackend:
     """Return the back-end; the library is loaded when it is first asked."""
-    keep_to_oneself()
     return VendorBackend(Miopen(load), device_type)
-
-
-def keep_to_oneself() -> None:
-    """Give MIOpen databases that only this process uses, unless the environment names others."""
-    missing = [name for name in _PRIVATE if not os.environ.get(name)]
-    if not missing:
-        return
-    folder = tempfile.mkdtemp(prefix="hpcsweep-miopen-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in missing:
-        os.environ[name] = str(Path(folder) / name.lower())
-        Path(os.environ[name]).mkdir()
