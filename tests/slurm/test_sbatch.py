@@ -53,8 +53,10 @@ NO_NODE = "Requested node configuration is not available"
         ("sbatch: error: This does not look like a batch script.  The first", "script"),
         (r"sbatch: error: Batch script contains DOS line breaks (\r\n)", "script"),
         (f"{FAILED}Access/permission denied", ""),
-        (f"{FAILED}Words of a later release", ""),
-        ("", ""),
+        (f"sbatch: error: You must name a project\n{FAILED}Unspecified error", ""),
+        (f"{FAILED}Invalid wckey specification", ""),
+        ("sbatch: option '--mem' requires an argument\nTry \"sbatch --help\"", "mem"),
+        ("sbatch: invalid option -- 'z'", "z"),
     ],
 )
 def test_every_refusal_names_what_to_change(printed: str, option: str):
@@ -95,14 +97,43 @@ def test_a_limit_on_the_number_of_jobs_is_not_a_mistake(printed: str, limit: str
     ("words", "maybe"),
     [
         ("Unable to contact slurm controller (connect failure)", False),
+        ("Unable to contact slurm controller (receive failure)", True),
         ("Socket timed out on send/recv operation", True),
+        ("Zero Bytes were transmitted or received", True),
+        ("Protocol authentication error", True),
+        ("Connection reset by peer", True),
+        ("Words of a later release", True),
     ],
 )
 def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
-    """A time-out leaves open whether the job went in; a refused connection does not."""
+    """What is no refusal leaves open whether the job went in; a refused connection does not."""
     error = refusal(f"{FAILED}{words}", "job.sbatch")
     assert isinstance(error, Unanswered)
     assert error.maybe_accepted is maybe
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "kill -KILL $$",
+        "kill -PIPE $$",
+        "exit 141",
+        "exit 255",
+        "echo '12;far'; exit 1",
+        "echo 12; echo 'sbatch: error: Access/permission denied' >&2; exit 1",
+        "echo '/site/sbatch: line 7: /log: Permission denied' >&2; exit 1",
+        "echo 'sbatch: warning: QOS debug is not allowed there, moved' >&2; kill -KILL $$",
+        "echo 'sbatch: error: Invalid qos\n' >/dev/null; exit 137",
+    ],
+)
+def test_every_other_end_of_sbatch_leaves_open_whether_the_job_went_in(
+    program: Callable[[str, str], Path], tmp_path: Path, then: str
+):
+    """A signal, a code without words, an id and a failure, words of a site's script."""
+    program("sbatch", then)
+    with pytest.raises(Unanswered, match="it looks there first") as caught:
+        slurm.submit(tmp_path / "job.sh")
+    assert caught.value.maybe_accepted
 
 
 def test_a_submission_that_hangs_may_have_been_accepted(
@@ -124,6 +155,7 @@ def test_sbatch_that_retries_for_ever_is_ended_early(
     with pytest.raises(LimitReached) as caught:
         slurm.submit(tmp_path / "job.sh", timeout=300, patience=0.3)
     assert caught.value.limit == "MaxJobCount"
+    assert caught.value.maybe_accepted  # it was ended while it tried
 
 
 def test_what_a_sites_script_started_is_ended_with_it(

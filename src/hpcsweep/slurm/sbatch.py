@@ -5,7 +5,10 @@
     SchedulerError
     |-- Rejected      sbatch will never accept this script
     |-- LimitReached  no more jobs now; the same command sends the rest later
-    `-- Unanswered    no answer; the job may be in the queue if `maybe_accepted`
+    `-- Unanswered    no answer, or none that is known
+
+A job may be in the queue after every end of sbatch that is no refusal known here: an answer may be
+lost on its way back, and sites put scripts in front of sbatch. Such errors are `maybe_accepted`.
 """
 
 from __future__ import annotations
@@ -30,13 +33,14 @@ class Rejected(SchedulerError):
 class LimitReached(SchedulerError):
     """A limit on the number of jobs is reached; `limit` is its name in Slurm."""
 
-    def __init__(self, text: str, limit: str) -> None:
+    def __init__(self, text: str, limit: str, *, maybe_accepted: bool = False) -> None:
         super().__init__(text)
         self.limit = limit
+        self.maybe_accepted = maybe_accepted
 
 
 class Unanswered(SchedulerError):
-    """Slurm did not answer; the job may be in the queue if `maybe_accepted`."""
+    """Slurm did not answer, or nobody knows what its answer means."""
 
     def __init__(self, text: str, *, maybe_accepted: bool) -> None:
         super().__init__(text)
@@ -46,7 +50,12 @@ class Unanswered(SchedulerError):
 _LONGEST: Final = 500  # characters of Slurm's message
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
-_UNREACHABLE: Final = re.compile(r"Unable to contact slurm controller|timed out|Connection")
+_UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"  # it sent nothing
+# What sbatch itself finds wrong; a warning, or a word of the script in front of it, is no refusal.
+_SAID: Final = re.compile(
+    r"^(?:\w+: (?:error|fatal): |sbatch: (?:unrecognized |invalid )?option).*", re.MULTILINE
+)
+_ANSWER: Final = re.compile(r"Batch job submission failed: (.*)")  # by slurmctld, or for it
 _MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
 # Message of sbatch, key of the profile to change, what to do. The first match counts.
 _TABLE: Final = (
@@ -73,29 +82,33 @@ _TABLE: Final = (
     (r"Invalid node name", "exclude", "`sinfo -N` lists the nodes"),
     (r"Invalid job array", "array", "`scontrol show config | grep MaxArraySize` is the limit"),
     (r"Invalid --(?P<option>[\w-]+) specification", "", "correct it in the profile"),
-    (r"unrecognized option '--(?P<option>[\w-]+)", "", "correct `sbatch_options` in the profile"),
+    (r"option (?:'--|-- ')(?P<option>[\w-]+)", "", "correct `sbatch_options` in the profile"),
     (r"Job dependency problem", "dependency", "the job to wait for does not exist"),
     (r"Unable to open file|batch script", "script", "it must be a readable script with a #! line"),
     (r"DOS line breaks", "script", "write it with UNIX line ends"),
     (r"accounting/QOS policy", "", "a limit of the account or QOS; `sacctmgr show qos` lists them"),
     (r"denied|not permitted|not allowed|Invalid user id", "", "ask the site for access"),
+    (r"Unspecified error", "", "a rule of the site; the words before it are the site's"),
+    (r"Invalid .*specifi|Requested |[Rr]eservation|[Ll]icense|wckey", "", "correct the profile"),
 )
 
 
 def refusal(printed: str, script: str) -> SchedulerError:
-    """Turn sbatch's message into the error to raise."""
-    message = _message(printed)
+    """Turn what sbatch printed, without a job id, before it failed into the error to raise."""
+    message, answers = _message(printed), _ANSWER.findall(printed)
     later = "run the same command again later to send the rest"
-    if BUSY.search(printed):
+    if BUSY.search(answers[-1] if answers else printed):
         text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"
-        return LimitReached(text, "MaxJobCount")
+        return LimitReached(text, "MaxJobCount", maybe_accepted=not answers)  # it was trying
+    said = answers[-1] if answers else "\n".join(_SAID.findall(printed))
+    if re.search(_UNHEARD, said):
+        return Unanswered(f"{script}: {message}; try again later", maybe_accepted=False)
+    if not any(re.search(pattern, said) for pattern, *_ in _TABLE):
+        return _open_question(script, f"sbatch failed, which is no refusal known here: {message}")
     if limit := _LIMIT.search(printed):
         name = limit[0][:_LONGEST]
         text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
         return LimitReached(text, name)
-    if _UNREACHABLE.search(printed):
-        maybe = "timed out" in printed
-        return Unanswered(f"{script}: {message}; try again later", maybe_accepted=maybe)
     option, advice = _blame(printed)
     key = f" (`{option}`)" if option else ""
     return Rejected(f"{script}: sbatch refuses{key}: {message}\n{advice}")
@@ -105,7 +118,7 @@ def _blame(printed: str) -> tuple[str, str]:
     for pattern, option, advice in _TABLE:
         if match := re.search(pattern, printed):
             return match.groupdict().get("option", option).replace("-", "_"), advice
-    return "", "this is Slurm's own message; `hpcsweep doctor` checks the profile"
+    return "", ""
 
 
 def _message(printed: str) -> str:
@@ -143,7 +156,7 @@ def submit(
         MissingDependency: there is no sbatch.
         Rejected: Slurm refuses the script.
         LimitReached: no more jobs now; raised at once, or after `patience` if sbatch retries.
-        Unanswered: no answer within `timeout`, or one without an id; the job may be in the queue.
+        Unanswered: no answer within `timeout`, or one that says neither yes nor no.
     """
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
     reply = call.run(command, timeout, patience, hopeless=BUSY)  # it would retry
@@ -152,14 +165,17 @@ def submit(
             raise MissingDependency(str(reply))
         raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
     if reply.code is None and not BUSY.search(reply.err):
-        raise _open_question(script, f"sbatch gave no answer within {timeout:g} s")
-    if reply.code != 0:
-        raise refusal(reply.err, str(script))
+        raise _open_question(str(script), f"sbatch gave no answer within {timeout:g} s")
     # Some sites print a greeting here.
     printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
+    if reply.code != 0 and not printed:
+        raise refusal(reply.err, str(script))
+    if reply.code != 0:
+        what = f"sbatch printed the id {printed[-1]} and failed: {_message(reply.err)}"
+        raise _open_question(str(script), what)
     if not printed:
         what = f"sbatch printed no job id but {cut(repr(reply.out.strip()), _SHOWN)}"
-        raise _open_question(script, what)
+        raise _open_question(str(script), what)
     return printed[-1]
 
 
@@ -185,6 +201,6 @@ def would_accept(
     return Expectation(*(match.groups() if match else ("", "")))
 
 
-def _open_question(script: Path, what: str) -> Unanswered:
+def _open_question(script: str, what: str) -> Unanswered:
     look = "the job may be in the queue; run the same command again: it looks there first"
     return Unanswered(f"{script}: {what}; {look}", maybe_accepted=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hpcsweep import files, slurm
-from hpcsweep.errors import HpcsweepError, PartlySubmitted
+from hpcsweep.errors import HpcsweepError, PartlySubmitted, SchedulerError
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.rundir import SubmissionDir
 from hpcsweep.submit import script
@@ -70,7 +70,7 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
         try:
             job = submit_one(sent, size)
         except HpcsweepError as error:
-            if not (isinstance(error, slurm.Unanswered) and error.maybe_accepted):
+            if not (isinstance(error, SchedulerError) and error.maybe_accepted):
                 journal.not_sent(submission, sent)
             at_limit = isinstance(error, slurm.LimitReached) and error.limit != "MaxJobCount"
             if at_limit and size > 1:  # sbatch is slow to tell MaxJobCount
