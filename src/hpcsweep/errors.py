@@ -88,7 +88,10 @@ class Busy(ResultsError):
 
 
 class SchedulerError(HpcsweepError, exit_code=7):
-    """Slurm refused a request or did not answer; the job may be in the queue if `maybe_accepted`."""
+    """Slurm refused a request or did not answer.
+
+    The job may be in the queue if `maybe_accepted`.
+    """
 
     maybe_accepted = False
 

@@ -106,6 +106,75 @@ def test_jobs_whose_id_nobody_heard_are_found_and_not_sent_again(
     _finish(cluster, desk, launcher)
 
 
+ENDS = {
+    "no byte": "echo 'sbatch: error: Batch job submission failed: Zero Bytes were transmitted or "
+    "received' >&2; exit 1",
+    "SIGPIPE": "exit 141",
+    "255": "exit 255",
+    "killed": "kill -KILL $$",
+    "a rule of the site": "echo 'sbatch: warning: partition gpu is not allowed' >&2; exit 1",
+}
+
+
+def _sbatch_answers(desk: Desk, then: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put an sbatch first that hands the job in, keeps the answer, and ends in its own way."""
+    folder = desk.folder / "site"
+    folder.mkdir()
+    asked = f'{shutil.which("sbatch")} "$@" >/dev/null\n{then}'
+    (folder / "sbatch").write_text(f"#!/bin/bash\n{asked}\n")
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "sbatch"
+
+
+@pytest.mark.parametrize("more", ["", "sbatch_options: [--clusters=lab]\n"], ids=["", "clusters"])
+@pytest.mark.parametrize("then", ENDS.values(), ids=ENDS)
+def test_jobs_whose_id_was_lost_on_the_way_are_found_and_not_sent_again(
+    cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch, then: str, more: str
+):
+    """Whatever sbatch said that is no refusal, its folder stays, and its array is looked for."""
+    (desk.folder / "cluster_profiles/far.yaml").write_text(f"extends: gated\n{more}")
+    site = _sbatch_answers(desk, then, monkeypatch)
+    refused = desk.run("submit", "s.yaml", "--cluster", "far")
+    assert (refused.returncode, "it looks there first" in refused.stderr) == (7, True), refused
+    site.unlink()
+    told = desk.run("submit", "s.yaml", "--cluster", "far")
+    assert "sbatch's answer was lost; 2 chunks went in as " in told.stdout, told.stderr
+    assert "4 points are already queued or running" in told.stdout
+    (submission,) = desk.sweep("s").submissions()
+    assert [";lab" in entry.job_id for entry in arrays(submission)] == [bool(more)]
+    _open_the_gate(desk)
+    _finish(cluster, desk, "far")
+
+
+def test_attempts_of_an_array_that_nobody_knows_are_stopped(
+    bare_cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    """Its answer was lost, squeue and scontrol hide it, and it measures: no point is done twice."""
+    desk.spec(f"{SPEC}measure: {{sleep_ms: 1500}}\n", "s.yaml")
+    site = _sbatch_answers(desk, "exit 255", monkeypatch)
+    assert desk.run("submit", "s.yaml", "--cluster", "sbatch").returncode == 7
+    bare_cluster.wait_for("two attempts", lambda: len(desk.sweep("s").shards()) == 2)
+    site.write_text("#!/bin/sh\nexit 0\n")
+    site.rename(site.with_name("squeue"))
+    (site.with_name("scontrol")).write_text("#!/bin/sh\necho No jobs in the system\n")
+    (site.with_name("scontrol")).chmod(0o755)
+    told = desk.run("submit", "s.yaml", "--cluster", "sbatch", "--no-doctor")
+    assert "2 chunks did not go in" in told.stdout, told.stderr
+    assert "points on v100" in told.stdout
+    shutil.rmtree(site.parent)
+    _finish(bare_cluster, desk, "sbatch")
+
+
+def test_jobs_for_several_clusters_are_refused(bare_cluster: Lab, desk: Desk):
+    """After a lost answer nobody would know where to look."""
+    text = "extends: sbatch\nsbatch_options: ['-M lab,far']\n"
+    (desk.folder / "cluster_profiles/far.yaml").write_text(text)
+    refused = desk.run("submit", "s.yaml", "--cluster", "far")
+    assert (refused.returncode, "name one cluster, not 'lab,far'" in refused.stderr) == (2, True)
+    assert not desk.sweep("s").path.exists()
+
+
 def test_jobs_that_never_went_in_are_sent(cluster: Lab, desk: Desk):
     """It was killed before sbatch was heard: nothing is in the queue, so everything is sent."""
     _submit_and_die(cluster, desk, "sbatch", signal.SIGKILL, accepted=False)

@@ -5,13 +5,14 @@ A profile's `sbatch_options` override its keys.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from hpcsweep import units
-from hpcsweep.errors import nearest, suggest
+from hpcsweep.errors import ProfileError, nearest, suggest
 from hpcsweep.records import dataclass
 from hpcsweep.slurm import amount, duration
 from hpcsweep.slurm.site import Gres
@@ -64,7 +65,9 @@ _SHORT: Final = {
     "-o": "output", "-e": "error",
 }  # fmt: skip
 _KEYS: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
-_OPTIONS: Final = {**_SHORT, **{f"--{key.replace('_', '-')}": key for key in _KEYS}}
+_OPTIONS: Final = {
+    **_SHORT, "--cluster": "clusters", **{f"--{key.replace('_', '-')}": key for key in _KEYS},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,10 +135,24 @@ def of(profile: Profile) -> Wants:
     """Return the sbatch options of a profile."""
     own = {key: getattr(profile, key) for key in _KEYS if key in type(profile).model_fields}
     values = {key: str(value) for key, value in own.items() if value is not None}
+    values["clusters"] = os.environ.get("SLURM_CLUSTERS", "")
     places = {key: profile.where(key) for key in own}
     for key, value in _overrides(profile.sbatch_options):
         values[key], places[key] = value, profile.where("sbatch_options")
     return Wants(values, places)
+
+
+def cluster(profile: Profile) -> str:
+    """Return the one cluster that sbatch is told to send to; empty: that of its commands.
+
+    `ProfileError` for several: after a lost answer nobody knows which of them took the jobs.
+    """
+    wants = of(profile)
+    name = wants["clusters"]
+    if "," in name or name == "all":
+        where = wants.places.get("clusters", "SLURM_CLUSTERS")
+        raise ProfileError(f"{where}: name one cluster, not {name!r}: jobs must be found again")
+    return name
 
 
 def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:

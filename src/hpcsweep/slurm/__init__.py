@@ -21,6 +21,7 @@ from hpcsweep.slurm.call import (
     here,
     moment,
     number,
+    user_name,
 )
 from hpcsweep.slurm.ids import JobId, numbers, parse_id, task_list
 from hpcsweep.slurm.jobs import (

@@ -212,14 +212,18 @@ def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
     )
 
 
-def working_folders(*, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
-    """Return the working folder of each job of this user, by number, by squeue and by scontrol."""
-    options = ["-h", "-t", "all", f"--user={os.getuid()}", "-o", _FOLDER]
+def working_folders(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
+    """Return the working folder of each job of this user, by number, by squeue and by scontrol.
+
+    The jobs are those of the cluster that commands reach by default, or of the one named.
+    """
+    where = [f"--clusters={cluster}"] * bool(cluster)
+    options = ["-h", "-t", "all", f"--user={os.getuid()}", *where, "-o", _FOLDER]
     answer = ask_for_rows("squeue", *options, fields=2, timeout=timeout)
     if isinstance(answer, CouldNotAsk):
         return answer
     folders = {int(job): folder for job, folder in answer.rows if job.isdecimal()}
-    also = _shown("", timeout)
+    also = _shown("", timeout, *where)
     if isinstance(also, CouldNotAsk):
         return also
     return {job.id.job or 0: job.folder for job in also} | folders
@@ -233,9 +237,10 @@ def alive_by_controller(job: str, *, timeout: float = TIMEOUT) -> set[int] | Cou
     return {task.id.task or 0 for task in shown if not task.state.over}
 
 
-def _shown(job: str, timeout: float) -> list[JobState] | CouldNotAsk:
+def _shown(job: str, timeout: float, *where: str) -> list[JobState] | CouldNotAsk:
     """Return the tasks that `scontrol show job` lists, of one job or (empty) of all jobs."""
-    reply = run(["scontrol", "--all", "--oneliner", "show", "job", *filter(None, [job])], timeout)
+    words = ["--all", "--oneliner", *where, "show", "job", *filter(None, [job])]
+    reply = run(["scontrol", *words], timeout)
     if isinstance(reply, CouldNotAsk):
         return reply
     if "No jobs in the system" in reply.out or (reply.code and _UNKNOWN in reply.err):

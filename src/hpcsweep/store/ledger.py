@@ -71,8 +71,7 @@ def _live_points(
     submission: SubmissionDir, manifest: Manifest | None, queue: LiveChunks | None
 ) -> set[str]:
     """Return the points of a submission's live chunks, those with rows included."""
-    local = manifest.is_local if manifest else runner(submission) is not None
-    if local:
+    if is_local(submission, manifest):
         chunks = None if local_is_live(submission) else set[int]()
     else:
         chunks = queue(submission) if queue else set()
@@ -113,6 +112,11 @@ def note_start(submission: SubmissionDir) -> None:
 def note_end(submission: SubmissionDir) -> None:
     """Record that the process that ran a submission has ended."""
     submission.append_job(Ended(ended=time.time()))
+
+
+def is_local(submission: SubmissionDir, manifest: Manifest | None) -> bool:
+    """Say whether the submitting machine measures a submission, given its manifest if readable."""
+    return manifest.is_local if manifest else runner(submission) is not None
 
 
 def local_is_live(submission: SubmissionDir) -> bool:

@@ -118,13 +118,15 @@ def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
 def fence_off(run: RunDir, answer: SlurmAnswer) -> None:
     """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
 
-    Their points are about to be sent again. The caller holds the run folder's lock.
+    Those of chunks that the journal does not know are among them: they went in all the same. Their
+    points are about to be sent again. The caller holds the run folder's lock.
     """
     for submission in run.submissions():
-        sent = journal.read(submission)
-        given_up = sent.task_of.keys() - sent.over.keys() - answer.live(sent)
-        shards = run.shards_of(submission.id) if given_up else []
-        attempt.fence_off(shard for shard in shards if shard.chunk in given_up)
+        if not ledger.is_local(submission, submission.manifest_or_none()):
+            sent = journal.read(submission)
+            kept = sent.over.keys() | answer.live(sent)
+            shards = run.shards_of(submission.id)
+            attempt.fence_off(shard for shard in shards if shard.chunk not in kept)
 
 
 def send(

@@ -58,10 +58,14 @@ class Journal:
             for (job, cluster), numbers in tasks.items()
         ]
 
+    @property
+    def named(self) -> str:
+        """The cluster that `--clusters` named, which is asked by this name; empty: none did."""
+        return "" if self.origin.controller else self.origin.cluster
+
     def is_elsewhere(self, here: slurm.Here) -> bool:
         """Say whether another cluster took it, without `--clusters` (Slurm here cannot know it)."""
-        named = any(";" in array for array in self.arrays)
-        return not named and self.origin.differs(here)
+        return not self.named and self.origin.differs(here)
 
     def is_anothers(self, here: slurm.Here) -> bool:
         """Say whether another user sent it, whose jobs may be hidden."""
@@ -255,6 +259,8 @@ def went_in(submission: SubmissionDir, first: int, tasks: int, job: str, here: s
     """Note that an array is in the queue."""
     if named := slurm.parse_id(job).cluster:
         here = slurm.Here(cluster=named, user=here.user)
+    elif here.cluster and not here.controller:  # submitit leaves out the name that it was given
+        job = f"{job};{here.cluster}"
     entry = Queued(job_id=job, first_chunk=first, tasks=tasks, submitted_at=now(), **asdict(here))
     submission.append_job(entry)
 
@@ -274,11 +280,11 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     unclear = [journal for journal in map(read, submissions) if journal.uncertain]
     here = slurm.here() if unclear else _NOWHERE
     unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
-    listed = slurm.working_folders() if unclear else {}
-    if isinstance(listed, slurm.CouldNotAsk):
-        return
+    answers = {name: slurm.working_folders(name) for name in {j.named for j in unclear}}
     for journal in unclear:
-        submission = journal.submission
+        submission, listed = journal.submission, answers[journal.named]
+        if isinstance(listed, slurm.CouldNotAsk):
+            continue
         recorded = {slurm.parse_id(array).job for array in journal.arrays}
         listed_here = (job for job, folder in listed.items() if submission.is_at(folder))
         jobs = [job for job in listed_here if job not in recorded]
@@ -288,7 +294,8 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
         first, tasks = journal.unsure.start, len(journal.unsure)
         what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
         if jobs:
-            went_in(submission, first, tasks, str(max(jobs)), here)
+            taken_by = journal.origin if journal.named else here
+            went_in(submission, first, tasks, str(max(jobs)), taken_by)
             yield f"{what} went in as {max(jobs)}"
         else:
             not_sent(submission, first)

@@ -15,6 +15,7 @@ from typing import Final
 
 from hpcsweep import files, slurm
 from hpcsweep.errors import HpcsweepError, PartlySubmitted, SchedulerError
+from hpcsweep.preflight import request
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.rundir import SubmissionDir
 from hpcsweep.submit import script
@@ -40,7 +41,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         script_file = submission.script.absolute()
         return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
 
-    return send_arrays(submission, submit_one)
+    return send_arrays(submission, profile, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
@@ -59,10 +60,11 @@ def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[st
     return [f"--chdir={submission.path.absolute()}", "--requeue", array]
 
 
-def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
+def send_arrays(submission: SubmissionDir, profile: Profile, submit_one: SubmitOne) -> list[str]:
     """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array."""
-    total = submission.read_manifest().chunks
-    sent, size, here = 0, max_size(), slurm.here()
+    total, named = submission.read_manifest().chunks, request.cluster(profile)
+    here = slurm.Here(cluster=named, user=slurm.user_name()) if named else slurm.here()
+    sent, size = 0, max_size()
     ids: list[str] = []
     while sent < total:
         size = min(size, total - sent)

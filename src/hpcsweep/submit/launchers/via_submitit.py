@@ -114,7 +114,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         return job_id
 
     with _environment(), _private(submission.submitit):
-        return sbatch.send_arrays(submission, submit_one)
+        return sbatch.send_arrays(submission, profile, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
