@@ -1,7 +1,7 @@
 """Engines and plans of cuDNN: described, named, refused by the real front-end, run by a stand-in.
 
-The front-end lists the plans of a device that is not here. Only building and running need a GPU:
-the stand-in's plans are always built, and it convolves on the host, at the addresses it is given.
+The front-end lists and builds the plans of a device that is not here. Only running needs a GPU:
+the stand-in convolves on the host, at the addresses it is given.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import json
 import re
 import sys
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchvision import models
 
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
@@ -35,7 +37,7 @@ SHAPE = ConvShape(1, 64, 14, 14, 64, 3, 3, 1, 1, 1, 1)
 
 
 class _Graph:
-    """A real graph for an L40, whose plans are always built, and run on the host."""
+    """A real graph for a device that is not here, whose plans are run on the host."""
 
     def __init__(self, graph, log):
         self._graph, self._log, self._tensors, self._what = graph, log, {}, None
@@ -64,16 +66,11 @@ class _Graph:
 
     def deselect_numeric_notes(self, notes):
         self._log.append(("deselected", [note.name for note in notes]))
-
-    def build_plan_at_index(self, index):
-        self._log.append(("built", self._graph.get_plan_name_at_index(index)))
-
-    def get_workspace_size_plan_at_index(self, _index):
-        return 4096
+        self._graph.deselect_numeric_notes(notes)
 
     def execute_plan_at_index(self, tensors, workspace, index, handle):
         self._log.append(("ran", self._graph.get_plan_name_at_index(index), handle))
-        assert workspace
+        assert workspace or not self._graph.get_workspace_size_plan_at_index(index)
         first, second = (_at(tensors[uid], *self._tensors[uid]) for uid in (1, 2))
         out = _at(tensors[3], [*self._result.get_dim()], [*self._result.get_stride()])
         _convolve(first, second, out, *self._what)
@@ -115,13 +112,11 @@ def _at(address, size, stride):
 
 
 class _Module:
-    """The real front-end, told of an L40."""
+    """The real front-end, told of a GPU."""
 
-    def __init__(self):
-        self.log, self._device = (
-            [],
-            cudnn.create_device_properties(json.dumps(gpus.cudnn_properties("l40"))),
-        )
+    def __init__(self, gpu="l40"):
+        self.log = []
+        self._device = cudnn.create_device_properties(json.dumps(gpus.cudnn_properties(gpu)))
 
     def __getattr__(self, name):
         return getattr(cudnn, name)
@@ -138,14 +133,24 @@ class _Module:
 
 
 @pytest.fixture
-def module(monkeypatch, real):
-    """Return the stand-in, which the back-end takes for the front-end."""
-    found = _Module()
-    library = cudnn_graph.CudnnGraph(real.path)
-    graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties("l40"))
-    monkeypatch.setattr(FrontEnd, "module", found)
-    monkeypatch.setattr(FrontEnd, "_asked", lambda _, problem: graphs.ask(problem.shape))
-    return found
+def told_of(monkeypatch, real):
+    """Return what lets the back-end take the stand-in for the front-end on a GPU."""
+
+    def tell(gpu):
+        found = _Module(gpu)
+        library = cudnn_graph.CudnnGraph(real.path)
+        graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties(gpu))
+        monkeypatch.setattr(FrontEnd, "module", found)
+        monkeypatch.setattr(FrontEnd, "_asked", lambda _, problem: graphs.ask(problem.shape))
+        return found
+
+    return tell
+
+
+@pytest.fixture
+def module(told_of):
+    """Return the stand-in on an L40."""
+    return told_of("l40")
 
 
 def problem(algorithm="heuristic", shape=SHAPE, way=Direction.FORWARD, **more):
@@ -182,7 +187,8 @@ def test_a_plan_is_found_by_its_full_name_and_an_engine_by_its_number(module):
     for name in front_end.names(problem(), 0, 8):
         found = front_end.plan(problem(name), 0)
         assert found.told[0] == name
-        assert (found.workspace_bytes, found.call) == (4096, f"cudnnGraphExecute:{name}")
+        assert found.call == f"cudnnGraphExecute:{name}"
+        assert found.workspace_bytes == found.graph.get_workspace_size_plan_at_index(found.index)
     assert front_end.plan(problem("eng12"), 0).notes == "WINOGRAD WINOGRAD_TILE_4x4"
 
 
@@ -221,7 +227,64 @@ def test_the_switches_of_the_point_leave_plans_out(module, dtype, switches, left
     """As the framework does: without TF32 no tensor cores in float32."""
     FrontEnd("9").plan(problem(shape=replace(SHAPE, dtype=dtype), **switches), 0)
     found = [words for what, words, *_ in module.log if what == "deselected"]
-    assert found == ([left_out] if left_out else [])
+    assert found == ([sorted(left_out)] if left_out else [])
+
+
+@cache
+def _shapes(network):
+    """Return the distinct convolutions of a network of torchvision."""
+    with torch.device("meta"):
+        net = models.get_model(network).eval()
+    calls = shape_pass(net.to_empty(device="cpu"), torch.empty(1, 3, 224, 224)).convolutions
+    return list(dict.fromkeys(shape for _, shape in calls))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "first_refused", "without_any"),
+    [("v100", 0, 0), ("t4", 0, 0), ("l40", 14, 1), ("a100", 15, 0), ("h100", 20, 0)],
+)
+def test_if_the_first_plan_is_refused_a_later_one_runs(told_of, gpu, first_refused, without_any):
+    """Without TF32 a library for tensor cores refuses most of what its heuristic proposes."""
+    told_of(gpu)
+    front_end, refused, reasons = FrontEnd("9.26.0"), 0, []
+    for shape in _shapes("resnet152"):
+        first = front_end.names(problem(shape=shape), 0, 1)[0]
+        asked = problem(shape=shape, tf32=False)
+        try:
+            refused += front_end.plan(asked, 0).algorithm != first
+        except NotSupported as reason:
+            reasons.append(str(reason))
+    assert (refused + len(reasons), len(reasons)) == (first_refused, without_any)
+    forbidden = "without DOWN_CONVERT_INPUTS, REDUCED_PRECISION_REDUCTION, TENSOR_CORE"
+    whose = f"cuDNN 9.26.0: heuristic: no plan can be built {forbidden}: "
+    assert all(why.startswith(whose) for why in reasons)
+
+
+def test_a_call_whose_every_plan_is_refused_falls_back(told_of, backend):
+    """The point goes on, with the reason in its row."""
+    told_of("l40")
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        why = [backend.unsupported("heuristic", shape) for shape in _shapes("resnet152")]
+    assert {None} < set(why)
+    assert all("no plan can be built" in reason for reason in why if reason)
+
+
+@pytest.mark.parametrize("gpu", ["v100", "l40", "h100"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_every_listed_plan_can_be_built(told_of, gpu, dtype):
+    """So `plans` of them are tried; what the library cannot describe or list has none."""
+    told_of(gpu)
+    front_end = FrontEnd("9.26.0")
+    shapes = [_shapes("mobilenet_v2")[1], _shapes("alexnet")[0]]
+    for shape in (replace(shape, dtype=dtype) for shape in shapes):
+        asked = problem(shape=shape, tf32=False, deterministic=True)
+        names = front_end.names(asked, 0, 20)
+        assert bool(names) == ((gpu, dtype) != ("v100", "bfloat16"))
+        for name in names:
+            assert front_end.plan(replace(asked, algorithm=name), 0).algorithm.startswith(name)
+        if not names:
+            with pytest.raises(NotSupported, match=r"no engine .* proposed a plan"):
+                front_end.plan(asked, 0)
 
 
 @pytest.mark.parametrize("layout", ["nchw", NHWC])

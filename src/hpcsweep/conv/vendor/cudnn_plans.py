@@ -4,8 +4,8 @@
 default knobs, and a longer name a plan as mode A proposes it. Without TF32, float32 takes no plan
 that uses tensor cores or rounds its inputs, as in the framework.
 
-Not proven on hardware: descriptions, names and refusals are those of the real library, which needs
-a GPU to build a plan and to run it.
+Not proven on hardware: descriptions, names, refusals and built plans are those of the real library,
+which needs a GPU to run a plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from hpcsweep import catalog, extras
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.vendor import cudnn_graph
-from hpcsweep.conv.vendor.driver import NotSupported, Plan, Problem, no_gpu, strides
+from hpcsweep.conv.vendor.driver import LibraryError, NotSupported, Plan, Problem, no_gpu, strides
+from hpcsweep.errors import first_line
 from hpcsweep.records import dataclass, field
 
 _CALL: Final = "cudnnGraphExecute"
@@ -50,7 +51,10 @@ class CudnnGraphPlan(Plan):
         """Queue the convolution."""
         tensors = {_FIRST: first, _SECOND: second, _RESULT: out}
         handle = self.front_end.handle(self.device, stream)
-        self.graph.execute_plan_at_index(tensors, workspace, self.index, handle=handle)
+        try:
+            self.graph.execute_plan_at_index(tensors, workspace, self.index, handle=handle)
+        except self.front_end.refusals as error:
+            raise LibraryError(f"{self.call}: {error}") from error
 
 
 @dataclass
@@ -73,14 +77,24 @@ class FrontEnd:
             why = f"plans of cuDNN need nvidia-cudnn-frontend: {extras.install('nvidia')} ({error})"
             raise LibraryUnusable(why) from error
 
+    @property
+    def refusals(self) -> tuple[type[Exception], ...]:
+        """The errors that say that the library cannot do a problem.
+
+        Its own class for that is no `RuntimeError`; other statuses are, or a `ValueError`
+        (`throw_if` in its python/pycudnn.cpp).
+        """
+        return RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError
+
     def plan(self, problem: Problem, device: int) -> CudnnGraphPlan:
         """Build the plan of a problem; `NotSupported` where there is none."""
         name, _, version = problem.algorithm.partition("@")
-        graph = self.graph(problem, handle=self.handle(device, 0))
+        handle = self.handle(device, 0)
         try:
+            graph = self.graph(problem, handle=handle)
             places = self._places(graph, name)
             index = self._built(graph, places, problem)
-        except RuntimeError as error:
+        except self.refusals as error:
             raise NotSupported(self._why(name, version, error)) from error
         full = graph.get_plan_name_at_index(index)
         size = int(graph.get_workspace_size_plan_at_index(index))
@@ -89,17 +103,31 @@ class FrontEnd:
         return CudnnGraphPlan(*described, self, graph, index, notes)
 
     def names(self, problem: Problem, device: int, most: int) -> list[str]:
-        """Return the names of mode A's plans, at most so many, then the engines left out."""
-        graph = self.graph(problem, handle=self.handle(device, 0))
-        places = self._places(graph, catalog.HEURISTIC)[:most]
-        listed = [graph.get_plan_name_at_index(index) for index in places]
+        """Return the names of mode A's plans, at most so many, then the engines left out.
+
+        What the point's switches forbid is left out, since it would be refused.
+        """
+        handle = self.handle(device, 0)
+        try:
+            graph = self.graph(problem, handle=handle)
+            places = self._places(graph, catalog.HEURISTIC)
+        except self.refusals:
+            return []  # of which it knows no convolution
+        engines = self._asked(problem)["engines"]
+        unwanted = _unwanted(problem)
+        allowed = {one["engine"]: unwanted.isdisjoint(one["notes"]) for one in engines}
+        listed = [
+            graph.get_plan_name_at_index(index)
+            for index in places
+            if allowed.get(graph.get_engine_and_knobs_at_index(index)[0], True)
+        ][:most]
         can = (
-            engine
-            for engine in self._asked(problem)["engines"]
-            if engine["workspace_bytes"] is not None
+            one["engine"]
+            for one in engines
+            if one["workspace_bytes"] is not None and allowed[one["engine"]]
         )
         seen = {name.partition("_")[0] for name in listed}
-        return listed + [n for engine in can if (n := f"eng{engine['engine']}") not in seen]
+        return listed + [name for engine in can if (name := f"eng{engine}") not in seen]
 
     def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
         """Describe a problem: `handle`, or `device_property` for a device that is not here."""
@@ -161,20 +189,20 @@ class FrontEnd:
 
     def _built(self, graph: Any, places: list[int], problem: Problem) -> int:  # noqa: ANN401
         """Return the first of these plans that can be built under the point's switches."""
-        unwanted = list(_REDUCED) if problem.shape.dtype == "float32" and not problem.tf32 else []
-        unwanted += ["NONDETERMINISTIC"] if problem.deterministic else []
+        unwanted = _unwanted(problem)
         if unwanted:
             notes = self.module.numerical_note
-            graph.deselect_numeric_notes([getattr(notes, name) for name in unwanted])
-        error: Exception = NotSupported("")
+            graph.deselect_numeric_notes([getattr(notes, name) for name in sorted(unwanted)])
+        refusal: Exception | None = None
         for index in places:
             try:
                 graph.build_plan_at_index(index)
-            except RuntimeError as refusal:  # noqa: PERF203 - mostly the first one is built
-                error = refusal
+            except self.refusals as error:  # noqa: PERF203 - mostly one of the first is built
+                refusal = error
             else:
                 return index
-        raise error
+        without = f" without {', '.join(sorted(unwanted))}" if unwanted else ""
+        raise NotSupported(f"no plan can be built{without}: {refusal}")
 
     def _why(self, name: str, version: str, error: Exception) -> str:
         """Return why there is no such plan, with the versions that are known."""
@@ -185,7 +213,7 @@ class FrontEnd:
             )
             return f"{here} proposes no plan {name} for this shape on this GPU{by_other}"
         other = f" (found with cuDNN {version})" if version and version != self.version else ""
-        return f"{here}: {name}{other}: {error or 'no plan can be built'}"
+        return f"{here}: {name}{other}: {first_line(error)}"
 
     def _asked(self, problem: Problem) -> dict[str, Any]:
         return cudnn_graph.Graphs(cudnn_graph.load()).ask(problem.shape)
@@ -196,3 +224,9 @@ class FrontEnd:
             return []
         engines = self._asked(problem)["engines"]
         return next((one["notes"] for one in engines if one["engine"] == engine), [])
+
+
+def _unwanted(problem: Problem) -> set[str]:
+    """Return the numerical notes of plans that the point's switches forbid."""
+    reduced = _REDUCED if problem.shape.dtype == "float32" and not problem.tf32 else ()
+    return {*reduced, *(("NONDETERMINISTIC",) if problem.deterministic else ())}
