@@ -119,6 +119,32 @@ def test_a_damaged_row_falls_back_to_the_next_best(measured: Folder) -> None:
     assert (report.points, report.duplicates) == (8, 0)
 
 
+@pytest.mark.parametrize("what", ["digest", "date"])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_damaged_row_does_not_make_the_others_old(
+    folder: Folder, what: str, *, grows: bool
+) -> None:
+    """Its version of the user's network is none, nor is the time at which it says it was measured.
+
+    Also where the intact rows were collected before it came.
+    """
+    begun = "2026-01-01T00:00:0"
+    for place, point in enumerate(folder.points):
+        shard = folder.shard("s1", attempt=place)
+        version = "a" if place < 4 or (place == 7 and what == "date") else "b"
+        cells = {"own_files": f"model={version}", "started_at": f"{begun}{place}.000Z"}
+        if grows and place == 7:
+            collect(folder.run)
+        folder.measure(shard, [point], model="own:net", **cells)
+    last = folder.shard("s1", attempt=7).overall
+    old, new = (b"model=b", b"model=c") if what == "digest" else (b"2026-01-01T", b"2126-01-01T")
+    last.write_bytes(last.read_bytes().replace(old, new))
+    for _ in range(2):
+        report = collect(folder.run)
+        assert [row["flags"] for row in overall(folder.run)] == ["old_files"] * 4 + [""] * 3
+        assert len(report.left_out) == 1
+
+
 def test_layers_that_are_gone_cost_the_points_that_had_some(folder: Folder) -> None:
     """A point without layer rows needs none."""
     folder.measure(folder.shard("s1"), folder.points[:4])

@@ -321,3 +321,49 @@ def test_chunks_that_are_missing_are_told(two: Desk) -> None:
     assert "chunks.jsonl: has 0 of 1 chunk; was the" in submission.damage()[0]
     with pytest.raises(ResultsError, match="must not be measured twice"):
         ledger.read(two.sweep())
+
+
+@pytest.mark.parametrize(
+    ("rights", "places"),
+    [(0o000, ("submissions", "shards")), (0o111, ("submissions",)), (0o444, ("shards",))],
+)
+def test_a_submission_that_its_owner_closed_is_one_line_of_damage(
+    measured: Desk, rights: int, places: tuple[str, ...]
+) -> None:
+    """Another user's, with umask 077: every command does what it does for all others."""
+    run = measured.sweep()
+    name, other = run.submissions()[0].id, "20990101-000000-local"
+    for place in places:
+        shutil.copytree(run.path / place / name, run.path / place / other)
+        (run.path / place / other).chmod(rights)
+    closed = f"{places[0]}/{other}: this user may not read it"
+    try:
+        done = {
+            verb: measured.run_bound(verb, *words, "sweep")
+            for verb, *words in (["collect"], ["status"], ["logs"], ["cancel"], ["report"])
+        }
+        done["submit"] = measured.run_bound("submit", "sweep.yaml", "--cluster", "local")
+    finally:
+        for place in places:
+            (run.path / place / other).chmod(0o755)
+    for verb, command in done.items():
+        told = command.stdout + command.stderr
+        assert told.count("may not read it") == 1 + (verb == "collect"), (verb, told)
+        assert closed in told
+        assert command.returncode == (0 if verb == "report" else ResultsError.exit_code), verb
+    assert "10 ok" in done["collect"].stdout
+    assert re.search(r"sweep  local +10 +10 +0 ", done["status"].stdout)
+    assert "nothing is queued or running" in done["cancel"].stdout
+    assert len(run.submissions()) == 1 + ("submissions" in places)  # nothing was measured again
+
+
+def test_a_fault_of_the_moment_closes_nothing(measured: Desk, monkeypatch: Any) -> None:
+    """What may be read is not left out because it could not be read once."""
+
+    def fails(*_: Any, **__: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    run = measured.sweep()
+    monkeypatch.setattr(rundir.os, "open", fails)
+    assert run.closed() == []
+    assert len(run.submissions()) == 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import repeat
+from functools import cached_property, lru_cache
+from itertools import chain, repeat
 from math import isfinite, nan
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ _shared = lru_cache(maxsize=1000)(tuple)  # a table repeats few tuples many time
 Place = tuple[int, int]  # offset and length of a block, in bytes
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
 Mixes = dict[str, list[tuple[Versions, int]]]  # rows by versions, the most first, by GPU type
+Latest = dict[str, list[str]]  # by the user's file: when it was measured last, and its digest
 OwnFiles = tuple[tuple[str, str], ...]  # the user's files behind a point, with digests
 
 
@@ -122,15 +123,21 @@ def shard_entry(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
 class Pool:
     """All rows of all points; for each of the user's files, the digest measured last, and when."""
 
+    earlier: Latest = field(default_factory=dict)  # `latest` of rows that are not here any more
     rows: dict[str, list[TableRow]] = field(default_factory=dict)
-    latest: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, row: TableRow) -> None:
         """Add a row."""
         self.rows.setdefault(row.point_id, []).append(row)
-        for name, digest in row.own_files:
-            if digest:
-                self.latest[name] = max(self.latest.get(name, []), [row.started, digest])
+
+    @cached_property
+    def latest(self) -> Latest:
+        latest = dict(self.earlier)
+        for row in chain.from_iterable(self.rows.values()):
+            for name, digest in row.own_files:
+                if digest:
+                    latest[name] = max(latest.get(name, []), [row.started, digest])
+        return latest
 
     def old_files(self, row: TableRow) -> list[str]:
         """Return the user's files of which a row has an earlier or unknown version."""
@@ -138,7 +145,8 @@ class Pool:
         return [name for name, digest in files if digest != self.latest.get(name, ["", digest])[1]]
 
     def drop(self, damaged: Iterable[TableRow]) -> None:
-        """Remove rows, so that their points get the next best one."""
+        """Remove rows, so that their points get the next best one, and nothing is told by them."""
+        vars(self).pop("latest", None)
         for row in damaged:
             rows = self.rows[row.point_id]
             rows.remove(row)

@@ -147,7 +147,7 @@ class _Reading:
     def __init__(self, run: RunDir, shards: ShardStamps, memory: CollectMemory | None) -> None:
         self.run, self.shards, self._memory = run, shards, memory
         self.ages = run.ages()
-        self.pool = merge.Pool(latest=dict(memory.latest) if memory else {})
+        self.pool = merge.Pool(memory.latest if memory else {})
         self.rows: Counter[str] = Counter()  # per point
         self.seen: dict[str, ShardProgress] = dict(memory.shards) if memory else {}
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time

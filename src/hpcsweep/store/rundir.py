@@ -110,9 +110,9 @@ class RunDir:
         return SubmissionDir(self.submissions_dir / submission_id)
 
     def submissions(self) -> list[SubmissionDir]:
-        """Return every recorded submission, oldest first."""
-        every = map(self.submission, self.ages())  # a glob would leave out unreadable folders
-        return [submission for submission in every if submission.manifest.exists()]
+        """Return every recorded submission that this user may read, oldest first."""
+        every = map(self.submission, self.ages())
+        return [each for each in every if not _is_closed(each.path) and each.manifest.exists()]
 
     def manifests(self) -> list[Manifest]:
         """Return the readable manifests, oldest submission first; `NewerLayout` for a newer one."""
@@ -125,7 +125,19 @@ class RunDir:
         A damaged submission must not hide the others: where it is safe, commands leave it out and
         print these messages in the end.
         """
-        return [problem for submission in self.submissions() for problem in submission.damage()]
+        damage = (problem for submission in self.submissions() for problem in submission.damage())
+        return [*self.closed(), *damage]
+
+    def closed(self) -> list[str]:
+        """Return a message for each submission that this user may not read, such as another's."""
+        folders = ([self.submissions_dir / name, self.shards_dir / name] for name in self.ages())
+        closed = (next(filter(_is_closed, pair), None) for pair in folders)
+        return [
+            f"{folder}: this user may not read it, so its rows and jobs are left out, and its "
+            "points may be measured again; its owner opens submissions and shards: chmod -R a+rX"
+            for folder in closed
+            if folder
+        ]
 
     def ages(self) -> dict[str, SubmissionOrder]:
         """Return the order of submissions, and so of their rows, by id; the oldest comes first.
@@ -158,7 +170,7 @@ class RunDir:
         return [
             self.shards_dir / folder / name
             for folder in sorted(_listdir(self.shards_dir))
-            for name in sorted(_listdir(self.shards_dir / folder))
+            for name in sorted(_listdir_if_open(self.shards_dir / folder))
             if not _OWN.fullmatch(name)
         ]
 
@@ -364,7 +376,7 @@ def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> Su
 
 
 def _shards(folder: Path, prefix: str = "") -> list[ShardPath]:
-    names = (name for name in _listdir(folder) if name.startswith(prefix))
+    names = (name for name in _listdir_if_open(folder) if name.startswith(prefix))
     matches = filter(None, map(_SHARD.fullmatch, names))
     return sorted(ShardPath(folder, int(match[1]), int(match[2])) for match in matches)
 
@@ -374,3 +386,19 @@ def _listdir(path: Path) -> list[str]:
         return os.listdir(path)  # noqa: PTH208 - names are wanted, not paths
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _listdir_if_open(folder: Path) -> list[str]:
+    return [] if _is_closed(folder) else _listdir(folder)
+
+
+def _is_closed(folder: Path) -> bool:
+    """Say whether this user lacks the right to read a folder; other errors may pass."""
+    try:
+        os.stat(f"{folder}/.")  # noqa: PTH116 - needs the right to enter; a path drops the dot
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+    except PermissionError:
+        return not os.access(folder, os.R_OK | os.X_OK)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return False

@@ -96,8 +96,7 @@ def of(run: RunDir) -> list[Run]:
     names_by_number: dict[int, list[str]] = {}
     number = 0
     for name in run.ages():
-        submission = run.submission(name)
-        manifest = submission.manifest_or_none() if submission.manifest.exists() else None
+        manifest = run.submission(name).manifest_or_none()
         if manifest and manifest.is_profiled:
             continue
         number = manifest.again if manifest else number

@@ -101,7 +101,7 @@ class _Submission:
 
 def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
     submissions: list[_Submission] = []
-    problems: list[str] = []
+    problems = run.closed()
     for folder in run.submissions():
         problems += folder.journal_damage()
         keys_of: dict[ShardPath, list[shards.RowKey]] = {}
