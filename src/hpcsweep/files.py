@@ -83,6 +83,15 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
         file.write(json.dumps(record, indent=1).encode() + b"\n")
 
 
+def see_anew(folder: Path) -> None:
+    """Let a file come and go, after which NFS asks its server which files a folder has.
+
+    A listing from its memory may be a minute old. A folder that we may not write stays as it is.
+    """
+    with suppress(OSError), tempfile.NamedTemporaryFile(dir=folder, prefix="."):
+        pass
+
+
 def aside(path: Path) -> str:
     """Return how the names of files begin that this host writes beside a file, to replace it."""
     return f".{path.name[:100]}.{os.uname().nodename[:60]}."

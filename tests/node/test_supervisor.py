@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,9 +88,19 @@ def test_an_attempt_leaves_alone_what_was_sent_again(desk):
     back = attempt(older)
     out, _ = back.communicate(timeout=60)
     assert (back.returncode, ids(older)) == (0, [])
-    assert "20 points sent again in a newer submission" in out
+    assert "20 points left to another submission" in out
     attempt(newer).communicate(timeout=60)
     assert len(ids(newer)) == 20
+
+
+@pytest.mark.parametrize("late_first", [False, True])
+def test_of_two_submissions_that_do_not_know_of_each_other_the_first_measures(desk, *, late_first):
+    """Two hosts saw old listings of the folder, so both sent all points, in the same round."""
+    first, late = prepared(desk, SLOW), prepared(desk, SLOW)
+    late.write_manifest(replace(late.read_manifest(), round=first.read_manifest().round))
+    for submission in (late, first) if late_first else (first, late):
+        attempt(submission).communicate(timeout=60)
+    assert (len(ids(first)), len(ids(late))) == (20, 0)
 
 
 def test_points_that_are_to_be_profiled_are_still_measured(desk):

@@ -227,4 +227,4 @@ def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_o
     _open_the_gate(desk)
     cluster.wait_for("its start", lambda: len(first.attempts(0)) > 0, timeout=90)
     _finish(cluster, desk, "gated")
-    assert "sent again in a newer submission" in desk.run("logs", "s", f"{first.id}:0").stdout
+    assert "left to another submission" in desk.run("logs", "s", f"{first.id}:0").stdout

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +20,9 @@ from hpcsweep.errors import (
     UsageError,
 )
 from localruns import FORTY_SLOW, TEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_sweep_is_measured_once(desk):
@@ -72,6 +78,45 @@ def test_a_second_submit_sends_nothing_that_is_on_its_way(desk):
     first.communicate(timeout=60)
     points = [row["point_id"] for row in desk.rows()]
     assert len(points) == len(set(points)) == 40
+
+
+@pytest.fixture
+def nfs(monkeypatch) -> Callable[[], None]:
+    """Give a function after which folders show what they held, as another host's NFS does.
+
+    A host that makes or removes something in a folder is shown what is there.
+    """
+
+    def remember() -> None:
+        real, names, files = os.listdir, {}, os.open
+
+        def listdir(path):
+            return names.setdefault(Path(path).absolute(), real(path))
+
+        def opened(path, flags, *more, **words):
+            if flags & os.O_CREAT:
+                names.pop(Path(path).absolute().parent, None)
+            return files(path, flags, *more, **words)
+
+        for folder, _, _ in os.walk(Path.cwd()):
+            listdir(folder)
+        monkeypatch.setattr(os, "listdir", listdir)
+        monkeypatch.setattr(os, "open", opened)
+
+    return remember
+
+
+def test_what_another_host_has_just_submitted_is_seen(desk, nfs, monkeypatch):
+    """A listing of NFS may be a minute old; under the lock it is not."""
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    assert desk.submit().returncode == 0
+    desk.spec("workload: noop\naxes: {model: [a, b, c]}\n")
+    monkeypatch.chdir(desk.folder)
+    nfs()
+    assert desk.run_process("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    told = desk.submit()
+    assert "nothing to measure (3 ok)" in told.stdout, told.stderr
+    assert len(desk.rows()) == 3
 
 
 def test_failed_points_are_taken_again_on_request(desk):

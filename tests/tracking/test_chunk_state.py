@@ -366,6 +366,21 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
     assert journal.ask([site.submission]).live_chunks(site.submission) == {0}
 
 
+def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -> None:
+    """The one that commands reach by default has no such job, and the one named may be silent."""
+    far = {"cluster": "far", "user": ME}
+    site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **far))
+    site.controller("echo 'No jobs in the system'")
+    site.program("squeue", 'case "$*" in *--clusters=far*) exit 1;; esac')
+    assert list(journal.settle([site.submission])) == []
+    assert journal.ask([site.submission]).live_chunks(site.submission) == {0}
+    row = rf"9\037{site.submission.path}\n"
+    site.program("squeue", f"case \"$*\" in *--clusters=far*) printf '{row}';; esac")
+    (line,) = journal.settle([site.submission])
+    assert line.endswith("1 chunks went in as 9")
+    assert journal.read(site.submission).targets([0]) == ["9_[0];far"]
+
+
 @pytest.mark.parametrize(
     ("squeue", "controller", "told"),
     [

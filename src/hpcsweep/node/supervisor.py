@@ -197,11 +197,11 @@ class Attempt:
         todo = [point for point in self._chunk.points if point.point_id not in done]
         order = {key: i for i, key in enumerate(dict.fromkeys(["", *map(process_key, todo)]))}
         todo.sort(key=lambda point: order[process_key(point)])
-        if todo and (newer := self._sent_again()):
-            again = sum(point.point_id in newer for point in todo)
-            todo = [point for point in todo if point.point_id not in newer]
+        if todo and (others := self._others()):
+            again = sum(point.point_id in others for point in todo)
+            todo = [point for point in todo if point.point_id not in others]
             if again:
-                self._reports.say(f"{count(again, 'point')} sent again in a newer submission")
+                self._reports.say(f"{count(again, 'point')} left to another submission")
         if todo and self._deaths() >= _DEATHS:
             self._deadly = todo[0]
         left = count(len(todo), "point")
@@ -222,16 +222,18 @@ class Attempt:
                 break  # those before it died at another point
         return deaths
 
-    def _sent_again(self) -> set[str]:
-        """Return the points of newer submissions of the same kind.
+    def _others(self) -> set[str]:
+        """Return the points that other submissions of the same kind measure.
 
-        This attempt's file exists by now. `submit` looks for such files after it has written its
-        manifest, and stops their attempts: the later of the two sees the earlier.
+        Newer ones do: this attempt's file exists by now. `submit` looks for such files after it has
+        written its manifest, and stops their attempts: the later of the two sees the earlier. Of
+        equal rounds, neither `submit` saw the other's folder; the one that came first measures.
         """
         mine, points = self._manifest, set[str]()
         run = self._submission.run
         for manifest in run.manifests():
-            if manifest.round > mine.round and manifest.is_profiled is mine.is_profiled:
+            comes_before = (manifest.round, mine.id) > (mine.round, manifest.id)
+            if comes_before and manifest.is_profiled is mine.is_profiled:
                 with suppress(ResultsError):  # an unreadable submission may not stop this one
                     chunks = run.submission(manifest.id).chunks
                     points.update(i for _, ids in chunk_file.read_ids(chunks) for i in ids)

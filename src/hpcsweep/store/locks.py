@@ -72,6 +72,8 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
             holder = Holder(what=what, since=now, process=processes.identity())
             files.write_json(_path(run), typed_json.write(holder))
         manifest.check_layout(run.path)  # again: a newer program may have held the lock
+        for folder in (run.submissions_dir, run.shards_dir):  # so may another host
+            files.see_anew(folder)
         yield
         if run.submissions_dir.is_dir():
             manifest.keep_layout(run.path)

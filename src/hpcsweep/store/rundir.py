@@ -383,9 +383,10 @@ def _shards(folder: Path, prefix: str = "") -> list[ShardPath]:
 
 def _listdir(path: Path) -> list[str]:
     try:
-        return os.listdir(path)  # noqa: PTH208 - names are wanted, not paths
+        names = os.listdir(path)  # noqa: PTH208 - names are wanted, not paths
     except (FileNotFoundError, NotADirectoryError):
         return []
+    return [name for name in names if not name.startswith(".")]  # of files that come and go
 
 
 def _listdir_if_open(folder: Path) -> list[str]:
