@@ -71,6 +71,26 @@ def test_the_quick_look_agrees_with_a_full_one(folder: Folder) -> None:
     assert outcomes.doubts_in([shard]) == full
 
 
+def test_what_messages_tell_is_all_that_they_hold_of_the_rows(folder: Folder) -> None:
+    """A large sweep's whole rows fill the memory of a login node: the messages stay the same."""
+    shard = folder.shard("s1")
+    folder.measure(shard, folder.points[:3], **NOISY, load_avg_1min=9.0, stolen_pct=7.0)
+    folder.measure(folder.shard("s1", 1), folder.points[3:6], status="oom", status_reason="5 GB")
+    folder.measure(folder.shard("s1", 2), folder.points[6:], valid=True)
+    every = folder.run.shards()
+    full, told = outcomes.rows_of(every), outcomes.rows_of(every, outcomes.told_of)
+    assert told.keys() == full.keys()
+    assert [told[point.point_id] for point in folder.points[6:]] == [{"status": "ok"}] * 2
+    for rows in (full, told):
+        assert "stolen" in outcomes.disturbance(folder.run, rows.values())
+        assert outcomes.failures_of(every)[0].points == 3
+    said = [outcomes.disturbance(folder.run, rows.values()) for rows in (full, told)]
+    assert said[0] == said[1]
+    failed = [[row for row in rows.values() if row["status"] == "oom"] for rows in (full, told)]
+    assert outcomes.failures_in(failed[0]) == outcomes.failures_in(failed[1])
+    assert max(map(len, told.values())) < min(map(len, full.values())) / 5
+
+
 def test_collect_says_it_and_remembers_it(folder: Folder) -> None:
     """Also when nothing is new."""
     folder.measure(folder.shard("s1"), folder.points[:3], **NOISY)

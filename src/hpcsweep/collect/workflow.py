@@ -349,10 +349,10 @@ def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
     return [_sweep_sha(run), *(manifest.id for manifest in manifests)]
 
 
-def _marked(row: TableRow) -> dict[str, str]:
-    """Return the cells of a row with the flags that the tables give it."""
+def _marked(row: TableRow) -> Mapping[str, str]:
+    """Return the cells of a row that messages tell, with the flags that the tables give it."""
     doubts = {"valid": "false", "flags": row.doubts} if row.doubts else {"valid": "true"}
-    return {"status": row.status, **(row.cells() if row.doubts else {}), **doubts}
+    return outcomes.told_of({**(row.cells() if row.doubts else {}), **doubts, "status": row.status})
 
 
 def _plan(

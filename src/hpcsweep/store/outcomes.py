@@ -9,19 +9,20 @@ from __future__ import annotations
 import csv
 import math
 import re
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING
-from hpcsweep.point import NO_MAPS, Point
+from hpcsweep.point import LABEL, NO_MAPS, Point
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus, rank
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hpcsweep.store.rundir import RunDir, ShardPath
 
@@ -38,6 +39,12 @@ _FIGURES: Final = (
     ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
 )
 _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
+# what `failures_in` and `disturbance` tell of a row
+_TOLD: Final = (
+    "status", "status_reason", "valid", "flags", *LABEL, "input_width", "visit", "load_avg_1min",
+    "threads", *(name for name, _above, _words in _FIGURES), "throttle_reasons",
+)  # fmt: skip
+_WELL_ROWS: Final = {status: {"status": str(status)} for status in WELL}
 _WORDS: Final = {
     "shared_gpu": "another process on the GPU",
     "shared_cpu": "several workers at the same time",
@@ -152,24 +159,37 @@ def failures_in(rows: Iterable[Row], maps: Mapping[str, str] = NO_MAPS) -> list[
     ]
 
 
-def rows_of(attempts: Iterable[ShardPath]) -> dict[str, Row]:
-    """Return by point the row that counts, with its shard as the key `_shard`."""
+def rows_of(attempts: Iterable[ShardPath], kept: Callable[[Row], Row] = dict) -> dict[str, Row]:
+    """Return by point the row that counts, with its shard as the key `_shard`.
+
+    `kept` returns what of a row is kept: whole rows of a large sweep fill a login node's memory.
+    """
     rows: dict[str, Row] = {}
     for shard in attempts:
         for row in shards.read(shard).rows:
             row["_shard"] = shard
             before = rows.get(row["point_id"], row)["status"]
             if rank(PointStatus(row["status"])) >= rank(PointStatus(before)):
-                rows[row["point_id"]] = row
+                rows[row["point_id"]] = kept(row)
     return rows
+
+
+def told_of(row: Row) -> Row:
+    """Return the cells of a row that messages tell: of a sound one the status alone.
+
+    Equal texts share their memory.
+    """
+    if row["status"] in WELL and not doubts_of(row):
+        return _WELL_ROWS[row["status"]]
+    return {name: sys.intern(str(text)) for name in _TOLD if (text := row.get(name))}
 
 
 def failures_of(
     attempts: Iterable[ShardPath], maps: Mapping[str, str] = NO_MAPS
 ) -> list[FailureGroup]:
     """Group the points of shards that were not measured by reason."""
-    failed = (row for row in rows_of(attempts).values() if row["status"] not in WELL)
-    return failures_in(failed, maps)
+    rows = rows_of(attempts, told_of).values()
+    return failures_in((row for row in rows if row["status"] not in WELL), maps)
 
 
 def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
@@ -177,8 +197,9 @@ def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
 
     Measuring again does not help rows with lasting flags, such as `algorithm_absent`.
     """
-    measured = (row for row in rows if row["status"] == PointStatus.OK)
-    flags = [({*doubts_of(row).split(";")} - _EXCEPT, row) for row in measured]
+    doubted = ((doubts, row) for row in rows if (doubts := doubts_of(row)))
+    measured = (pair for pair in doubted if pair[1]["status"] == PointStatus.OK)
+    flags = [({*doubts.split(";")} - _EXCEPT, row) for doubts, row in measured]
     passing = [row for names, row in flags if names - LASTING]
     lasting = {name for names, _ in flags if names <= LASTING for name in names} - {FOREIGN}
     parts = []

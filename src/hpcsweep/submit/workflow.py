@@ -88,7 +88,7 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     if not live:
         job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
         if before.not_valid:
-            _tell_disturbed(job, outcomes.rows_of(job.run.shards()))
+            _tell_disturbed(job, outcomes.rows_of(job.run.shards(), outcomes.told_of))
         return _exit_code(job)
     verb = "is" if live == 1 else "are"
     where = f"{count(live, 'point')} {verb} already queued or running in"
@@ -129,7 +129,8 @@ def _run_here(job: Submit) -> int:
     then = "" if job.request.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
     job.say(f"{measured}{then}{hint}")
     if result.tally.not_valid:
-        _tell_disturbed(job, outcomes.rows_of(job.run.shards_of(job.submission.id)))
+        shards = job.run.shards_of(job.submission.id)
+        _tell_disturbed(job, outcomes.rows_of(shards, outcomes.told_of))
     return result.exit_code or _exit_code(job)
 
 

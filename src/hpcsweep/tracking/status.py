@@ -175,13 +175,13 @@ def _profile(
     doubts = dict(chain.from_iterable(submission.doubts.items() for submission in group))
     attempts = [shard for submission in group for shard in submission.attempts]
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
-    if set(profile.status.values()) - outcomes.WELL:
+    if {*profile.status.values()} - outcomes.WELL or any(doubts.values()):
         with suppress(ResultsError):  # `problems` names unreadable files
+            told = outcomes.rows_of(attempts, outcomes.told_of).values()
             maps = {text: name for s in group for text, name in s.manifest.maps.items()}
-            profile.failures = outcomes.failures_of(attempts, maps)
-    if any(doubts.values()):
-        with suppress(ResultsError):
-            profile.disturbed = outcomes.disturbance(run, outcomes.rows_of(attempts).values())
+            failed = (row for row in told if row["status"] not in outcomes.WELL)
+            profile.failures = outcomes.failures_in(failed, maps)
+            profile.disturbed = outcomes.disturbance(run, told)
     for submission in reversed(group):
         _add(profile, submission, answer, newer=profile.planned)
         profile.planned.update(*submission.ids.values())
