@@ -19,7 +19,7 @@ import offspring
 from localruns import TEN, Desk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # What a person has set for hpcsweep, or Slurm for the job that runs the tests, is not theirs.
 for _name in [name for name in os.environ if name.startswith(("HPCSWEEP_", "SLURM_", "SBATCH_"))]:
@@ -134,6 +134,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Sch
 def desk(tmp_path: Path) -> Desk:
     """Return a folder of its own, in which hpcsweep can be run."""
     return Desk(tmp_path)
+
+
+@pytest.fixture
+def nfs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Give a function after which folders show what they held, as another host's NFS does.
+
+    A host that makes or removes something in a folder is shown what is there.
+    """
+
+    def remember() -> None:
+        real, names, files = os.listdir, dict[Path, list[str]](), os.open
+
+        def listdir(path: Any) -> list[str]:
+            return names.setdefault(Path(path).absolute(), real(path))
+
+        def opened(path: Any, flags: int, *more: int, **words: Any) -> int:
+            if flags & os.O_CREAT:
+                names.pop(Path(path).absolute().parent, None)
+            return files(path, flags, *more, **words)
+
+        for folder, _, _ in os.walk(Path.cwd()):
+            listdir(folder)
+        monkeypatch.setattr(os, "listdir", listdir)
+        monkeypatch.setattr(os, "open", opened)
+
+    return remember
 
 
 @pytest.fixture(scope="session")

@@ -72,6 +72,17 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     assert len(rows) == 6
 
 
+def test_the_rows_of_jobs_that_have_just_ended_are_seen(bare_cluster: Lab, desk: Desk, nfs):
+    """NFS may show their folder as it was before they began; nothing is sent again."""
+    assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(desk.folder)
+        nfs()
+    bare_cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    told = desk.run("submit", "s.yaml", "--cluster", "v100").stdout
+    assert "nothing to measure (6 ok)" in told
+
+
 def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     """One chunk of six points, requeued after its start; while it lives nothing is sent again."""
     gate = desk.folder / "go"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +17,6 @@ from hpcsweep.errors import (
     UsageError,
 )
 from localruns import FORTY_SLOW, TEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_a_sweep_is_measured_once(desk):
@@ -78,32 +72,6 @@ def test_a_second_submit_sends_nothing_that_is_on_its_way(desk):
     first.communicate(timeout=60)
     points = [row["point_id"] for row in desk.rows()]
     assert len(points) == len(set(points)) == 40
-
-
-@pytest.fixture
-def nfs(monkeypatch) -> Callable[[], None]:
-    """Give a function after which folders show what they held, as another host's NFS does.
-
-    A host that makes or removes something in a folder is shown what is there.
-    """
-
-    def remember() -> None:
-        real, names, files = os.listdir, {}, os.open
-
-        def listdir(path):
-            return names.setdefault(Path(path).absolute(), real(path))
-
-        def opened(path, flags, *more, **words):
-            if flags & os.O_CREAT:
-                names.pop(Path(path).absolute().parent, None)
-            return files(path, flags, *more, **words)
-
-        for folder, _, _ in os.walk(Path.cwd()):
-            listdir(folder)
-        monkeypatch.setattr(os, "listdir", listdir)
-        monkeypatch.setattr(os, "open", opened)
-
-    return remember
 
 
 def test_what_another_host_has_just_submitted_is_seen(desk, nfs, monkeypatch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcsweep import slurm
+from hpcsweep import files, slurm
 from hpcsweep.errors import Refused
 from hpcsweep.preflight import checks, doctor, request
 from hpcsweep.slurm import site
@@ -125,6 +125,8 @@ def fence_off(run: RunDir, answer: SlurmAnswer) -> None:
         if not ledger.is_local(submission, submission.manifest_or_none()):
             sent = journal.read(submission)
             kept = sent.over.keys() | answer.live(sent)
+            if sent.open_chunks or sent.uncertain:
+                files.see_anew(submission.shards)
             shards = run.shards_of(submission.id)
             attempt.fence_off(shard for shard in shards if shard.chunk not in kept)
 
