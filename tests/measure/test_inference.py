@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections import Counter
 
 import pytest
 import torch
 
+import hostgraphs
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
+from hpcsweep.conv.proof import witness
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.measure import models, rounding, workbench
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.timing import layer_timer
+from hpcsweep.measure.timing import lanes, layer_timer
 from measuring import Throttled, point
 
 QUICK = {"layers": False, "evidence": False, "numerics": False}
@@ -439,3 +442,25 @@ def test_a_network_that_failed_is_not_measured_again_as_it_was_left(bench):
     for _ in range(2):
         with pytest.raises(KeyError, match="gone"):
             bench.measure(point("tinynets:Failing"))
+
+
+@pytest.fixture
+def on_host_graphs(monkeypatch):
+    """Return a bench whose lanes are those of a GPU, with graphs that replay on the host."""
+    hostgraphs.install(monkeypatch, lanes)
+    of_device, gpu = lanes.lanes, torch.device("cuda", 0)
+    monkeypatch.setattr(lanes, "lanes", lambda _, *how: of_device(gpu, *how))
+    monkeypatch.setattr(Inference, "_refuse_early", lambda *_: None)
+    monkeypatch.setattr(witness, "replayed_kernels", lambda *_: Counter())
+    return Inference("cpu")
+
+
+@pytest.mark.parametrize("network", ["resnet18", "squeezenet1_0"])
+@pytest.mark.parametrize("layers", [True, False])
+def test_a_replay_is_compared_with_its_own_output(on_host_graphs, network, layers):
+    """The layers' graph leaves the clean one's memory alone, and the other way round."""
+    wanted = point(network, algorithm="gemm", launch="graph", measure={"layers": layers})
+    row = on_host_graphs.measure(wanted).row
+    assert "algorithm_mismatch" not in row["flags"]
+    assert row["algorithm_coverage_pct"] == 100
+    assert row["error_over_bound"] <= 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from contextlib import nullcontext
 
 import pytest
 import torch
 
+from hostgraphs import Event, Runtime
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import lanes
@@ -18,31 +18,6 @@ from measuring import CPU, point
 from simulatedgpu import SimulatedGpu
 
 GPU = torch.device("cuda", 0)
-
-
-class _HostEvent:
-    """Records the host's time, as if the device worked at once."""
-
-    def record(self):
-        self.at = time.perf_counter_ns()
-
-    def elapsed_time(self, end):
-        return (end.at - self.at) / 1e6
-
-
-class _HostRuntime:
-    """A device that is done as soon as it is asked."""
-
-    event = staticmethod(_HostEvent)
-
-    def synchronize(self):
-        pass
-
-    def delay(self, ms):
-        return 0
-
-    def host_now(self):
-        return time.perf_counter_ns() / 1e6
 
 
 def _pass(*, with_layers=True):
@@ -84,7 +59,7 @@ def test_without_calls_there_is_no_layer_lane():
 
 def test_a_gpu_is_timed_by_events_with_a_clock_per_lane(monkeypatch):
     """Calibration leaves no times behind; the layer lane knows its own, larger host time."""
-    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
+    monkeypatch.setattr(lanes, "Cuda", Runtime)
     work, prepared = _pass()
     with torch.inference_mode():
         found = lanes.lanes(GPU, "eager", work)
@@ -99,8 +74,7 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
     """The layer lane replays a second capture, which has the events in it."""
     captured = []
 
-    def capture(run, around_capture=None, pool=None):
-        pools.append(pool)
+    def capture(run, around_capture=None):
         if around_capture is None:
             captured.append("clean")
             return run
@@ -115,12 +89,11 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
             event.record()
 
     def external_event():
-        events.append(_HostEvent())
+        events.append(Event())
         return events[-1]
 
-    events, pools = [], []
-    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    events = []
+    monkeypatch.setattr(lanes, "Cuda", Runtime)
     monkeypatch.setattr(lanes.clocks, "capture", capture)
     monkeypatch.setattr(lanes.clocks, "external_event", external_event)
     work, _ = _pass()
@@ -128,7 +101,6 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
         found = lanes.lanes(GPU, "graph", work)
         done = collect(found.all(), Fixed(3))
     assert captured == ["clean", "layers"]
-    assert pools[0] is pools[1] is not None
     assert found.timer_name == "graph"
     assert [len(times) for times in done.times] == [3, 3]
     timed = found.timed()
@@ -138,9 +110,8 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
 
 def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkeypatch):
     """The overall time is still there; the layer rows are missing rather than wrong."""
-    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
-    monkeypatch.setattr(lanes.clocks, "capture", lambda run, pool: run)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(lanes, "Cuda", Runtime)
+    monkeypatch.setattr(lanes.clocks, "capture", lambda run: run)
     monkeypatch.setattr(lanes.clocks, "external_event", lambda: None)
     work, _ = _pass()
     with torch.inference_mode():
@@ -153,18 +124,17 @@ def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkey
 def test_events_that_raise_when_recorded_leave_the_replay_without_layers(monkeypatch, error):
     """As on ROCm, where they can be made; another error is none of theirs."""
 
-    class Raising(_HostEvent):
+    class Raising(Event):
         def record(self):
             raise RuntimeError(error)
 
-    def capture(run, around_capture=nullcontext, pool=None):
+    def capture(run, around_capture=nullcontext):
         with around_capture():
             output = run()
         return lambda: output
 
-    monkeypatch.setattr(lanes, "Cuda", _HostRuntime)
+    monkeypatch.setattr(lanes, "Cuda", Runtime)
     monkeypatch.setattr(lanes.clocks, "capture", capture)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(lanes.clocks, "external_event", Raising)
     work, _ = _pass()
     with torch.inference_mode():

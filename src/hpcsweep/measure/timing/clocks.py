@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.cuda import Event
@@ -241,14 +241,14 @@ def event_floor_ms(runtime: Cuda) -> float:
 def capture(
     run: Callable[[], object],
     around_capture: Callable[[], AbstractContextManager[object]] = nullcontext,
-    pool: Any = None,  # noqa: ANN401 - torch's handle
 ) -> Callable[[], object]:
     """Return one replay of a CUDA graph of the pass; it returns the graph's own output.
 
     The pass first runs on a side stream, as capture requires, so that libraries allocate and tune.
-    The graph keeps memory and results of the captured pass. `around_capture` is entered for the
-    capture alone. Graphs that share a memory `pool` must not run at the same time. Garbage is not
-    collected meanwhile, since the end of an older graph could spoil the capture.
+    The graph keeps memory and results of the captured pass, in a pool of its own: in a shared one,
+    each replay would overwrite what the other graph returned. `around_capture` is entered for the
+    capture alone. Garbage is not collected meanwhile, since the end of an older graph could spoil
+    the capture.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -257,7 +257,7 @@ def capture(
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph, pool=pool):
+    with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph):
         kept = run()
 
     def replay() -> object:

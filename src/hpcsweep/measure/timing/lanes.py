@@ -234,16 +234,15 @@ def _graph(work: LaneWork) -> Lanes:
     Each replay records the same events, so they are read after every replay.
     """
     clock = DeviceClock(Cuda(), work.prepare, timer="graph")
-    pool = torch.cuda.graph_pool_handle()  # shared memory: the lanes never run together
-    replay = clocks.capture(work.run, pool=pool)
+    replay = clocks.capture(work.run)
     clock.calibrate(replay)
     clean = Lane(replay, clock)
-    layers = _graph_layers(work, pool) if work.calls else []
+    layers = _graph_layers(work) if work.calls else []
     uncaptured = bool(work.calls) and not layers
     return Lanes(clock.timer, clean, layers, clock, uncaptured=uncaptured)
 
 
-def _graph_layers(work: LaneWork, pool: Any) -> list[LayerLane]:  # noqa: ANN401 - torch's handle
+def _graph_layers(work: LaneWork) -> list[LayerLane]:
     """Return the layer lane; none if graphs cannot hold events.
 
     Older versions of torch cannot make such events; on ROCm recording them raises an error.
@@ -252,7 +251,7 @@ def _graph_layers(work: LaneWork, pool: Any) -> list[LayerLane]:  # noqa: ANN401
         return []
     timer = work.new_timer(work.model, work.calls, EventStamps(_external, "graph"))
     try:
-        replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1), pool=pool)
+        replay = clocks.capture(work.run, around_capture=lambda: timer.wrapped(1))
     except RuntimeError as error:
         if "event" not in str(error).lower():
             raise
