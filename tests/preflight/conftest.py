@@ -13,9 +13,9 @@ from hpcsweep.spec import profile
 def look(tmp_path):
     """Return a function: a profile's lines and a cluster in, what is not ok out."""
 
-    def examine(text, cluster=CLUSTER):
+    def examine(text, cluster=CLUSTER, gpu="v100"):
         path = tmp_path / "p.yaml"
-        path.write_text(f"gpu: v100\ntime: 60\n{text}")
+        path.write_text(f"gpu: {gpu}\ntime: 60\n{text}")
         found = checks.examine(profile.load(path), cluster, lambda names: tuple(names.split(",")))
         return [(f.level, f.what, f"{f.detail} -> {f.do}") for f in found if f.level != "ok"]
 

@@ -89,3 +89,52 @@ def test_many_names_are_cut_short(look):
     nodes = [node(f"n{number}", gpus=("v100", 4)) for number in range(1000)]
     ((_, _, text),) = look("exclude: n1OOO\n", replace(CLUSTER, nodes=nodes))
     assert "and 992 more" in text
+
+
+def _site(*kinds):
+    """Return a cluster with so many nodes of each feature, and of each type in the GRES."""
+    nodes = [
+        node(f"{feature}-{gres}-{i}", features=("ib", feature), gpus=(gres, 2))
+        for count, feature, gres in kinds
+        for i in range(count)
+    ]
+    return replace(CLUSTER, nodes=nodes)
+
+
+L40 = "gpu_name: 'L40S?$'\ngres: gpu:1\n"
+SITE = _site((9, "gpul40s", ""), (20, "gpu2v100", ""), (12, "gpu2080", ""))
+
+
+def test_a_profile_that_may_get_another_gpu_is_told_what_chooses_its_own(look):
+    """Its jobs would wait, start on another GPU, and be refused there."""
+    advice = "41 nodes match this profile, {} -> add `constraint: {}`"
+    l40s = ("warn", "gpu", advice.format("9 of them have an L40S", "gpul40s"))
+    assert look(L40, SITE, "l40") == [l40s]
+    v100 = ("warn", "gpu", advice.format("20 of them have a V100", "gpu2v100"))
+    assert look("gres: gpu:1\n", SITE) == [v100]
+    assert look("gres: gpu:1\nconstraint: gpu2v100\n", SITE) == []
+
+
+def test_two_products_that_a_profile_takes_are_both_named(look):
+    """An L40 and an L40S have one value of `gpu` there, and half as many tensor cores, or all."""
+    both = _site((3, "gpul40", ""), (1, "gpul40s", ""))
+    ((_, what, text),) = look(L40, both, "l40")
+    assert what == "gpu"
+    assert "match this profile, 3 of them have an L40, 1 of them has an L40S" in text
+    assert text.endswith("-> add `constraint: gpul40`, or add `constraint: gpul40s`")
+
+
+def test_where_the_type_is_in_the_gres_it_is_what_chooses(look):
+    """And a constraint that leaves several GPUs is kept beside the new one."""
+    typed = _site((2, "x", "v100"), (2, "x", "a100"))
+    ((_, _, text),) = look("gres: gpu:1\n", typed)
+    assert text.endswith("2 of them have a V100 -> write `gres: gpu:v100:1`")
+    assert look("gres: gpu:v100:1\n", typed) == []
+    ((_, _, text),) = look("gres: gpu:1\nconstraint: ib\n", SITE)
+    assert text.endswith("-> write `constraint: ib&gpu2v100`")
+
+
+def test_gpus_that_nobody_can_tell_apart_are_left_to_the_job(look):
+    """Without types and telling features, `gpu_name` stops the job on the node."""
+    assert look("gres: gpu:1\n", _site((2, "x", ""), (2, "y", ""))) == []
+    assert look("", SITE, "cpu") == []

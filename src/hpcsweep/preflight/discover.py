@@ -15,12 +15,13 @@ from typing import Final
 from hpcsweep import slurm, units
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
-from hpcsweep.preflight import checks
+from hpcsweep.preflight import checks, gpu_kinds
 from hpcsweep.preflight.checks import Rights, open_to
+from hpcsweep.preflight.gpu_kinds import GpuKind
 from hpcsweep.preflight.request import Wants, listed
 from hpcsweep.records import dataclass
 from hpcsweep.slurm import site
-from hpcsweep.slurm.site import Cluster, Node, Partition
+from hpcsweep.slurm.site import Cluster, Partition
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything
@@ -30,23 +31,6 @@ _HINTS: Final = """\
 #   modules: [cuda]
 #   conda: hpcsweep
 """
-
-
-@dataclass(frozen=True)
-class _GpuKind:
-    """Nodes with the same type of GPU: the type in their GRES, and each node with its count."""
-
-    gpu: str
-    gres_type: str
-    counts: tuple[tuple[Node, int], ...]
-
-    @property
-    def nodes(self) -> list[Node]:
-        return [node for node, _ in self.counts]
-
-    @property
-    def names(self) -> set[str]:
-        return {node.name for node in self.nodes}
 
 
 @dataclass(frozen=True)
@@ -86,7 +70,7 @@ def find(cluster: Cluster) -> list[Discovery]:
     for source in cluster.unanswered.keys() & {"nodes", "partitions"}:
         why = cluster.unanswered[source]
         raise SchedulerError(f"{why}; run this again when the controller answers")
-    kinds = _kinds(cluster.nodes)
+    kinds = gpu_kinds.kinds_on(cluster.nodes)
     return [_discovery(kind, kinds, cluster) for kind in kinds]
 
 
@@ -120,32 +104,7 @@ def _scalar(value: str | int) -> str:
     return str(value) if plain else json.dumps(value)
 
 
-def _kinds(nodes: Sequence[Node]) -> list[_GpuKind]:
-    groups: dict[tuple[str, str], dict[str, tuple[Node, int]]] = {}
-    for node in nodes:
-        for gres in node.gres:
-            if gres.name == "gpu" and gres.count:
-                group = groups.setdefault((gres.type, _known(gres.type, node.features)), {})
-                group[node.name] = (node, gres.count)
-    shorts = [short for _, short in groups]
-    kinds = []
-    for (kind, short), members in sorted(groups.items()):
-        own = short if shorts.count(short) == 1 else ""
-        kinds.append(_GpuKind(own or _slug(kind) or short or "gpu", kind, tuple(members.values())))
-    return kinds
-
-
-def _known(kind: str, features: Sequence[str]) -> str:
-    """Return the catalogue's name of a GPU, by its type or a feature; without any, the features."""
-    short = next(filter(None, map(gpus.by_label, (kind, *features))), "")
-    return short or (_slug("-".join(features)) if not kind else "")
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
-
-
-def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> Discovery:
+def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Discovery:
     chosen = _partition(kind, cluster)
     keys: dict[str, str | int] = {"gpu": kind.gpu}
     if kind.gpu in gpus.GPUS:
@@ -153,7 +112,7 @@ def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> D
     notes = [] if chosen else ["partition: none that is open to you has these nodes"]
     if chosen:
         keys["partition"] = chosen.name
-    if feature := _feature(kind, kinds):
+    if feature := gpu_kinds.own_feature(kind, kinds):
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
     keys["time"] = units.written(_time(chosen, cluster))
@@ -170,7 +129,7 @@ def _discovery(kind: _GpuKind, kinds: Sequence[_GpuKind], cluster: Cluster) -> D
     return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
 
 
-def _partition(kind: _GpuKind, cluster: Cluster) -> Partition | None:
+def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
     """Choose a partition: most of the nodes, longest time, no preemption, fewest other nodes.
 
     A time limit above a day counts as a day. None if the user may use no partition of these nodes.
@@ -205,16 +164,6 @@ def _accounts(partition: Partition | None, cluster: Cluster) -> dict[str, list[s
     return {"account": accounts, "qos": sorted(filter(partition.qos.takes, qualities))}
 
 
-def _feature(kind: _GpuKind, kinds: Sequence[_GpuKind]) -> str:
-    """Return a feature of all nodes of a kind that no other node with GPUs has."""
-    common = set.intersection(*(set(node.features) for node in kind.nodes))
-    others = [node for other in kinds if other is not kind for node in other.nodes]
-    own = sorted(common - {name for node in others for name in node.features})
-    telling = [name for name in own if gpus.by_label(name) == kind.gpu]
-    needed = own if others and not kind.gres_type else []
-    return next(iter([*telling, *needed]), "")
-
-
 def _time(partition: Partition | None, cluster: Cluster) -> int:
     """Return the longest time limit of a job in seconds, a day at most."""
     name = Rights(Wants({}, {}), cluster).qos
@@ -224,7 +173,7 @@ def _time(partition: Partition | None, cluster: Cluster) -> int:
     return min([_LONGEST_S, *walls])
 
 
-def _share(kind: _GpuKind, partition: Partition | None) -> dict[str, str | int]:
+def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:
     """Return the memory and CPUs for one GPU, on the node that has least."""
     memory = min(node.memory_mb // count for node, count in kind.counts)
     cpus = min(node.cpus // count for node, count in kind.counts)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from hpcsweep.catalog import gpus
+from hpcsweep.preflight import gpu_kinds
 from hpcsweep.preflight.request import Finding, Wants, listed
 from hpcsweep.records import dataclass, replace
 from hpcsweep.slurm import CouldNotAsk
@@ -24,6 +26,7 @@ from hpcsweep.slurm.site import Gres, Node
 _COUNT: Final = re.compile(r"\*\d+")
 _NAME: Final = re.compile(r"[^&|,()\[\]*]+")
 _TOKEN: Final = re.compile(rf"{_NAME.pattern}|[&|,()\[\]]")
+_SAID_AS_AN: Final = frozenset("aefhilmnorsx")  # letters whose names begin with a vowel
 _CLOSED_BY: Final = {"(": ")", "[": "]"}
 
 
@@ -112,7 +115,43 @@ def examine(
     if wants.nodes > len(left):
         detail = f"{wants.nodes} nodes are wanted and {len(left)} match"
         yield wants.complaint("nodes", detail, f"write `nodes: {len(left)}` or less")
+    yield from _other_gpus(wants, left)
     yield _state(left, len(nodes), steps)
+
+
+def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
+    """Say if jobs may get another GPU than the profile names, and what would choose it."""
+    typed = any(wish.type for wish in wants.gres if wish.name == "gpu")
+    kinds = [] if typed else gpu_kinds.kinds_on(left)
+    short_of = {kind.gpu: gpus.by_label(kind.gpu) or kind.gpu for kind in kinds}
+    own = [kind for kind in kinds if _is_named_by(wants, short_of[kind.gpu])]
+    if not own or len(kinds) == 1:
+        return
+    parts, ways = list[str](), list[str]()
+    for kind in own:
+        name = short_of[kind.gpu]
+        article = "an" if name[0] in _SAID_AS_AN else "a"
+        have = "has" if len(kind.nodes) == 1 else "have"
+        parts.append(f"{len(kind.nodes)} of them {have} {article} {name.upper()}")
+        if feature := gpu_kinds.own_feature(kind, kinds):
+            before = wants["constraint"]
+            ways.append(
+                f"write `constraint: {before}&{feature}`"
+                if before
+                else f"add `constraint: {feature}`"
+            )
+        elif kind.gres_type:
+            ways.append(f"write `gres: gpu:{kind.gres_type}:1`")
+    detail = f"{len(left)} nodes match this profile, {', '.join(parts)}"
+    do = ", or ".join(ways) or "ask the site what chooses them"
+    place = wants.places.get("gpu_name") or wants.places.get("gpu", "")
+    yield Finding("warn", "gpu", detail, do, place)
+
+
+def _is_named_by(wants: Wants, short: str) -> bool:
+    """Say whether a profile's `gpu` or `gpu_name` means this GPU."""
+    pattern = wants["gpu_name"]
+    return short == wants["gpu"] or bool(pattern and re.search(pattern, short.upper()))
 
 
 def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:

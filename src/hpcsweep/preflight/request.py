@@ -64,15 +64,18 @@ _SHORT: Final = {
     "-w": "nodelist", "-x": "exclude", "-A": "account", "-q": "qos", "-M": "clusters",
     "-o": "output", "-e": "error",
 }  # fmt: skip
-_KEYS: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
+_OF_SBATCH: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
 _OPTIONS: Final = {
-    **_SHORT, "--cluster": "clusters", **{f"--{key.replace('_', '-')}": key for key in _KEYS},
-}  # fmt: skip
+    **_SHORT,
+    "--cluster": "clusters",
+    **{f"--{key.replace('_', '-')}": key for key in _OF_SBATCH},
+}
+_KEYS: Final = (*_OF_SBATCH, "gpu", "gpu_name")
 
 
 @dataclass(frozen=True)
 class Wants:
-    """The options of sbatch that a profile sets; others are empty or None."""
+    """The GPU and the options of sbatch that a profile sets; others are empty or None."""
 
     values: dict[str, str]
     places: dict[str, str]  # key to FILE:LINE
@@ -132,7 +135,7 @@ class Wants:
 
 
 def of(profile: Profile) -> Wants:
-    """Return the sbatch options of a profile."""
+    """Return the GPU and the sbatch options of a profile."""
     own = {key: getattr(profile, key) for key in _KEYS if key in type(profile).model_fields}
     values = {key: str(value) for key, value in own.items() if value is not None}
     values["clusters"] = os.environ.get("SLURM_CLUSTERS", "")
