@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import signal
 import socket
 from dataclasses import replace
 
@@ -13,8 +15,11 @@ import pytest
 import resultsfolder
 from hpcsweep.analysis import dataset
 from hpcsweep.collect import workflow as collecting
-from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.errors import Incomplete, ResultsError, UsageError
 from hpcsweep.importing import workflow
+from hpcsweep.store import shards
+from hpcsweep.store.shards import ShardWriter
+from localruns import FORTY_SLOW
 from resultsfolder import SWEEP
 
 HERE, THERE = "20260101-000000-v100", "20260102-000000-mi250"
@@ -187,3 +192,242 @@ def test_results_of_a_newer_layout_are_not_imported(sites):
     with pytest.raises(ResultsError, match="newer hpcsweep") as told:
         workflow.bring(here.path.parent, there.path)
     assert str(told.value).startswith(f"{there.path / 'layout.json'}: ")
+
+
+def contents(run):
+    """Return every file of a results folder that is not hidden, by its path."""
+    found = (path for path in run.path.rglob("*") if path.is_file())
+    names = ((path.relative_to(run.path), path) for path in found)
+    return {str(n): p.read_bytes() for n, p in names if not any(x[0] == "." for x in n.parts)}
+
+
+def rows_of(run):
+    """Return every row in every shard of a results folder: by submission there, point and time."""
+    found = ((shard.submission, row) for shard in run.shards() for row in shards.read(shard).rows)
+    return sorted((name, row["point_id"], row["median_ms"]) for name, row in found)
+
+
+def grown_to(run, file, data):
+    """Replace a file of an attempt as a copy by hand does: with another time."""
+    path = run.shards_dir / file
+    path.write_bytes(data)
+    os.utime(path, ns=(0, len(data)))
+
+
+def test_an_older_copy_of_oneself_takes_nothing_away(tmp_path):
+    """Also while the sweep is measured: the writer goes on in its file."""
+    made = resultsfolder.make(tmp_path)
+    made.submit("s1", launcher="sbatch")
+    with ShardWriter(made.shard("s1")) as writer:
+        for number, point in enumerate(made.points):
+            resultsfolder.commit(writer, point, made.shard("s1"))
+            if number == 3:
+                shutil.copytree(made.run.path, tmp_path / "copy")
+            if number == 5:
+                before = contents(made.run)
+                found = workflow.bring(made.run.path.parent, tmp_path / "copy", "demo")
+                assert found.notes[0].startswith("0 files copied")
+                assert contents(made.run) == {**before, "layout.json": b'{\n "layout": 1\n}\n'}
+    assert len(rows_of(made.run)) == 8
+
+
+def test_a_running_sweep_is_not_sent_again_after_its_copy_was_imported(desk):
+    """By real processes: each point is measured once."""
+    desk.spec(FORTY_SLOW)
+    with desk.start("submit", "sweep.yaml", "--cluster", "local", "--workers", "2") as running:
+        desk.wait_for_rows(5)
+        shutil.copytree(desk.results / "sweep", desk.folder / "copy/sweep")
+        done = desk.run_process("import", "copy/sweep")
+        assert done.returncode == 0, done.stderr
+        again = desk.run_process("submit", "sweep.yaml", "--cluster", "local")
+        running.communicate(timeout=60)
+        assert (running.returncode, again.returncode) == (0, Incomplete.exit_code), again.stderr
+    assert len(desk.rows()) == 40
+
+
+def test_rows_that_a_copy_of_oneself_has_beyond_are_a_submission_of_their_own(tmp_path):
+    """After a backup was restored: nothing is written into what is here, and nothing is lost."""
+    made = resultsfolder.make(tmp_path)
+    made.submit("s1", host="here")
+    made.measure(made.shard("s1"), made.points[:6], median_ms=2.0)
+    shutil.copytree(made.run.path, tmp_path / "copy")
+    made.measure(made.shard("s1", attempt=1), made.points[6:], median_ms=2.0)
+    mine, copy = resultsfolder.RunDir(tmp_path / "copy"), made.run
+    before = contents(mine)
+    for _ in range(2):
+        found = workflow.bring(tmp_path, copy.path, "copy")
+        assert {**contents(mine), **before} == contents(mine)
+        assert [one.id for one in mine.submissions()] == ["s1", "s1.2"]
+    assert found.notes == (f"0 files copied from {copy.path}",)
+    assert collecting.collect(mine).points == 8
+    assert collecting.tables_of(mine)[1] == []
+
+
+def test_what_was_imported_only_grows(sites):
+    """An older copy of it takes nothing away; a later one brings the rest of each file."""
+    here, there = sites
+    name = f"{THERE}/0.0.overall.csv"
+    whole = (there.shards_dir / name).read_bytes()
+    cut = whole[: whole.rindex(b"\n", 0, -1) - 40]  # within a row: it was being written
+    grown_to(there, name, cut)
+    workflow.bring(here.path.parent, there.path)
+    assert (here.shards_dir / name).read_bytes() == cut
+    grown_to(there, name, whole)
+    assert workflow.bring(here.path.parent, there.path).notes[0].startswith("3 files copied")
+    assert collecting.collect(here).points == 16
+    after = contents(here)
+    for shorter in (cut, b"", whole[:9]):
+        grown_to(there, name, shorter)
+        workflow.bring(here.path.parent, there.path)
+        assert contents(here) == after
+
+
+def test_submissions_of_two_sites_that_began_in_the_same_second_are_both_there(sites, tmp_path):
+    """Under names of their own, however often they are imported, and whichever comes first."""
+    here, there = sites
+    twin = site(tmp_path / "twin", THERE, "h100")
+    for _ in range(2):
+        for one in (there, twin):
+            workflow.bring(here.path.parent, one.path)
+    assert [one.id for one in here.submissions()] == [HERE, THERE, f"{THERE}.2"]
+    collecting.collect(here)
+    rows = resultsfolder.overall(here)
+    assert {(row["gpu"], row["submission"], row["source"]) for row in rows} == {
+        ("v100", HERE, ""), ("mi250", THERE, "login.mi250"), ("h100", f"{THERE}.2", "login.h100"),
+    }  # fmt: skip
+    assert collecting.tables_of(here)[1] == []
+    mine = site(tmp_path / "mine", THERE, "h100")
+    before = contents(mine)
+    workflow.bring(mine.path.parent, there.path)
+    assert {**contents(mine), **before} == contents(mine)
+    assert len(rows_of(mine)) == 16
+
+
+@pytest.mark.parametrize("field", ["created_at", "host", "user"])
+def test_the_same_points_sent_by_another_are_another_submission(sites, field):
+    """Time, host and user tell, even where every row begins as those that are here."""
+    here, there = sites
+    workflow.bring(here.path.parent, there.path)
+    (theirs,) = there.submissions()
+    theirs.write_manifest(replace(theirs.read_manifest(), **{field: "another"}))
+    workflow.bring(here.path.parent, there.path)
+    assert len(here.submissions()) == 3
+
+
+def test_a_damaged_copy_replaces_nothing(sites):
+    """The intact rows of both are there."""
+    here, there = sites
+    workflow.bring(here.path.parent, there.path)
+    before = contents(here)
+    (shard,) = there.shards()
+    grown_to(there, f"{THERE}/0.0.overall.csv", shard.overall.read_bytes().replace(b"ok", b"no", 1))
+    workflow.bring(here.path.parent, there.path)
+    assert {**contents(here), **before} == contents(here)
+    report = collecting.collect(here)
+    assert report.points == 16
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+def test_an_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_path, there_before):
+    """Each submission that can be seen is whole; in the end nothing is twice or left over."""
+    _, there = sites
+    results = tmp_path / "new"
+    if there_before:
+        folder = resultsfolder.Folder(
+            there, resultsfolder.points_of(there.path.parents[1], SWEEP, "mi250")
+        )
+        workflow.bring(results, there.path)
+        folder.measure(folder.shard(THERE, 0, 1), folder.points[:2], median_ms=3.0)
+        folder.submit("20260103-000000-mi250", folder.points[:1])
+        folder.measure(folder.shard("20260103-000000-mi250"), folder.points[:1])
+    states, number = [], 0
+    shutil.copytree(results, tmp_path / "before") if there_before else None
+    while True:
+        shutil.rmtree(results, ignore_errors=True)
+        if there_before:
+            shutil.copytree(tmp_path / "before", results)
+        killed = _killed(number, results, there.path)
+        run = resultsfolder.RunDir(results / there.path.name)
+        for mine in run.submissions():
+            theirs = there.submission(mine.id)
+            assert mine.chunks.read_bytes() == theirs.chunks.read_bytes()
+        states.append(rows_of(run))
+        workflow.bring(results, there.path)
+        assert rows_of(run) == rows_of(there)
+        assert not [*run.path.glob(".import-*")]
+        assert {one.read_manifest().source for one in run.submissions()} == {"login.mi250"} | (
+            {there.path.name} if there_before else set()
+        )
+        if not killed:
+            break
+        number += 1
+    assert number > 20  # moments
+    sizes = {len(state) for state in states}
+    assert sizes == ({8, 10, 11} if there_before else {0, 8})
+
+
+def _killed(number, results, path):
+    """Import in a process that is killed at its n-th change of a folder; say whether it was."""
+    child = os.fork()
+    if not child:
+        left = [number]
+
+        def counting(call):
+            def counted(*args, **options):
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return call(*args, **options)
+
+            return counted
+
+        for name in ("mkdir", "rename", "replace", "fsync", "unlink", "rmdir"):
+            setattr(os, name, counting(getattr(os, name)))
+        try:
+            workflow.bring(results, path)
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+def test_a_sweep_whose_first_import_was_cut_short_by_an_earlier_version_is_taken(sites, tmp_path):
+    """It left submissions without a sweep file; that they are of another sweep is not said."""
+    _, there = sites
+    workflow.bring(tmp_path / "new", there.path)
+    run = resultsfolder.RunDir(tmp_path / "new" / there.path.name)
+    run.sweep_file.unlink()
+    workflow.bring(tmp_path / "new", there.path)
+    assert len(rows_of(run)) == 8
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("days", [(2, 1), (1, 2), (2, 2), (2, "")])
+def test_of_an_own_and_an_imported_row_the_one_measured_later_counts(tmp_path, days, grows):
+    """Whenever it was imported; rows of here are in their own order, whatever the clock said."""
+    made, theirs = (resultsfolder.make(tmp_path / name) for name in _made(tmp_path))
+    own, other = (day and f"2026-01-0{day}T00:00:00.000Z" for day in days)
+    theirs.submit("20260105-000000-x", host="there")
+    theirs.measure(theirs.shard("20260105-000000-x"), mean_ms=9.0, started_at=other)
+    made.submit("20260103-000000-x", host="here")
+    made.measure(made.shard("20260103-000000-x"), mean_ms=1.0, started_at=own)
+    if grows:
+        collecting.collect(made.run)
+    workflow.bring(made.run.path.parent, theirs.run.path)
+    collecting.collect(made.run)
+    wins = "9" if days == (1, 2) else "1"
+    assert set(resultsfolder.by_point(made.run, "mean_ms").values()) == {wins}
+    made.submit("20260104-000000-x", host="here", round=9)
+    made.measure(
+        made.shard("20260104-000000-x"), mean_ms=2.0, started_at="2026-01-01T12:00:00.000Z"
+    )
+    if not grows:
+        made.run.collect_index.unlink()
+    collecting.collect(made.run)
+    wins = "9" if days in {(1, 2), (2, 2)} else "2"
+    assert set(resultsfolder.by_point(made.run, "mean_ms").values()) == {wins}
+
+
+def _made(folder):
+    for name in ("ours", "theirs"):
+        (folder / name).mkdir()
+        yield name

@@ -1,7 +1,8 @@
 """Chooses the row of each point, sorts the rows, and flags those that do not compare.
 
 Of several rows of a point, from attempts that were requeued, retried or run twice, the one with the
-highest `state.rank` counts, among equals the latest. The order of the shards changes nothing.
+highest `state.rank` counts, among equals the latest. The order of the shards changes nothing. Which
+is later, one of here or an imported one, only the time can say at which it was measured.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from math import isfinite, nan
@@ -124,6 +126,7 @@ class Pool:
     """All rows of all points; for each of the user's files, the digest measured last, and when."""
 
     earlier: Latest = field(default_factory=dict)  # `latest` of rows that are not here any more
+    imported: AbstractSet[str] = frozenset()  # submissions of other machines
     rows: dict[str, list[TableRow]] = field(default_factory=dict)
 
     def add(self, row: TableRow) -> None:
@@ -153,17 +156,28 @@ class Pool:
             if not rows:
                 del self.rows[row.point_id]
 
+    def best(self, rows: Sequence[TableRow]) -> TableRow:
+        """Return the row of a point that counts."""
+        if len(rows) == 1:
+            return rows[0]
+        brought = [row for row in rows if row.origin.submission in self.imported]
+        own = [row for row in rows if row.origin.submission not in self.imported]
+        if not (brought and own):
+            return max(rows, key=TableRow.rank)
+        # the clocks of two machines are compared only where nothing else can be
+        best = (max(of_one_kind, key=TableRow.rank) for of_one_kind in (own, brought))
+        return max(best, key=lambda row: (state.rank(row.status), row.started))
+
     def losers(self) -> Iterator[TableRow]:
         """Return the rows that lie in shards and are not the best of their points."""
         for rows in self.rows.values():
             if len(rows) > 1:
-                best = max(rows, key=TableRow.rank)
+                best = self.best(rows)
                 yield from (row for row in rows if row is not best and row.shard)
 
     def winners(self) -> list[TableRow]:
         """Return one row per point, by axis values and then id."""
-        every = self.rows.values()
-        best = (rows[0] if len(rows) == 1 else max(rows, key=TableRow.rank) for rows in every)
+        best = map(self.best, self.rows.values())
         return sorted(best, key=lambda row: (row.order, row.point_id))
 
 

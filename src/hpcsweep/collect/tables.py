@@ -147,8 +147,8 @@ def _write_rows(
     columns, layer_rows = (*schema.MERGED_COLUMNS, *extras.overall), 0
     headers = {id(row.columns): row.columns for row in written.rows}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
-    names = ("flags", "orphan", "source", "valid", "layer_rows")
-    flags, orphan, source, valid, layers = map(columns.index, names)
+    names = ("flags", "orphan", "source", "valid", "layer_rows", "submission")
+    flags, orphan, source, valid, layers, submission = map(columns.index, names)
     minority = {(gpu, v) for gpu, rows in written.mixes.items() for v, _count in rows[1:]}
     apart = merge.lonely(written.rows)
     file.write(seals.header(tuple(columns)))
@@ -165,6 +165,7 @@ def _write_rows(
         layer_rows += int(cells[layers] or 0)
         cells[orphan] = plan.orphan(row.point_id)
         cells[source] = plan.sources.get(row.origin.submission, "")
+        cells[submission] = row.origin.submission  # an imported one may have another name here
         if not plan.raw and _may_hold_formulas(row.line):
             cells = list(map(harmless, cells))
         file.write(f"{shards.joined(cells)}\n".encode())

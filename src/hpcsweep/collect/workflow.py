@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain
@@ -128,15 +128,18 @@ def _collect(run: RunDir, *, raw: bool) -> CollectReport:
     shards = incremental.stamps(run)
     memory = incremental.load(run)
     news = memory.news(shards, run.ages()) if memory and memory.raw is raw else None
+    is_known = memory is not None and memory.planned == _planned(run, manifests)
+    if not is_known and any(record.source for record in manifests):
+        news = None  # rows may be imported ones by now: the memory has one row of each point
     if memory and news is not None:
-        if not news and memory.planned == _planned(run, manifests):
+        if not news and is_known:
             before = CollectReport(**memory.report)
             return replace(before, remedy=_remedy(run, before.destroyed))
-        grown = _Reading(run, shards, memory)
+        grown = _Reading(run, shards, memory, manifests)
         if grown.read(news):
             with suppress(tables.DamagedRows):
                 return _Writing(grown, manifests, raw=raw).report(len(news))
-    anew = _Reading(run, shards, None)
+    anew = _Reading(run, shards, None, manifests)
     anew.read(dict.fromkeys(shards, 0))
     return _Writing(anew, manifests, raw=raw).report(len(shards))
 
@@ -144,10 +147,17 @@ def _collect(run: RunDir, *, raw: bool) -> CollectReport:
 class _Reading:
     """All rows of all points: from the last collect's `memory`, if given, and from shards."""
 
-    def __init__(self, run: RunDir, shards: ShardStamps, memory: CollectMemory | None) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        shards: ShardStamps,
+        memory: CollectMemory | None,
+        manifests: Sequence[Manifest],
+    ) -> None:
         self.run, self.shards, self._memory = run, shards, memory
         self.ages = run.ages()
-        self.pool = merge.Pool(memory.latest if memory else {})
+        imported = {record.id for record in manifests if record.source}
+        self.pool = merge.Pool(memory.latest if memory else {}, imported)
         self.rows: Counter[str] = Counter()  # per point
         self.seen: dict[str, ShardProgress] = dict(memory.shards) if memory else {}
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
@@ -165,6 +175,9 @@ class _Reading:
             try:
                 self._take(self._memory.entries(self.run), self._memory.repeated)
             except ResultsError:
+                return False
+            # the memory has one row of a point, and not which own and which imported one it beat
+            if self.pool.imported and any(entry.point_id in self.pool.rows for entry in added):
                 return False
         self._take(added, {})
         return True

@@ -1,22 +1,24 @@
 """Copies the submissions of another machine's results folder: shards and manifests, no logs.
 
-The shards are as they were; the rounds of the submissions are made to follow those that are there.
+Shards only grow: nothing here gets shorter or is replaced, and what was not imported is not written
+into. What is new becomes visible when it is whole.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.files import cannot_write
 from hpcsweep.records import replace
 from hpcsweep.store import manifest, rundir
 from hpcsweep.store.manifest import Manifest
@@ -26,6 +28,10 @@ from hpcsweep.text import count
 LOCAL: Final = "local"  # nobody here can ask for the jobs of another machine
 _SMALL, _LARGE = 64 << 20, 4 << 30  # bytes of a record or a sweep; of a file beside the rows
 _RECORDS: Final = {"manifest.json", "chunks.jsonl"}
+_ROWS: Final = ".overall.csv"
+_BLOCK: Final = 1 << 20  # bytes compared at a time
+# a folder of files on their way; below it, what is whole and only has to be moved
+_ASIDE, _READY = ".import-", "ready"
 
 Names = tuple[str, ...]
 
@@ -47,7 +53,9 @@ def check(theirs: RunDir, run: RunDir) -> None:
     `ResultsError` where there is a link, pipe or device in it, or it has no room here.
     """
     _prove(theirs.path, run)
-    if run.submissions_dir.is_dir() and _text(theirs) != _text(run):
+    # results without a sweep file: of tables, or an earlier version's import was cut short
+    has_file = run.sweep_file.exists() or not all(one.spec_sha256 for one in run.manifests())
+    if run.ages() and has_file and _text(theirs) != _text(run):
         raise UsageError(
             f"{run.sweep_file} is not the sweep of {theirs.path}: --as imports it under another "
             "name (`compare` takes both)"
@@ -68,9 +76,8 @@ def _prove(root: Path, run: RunDir) -> None:
     for names in _every(root):
         with files.opened(root, *names, most=_most(names)) as file:
             total += os.fstat(file.fileno()).st_size
-    place = next(folder for folder in (run.path, *run.path.absolute().parents) if folder.is_dir())
-    if total > (free := shutil.disk_usage(place).free):
-        raise ResultsError(f"{root}: has {total:,} bytes to copy, {place} has room for {free:,}")
+    if total > (free := shutil.disk_usage(run.path).free):
+        raise ResultsError(f"{root}: has {total:,} bytes to copy, {run.path} has room for {free:,}")
 
 
 def _most(names: Names) -> int:
@@ -104,31 +111,74 @@ def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
 
 
 def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:
-    """Copy what is not there yet, or was longer since; return the source, and what was done."""
-    begin = run.next_round()
-    source, copied = theirs.path.name, 0
-    there = {submission.id for submission in run.submissions()}
-    with tempfile.TemporaryDirectory(dir=run.path, prefix=".import-") as aside:
-        every = [*_every(theirs.path)]
-        safe = _records(theirs.path, every, RunDir(Path(aside) / theirs.name))
-        for place, submission in enumerate(safe.submissions()):
-            mine = run.submission(submission.id)
-            try:
-                record = submission.read_manifest()
-                source = record.host or source
-                is_here = submission.id in there
-                number = mine.read_manifest().round if is_here else begin + place
-                copied += _copy(theirs.path, every, mine)
-            except OSError as error:
-                raise cannot_write(mine.path, error) from error
-            except ResultsError as error:
-                raise type(error)(str(error).replace(str(safe.path), str(theirs.path))) from error
-            mine.write_manifest(_imported(record, mine.id, source, number))
-        if not copied and not there:
-            raise ResultsError(f"{theirs.path}: no submission in it")
-        if not run.sweep_file.exists() and safe.sweep_file.exists():
-            safe.sweep_file.replace(run.sweep_file)
-    return source, (f"{count(copied, 'file')} copied from {theirs.path}",)
+    """Copy what is not there yet, or was longer since; return the source, and what was done.
+
+    Each submission becomes visible when it is whole. The caller holds the run folder's lock.
+    """
+    _finish(run)
+    check(theirs, run)
+    try:
+        return _copy(theirs.path, run, Path(tempfile.mkdtemp(dir=run.path, prefix=_ASIDE)))
+    finally:
+        _finish(run)
+
+
+def _finish(run: RunDir) -> None:
+    """End what an import that was cut short had begun to move; remove what it had not."""
+    for aside in run.path.glob(f"{_ASIDE}*"):
+        for name in (ready := RunDir(aside / _READY)).ages():
+            left, to = ready.submission(name), run.submission(name)
+            if to.shards.exists() and not left.shards.exists():
+                _move(left.path, to.path)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _copy(root: Path, run: RunDir, aside: Path) -> tuple[str, Names]:
+    every = [*_every(root)]
+    safe = _records(root, every, RunDir(aside / root.name))
+    here = {one: record for one in run.submissions() if (record := one.manifest_or_none())}
+    source, copied, notes = root.name, 0, list[str]()
+    if not run.ages() and safe.sweep_file.exists():
+        safe.sweep_file.replace(run.sweep_file)  # first, so that what is cut short can be repeated
+    for theirs in safe.submissions():
+        try:
+            record = theirs.read_manifest()
+        except ResultsError as error:
+            raise type(error)(str(error).replace(str(safe.path), str(root))) from error
+        source = record.host or record.source or root.name
+        own = [names for names in every if names[:2] == ("shards", theirs.id)]
+        same = (mine for mine, known in here.items() if _sent(known) == _sent(record))
+        taken = (_extend(root, own, theirs, mine, aside) for mine in same)
+        files = next((files for files in taken if files is not None), None)
+        if files is None:
+            name = _free_name(run, theirs.id)
+            notes += [f"{theirs.id} is another one here: copied as {name}"] * (name != theirs.id)
+            record = _imported(record, name, source, _round(here.values(), record))
+            files = _bring(root, own, theirs, record, RunDir(aside / _READY))
+            for part in ("shards", "submissions"):
+                _move(aside / _READY / part / name, run.path / part / name)
+            here[run.submission(name)] = record
+        copied += files
+    if not here:
+        raise ResultsError(f"{root}: no submission in it")
+    return source, (f"{count(copied, 'file')} copied from {root}", *notes)
+
+
+def _records(root: Path, every: Sequence[Names], safe: RunDir) -> RunDir:
+    """Copy the sweep, manifests and chunk files, to read them where nobody changes them."""
+    manifest.check_layout(root)  # names the file where it lies
+    for names in every:
+        if names[0] != "shards":
+            to = safe.path.joinpath(*names)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            _take(root, names, to)
+    manifest.check_layout(safe.path)
+    return safe
+
+
+def _sent(record: Manifest) -> tuple[str, ...]:
+    """Return what two records of one submission have in common, beside its chunks."""
+    return record.created_at, record.host, record.user
 
 
 def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest:
@@ -140,39 +190,108 @@ def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest
     )  # fmt: skip
 
 
-def _records(root: Path, every: Sequence[Names], safe: RunDir) -> RunDir:
-    """Copy the sweep and the manifests, so that they are read where nobody changes them."""
-    manifest.check_layout(root)  # names the file where it lies
+def _round(here: Collection[Manifest], record: Manifest) -> int:
+    """Return the round for a submission: that of the one before it, the next if it has no time."""
+    if not record.created_at:
+        return max((one.round for one in here), default=-1) + 1
+    return max((one.round for one in here if one.created_at <= record.created_at), default=0)
+
+
+def _free_name(run: RunDir, name: str) -> str:
+    """Return a name for a submission: its own, or with a number where another one has that."""
+    taken = run.ages().keys()
+    names = (f"{name}.{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], names) if free not in taken)
+
+
+def _bring(
+    root: Path, every: Sequence[Names], theirs: SubmissionDir, record: Manifest, ready: RunDir
+) -> int:
+    """Copy a submission to where nobody sees it; return how many files that are."""
+    mine = ready.submission(record.id)
+    mine.shards.mkdir(parents=True)
+    number = len(_taken(root, every, mine.shards)) + theirs.chunks.exists()
+    theirs.write_manifest(record)
+    _sync(mine.shards)
+    _sync(theirs.path)
+    _move(theirs.path, mine.path)
+    return number
+
+
+def _extend(
+    root: Path, every: Sequence[Names], theirs: SubmissionDir, mine: SubmissionDir, aside: Path
+) -> int | None:
+    """Take what a submission has more than here; return how many files that are.
+
+    None where a file here is no beginning of theirs, nor theirs of it, or where what was not
+    imported would grow: they are two submissions.
+    """
+    if theirs.chunks.exists() and _more(theirs.chunks, mine.chunks) is None:
+        return None
+    more: dict[Names, int | None] = {}
     for names in every:
-        if _most(names) == _SMALL:
-            to = safe.path.joinpath(*names)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            _take(root, names, to)
-    manifest.check_layout(safe.path)
-    return safe
-
-
-def _copy(root: Path, every: Sequence[Names], mine: SubmissionDir) -> int:
-    """Copy the points and shards of a submission that are new or longer; return how many files."""
-    mine.path.mkdir(parents=True, exist_ok=True)
+        with files.opened(root, *names, most=_most(names)) as file:
+            more[names] = _more(file, mine.shards / names[-1])
+    rows = {_attempt(names): size for names, size in more.items() if names[-1].endswith(_ROWS)}
+    grown = {attempt for attempt, size in rows.items() if size}
+    is_own = not mine.read_manifest().source
+    if None in rows.values() or (is_own and grown):
+        return None
+    if is_own:
+        return 0
+    (staged := aside / "grown").mkdir(exist_ok=True)
+    wanted = [names for names in every if more[names] or _attempt(names) in grown]
+    paths = _taken(root, wanted, staged)
+    now = (_more(path, mine.shards / path.name) for path in paths if path.suffix == ".csv")
+    if None in now:
+        return None
     mine.shards.mkdir(parents=True, exist_ok=True)
-    done = 0
-    for names in every:
-        if names[1:2] != (mine.id,) or names[-1] == "manifest.json":
-            continue
-        folder = mine.path if names[-1] == mine.chunks.name else mine.shards
-        done += _take(root, names, folder / names[-1])
-    return done
+    for path in reversed(paths):  # rows last: what they point to must be there
+        path.replace(mine.shards / path.name)
+    _sync(mine.shards)
+    return len(paths)
+
+
+def _attempt(names: Names) -> str:
+    return ".".join(names[-1].split(".")[:2])
+
+
+def _more(theirs: IO[bytes] | Path, ours: Path) -> int | None:
+    """Return how much longer a file is than ours, 0 if it is not.
+
+    None where neither is the beginning of the other.
+    """
+    if isinstance(theirs, Path):
+        with theirs.open("rb") as file:
+            return _more(file, ours)
+    state = os.fstat(theirs.fileno())
+    if not ours.exists():
+        return state.st_size + 1  # an empty file counts, too
+    with ours.open("rb") as file:
+        now = os.fstat(file.fileno())
+        left = min(state.st_size, now.st_size)
+        if (state.st_size, state.st_mtime_ns) == (now.st_size, now.st_mtime_ns):
+            left = 0  # copied from there
+        while left:
+            size = min(left, _BLOCK)
+            if theirs.read(size) != file.read(size):
+                return None
+            left -= size
+    return max(state.st_size - now.st_size, 0)
+
+
+def _taken(root: Path, every: Iterable[Names], folder: Path) -> list[Path]:
+    """Copy files; rows first, so that what they point to is there where they are being measured."""
+    ordered = sorted(every, key=lambda names: not names[-1].endswith(_ROWS))
+    return [to for names in ordered if _take(root, names, to := folder / names[-1])]
 
 
 def _take(root: Path, names: Names, to: Path) -> bool:
-    """Copy a file as long as it is now, unless one of this length is there; say whether it was."""
+    """Copy a file as long as it is now; say whether it was copied."""
     with files.opened(root, *names, most=_most(names)) as file:
         state = os.fstat(file.fileno())
         if names[-1].endswith(".env.json"):
             return _take_env(file.read(_SMALL), to)
-        if to.exists() and to.stat().st_size == state.st_size:
-            return False
         with files.replacing(to) as copied:
             shutil.copyfileobj(file, copied)
             copied.truncate(min(copied.tell(), state.st_size))  # as long as it was
@@ -194,8 +313,22 @@ def _take_env(text: bytes, to: Path) -> bool:
     if any(record.get(key, {}) != value for key, value in kept.items()):
         changed = {key: kept.get(key, value) for key, value in record.items()}
         text = json.dumps(changed, indent=1).encode() + b"\n"
-    if to.exists() and to.read_bytes() == text:
-        return False
     with files.replacing(to) as file:
         file.write(text)
     return True
+
+
+def _move(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(to)
+    _sync(to.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Sync the names in a folder, where its file system can."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)

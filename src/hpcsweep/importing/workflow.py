@@ -42,11 +42,9 @@ def bring(results: Path, path: Path, name: str = "", device: str = "") -> Import
     theirs = None if of_file else folder.find(path)
     if theirs and run.path.exists() and theirs.path.samefile(run.path):
         raise UsageError(f"{path}: is that sweep already")
-    if theirs:
-        folder.check(theirs, run)
-    else:
+    if not theirs:
         submission.check(run)
-    with locks.held(run, "import"):
+    with files.errors_named(), locks.held(run, "import"):
         if theirs:
             return Imported(run, *folder.copy(theirs, run))
         return Imported(run, *(of_file or predecessor).bring(path, run, device))
