@@ -18,6 +18,8 @@ from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
 from tinynets import OfItsOwn
 
+OWN = "tinynets:Residual"
+
 
 def _run(wanted, change=lambda y: y):
     model = models.build(models.ModelKey.of(wanted), CPU)
@@ -67,8 +69,12 @@ def test_a_wrong_output_is_found():
     assert is_wrong(verdict)
 
 
-def test_the_reference_is_computed_once_for_points_that_share_it(monkeypatch):
-    """Other algorithms, dtypes and layouts share it; another batch, size or seed does not."""
+@pytest.mark.parametrize(("network", "size", "runs"), [("squeezenet1_1", 64, 1), (OWN, 32, 3)])
+def test_the_reference_is_computed_once_for_points_that_share_it(monkeypatch, network, size, runs):
+    """Other algorithms and layouts share it, and types, unless a user's code may depend on these.
+
+    Another batch, size or seed does not.
+    """
     reference, computed, draw = Float64Reference(CPU), [], models.make_inputs
 
     def counting(wanted, *rest):
@@ -77,13 +83,13 @@ def test_the_reference_is_computed_once_for_points_that_share_it(monkeypatch):
 
     monkeypatch.setattr(models, "make_inputs", counting)
     for axes in ({}, {"algorithm": "gemm"}, {"dtype": "bfloat16"}, {"memory_format": "nhwc"}):
-        wanted = point(**axes)
+        wanted = point(network, input_size=size, **axes)
         assert _error(reference, wanted, *_run(wanted)) < 0.1
-    assert len(computed) == 1
-    for axes in ({"batch_size": 2}, {"input_size": 16}, {"seed": 1}):
-        wanted = point(**axes)
+    assert len(computed) == runs
+    for axes in ({"batch_size": 2}, {"input_size": size - 16}, {"seed": 1}):
+        wanted = point(network, **{"input_size": size, **axes})
         assert _error(reference, wanted, *_run(wanted)) < 1e-5
-    assert len(computed) == 4
+    assert len(computed) == runs + 3
 
 
 def test_both_ways_to_float64_agree():
@@ -156,11 +162,11 @@ def test_a_convolution_of_its_own_class_is_held_against_itself():
 def test_errors_are_told_for_the_calls_that_are_asked_for():
     """By layer and order; a call that did not come, or cannot run in float64, has none."""
 
-    class Float32Alone(nn.Conv2d):
+    class ReadsBits(nn.Conv2d):
         def forward(self, x):
-            return nn.functional.conv2d(x, self.weight.detach().float())
+            return nn.functional.conv2d(x.view(torch.int32).view(torch.float32), self.weight)
 
-    net = nn.Sequential(nn.Conv2d(3, 3, 1), Float32Alone(3, 3, 1))
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), ReadsBits(3, 3, 1))
     image = torch.randn(1, 3, 4, 4)
     first, missing, other = _calls(net, image, ["0", "0", "1"])
     assert first.error < 1e-6

@@ -29,6 +29,7 @@ from hpcsweep.conv.shape import ConvShape, mapped
 from hpcsweep.conv.swap import is_plain
 from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding, tensors
+from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.point import Point
 from hpcsweep.records import replace
@@ -57,6 +58,7 @@ class Float64Reference:
         self._device = torch.device("cpu") if device.type == "mps" else device
         self._key: tuple[object, ...] | None = None
         self._outputs: list[Tensor] = []
+        self.coarsest = 0.0  # unit roundoff that the network's code asks for in places
         self._drawn, self._keeps = models.ModelCache(torch.device("cpu")), device.type == "cuda"
 
     def verdicts(
@@ -83,15 +85,18 @@ class Float64Reference:
 
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Return the outputs in float64 for a point's network and first input."""
+        own_code = ":" in point.axes["model"]  # which may depend on the type
         key = (*(point.axes.get(name) for name in _OUTPUT_AXES), sources.here(point))
+        key = (*key, point.axes["dtype"] if own_code else None)
         if key != self._key:
             self._key, self._outputs = None, []
             with torch.inference_mode(), models.seeded(point):
-                self._outputs = list(autograd_graph.tensors_in(self._run(point, network)))
+                output, self.coarsest = self._run(point, network)
+                self._outputs = list(autograd_graph.tensors_in(output))
             self._key = key
         return self._outputs
 
-    def _run(self, point: Point, network: nn.Module) -> object:
+    def _run(self, point: Point, network: nn.Module) -> tuple[object, float]:
         exact = replace(point, axes={**point.axes, "dtype": "float64", "memory_format": "nchw"})
         (image,) = models.make_inputs(exact, self._device)
         reduced = point.axes["dtype"] not in _LOSSLESS
@@ -103,8 +108,9 @@ class Float64Reference:
             if not tensors.is_lazy(as_drawn) and tensors.have_same_places(as_drawn, network):
                 network = as_drawn
         # the user's code may read the types of weights, which the layer-wise run converts late
-        run = _in_float64 if ":" in point.axes["model"] else _layer_by_layer
-        return run(network, image)
+        if ":" not in point.axes["model"]:
+            return _layer_by_layer(network, image), 0.0
+        return _own_code(getattr(torch, point.axes["dtype"]), network, image)
 
 
 def _as_drawn(point: Point) -> models.ModelKey:
@@ -193,7 +199,8 @@ class Convolutions:
         outputs = [*autograd_graph.tensors_in(output)]
         if is_plain(layer) and len(outputs) == 1:
             return rounding.of_call(layer, x, outputs[0], how, whole=self._whole)
-        wanted = _in_float64(layer, rounding.exact(x))
+        wanted, coarsest = _own_code(x.dtype, layer, rounding.exact(x))
+        how = replace(how, stored=max(how.stored, coarsest))
         return rounding.of_own_code(outputs, [*autograd_graph.tensors_in(wanted)], how)
 
 
@@ -206,6 +213,30 @@ def explain_random(
         return [*outputs]
     reason = "two passes over one input differ; is the network random?"
     return [replace(v, reason=reason) if rounding.is_wrong(v) else v for v in outputs]
+
+
+def _own_code(dtype: torch.dtype, module: nn.Module, image: Tensor) -> tuple[object, float]:
+    """Run a module's code, which was written for a type, in float64 (see `promotion`).
+
+    Code that has another path for float64 may have it alone there, so it is tried as it is, too.
+    Return the output, and the largest unit roundoff of the types in which the code asks to compute.
+    """
+    constants = tensors.constants(module)
+
+    def change(held: Tensor) -> Tensor:
+        moved = held.to(image.device)
+        return moved.clone() if id(held) in constants else rounding.exact(moved)
+
+    if dtype.to_real() != torch.float64:
+        promoting = Promoting(dtype)
+        try:
+            with parts.eagerly(), tensors.copied(module, change) as exact, promoting:
+                return exact(image.clone()), promoting.coarsest
+        except ReadsBitsError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a network's code may raise anything
+            _log.info("not in float64 by promotion: %s", error)
+    return _in_float64(module, image), 0.0
 
 
 def _in_float64(module: nn.Module, *inputs: Tensor) -> object:

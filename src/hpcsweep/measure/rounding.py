@@ -245,9 +245,14 @@ def _patch_norms(layer: nn.Conv2d, x: Tensor, *, spreads: bool) -> Tensor:
     return (norms.amax((2, 3), keepdim=True).expand_as(norms) if spreads else norms).double()
 
 
-def output_limit(shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf32: bool) -> float:
-    """Return the relative error that rounding in a network's layers allows in an output."""
-    stored = max([unit(getattr(torch, dtype)), *(call.stored for call in calls)])
+def output_limit(
+    shapes: Shapes, calls: Sequence[Arithmetic], dtype: str, *, tf32: bool, coarsest: float = 0.0
+) -> float:
+    """Return the relative error that rounding in a network's layers allows in an output.
+
+    `coarsest` is the unit roundoff of what its own code converts to.
+    """
+    stored = max([unit(getattr(torch, dtype)), coarsest, *(call.stored for call in calls)])
     sums = min(stored, unit(torch.float32))
     growth = max((call.growth for call in calls), default=1.0)
     each = 2 * stored + (_TF32 if tf32 and dtype == "float32" else 0.0)

@@ -99,6 +99,17 @@ def have_same_places(model: nn.Module, other: nn.Module) -> bool:
     return dict(_places(model)).keys() == dict(_places(other)).keys()
 
 
+def constants(model: nn.Module) -> set[int]:
+    """Return the ids of tensors that are no parameters, but for those inside of scripts."""
+    return {
+        id(tensor)
+        for module in _with_unregistered(model)
+        if not isinstance(module, torch.jit.ScriptModule)
+        for tensor in tensors_in([*module._buffers.values(), *_own_values(module)])  # noqa: SLF001
+        if not isinstance(tensor, nn.Parameter)
+    }
+
+
 def structure(model: nn.Module) -> list[tuple[object, ...]]:
     """Return a fingerprint of a network's modules and the names of their tensors."""
     return [(type(m), id(m), *m._parameters.keys(), *m._buffers.keys()) for m in model.modules()]  # noqa: SLF001

@@ -187,8 +187,12 @@ class Workbench:
         kind = self.device.type
         how = [Arithmetic.of(choice, kind, tf32=tf32, casts=False) for choice in ready.choices]
         dtype = _REDUCED.get(axes.get("amp", ""), axes["dtype"])
-        limit = rounding.output_limit(ready.shapes, how, dtype, tf32=tf32)
+        limit_of = partial(rounding.output_limit, ready.shapes, how, dtype, tf32=tf32)
+        limit = limit_of()
         outputs = reference.verdicts(ready.point, ready.model, output, limit)
+        if any(map(rounding.is_wrong, outputs)) and reference.coarsest:
+            limit = limit_of(coarsest=reference.coarsest)
+            outputs = reference.verdicts(ready.point, ready.model, output, limit)
         if any(map(rounding.is_wrong, outputs)):
             outputs = numerics.explain_random(run, outputs, limit)
         return outputs, calls.verdicts(missing)
