@@ -139,3 +139,13 @@ def test_maps_of_another_device_are_refused(found):
     best.check_device(found, "cpu")
     with pytest.raises(Refused, match=r"the maps are for cpu, and this machine has v100.*srun"):
         best.check_device(found, "v100")
+
+
+def test_a_layer_of_another_product_is_no_choice(tmp_path):
+    """An L40S under the same value of `gpu` beats every algorithm of an L40."""
+    names = {"auto": "NVIDIA L40", "gemm": "NVIDIA L40", "winograd": "NVIDIA L40S"}
+    changes = {name: {"gpu": "l40", "device_name": device} for name, device in names.items()}
+    found = best.read(layered(tmp_path, REPEATED, changes=changes))
+    assert set(found.table["gpu"]) == {"l40"}
+    assert {name for layers in found.maps.values() for name in layers.values()} == {"gemm"}
+    assert "2 configurations without layers under the default" in found.notes

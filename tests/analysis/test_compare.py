@@ -280,3 +280,17 @@ def test_sides_that_are_the_same_rows_are_told(twice):
     assert "both sides are the same rows" in told("demo", "demo@2")
     assert "same" not in told("demo@1", "demo@2")
     assert "12 rows of both sides are the same ones" in told("demo@1", "demo@1+demo@2")
+
+
+def test_two_products_under_one_gpu_are_what_is_compared(tmp_path):
+    """The sweeps name one GPU; the devices do not."""
+
+    def on(device):
+        return lambda _axes: {"gpu": "l40", "device_name": device}
+
+    (old,) = runs(tmp_path, 2, more=on("NVIDIA L40"))
+    (new,) = runs(tmp_path, 3, more=on("NVIDIA L40S"))
+    (same,) = runs(tmp_path, 4, more=on("NVIDIA L40"))
+    assert "compared: gpu l40 and l40s" in compare(side(old), side(new)).notes
+    assert "compared: gpu l40 and l40s" in compare(side(old, same), side(new)).notes
+    assert not any("compared" in note for note in compare(side(old), side(same)).notes)

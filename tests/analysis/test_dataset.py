@@ -9,6 +9,7 @@ import resultsfolder
 from analysistables import table_of
 from collectedsweep import SUBMISSION, SWEEP, cells_of
 from hpcsweep.analysis import dataset, plot
+from hpcsweep.catalog import gpus
 from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
 from hpcsweep.store import shards
@@ -101,3 +102,36 @@ def test_what_the_framework_chose_fell_back_from_nothing_and_a_reason_is_one():
     wanted = [False, False, True, False, True, True, False, False]
     assert list(dataset.fell_back(rows)) == wanted
     assert not dataset.fell_back(rows[["algorithm"]]).any()
+
+
+def _table(*devices, gpu="l40"):
+    return pd.DataFrame({"gpu": gpu, "device_name": list(devices), "ms": range(len(devices))})
+
+
+def _apart(*tables):
+    return [list(table["gpu"]) for table in dataset.products_apart(*tables)]
+
+
+def test_two_products_under_one_gpu_are_two():
+    """The value stays with the product that it names; rows that name no device keep theirs."""
+    assert _apart(_table("NVIDIA L40", "NVIDIA L40S", None)) == [["l40", "l40s", "l40"]]
+    v100s = _table("Tesla V100-SXM2-16GB", "Tesla V100-PCIE-16GB", gpu="v100")
+    assert _apart(v100s) == [["v100", "v100-pcie"]]
+    assert gpus.sheet("v100-pcie").name == "V100 PCIe"
+    others = _table("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 3090", gpu="desk")
+    assert _apart(others) == [["nvidia-geforce-rtx-4090", "nvidia-geforce-rtx-3090"]]
+
+
+def test_one_product_keeps_the_name_that_its_profile_gives_it():
+    """Sizes of memory make no other product, and processors are not told apart."""
+    assert _apart(_table("NVIDIA L40S", "NVIDIA L40S")) == [["l40", "l40"]]
+    v100s = _table("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB", gpu="v100")
+    assert _apart(v100s) == [["v100", "v100"]]
+    assert _apart(_table("Xeon", "EPYC", gpu="cpu")) == [["cpu", "cpu"]]
+    assert _apart(pd.DataFrame({"ms": [1]}).assign(gpu="l40")) == [["l40"]]
+
+
+def test_products_of_tables_that_are_read_together_are_told_apart():
+    """Each has one product, under the same value."""
+    both = _table("NVIDIA L40S", "NVIDIA L40S"), _table("NVIDIA L40")
+    assert _apart(*both) == [["l40s", "l40s"], ["l40"]]

@@ -114,3 +114,27 @@ def test_a_damaged_table_is_told_and_no_obstacle_to_what_other_sweeps_teach(tmp_
     found = tables.read_all(run.path.parent, [run, other])
     assert found.notes[0] == f"learnt from {run.name}"
     assert len(found.points) == len(tables.read([run]).points)
+
+
+def test_products_under_one_gpu_are_learnt_apart(tmp_path):
+    """Points, layers and controls of an L40S in one sweep are not those of an L40 in another."""
+
+    def on(device, size):
+        folder = tmp_path / device
+        folder.mkdir()
+        cells = {"gpu": "l40", "device_name": f"NVIDIA {device}", "control_ms": float(size)}
+        cells["started_at"] = "2026-01-01T00:00:00Z"
+        names = ("auto", "gemm", "winograd")
+        text = SWEEP.replace("[64, 128]", f"[{size}]")
+        return layered(folder, text, changes=dict.fromkeys(names, cells))
+
+    found = tables.read([on("L40", 64), on("L40S", 128)])
+    assert set(zip(found.points["gpu"], found.points["input_size"], strict=True)) == {
+        ("l40", 64),
+        ("l40s", 128),
+    }
+    assert found.layers.groupby("gpu", observed=True)["point_id"].nunique().to_dict() == {
+        "l40": 3,
+        "l40s": 3,
+    }
+    assert found.controls_of({"l40s"}) == [128.0] * 3

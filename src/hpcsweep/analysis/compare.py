@@ -200,7 +200,7 @@ def compare(
     margin: float = 0.03,
 ) -> Comparison:
     """Compare two sides; less than `margin` apart is the same. `across` names what may differ."""
-    sides = [known(side, metric) for side in (first, second)]
+    sides = dataset.products_apart(*(known(side, metric) for side in (first, second)))
     differing = _differing(*sides)
     keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
     keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]

@@ -20,6 +20,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import merged, verdicts
 from hpcsweep.analysis.merged import KINDS, Condition, parse, select
+from hpcsweep.catalog import gpus
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.records import asdict, dataclass, field
@@ -185,6 +186,7 @@ class Dataset:
 def read(run: RunDir, where: str = "") -> Dataset:
     """Read the merged table of a sweep, or of some points; `UsageError` if nothing was measured."""
     table = merged.read(run.overall, run.name)
+    (table,) = products_apart(table)
     maps = _names_of_maps(run, table)
     table = table.replace({"algorithm": maps}) if maps else table
     orphan = cells(table, "orphan") == "true"
@@ -203,6 +205,28 @@ def read(run: RunDir, where: str = "") -> Dataset:
         head = f"{run.overall}: no measured point ({data.counts() or 'no rows'})"
         raise UsageError("\n   ".join([head, *data.of_earlier_files(), *data.why_failed()]))
     return data
+
+
+def products_apart(*tables: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return tables that are read together so that each value of `gpu` is one product.
+
+    A profile may take an L40 and an L40S, which has twice the tensor cores' rate. Where the tables
+    hold several products under one value, only the one that it names keeps it; the others get their
+    names of the catalogue, else those of the devices. Processors share `cpu`.
+    """
+    pairs = pd.concat([table.reindex(columns=["gpu", "device_name"]) for table in tables])
+    pairs = pairs[pairs["gpu"] != "cpu"].dropna().drop_duplicates()
+    pairs["product"] = pairs["device_name"].map(gpus.product)
+    several = pairs[pairs.groupby("gpu")["product"].transform("nunique") > 1]
+    names = several.set_index(["gpu", "device_name"])["product"]
+    if names.empty:
+        return list(tables)
+    apart = []
+    for table in tables:
+        keys = pd.MultiIndex.from_frame(table.reindex(columns=names.index.names))
+        own = pd.Series(names.reindex(keys).to_numpy(), table.index)
+        apart.append(table.assign(gpu=own.fillna(table["gpu"])) if own.notna().any() else table)
+    return apart
 
 
 def cells(rows: pd.DataFrame, name: str, default: object = "") -> pd.Series[Any]:

@@ -86,7 +86,9 @@ def vendor(short: str) -> str:
 def sheet(name: str) -> Gpu | None:
     """Return the entry for a `gpu` value, a table's name, AMD's chip or a device's own name."""
     lower = name.lower()
-    exact = (gpu for gpu in DEVICES if lower in {gpu.name.lower(), gpu.chip} - {""})
+    exact = (
+        gpu for gpu in DEVICES if lower in {gpu.name.lower(), as_value(gpu.name), gpu.chip} - {""}
+    )
     return GPUS.get(lower) or next(exact, None) or by_device_name(name)
 
 
@@ -119,6 +121,17 @@ def by_device_name(device_name: str, units: int | None = None) -> Gpu | None:
         wanted = _CDNA2_UNITS.get(units or 0)
         return next((gpu for gpu in DEVICES if gpu.name == wanted), None)
     return next((gpu for gpu in DEVICES if re.search(gpu.pattern, device_name)), None)
+
+
+def product(device_name: str) -> str:
+    """Return one `gpu` value for all names of a product: of the table, else its own name."""
+    entry = by_device_name(device_name)
+    return (entry.short or as_value(entry.name)) if entry else as_value(device_name)
+
+
+def as_value(text: str) -> str:
+    """Return a text as a value of `gpu`, which is a plain name."""
+    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
 
 
 class _Sheet(NamedTuple):

@@ -116,6 +116,7 @@ def read_all(results: Path, runs: Iterable[RunDir]) -> Measured:
 
 def together(parts: Sequence[Measured]) -> Measured:
     """Return several measurements as one; a point that several have counts once."""
+    parts = _products_apart(parts)
     points = pd.concat([part.points for part in parts])
     layers = pd.concat([part.layers for part in parts], ignore_index=True)
     mixed, again = _mixed(points), points.index.duplicated()
@@ -133,6 +134,20 @@ def together(parts: Sequence[Measured]) -> Measured:
         _beside({*points["gpu"]}, pd.concat(foreign, ignore_index=True)) if foreign else None,
         tuple(name for part in parts for name in part.sources),
     ))  # fmt: skip
+
+
+def _products_apart(parts: Sequence[Measured]) -> list[Measured]:
+    """Return measurements in which each value of `gpu` is one product."""
+    tables = dataset.products_apart(
+        *(part.points for part in parts), *(part.controls for part in parts)
+    )
+    apart = []
+    for part, points, controls in zip(parts, tables, tables[len(parts) :], strict=False):
+        layers = part.layers
+        if points is not part.points:
+            layers = layers.assign(gpu=layers["point_id"].map(points["gpu"]))
+        apart.append(replace(part, points=points, layers=layers, controls=controls))
+    return apart
 
 
 def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
@@ -184,7 +199,7 @@ def _read(run: RunDir) -> Measured:
             f"{run.overall}: no inference point with layer rows and times without doubt; a "
             f"prediction learns from layers (measure: {{layers: true}}){why if unknown else ''}"
         )
-    table = points[_OF_POINT].assign(
+    table = points.reindex(columns=[*_OF_POINT, "device_name"]).assign(
         batch_size=points["batch_size"],
         setting=setting(points),
         total_ms=points["median_ms"].astype(float),
@@ -193,7 +208,8 @@ def _read(run: RunDir) -> Measured:
         own_files=points.get("own_files", math.nan),
     )
     layers = layers.join(table[[*_OF_POINT, "setting"]], on="point_id")
-    controls = good.reindex(columns=CONTROLS).astype({"control_ms": float}).dropna()
+    controls = good.reindex(columns=[*CONTROLS, "device_name"]).astype({"control_ms": float})
+    controls = controls.dropna(subset=CONTROLS)
     doubtful, notes = len(inference) - len(good), [*data.of_earlier_files()]
     if unknown:
         notes.append(f"{run.name}: {count(unknown, 'point')} left out: no time or shape of a layer")

@@ -5,7 +5,6 @@ GPUs differ by the type in their GRES, otherwise by the features of their nodes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from hpcsweep.catalog import gpus
@@ -42,18 +41,16 @@ def kinds_on(nodes: Sequence[Node]) -> list[GpuKind]:
     kinds = []
     for (kind, short), members in sorted(groups.items()):
         own = short if shorts.count(short) == 1 else ""
-        kinds.append(GpuKind(own or _slug(kind) or short or "gpu", kind, tuple(members.values())))
+        kinds.append(
+            GpuKind(own or gpus.as_value(kind) or short or "gpu", kind, tuple(members.values()))
+        )
     return kinds
 
 
 def _known(kind: str, features: Sequence[str]) -> str:
     """Return the catalogue's name of a GPU, by its type or a feature; without any, the features."""
     short = next(filter(None, map(gpus.by_label, (kind, *features))), "")
-    return short or (_slug("-".join(features)) if not kind else "")
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
+    return short or (gpus.as_value("-".join(features)) if not kind else "")
 
 
 def own_feature(kind: GpuKind, kinds: Sequence[GpuKind]) -> str:
