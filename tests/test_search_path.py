@@ -45,3 +45,12 @@ def test_a_file_is_the_first_that_is_there(tmp_path):
     assert search_path.file("w.pt") == tmp_path / "b" / "w.pt"
     assert search_path.file("v.pt") == tmp_path / "a" / "v.pt"
     assert search_path.file("/x/w.pt") == Path("/x/w.pt")
+
+
+def test_a_password_in_pythonpath_is_not_kept(tmp_path, monkeypatch):
+    """The folders go into the manifest; a URL is none, and its colons part it."""
+    urls = ("https://user:secret@host/simple", "ftp://secret@host:21/a")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/first", *urls, "/last"]))
+    found = search_path.of(tmp_path / "a.yaml")
+    assert "secret" not in " ".join(found)
+    assert {"/first", "/last"} <= {*found}

@@ -8,18 +8,20 @@ worker here, the rehearsal and `verify` find the same.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+_PASSWORD: Final = re.compile(r"\w+://\S*@[^:]*")  # a URL, up to its host; it is no folder
 _FILE_SUFFIXES: Final = (".pt", ".pth", ".bin")
 _in_use: list[str] = []  # as `sys.path`, it belongs to the process
 
 
 def of(sweep_file: Path) -> tuple[str, ...]:
     """Return where the names of a sweep file are looked for: its folder, this one, PYTHONPATH."""
-    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    named = filter(None, _PASSWORD.sub("", os.environ.get("PYTHONPATH", "")).split(os.pathsep))
     folders = [sweep_file.parent, Path(), *map(Path, named)]
     return tuple(dict.fromkeys(str(folder.absolute()) for folder in folders))
 

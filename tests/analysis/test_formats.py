@@ -59,3 +59,17 @@ def test_times_and_rates_are_told_apart():
     assert formats.is_time("forward_ms")
     assert formats.is_rate("throughput_sps")
     assert not formats.is_time("params")
+
+
+def test_markup_in_a_name_stands_in_markdown_as_it_was_typed():
+    """A network may have any name; one with underscores stays readable in the source, too."""
+    names = ["<img src=x>", "**a** `b` [c](d)", "efficientnet_b0", "_a_", "a\\|b &lt;"]
+    frame = pd.DataFrame({"model": names})
+    lines = View("t", frame, frame, 1).written("md").splitlines()[2:]
+    assert lines == [
+        r"| \<img src=x\> |",
+        r"| \*\*a\*\* \`b\` \[c\](d) |",
+        "| efficientnet_b0 |",
+        r"| \_a\_ |",
+        r"| a\\\|b \&lt; |",
+    ]

@@ -278,3 +278,12 @@ def test_a_name_that_is_not_utf_8_is_shown() -> None:
     stream = io.TextIOWrapper(written, "utf-8")
     answer.show("a \udcff b \ud800", file=stream, flush=True)
     assert written.getvalue() == b"a \\udcff b \\ud800\n"
+
+
+def test_a_word_for_debug_that_is_none_is_told_without_a_traceback(desk):
+    """The variable takes what switches take."""
+    told = desk.run_process("status", HPCSWEEP_DEBUG="x")
+    assert "'x' is not a valid boolean" in told.stderr
+    assert "Traceback" not in told.stderr
+    assert "Traceback" not in desk.run_process("status", "s", HPCSWEEP_DEBUG="0").stderr
+    assert "Traceback" in desk.run_process("status", "s", HPCSWEEP_DEBUG="1").stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import csv
 import json
+from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 
@@ -255,3 +257,14 @@ def test_the_choice_of_each_shape_is_drawn(desk, monkeypatch):
     chart = best_by_shape.read(desk.sweep("gfx1030_36"), axes, calls, "").chart()
     assert chart.frame["layer"].tolist() == ["a x2"]
     assert chart.frame[["gemm", "direct", "share_pct"]].to_numpy().tolist() == [[1.0, 1.5, 100.0]]
+
+
+def test_a_file_without_an_end_is_refused(tmp_path, monkeypatch):
+    """A packed file of some kilobytes may hold lines for hours."""
+    monkeypatch.setattr(finddb, "_MOST_LINES", 1000)
+    path = tmp_path / "gfx906_60.fdb.txt.bz2"
+    for lines in (1000, 1001):
+        path.write_bytes(bz2.compress(b"x=y\n" * lines))
+        refused = pytest.raises(ResultsError, match="more than 1,000 lines; import it in parts")
+        with refused if lines > 1000 else nullcontext():
+            assert list(finddb.read(path, Counter())) == []

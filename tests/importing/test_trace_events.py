@@ -75,3 +75,14 @@ def test_another_document_is_no_trace(tmp_path, content):
     """It has no list of this name."""
     with pytest.raises(UsageError, match="no list 'list'"):
         elements(tmp_path / "a", content)
+
+
+def test_a_number_that_python_does_not_read_is_told(tmp_path):
+    """It has more digits than Python turns into a number."""
+    path = tmp_path / "a.json"
+    path.write_text('{"traceEvents": [{"ts": ' + "7" * 5000 + "}]}")
+    with (
+        pytest.raises(ResultsError, match="after 0 elements: a number of too many digits"),
+        trace_events.opened(path) as file,
+    ):
+        list(trace_events.StreamedJson(path, file, "traceEvents"))

@@ -131,3 +131,22 @@ def test_a_full_disk_has_its_exit_code_even_if_nobody_can_be_told(desk):
     done = subprocess.run(["bash", "-c", limited], timeout=60, check=False)
     assert done.returncode == ResultsError.exit_code
     assert 0 < len(ids(submission)) < 20
+
+
+def test_a_profiler_of_another_job_makes_no_row_profiled(desk, monkeypatch):
+    """Its variable is left over; the manifest says whether this job is profiled."""
+    monkeypatch.setenv("HPCSWEEP_WRAPPER", "nsys")
+    submission = prepared(desk, SLOW)
+    attempt(submission).communicate(timeout=60)
+    keys = shards.read_keys(ShardPath(submission.shards, 0, 0).overall)
+    assert {key.status for key in keys} == {"ok"}
+
+
+@pytest.mark.parametrize("text", ["abc", "nan"])
+def test_a_deadline_that_is_no_time_is_told(desk, monkeypatch, text):
+    """One line says which variable to unset."""
+    monkeypatch.setenv("HPCSWEEP_DEADLINE", text)
+    _, errors = attempt(prepared(desk, SLOW)).communicate(timeout=60)
+    told = f"hpcsweep: HPCSWEEP_DEADLINE='{text}': needs seconds since the epoch."
+    assert errors.startswith(told)
+    assert "Traceback" not in errors

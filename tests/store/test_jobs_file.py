@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from hpcsweep import processes
+from hpcsweep.errors import ResultsError
 from hpcsweep.store import jobs_file
 from hpcsweep.store.jobs_file import (
     Cancelled,
@@ -120,3 +121,13 @@ def test_more_chunks_than_there_can_be_are_damaged(path: Path, entry: str) -> No
     path.write_text(f'{{{entry}, "at": "x"}}\n')
     (found,) = jobs_file.read(path)
     assert isinstance(found, jobs_file.Damaged)
+
+
+def test_a_journal_that_is_a_link_is_not_written_through(tmp_path):
+    """It may point at a file of another person, or of another submission."""
+    other, link = tmp_path / "other", tmp_path / "jobs.jsonl"
+    other.write_text("theirs\n")
+    link.symlink_to(other)
+    with pytest.raises(ResultsError, match="cannot be written"):
+        jobs_file.append(link, Ended(ended=1.0))
+    assert other.read_text() == "theirs\n"

@@ -325,3 +325,13 @@ def test_a_row_never_has_a_key_that_no_column_takes(shard: ShardPath, points: li
     """The helpers of these tests write what workers write."""
     assert set(row_of(points[0], shard)) <= set(SHARD_COLUMNS)
     assert set(layer_of(points[0], "fc", 1.0)) <= set(LAYER_COLUMNS)
+
+
+def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):
+    """Its node has another version and measures its first point; then rows prove the columns."""
+    older = tuple(name for name in SHARD_COLUMNS if name not in {"order_seed", "own_files"})
+    shard = ShardPath(tmp_path, 0, 0)
+    shard.overall.write_bytes(seals.header(older))
+    found = shards.read(shard)
+    assert (found.problems, found.left_out, found.columns) == ([], 0, older)
+    assert found.size == 0  # all of it is read again: no row has proven its columns

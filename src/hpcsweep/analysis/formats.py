@@ -7,6 +7,7 @@ says its unit, and whether more of it is better.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN: Final = 60  # rows in a notebook
+_MARKUP: Final = re.compile(r"[\\`*<>&\[\]|~$]|\b_|_\b")  # of Markdown; within words _ means itself
 _TIMES: Final = {"_ms": "ms", "_s": "s"}
 _RATES: Final = {"_gbs": "GB/s", "_tflops": "TFLOP/s", "_ips": "images/s", "_sps": "samples/s"}
 _SUFFIXES: Final = {**_TIMES, **_RATES, "_j": "J", "_bytes": "bytes", "_pct": "%", "_mhz": "MHz"}
@@ -130,5 +132,6 @@ class View:
     def _markdown(self) -> str:
         head, *rows = self._lines()
         rule = ["---" if place < self.left else "---:" for place in range(len(head))]
-        lines = ([cell.strip().replace("|", r"\|") for cell in row] for row in (head, rule, *rows))
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        plain = ([_MARKUP.sub(r"\\\g<0>", cell.strip()) for cell in row] for row in (head, *rows))
+        first, *others = (f"| {' | '.join(line)} |" for line in plain)
+        return "\n".join([first, f"| {' | '.join(rule)} |", *others])

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
     processes.raise_gc_threshold()
-    debug = "--debug" in sys.argv or bool(os.environ.get(environment.DEBUG))
+    named = os.environ.get(environment.DEBUG, "").lower()  # click refuses other words
+    debug = "--debug" in sys.argv or named in {"1", "true", "t", "yes", "y", "on"}
     answer.reopen_closed()
     try:
         with files.errors_named():

@@ -24,6 +24,7 @@ from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionOrder
 
 _TAIL: Final = 4096
+_MOST: Final = 1 << 32  # bytes of the memory
 _FORMAT: Final = f"7 {__version__}"
 
 ShardStamps = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
@@ -118,7 +119,8 @@ class CollectMemory:
 def load(run: RunDir) -> CollectMemory | None:
     """Return the memory of the last collect; None where it cannot be used."""
     try:
-        data = run.collect_index.read_bytes()
+        with files.opened(run.collect_index, most=_MOST) as file:
+            data = file.read()
         text = b"{" + data[len(_head(b"")) :]
         if not data.startswith(_head(text)):
             return None
@@ -128,7 +130,7 @@ def load(run: RunDir) -> CollectMemory | None:
         record["shards"] = {name: ShardProgress(**seen) for name, seen in record["shards"].items()}
         record["extras"] = Extras(*map(tuple, record["extras"]))
         return CollectMemory(**record)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ResultsError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -14,6 +14,8 @@ import bz2
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,6 +32,7 @@ _NAME: Final = re.compile(r".+\.u?fdb\.txt(?:\.bz2)?")
 _LAYOUTS: Final = {"NCHW": NCHW, "NHWC": NHWC}
 _FORMATS: Final = {NCHW: "contiguous", NHWC: "channels_last"}
 _LONGEST: Final = 1 << 20  # characters of a line; a problem with all solvers has some thousand
+_MOST_LINES: Final = 1_000_000  # half a minute; the largest of AMD's has 183,610
 _FILE: Final = re.compile(
     r"(gfx(?:9[0-9a-f]{2}|1[0-9a-f]{3}))(?:_(\d+)|([0-9a-f]+))?(?:\..*)?\.u?fdb\.txt(?:\.bz2)?"
 )
@@ -76,10 +79,14 @@ def read(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[Timed
     """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
     try:
         with bz2.open(path, "rb") if path.suffix == ".bz2" else path.open("rb") as file:
-            while raw := file.readline(_LONGEST):
+            lines = iter(partial(file.readline, _LONGEST), b"")
+            for raw in islice(lines, _MOST_LINES):
                 problem = line(raw.decode("utf-8", "replace").strip(), counts)
                 if problem is not None:
                     yield problem
+            if next(lines, None):
+                text = f"more than {_MOST_LINES:,} lines; import it in parts"
+                raise ValueError(text)  # noqa: TRY301 - one message for all that is wrong with it
     except (OSError, EOFError, ValueError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 

@@ -336,6 +336,8 @@ class StreamedJson:
                 if not cut:
                     self._at = error.pos
                     self._refuse(error.msg)
+            except ValueError:  # Python reads no number of more than some thousand digits
+                self._refuse("a number of too many digits")
             if len(self._text) - self._at > _LARGEST:
                 self._refuse(f"a value of more than {_LARGEST:,} characters")
             if not self._more():

@@ -20,6 +20,7 @@ had lost it) leaves them to the newer submission.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
 from hpcsweep.catalog import VISIT, sizes_of_inputs
-from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError
+from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError, UsageError
 from hpcsweep.node import point_row
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome, PointRequest
@@ -106,6 +107,16 @@ def main(argv: list[str]) -> int:
         return error.exit_code
 
 
+def _deadline() -> float:
+    """Return when the job's time is up, in seconds since the epoch; without one, infinity."""
+    text = os.environ.get(environment.DEADLINE) or "inf"
+    with suppress(ValueError):
+        if not math.isnan(deadline := float(text)):
+            return deadline
+    asked = "needs seconds since the epoch. Job scripts set it: unset it, and submit again"
+    raise UsageError(f"{environment.DEADLINE}={text!r:.80}: {asked}")
+
+
 class Attempt:
     """One run of one chunk: measures the points without a row, and writes their rows."""
 
@@ -113,6 +124,8 @@ class Attempt:
         self._submission, self._stop = submission, stop
         self._manifest = submission.read_manifest()
         self._chunk = chunk_file.read_chunk(submission.chunks, chunk_index)
+        if not self._manifest.is_profiled:  # left over from another job
+            os.environ.pop(environment.WRAPPER, None)
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         self._too_large = OutOfMemoryPoints(self._manifest.run.known_oom)
         self._places = {point.point_id: at for at, point in enumerate(self._chunk.points)}
@@ -121,8 +134,7 @@ class Attempt:
         self._slowest, self._measured, self._fenced_off = 0.0, 0, False
         self._deadly: Point | None = None  # took earlier attempts down
         self._began, self._ready = time.time(), float("inf")  # when a worker was ready
-        deadline = float(os.environ.get(environment.DEADLINE) or "inf")
-        self._end = deadline - self._manifest.run.kill_wait  # of measuring
+        self._end = _deadline() - self._manifest.run.kill_wait  # of measuring
         self._shard, self._writer = self._open_shard()
         self._next = self._shard.next_attempt().overall
         self._log = submission.log(chunk_index, self._shard.attempt)

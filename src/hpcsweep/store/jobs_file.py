@@ -131,7 +131,7 @@ def append(path: Path, entry: Entry) -> None:
     """Append an entry, synced before this returns; `ResultsError` where that fails."""
     record = typed_json.sealed(typed_json.write(entry))
     try:
-        with path.open("ab+") as file:
+        with open(path, "ab+", opener=_no_link) as file:
             file.seek(max(file.tell() - 1, 0))
             torn = file.read() not in {b"", b"\n"}
             file.write(b"\n" * torn + json.dumps(record).encode() + b"\n")
@@ -139,6 +139,11 @@ def append(path: Path, entry: Entry) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a journal, and no file of another that is linked in its place."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _entry(number: int, line: bytes) -> Entry | Damaged | None:

@@ -274,7 +274,8 @@ def read(shard: ShardPath, begin: int = 0) -> Shard:
     where = places(shard.overall, damaged)
     result.problems += [f"{where[place]}: {what}" for place, what in damaged.items()]
     result.torn = bool(data) and not data.endswith(b"\n")
-    result.size = at if result.columns else 0  # later rows may prove the columns of all
+    unproven = not certain and not begin and not data  # later rows may prove the columns of all
+    result.size = at if result.columns and not unproven else 0
     return result
 
 
@@ -308,7 +309,9 @@ def _prove(shard: ShardPath, written: Heads) -> Heads:
     """Return the headers that the checksums of rows prove; without columns if they prove none."""
     head, data = _content(shard.overall, 0)
     lines = data.split(b"\n")[:-1]
-    if not head and not lines and _HEADER_LINE.startswith(data):  # killed while it wrote the header
+    ends = *written.columns[:2], *written.columns[-1:]
+    of_a_version = ends == (*SHARD_COLUMNS[:2], SHARD_COLUMNS[-1])
+    if not lines and (of_a_version if head else _HEADER_LINE.startswith(data)):  # else killed in it
         return written
     if heads := seals.proven(shard, written, lines):
         return heads
