@@ -11,9 +11,9 @@ others sweeps on the tests' real Slurm, through both launchers. What there is: `
 cannot be made, only the others happen. `cc` is needed.
 
 A reader of its own counts: every point must stand in the table exactly once; a row that was whole
-on disk must stay there; every row of the table must be one of them. Rows beyond one per point are
-told. A traceback or an error that a command did not expect, in its output or in any log, and a
-command or job that hangs, is a failure, too.
+on disk must stay there; every row of the table must be one of them, and all must be where copies of
+the sweep were imported. Rows beyond one per point are told. A traceback or an error that a command
+did not expect, in its output or in any log, and a command or job that hangs, is a failure, too.
 
 Everything happens in a pid and mount namespace of its own: whatever ends the benchmark ends all
 that it started, and unmounts all that it mounted.

@@ -128,6 +128,13 @@ def collect_is_killed(place: Place, rng: Random) -> Struck | None:
     return killed(place, "collect", place.collect(), rng.uniform(0.1, 0.8))
 
 
+def import_is_killed(place: Place, rng: Random) -> Struck | None:
+    """SIGKILL for `import` at any moment of it."""
+    if not place.begun:
+        return None
+    return killed(place, "import", _import(place, rng), rng.uniform(0.1, 0.8))
+
+
 def killed(place: Place, verb: str, words: list[str], after: float) -> Struck | None:
     """SIGKILL for a command that is started now, so many seconds later."""
     child = place.start(words)
@@ -265,9 +272,9 @@ def hosts_share_a_name(place: Place, rng: Random) -> Struck | None:
 
 
 COMMANDS: Final[tuple[Fault, ...]] = (
-    a_call_fails, a_call_fails, a_call_fails, a_call_fails, collect_is_killed, two_at_once,
-    the_clock_steps, the_output_is_gone, resources_are_limited, early(the_disk_is_full),
-    early(the_disk_is_read_only), hosts_share_a_name,
+    a_call_fails, a_call_fails, a_call_fails, a_call_fails, collect_is_killed, import_is_killed,
+    two_at_once, the_clock_steps, the_output_is_gone, resources_are_limited,
+    early(the_disk_is_full), early(the_disk_is_read_only), hosts_share_a_name,
 )  # fmt: skip
 STRIKES: Final[tuple[Fault, ...]] = (
     a_process_is_signalled, a_process_is_signalled, a_process_is_signalled, a_process_is_stopped,
@@ -285,9 +292,19 @@ def build(folder: Path) -> Path:
 
 
 def _verb(place: Place, rng: Random) -> tuple[list[str], str]:
-    """Choose a command; there is nothing to collect before the first submission."""
-    submits = rng.random() < 0.6 or not place.begun
-    return (place.submit(), "submit") if submits else (place.collect(), "collect")
+    """Choose a command; there is nothing to collect or import before the first submission."""
+    verb = rng.choices(("submit", "collect", "import"), (5, 3, 3))[0] if place.begun else "submit"
+    if verb == "import":
+        return _import(place, rng), verb
+    return (place.submit() if verb == "submit" else place.collect()), verb
+
+
+def _import(place: Place, rng: Random) -> list[str]:
+    """Import a copy as it is now, or an older one: into itself, or as on another machine."""
+    there, older = rng.random() < 0.6, place.copies()
+    if older and rng.random() < 0.3:
+        return place.import_from(rng.choice(older), there=there)
+    return place.import_copy(there=there)
 
 
 def _one_of(found: dict[int, str], rng: Random) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 import uuid
@@ -91,6 +92,27 @@ class Place:
         """Return the command that merges the tables."""
         return command(self.results, "collect", self.spec.stem)
 
+    @property
+    def twin(self) -> Path:
+        """Return the results into which copies of the sweep are imported, as of another machine."""
+        return self.results / f"{self.spec.stem}-there"
+
+    def import_copy(self, *, there: bool) -> list[str]:
+        """Copy the sweep as it is now; return the command that imports it, here or as its twin."""
+        copy = self.folder / "copies" / uuid.uuid4().hex / self.spec.stem
+        with suppress(shutil.Error, OSError):  # as by hand: files may come and go meanwhile
+            shutil.copytree(self.sweep, copy, ignore=shutil.ignore_patterns(".*", "logs"))
+        return self.import_from(copy, there=there)
+
+    def import_from(self, copy: Path, *, there: bool) -> list[str]:
+        """Return the command that imports a copy of the sweep, here or as its twin."""
+        name = self.twin.name if there else self.spec.stem
+        return command(self.results, "import", str(copy), "--as", name)
+
+    def copies(self) -> list[Path]:
+        """Return the copies that were made."""
+        return sorted(self.folder.glob(f"copies/*/{self.spec.stem}"))
+
     def start(self, words: list[str], **env: str) -> subprocess.Popen[bytes]:
         """Start a command whose processes can be found by a mark."""
         return subprocess.Popen(
@@ -175,5 +197,6 @@ def _is_zombie(entry: Path) -> bool:
 def _role(words: bytes) -> str:
     for part, role in _ROLES.items():
         if part in words:
-            return "collect" if role == "submit" and b"\0collect\0" in words else role
+            others = (verb for verb in ("collect", "import") if f"\0{verb}\0".encode() in words)
+            return next(others, role) if role == "submit" else role
     return "helper"

@@ -123,8 +123,12 @@ def _finish(place: Place, told: Told) -> None:
             break
     else:
         told.wrong.append(f"never complete: {place.said[-3:]}")
-    if code := _run(place, place.collect(), "collect"):
-        told.wrong.append(f"collect ended with {code}: {place.said[-1:]}")
+    ends = [("collect", place.collect())]
+    if place.copies():
+        ends.append(("import", place.import_copy(there=True)))
+    for verb, words in ends:
+        if code := _run(place, words, verb):
+            told.wrong.append(f"{verb} ended with {code}: {place.said[-1:]}")
 
 
 def _run(place: Place, words: list[str], told: str) -> int:
@@ -142,13 +146,17 @@ def _look(place: Place, told: Told) -> None:
     told.twice = measured.total() - len(measured)
     told.lost = place.points - len(merged)
     told.doubled = merged.total() - len(merged)
-    gone = told.rows - reading.whole_rows(place.sweep)
+    rows = reading.whole_rows(place.sweep)
+    gone = told.rows - rows
     invented = reading.invented(place.sweep)
+    not_brought = rows ^ reading.whole_rows(place.twin) if place.copies() else set()
     for count, what in (
         (told.lost, "points are not in the table"),
         (told.doubled, "rows too many in the table"),
         (len(gone), "rows were whole and are gone"),
         (len(invented), "rows of the table are in no shard"),
+        (len(not_brought), "rows are not both here and where copies were imported"),
+        (len([*place.results.rglob(".import-*")]), "folders of imports are left"),
     ):
         if count:
             told.wrong.append(f"{count} {what}")

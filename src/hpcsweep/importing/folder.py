@@ -259,7 +259,8 @@ def _attempt(names: Names) -> str:
 def _more(theirs: IO[bytes] | Path, ours: Path) -> int | None:
     """Return how much longer a file is than ours, 0 if it is not.
 
-    None where neither is the beginning of the other.
+    None where neither is the beginning of the other; a last line that their writer took back when
+    the disk was full does not count.
     """
     if isinstance(theirs, Path):
         with theirs.open("rb") as file:
@@ -274,8 +275,12 @@ def _more(theirs: IO[bytes] | Path, ours: Path) -> int | None:
             left = 0  # copied from there
         while left:
             size = min(left, _BLOCK)
-            if theirs.read(size) != file.read(size):
-                return None
+            block, own = theirs.read(size), file.read(size)
+            if block != own:
+                pairs = zip(block, own, strict=False)
+                at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(own))
+                is_last = left == size and state.st_size <= now.st_size
+                return 0 if is_last and b"\n" not in block[at:] else None
             left -= size
     return max(state.st_size - now.st_size, 0)
 
