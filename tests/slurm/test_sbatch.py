@@ -57,6 +57,7 @@ NO_NODE = "Requested node configuration is not available"
         (f"{FAILED}Invalid wckey specification", ""),
         ("sbatch: option '--mem' requires an argument\nTry \"sbatch --help\"", "mem"),
         ("sbatch: invalid option -- 'z'", "z"),
+        ("allocation failure: Invalid qos specification", "qos"),
     ],
 )
 def test_every_refusal_names_what_to_change(printed: str, option: str):

@@ -55,7 +55,9 @@ _UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"  # i
 _SAID: Final = re.compile(
     r"^(?:\w+: (?:error|fatal): |sbatch: (?:unrecognized |invalid )?option).*", re.MULTILINE
 )
-_ANSWER: Final = re.compile(r"Batch job submission failed: (.*)")  # by slurmctld, or for it
+_ANSWER: Final = re.compile(  # by slurmctld, or for it; the second form is that of --test-only
+    r"(?:Batch job submission failed|allocation failure): (.*)"
+)
 _MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
 # Message of sbatch, key of the profile to change, what to do. The first match counts.
 _TABLE: Final = (
