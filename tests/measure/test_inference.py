@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import weakref
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from hpcsweep.measure import models, rounding, workbench
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.timing import lanes, layer_timer
+from hpcsweep.measure.timing import clocks, lanes, layer_timer
 from measuring import Throttled, point
 
 QUICK = {"layers": False, "evidence": False, "numerics": False}
@@ -79,7 +80,7 @@ def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
     """They take longer than a short point does, and are not in its times."""
 
     class Counting(Telemetry):
-        asked = 0
+        asked, counts_energy = 0, True
 
         def energy_of(self, run, finish, block):
             self.asked += 1
@@ -94,9 +95,57 @@ def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
     assert row["n"] == 4
 
 
-def test_energy_of_a_gpu_that_would_mostly_wait_is_not_measured(bench):
-    """Idle watts over few passes are no energy of a pass; the method says why the cell is empty."""
-    assert bench._energy(None, 1.0, idles=True) == {"energy_method": "launch_bound"}
+class Metered(Telemetry):
+    """A GPU whose counter grows by a joule with each pass."""
+
+    counts_energy = True
+
+    def energy_of(self, run, finish, block):
+        """Run one pass."""
+        run()
+        return {"energy_j": 1.0, "energy_method": "counter"}
+
+
+def _energy_of(telemetry, capture, timer="events", **axes):
+    """Return the cells of a point whose host is slower than its device."""
+    bench, lane = Inference("cpu", telemetry), SimpleNamespace(run=lambda: None)
+    lanes = SimpleNamespace(clean=lane, timer_name=timer)
+    ready = SimpleNamespace(point=point(**{"model": "resnet18", **axes}), run=lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clocks, "capture", capture)
+        return bench._energy(ready, lanes, 1.0, idles=True)
+
+
+def test_energy_where_the_host_is_slow_is_that_of_a_graphs_replay():
+    """Explicit algorithms cost the host more, and no energy: the method tells the two apart."""
+    ran = []
+    cells = _energy_of(Metered(), lambda _run: lambda: ran.append("replay"))
+    assert cells == {"energy_j": 1.0, "energy_method": "graph"}
+    assert ran == ["replay"]
+
+
+def test_what_cannot_be_replayed_keeps_its_times_and_has_no_energy():
+    """Too little memory, a graph already, one's own code, several inputs."""
+
+    def refuse(_run):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def never(_run):
+        pytest.fail("captured")
+
+    none = {"energy_method": "launch_bound"}
+    assert _energy_of(Metered(), refuse) == none
+    assert _energy_of(Metered(), never, timer="graph") == none
+    assert _energy_of(Metered(), never, model="tinynets:Residual") == none
+    assert _energy_of(Metered(), never, cache_state="rotated") == none
+
+
+def test_a_gpu_without_a_counter_captures_nothing_and_its_rows_are_valid():
+    """Slices, virtual and older GPUs: the cells are empty, and nobody is told of a slow host."""
+    assert _energy_of(Telemetry(), lambda _run: pytest.fail("captured")) == {}
+    row = Inference("cpu", Telemetry()).measure(point(measure={"energy": True})).row
+    assert row["valid"]
+    assert row.get("energy_j") is row.get("energy_method") is None
 
 
 def test_the_work_of_resnet18_at_224_is_known_to_the_integer(bench):

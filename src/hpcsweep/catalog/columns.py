@@ -283,7 +283,7 @@ _STATE = _group(
     ("power_limit_w", "float", "power limit of the GPU"),
     ("energy_j", "float", "energy of one pass, from the energy counter over at least 1 s"),
     ("energy_method", "str",
-        "counter; launch_bound: not measured, since the GPU would mostly wait; or empty"),
+        "counter; graph: counter over replays, the host being slow; launch_bound: not measured"),
     ("temp_c_start", "float", "GPU temperature before the point"),
     ("temp_c_end", "float", "GPU temperature after the point"),
     ("load_avg_1min", "float", "load average of the node before the point"),

@@ -35,7 +35,7 @@ from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.rounding import Exactness
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.tensors import Held
-from hpcsweep.measure.timing import caches, compiling, loop, stats
+from hpcsweep.measure.timing import caches, clocks, compiling, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes
 from hpcsweep.measure.timing.loop import Lane
@@ -268,7 +268,7 @@ class Inference(Workbench):
             cells |= {"host_ms": clock.host_ms, "launch_bound": clock.launch_bound(clean.median)}
             cells["sm_clock_pass_mhz"] = clock.sm_clock_mhz
         if settings["energy"]:
-            cells |= self._energy(lanes, clean.median, idles=bool(cells.get("launch_bound")))
+            cells |= self._energy(ready, lanes, clean.median, idles=bool(cells.get("launch_bound")))
         unseen = settings["layers"] is True and parts.is_compiled_in_part(ready.model)
         raised = {
             "launch_bound": lanes.starved(),
@@ -300,12 +300,20 @@ class Inference(Workbench):
         ran = witness.replayed_kernels(timed.lane, self.device.torch_device)
         return witness.held_against(proof, ran)
 
-    def _energy(self, lanes: Lanes, median_ms: float, *, idles: bool) -> Row:
-        """Return the energy of a pass, unless the GPU mostly waits for the host."""
-        if idles:
+    def _energy(
+        self, ready: _PreparedInference, lanes: Lanes, median_ms: float, *, idles: bool
+    ) -> Row:
+        """Return the energy of a pass; of a graph's replay if the GPU would wait for the host."""
+        if not self._telemetry.counts_energy:
+            return {}
+        run = (
+            (_replay(ready) if lanes.timer_name != "graph" else None) if idles else lanes.clean.run
+        )
+        if run is None:
             return {"energy_method": "launch_bound"}
         passes = max(5, round(_ENERGY_BLOCK_MS / median_ms))
-        return self._telemetry.energy_of(lanes.clean.run, self._wait, passes)
+        cells = self._telemetry.energy_of(run, self._wait, passes)
+        return {**cells, "energy_method": "graph"} if cells and idles else cells
 
     def _unthrottled(
         self, lanes: Lanes, settings: dict[str, Any], note: Callable[[], object]
@@ -353,6 +361,21 @@ class Inference(Workbench):
         self._reference.drop()
         self._shapes.clear()
         self._models.drop()
+
+
+def _replay(ready: _PreparedInference) -> Callable[[], object] | None:
+    """Return a replay of the pass as a graph; None if it has none.
+
+    One's own network is not tried: what a capture forbids may leave CUDA in an error that the rest
+    of the point would meet. A graph has one input, so that `rotated` would be another pass.
+    """
+    axes = ready.point.axes
+    if ":" in axes["model"] or axes["cache_state"] == "rotated":
+        return None
+    try:
+        return clocks.capture(ready.run)
+    except RuntimeError:  # such as too little memory: the times are measured already
+        return None
 
 
 def _images_of(point: Point) -> tuple[object, int]:

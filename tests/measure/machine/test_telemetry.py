@@ -224,6 +224,50 @@ def test_without_a_counter_there_is_no_energy():
     assert not ran
 
 
+_SLICE = {
+    name: [None]
+    for name in (
+        "nvmlDeviceGetClockInfo", "nvmlDeviceGetTemperature", "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetTotalEnergyConsumption",
+        "nvmlDeviceGetMigMode", _REASONS,
+    )
+}  # fmt: skip
+
+
+def test_a_slice_that_answers_few_questions_has_empty_cells_and_no_flags():
+    """Its own processes are what it does tell."""
+    nvml = _FakeNvml(nvmlDeviceGetHandleByUUID=["slice"], **_SLICE)
+    watch = telemetry.connect(nvml, "MIG-1", 0, frozenset({7}))
+    watch.begin()
+    watch.sample()
+    cells = watch.cells()
+    assert cells.pop("throttle_reasons") == ""
+    assert set(cells.values()) == {None}
+    assert (watch.flags(), watch.counts_energy) == ([], False)
+    nvml.answers["nvmlDeviceGetComputeRunningProcesses"] = [_running(7, 9)]
+    assert watch.others() == [9]
+
+
+def test_a_divided_gpu_tells_a_slice_neither_energy_nor_neighbours():
+    """An older torch knows no UUID, so NVML is asked about the whole: only clocks are shared."""
+    watch = _watching(
+        nvmlDeviceGetMigMode=[[1, 1]],
+        nvmlDeviceGetTotalEnergyConsumption=[0, 1000, 9000],
+        nvmlDeviceGetComputeRunningProcesses=[_running(7, 40)],
+        nvmlDeviceGetUtilizationRates=[SimpleNamespace(gpu=90)],
+        nvmlDeviceGetCurrentClocksEventReasons=[0x40],
+    )
+    ran = []
+    assert (watch.counts_energy, watch.energy_of(lambda: ran.append(1), lambda: None)) == (
+        False,
+        {},
+    )
+    assert (watch.others(), watch.flags(), ran) == ([], ["throttled"], [])
+    assert watch.cells()["gpu_util_pct"] is None
+    assert watch.cells()["sm_clock_mhz_mean"] == 1980
+    assert watch.provenance()["mig"] is True
+
+
 def test_connecting_finds_the_gpu_by_uuid_or_index_and_gives_up_quietly():
     """No driver means no telemetry, not an error."""
     found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByUUID=["by uuid"])

@@ -52,6 +52,11 @@ class Telemetry:
 
     watches: ClassVar[bool] = False
 
+    @property
+    def counts_energy(self) -> bool:
+        """Whether the device has a counter of its energy."""
+        return False
+
     def begin(self) -> None:
         """Begin a point."""
 
@@ -113,7 +118,13 @@ class _Nvml(Telemetry):
     def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
         self._nvml, self._handle, self._own = nvml, handle, own_pids
         self._seen = _Looks()
+        mig = self._ask("nvmlDeviceGetMigMode")
+        self._is_divided = bool(mig and mig[0])  # then this point has a slice, and NVML the whole
         self._free = 0.0  # the highest clock of a point that nothing limited
+
+    @property
+    def counts_energy(self) -> bool:
+        return self._energy() is not None
 
     def begin(self) -> None:
         free = self._unlimited()
@@ -128,7 +139,7 @@ class _Nvml(Telemetry):
         heat = self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
         if heat is not None:
             seen.temperatures.append(float(heat))
-        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        rates = None if self._is_divided else self._ask("nvmlDeviceGetUtilizationRates")
         if rates is not None:
             seen.busy.append(float(rates.gpu))
         seen.looks.append((float(clock) if clock else None, self._reasons()))
@@ -184,8 +195,10 @@ class _Nvml(Telemetry):
         """Return the ids of other processes that compute on the GPU.
 
         In a container the driver may list the host's ids. This process uses the GPU, so if its own
-        id is not in the list, one of the others is itself.
+        id is not in the list, one of the others is itself. Processes on other slices do not count.
         """
+        if self._is_divided:
+            return []
         running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
         listed = {process.pid for process in running}
         strangers = sorted(listed - self._own)
@@ -213,7 +226,7 @@ class _Nvml(Telemetry):
         self, run: Callable[[], object], finish: Callable[[], object], block: int = 5
     ) -> Row:
         """Run passes for a second and a half; divide the growth of the energy counter by them."""
-        if self._energy() is None:
+        if not self.counts_energy:
             return {}
         finish()
         before, began, passes = self._energy(), time.monotonic(), 0
@@ -228,6 +241,8 @@ class _Nvml(Telemetry):
         return {"energy_j": (after - before) / 1000 / passes, "energy_method": "counter"}
 
     def _energy(self) -> int | None:
+        if self._is_divided:
+            return None
         value = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return int(value) if value is not None else None
 
