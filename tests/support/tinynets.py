@@ -495,3 +495,26 @@ def frozen_whole():
     model = Residual()
     model.head = nn.Linear(8, 10)
     return model.requires_grad_(requires_grad=False)
+
+
+class TwoGraphs(nn.Module):
+    """Has another graph for evaluation, as torchvision's extractors of features have."""
+
+    def __init__(self):
+        """Begin with the one for training."""
+        super().__init__()
+        self.conv, self.graph = nn.Conv2d(3, 8, 3), "training"
+
+    def train(self, mode=True):  # noqa: FBT002 - torch's own signature
+        """Change the graph."""
+        self.graph = "training" if mode else "evaluation"
+        return super().train(mode)
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.conv(x).mean((2, 3))
+
+
+def two_graphs():
+    """Return such a network with a part that is frozen, and a head."""
+    return nn.Sequential(TwoGraphs(), nn.BatchNorm1d(8).eval(), nn.Linear(8, 10))

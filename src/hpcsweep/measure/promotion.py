@@ -22,8 +22,12 @@ from torch.utils import _pytree as pytree
 
 _REAL: Final = (torch.float32, torch.bfloat16, torch.float16)
 _COMPLEX: Final = (torch.complex64, torch.complex32)
+_NAMED: Final = (
+    *(torch.FloatTensor, torch.cuda.FloatTensor),  # as code for older versions has them
+    *("torch.FloatTensor", "torch.cuda.FloatTensor"),
+)
 _WIDER: Final[Mapping[object, Any]] = {
-    **dict.fromkeys((*_REAL, torch.FloatTensor, "torch.FloatTensor"), torch.float64),
+    **dict.fromkeys((*_REAL, *_NAMED), torch.float64),
     **dict.fromkeys(_COMPLEX, torch.complex128),
 }
 _EXACT: Final = frozenset(_WIDER.values())

@@ -82,6 +82,17 @@ def test_what_a_user_froze_stays_frozen(name, learning, evaluating):
     assert modes == evaluating
 
 
+def test_validation_gives_a_network_its_own_way_of_training_back():
+    """What its `train` does beside the mode is done again, and what was frozen inside stays."""
+    wanted = training("tinynets:two_graphs")
+    trainer = make_trainer(wanted)
+    data = loaders.open_data(wanted)
+    assert trainer.model[0].graph == "training"
+    epochs.evaluate(trainer, data)
+    assert trainer.model[0].graph == "training"
+    assert [part.training for part in trainer.model] == [True, False, True]
+
+
 def test_a_network_that_is_frozen_whole_is_unsupported():
     """Its user forgot something, or its head has the right number of classes."""
     wanted = training("tinynets:frozen_whole")

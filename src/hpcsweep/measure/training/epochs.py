@@ -182,7 +182,7 @@ def evaluate(trainer: Trainer, data: Data) -> Result:
     The loss is cross-entropy without label smoothing, so that points can be compared.
     """
     score = Score.zero(trainer.device)
-    modes = [(module, module.training) for module in trainer.model.modules()]
+    frozen = [module for module in trainer.model.modules() if not module.training]
     trainer.model.eval()
     try:
         with torch.no_grad():
@@ -193,8 +193,9 @@ def evaluate(trainer: Trainer, data: Data) -> Result:
                     loss, logits = trainer.loss(trainer.model(images), labels, smooth=False)
                 score.add(loss, logits, labels)
     finally:
-        for module, training in modes:  # some may be frozen
-            module.training = training
+        trainer.model.train()  # which may be its own code
+        for module in frozen:
+            module.training = False
     return score.result()
 
 

@@ -61,7 +61,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
         models.load_weights(model, file)
     model.train()
     for module in frozen:
-        module.eval()
+        module.training = False
     return models.placed(model, device, axes["dtype"], axes["memory_format"])
 
 
