@@ -14,7 +14,7 @@ import hostgraphs
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.conv.proof import witness
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import models, rounding, workbench
+from hpcsweep.measure import models, numerics, rounding, workbench
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine.telemetry import Telemetry
@@ -513,3 +513,25 @@ def test_a_replay_is_compared_with_its_own_output(on_host_graphs, network, layer
     assert "algorithm_mismatch" not in row["flags"]
     assert row["algorithm_coverage_pct"] == 100
     assert row["error_over_bound"] <= 1
+
+
+@pytest.mark.parametrize("full", ["the pass itself", "float64"])
+def test_memory_that_runs_out_beside_the_times_takes_none_of_them_away(bench, monkeypatch, full):
+    """What was timed is valid; the row says that it was not compared."""
+
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.60 GiB")
+
+    if full == "float64":
+        monkeypatch.setattr(rounding, "_of_images", fail)
+        monkeypatch.setattr(numerics, "_outputs_of", fail)
+    else:
+        monkeypatch.setattr(numerics.Convolutions, "_compare", fail)
+    done = bench.measure(point(batch_size=2))
+    flags = done.row["flags"].split(";")
+    assert "partly_checked" in flags
+    assert not {"unverified", "inaccurate", "unchecked"} & {*flags}
+    assert "no memory to compare 2 of 2 images with float64" in done.row["numerics_reason"]
+    assert len(done.samples) == done.row["n"] == 4
+    monkeypatch.undo()
+    assert "partly_checked" not in bench.measure(point(batch_size=2)).row["flags"]

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.measure import models, numerics
+from hpcsweep.measure import models, numerics, rounding
 from hpcsweep.measure.numerics import Float64Reference
 from hpcsweep.measure.rounding import is_open, is_wrong, unit
 from hpcsweep.measure.shape_pass import shape_pass
@@ -115,7 +116,7 @@ def test_outputs_in_dicts_are_compared_tensor_by_tensor():
     ]
 
 
-@pytest.mark.parametrize("problem", [RuntimeError, TypeError, KeyError, MemoryError, ValueError])
+@pytest.mark.parametrize("problem", [RuntimeError, TypeError, KeyError, ValueError])
 def test_a_network_without_float64_is_told_with_the_reason(caplog, monkeypatch, problem):
     """Whatever its own code raises: nothing was compared, and the row says so."""
     wanted = point("tinynets:Residual")
@@ -209,3 +210,110 @@ def test_the_weights_of_a_reduced_type_are_drawn_once_beside_a_gpu(monkeypatch, 
     assert len(keys) == built
     reference.make_room(point(dtype="bfloat16", seed=1))
     assert not reference._drawn.keep_only(keys[0])
+
+
+class _Small(TorchDispatchMode):
+    """A device on which no float64 tensor has more than `most` numbers."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.most, self.refused = most, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(result):
+            if tensor.dtype == torch.float64 and tensor.numel() > self.most:
+                self.refused += 1
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return result
+
+
+class _Mixing(nn.Module):
+    """A network whose outputs depend on all images of a batch."""
+
+    def forward(self, x):
+        large = torch.cat([x] * 3, 1)
+        return x / large.sum(0)[:3]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_where_memory_runs_out_a_convolution_is_compared_in_parts_of_the_batch(whole):
+    """Every image is compared all the same: an error in the last one alone is found."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1))
+    images = torch.randn(7, 3, 12, 12)
+    with torch.inference_mode():
+        (at_once,) = _calls(net, images, whole=whole)
+        with _Small(3 * 8 * 12 * 12) as small:
+            (in_parts,) = _calls(net, images, whole=whole)
+            assert small.refused
+    assert in_parts.excess == pytest.approx(at_once.excess, rel=1e-3)
+    assert not is_wrong(in_parts)
+    assert in_parts.skipped is None
+    honest = nn.Conv2d.forward
+
+    def wrong(layer, x):
+        output = honest(layer, x)
+        output[-1, 3] *= 1.01
+        return output
+
+    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch, _Small(3 * 8 * 12 * 12):
+        patch.setattr(nn.Conv2d, "forward", wrong)
+        assert is_wrong(*_calls(net, images, whole=whole))
+
+
+@pytest.mark.parametrize("network", [nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)), OfItsOwn()])
+def test_what_fits_in_no_memory_is_told_and_is_no_doubt(network):
+    """A convolution of which not one image fits was neither wrong nor without a reference."""
+    with torch.inference_mode(), _Small(10):
+        verdict = _calls(network.eval(), torch.randn(2, 3, 12, 12))[0]
+    assert not is_open(verdict)
+    assert not is_wrong(verdict)
+    assert verdict.message.endswith("no memory to compare 2 of 2 images with float64")
+    assert rounding.cells([verdict], [])["numerics_reason"] == verdict.message
+
+
+def test_where_memory_runs_out_the_network_is_run_in_parts_of_the_batch():
+    """Its outputs are compared as a whole, and are kept for the next point as before."""
+    wanted = point(batch_size=8)
+    model, output = _run(wanted)
+    at_once, reference = Float64Reference(CPU), Float64Reference(CPU)
+    (before,) = at_once.verdicts(wanted, model, output, 1e-5)
+    with _Small(3 * 3 * 32 * 32 * 8):
+        (verdict,) = reference.verdicts(wanted, model, output, 1e-5)
+    assert verdict.error == pytest.approx(before.error, rel=1e-3)
+    assert not is_wrong(verdict)
+    with _Small(1000):
+        assert not is_open(*reference.verdicts(wanted, model, output, 1e-5))
+        (verdict,) = Float64Reference(CPU).verdicts(wanted, model, output, 1e-5)
+    assert verdict.skipped == "no memory to compare 8 of 8 images with float64"
+    assert not is_open(verdict)
+
+
+def test_a_network_that_mixes_its_images_is_not_called_wrong_in_parts():
+    """Nobody knows then: with all images at once it is right."""
+    wanted, model = point(batch_size=4), _Mixing()
+    (image,) = models.make_inputs(wanted, CPU)
+    output = model(image)
+    assert not is_wrong(*Float64Reference(CPU).verdicts(wanted, model, output, 1e-3))
+    reference = Float64Reference(CPU)
+    with _Small(image.numel()):
+        (verdict,) = reference.settled(reference.verdicts(wanted, model, output, 1e-3))
+    assert is_open(verdict)
+    assert "memory for parts of the batch alone" in verdict.message
+
+
+def test_outputs_that_fit_on_the_host_alone_are_compared_there(monkeypatch):
+    """Where images are segmented, the outputs are the largest tensors of all."""
+    compare, tried = rounding.of_outputs, []
+
+    def refusing(outputs, wanted, limit):
+        tried.append(wanted)
+        if len(tried) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return compare(outputs, wanted, limit)
+
+    monkeypatch.setattr(rounding, "of_outputs", refusing)
+    (verdict,) = Float64Reference(CPU).verdicts(point(), *_run(point()), 1e-5)
+    assert len(tried) == 2
+    assert not is_open(verdict)
+    assert not is_wrong(verdict)

@@ -56,6 +56,7 @@ FLAGS: Final[Mapping[str, str]] = {
     **_DOUBTS,
     "noisy": "relative IQR above 10 %",
     "unchecked": "`numerics: false`: nothing was compared with float64",
+    "partly_checked": "no memory to compare every image with float64; `numerics_reason` says where",
     "machine_shift": "the control took longer or shorter than usual in this worker: by more than "
     "5 %, and more than controls usually differ; `control_shift_pct` says how much",
     "few_samples": "fewer than 10 samples",
@@ -172,7 +173,7 @@ _ALGORITHM = _group(
     ("algorithm_setup_ms", "float", "time to choose: support, plans, compilation; less if known"),
     ("max_rel_error", "float", "largest error of an output over its largest value in float64"),
     ("error_over_bound", "float", "largest error, of outputs and convolutions, over its bound"),
-    ("numerics_reason", "str", "what is `inaccurate` or `unverified`, and why"),
+    ("numerics_reason", "str", "what is `inaccurate`, `unverified` or `partly_checked`, and why"),
 )
 
 _TIME = _group(

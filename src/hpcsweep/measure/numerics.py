@@ -29,6 +29,7 @@ from hpcsweep.conv.shape import ConvShape, mapped
 from hpcsweep.conv.swap import is_plain
 from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding, tensors
+from hpcsweep.measure.machine import framework
 from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.point import Point
@@ -59,6 +60,7 @@ class Float64Reference:
         self._key: tuple[object, ...] | None = None
         self._outputs: list[Tensor] = []
         self.coarsest = 0.0  # unit roundoff that the network's code asks for in places
+        self._in_parts = False  # the network ran on parts of the batch
         self._drawn, self._keeps = models.ModelCache(torch.device("cpu")), device.type == "cuda"
 
     def verdicts(
@@ -69,10 +71,38 @@ class Float64Reference:
         The network must have plain layers.
         """
         try:
-            outputs, wanted = [*autograd_graph.tensors_in(output)], self._for(point, network)
-            return rounding.of_outputs(outputs, wanted, limit)
+            outputs = [*autograd_graph.tensors_in(output)]
+            found = rounding.if_it_fits(lambda: self._compared(point, network, outputs, limit))
         except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             return [_not_compared("output", error)]
+        if found is not None:
+            return found
+        images = point.axes["batch_size"]
+        return [Exactness(subject="output", skipped=rounding.no_memory(images, images))]
+
+    def settled(self, verdicts: Sequence[Exactness]) -> list[Exactness]:
+        """Return verdicts in which nothing is wrong that differs from parts of a batch alone.
+
+        The network may mix the images of a batch: then there is no reference.
+        """
+        about = "in float64 there was memory for parts of the batch alone; there, "
+        return [
+            Exactness(subject=v.subject, reason=f"{about}{v.message}")
+            if self._in_parts and rounding.is_wrong(v)
+            else v
+            for v in verdicts
+        ]
+
+    def _compared(
+        self, point: Point, network: nn.Module, outputs: Sequence[Tensor], limit: float
+    ) -> list[Exactness]:
+        """Compare outputs, on the host where the device has no memory for that."""
+        wanted = self._for(point, network)
+        found = rounding.if_it_fits(lambda: rounding.of_outputs(outputs, wanted, limit))
+        if found is not None:
+            return found
+        self._outputs = [tensor.cpu() for tensor in wanted]
+        return rounding.of_outputs(outputs, self._outputs, limit)
 
     def drop(self) -> None:
         """Drop the outputs and the weights."""
@@ -91,12 +121,12 @@ class Float64Reference:
         if key != self._key:
             self._key, self._outputs = None, []
             with torch.inference_mode(), models.seeded(point):
-                output, self.coarsest = self._run(point, network)
-                self._outputs = list(autograd_graph.tensors_in(output))
+                self._outputs = self._run(point, network)
             self._key = key
         return self._outputs
 
-    def _run(self, point: Point, network: nn.Module) -> tuple[object, float]:
+    def _run(self, point: Point, network: nn.Module) -> list[Tensor]:
+        """Run the network, on parts of the batch where memory runs out."""
         exact = replace(point, axes={**point.axes, "dtype": "float64", "memory_format": "nchw"})
         (image,) = models.make_inputs(exact, self._device)
         reduced = point.axes["dtype"] not in _LOSSLESS
@@ -107,10 +137,40 @@ class Float64Reference:
                 self._drawn.drop()
             if not tensors.is_lazy(as_drawn) and tensors.have_same_places(as_drawn, network):
                 network = as_drawn
-        # the user's code may read the types of weights, which the layer-wise run converts late
-        if ":" not in point.axes["model"]:
-            return _layer_by_layer(network, image), 0.0
-        return _own_code(getattr(torch, point.axes["dtype"]), network, image)
+
+        def run(images: Tensor) -> tuple[object, float]:
+            # the user's code may read the types of weights, which the layer-wise run converts late
+            if ":" not in point.axes["model"]:
+                return _layer_by_layer(network, images), 0.0
+            return _own_code(getattr(torch, point.axes["dtype"]), network, images)
+
+        size = len(image)
+        while size:
+            found = rounding.if_it_fits(partial(_outputs_of, run, image, size))
+            if found is not None:
+                outputs, self.coarsest = found
+                self._in_parts = size < len(image)
+                return outputs
+            size //= 2
+        raise MemoryError
+
+
+def _outputs_of(
+    run: Callable[[Tensor], tuple[object, float]], image: Tensor, size: int
+) -> tuple[list[Tensor], float]:
+    """Run a batch, `size` images at a time; return outputs, those of parts on the host.
+
+    Return the coarsest unit roundoff, too (see `_own_code`).
+    """
+    if size == len(image):
+        output, coarsest = run(image)
+        return list(autograd_graph.tensors_in(output)), coarsest
+    of_parts, coarsest = list[list[Tensor]](), 0.0
+    for images in image.split(size):
+        output, of_part = run(images)
+        of_parts.append([tensor.cpu() for tensor in autograd_graph.tensors_in(output)])
+        coarsest = max(coarsest, of_part)
+    return [torch.cat(tensors) for tensors in zip(*of_parts, strict=True)], coarsest
 
 
 def _as_drawn(point: Point) -> models.ModelKey:
@@ -199,9 +259,14 @@ class Convolutions:
         outputs = [*autograd_graph.tensors_in(output)]
         if is_plain(layer) and len(outputs) == 1:
             return rounding.of_call(layer, x, outputs[0], how, whole=self._whole)
-        wanted, coarsest = _own_code(x.dtype, layer, rounding.exact(x))
-        how = replace(how, stored=max(how.stored, coarsest))
-        return rounding.of_own_code(outputs, [*autograd_graph.tensors_in(wanted)], how)
+
+        def compare() -> Exactness:
+            wanted, coarsest = _own_code(x.dtype, layer, rounding.exact(x))
+            allowed = replace(how, stored=max(how.stored, coarsest))
+            return rounding.of_own_code(outputs, [*autograd_graph.tensors_in(wanted)], allowed)
+
+        nothing = Exactness(subject="", skipped=rounding.no_memory(len(x), len(x)))
+        return rounding.if_it_fits(compare) or nothing
 
 
 def explain_random(
@@ -234,7 +299,9 @@ def _own_code(dtype: torch.dtype, module: nn.Module, image: Tensor) -> tuple[obj
                 return exact(image.clone()), promoting.coarsest
         except ReadsBitsError:
             raise
-        except Exception as error:  # noqa: BLE001 - a network's code may raise anything
+        except Exception as error:
+            if framework.is_out_of_memory(error):
+                raise
             _log.info("not in float64 by promotion: %s", error)
     return _in_float64(module, image), 0.0
 
@@ -268,8 +335,12 @@ def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
     ]
     by_rows = parts.wrapped_forwards(linear, _by_rows)
     in_turn = parts.wrapped_forwards(others, partial(_doubled, image.device))
-    with suppress(RuntimeError), by_rows, in_turn:
-        return network(image)
+    try:
+        with by_rows, in_turn:
+            return network(image)
+    except RuntimeError as error:
+        if framework.is_out_of_memory(error):
+            raise
     return _in_float64(network, image)
 
 

@@ -28,10 +28,10 @@ and a network may let the sum grow by `_DEPTH_GROWTH`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, partial
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +41,11 @@ from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.reference import winograd
 from hpcsweep.conv.shape import ConvShape, padding_of
+from hpcsweep.measure.machine import framework
 from hpcsweep.measure.shape_pass import Shapes
-from hpcsweep.records import dataclass
+from hpcsweep.records import dataclass, replace
+
+T = TypeVar("T")
 
 _SIGMAS: Final = 6.0
 _DEPTH_GROWTH: Final = 4.0
@@ -62,18 +65,21 @@ class Exactness:
     """The comparison of one output or convolution call with float64.
 
     `error` is relative; `excess` is the error over its bound, above 1 if it is wrong; None: not
-    compared. `reason` says what is wrong, or why it was not compared.
+    compared. `reason` says what is wrong, or why it was not compared. `skipped` says what there was
+    no memory for; the rest was compared.
     """
 
     subject: str
     error: float | None = None
     excess: float | None = None
     reason: str | None = None
+    skipped: str | None = None
 
     @property
     def message(self) -> str:
-        """Its subject, and what is wrong."""
-        return f"{self.subject}: {self.reason or f'error is {self.excess:.3g} times its bound'}"
+        """Its subject, and what is wrong or missing."""
+        wrong = f"error is {self.excess:.3g} times its bound" if is_wrong(self) else self.skipped
+        return f"{self.subject}: {self.reason or wrong}"
 
 
 def is_wrong(verdict: Exactness) -> bool:
@@ -86,10 +92,34 @@ def is_open(verdict: Exactness) -> bool:
     return verdict.excess is None and verdict.reason is not None
 
 
+def is_partial(verdict: Exactness) -> bool:
+    """Say whether there was no memory to compare all of it."""
+    return verdict.skipped is not None
+
+
+def if_it_fits(compare: Callable[[], T]) -> T | None:
+    """Return what a function returns; None if there is no memory for it.
+
+    By then the error's frames are gone, which hold tensors.
+    """
+    try:
+        return compare()
+    except (RuntimeError, MemoryError) as error:
+        if not framework.is_out_of_memory(error):
+            raise
+    return None
+
+
+def no_memory(images: int, of: int) -> str:
+    """Return what `Exactness.skipped` says."""
+    return f"no memory to compare {images} of {of} images with float64"
+
+
 def cells(verdicts: Sequence[Exactness], outputs: Sequence[Exactness]) -> Row:
     """Return the columns on all comparisons, and on those of outputs."""
     wrong = sorted(filter(is_wrong, verdicts), key=_severity, reverse=True)
-    doubts = [*wrong, *filter(is_open, verdicts)]
+    skipped = (v for v in verdicts if is_partial(v) and not is_wrong(v))
+    doubts = [*wrong, *filter(is_open, verdicts), *skipped]
     more = f"; {len(doubts) - _SHOWN} more" if len(doubts) > _SHOWN else ""
     errors = [v.error for v in outputs if v.error is not None]
     return {
@@ -155,7 +185,36 @@ def _square(row: Iterable[Fraction]) -> Fraction:
     return sum((value * value for value in row), Fraction(0))
 
 
-def of_call(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
+def of_call(
+    layer: nn.Conv2d, x: Tensor, output: Tensor, how: Arithmetic, *, whole: bool
+) -> Exactness:
+    """Compare a plain convolution's output with float64, each value with its own bound.
+
+    Unless `whole`, random sums of output channels stand for all of them, which costs less: the sums
+    of filters with the same signs must give them (Freivalds' check of a product). If a bound is
+    exceeded, each value is compared again, with the largest of its partial sums for y, since
+    partial sums of sorted filters are larger than the whole sum.
+
+    Where memory runs out, fewer images are compared at a time; then errors are relative to the
+    largest value of these.
+    """
+    if x.dim() == 3:
+        x, output = x[None], output[None]
+    found, done, size = list[Exactness](), 0, len(x)
+    while done < len(x) and size:
+        images = slice(done, done + size)
+        compare = partial(_of_images, layer, x[images], output[images], how, whole=whole)
+        verdict = if_it_fits(compare)
+        if verdict is None:
+            size //= 2
+        else:
+            found.append(verdict)
+            done = min(len(x), done + size)
+    worst = max(found, key=_severity, default=Exactness(subject=""))
+    return worst if done == len(x) else replace(worst, skipped=no_memory(len(x) - done, len(x)))
+
+
+def _of_images(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     layer: nn.Conv2d,
     x: Tensor,
     output: Tensor,
@@ -164,15 +223,6 @@ def of_call(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     whole: bool,
     largest: Tensor | None = None,
 ) -> Exactness:
-    """Compare a plain convolution's output with float64, each value with its own bound.
-
-    Unless `whole`, random sums of output channels stand for all of them, which costs less: the sums
-    of filters with the same signs must give them (Freivalds' check of a product). If a bound is
-    exceeded, each value is compared again, with the `largest` of its partial sums for y, since
-    partial sums of sorted filters are larger than the whole sum.
-    """
-    if x.dim() == 3:
-        x, output = x[None], output[None]
     weight, bias = exact(layer.weight), None if layer.bias is None else exact(layer.bias)
     groups, (n, _, *pixels) = layer.groups, output.shape
     each = weight.view(groups, -1, weight[0].numel())
@@ -203,7 +253,7 @@ def of_call(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     verdict = compared("", y, wanted.view(y.shape), bound)
     if largest is not None or not is_wrong(verdict):
         return verdict
-    return of_call(layer, x, output, how, whole=True, largest=_partial_sums(layer, x))
+    return _of_images(layer, x, output, how, whole=True, largest=_partial_sums(layer, x))
 
 
 def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
