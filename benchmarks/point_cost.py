@@ -156,6 +156,7 @@ WATCHED: Final = (
     (lanes.Lanes, "warm_up", WARM_UP),
     (inference.Inference, "_time", LOOP),
     (clocks.HostClock, "block", TIMED),
+    (clocks.DeviceClock, "block", TIMED),
     (workbench.Workbench, "_prove", "evidence"),
     (inference.Inference, "_error", "float64"),
     (gc, "collect", "garbage"),

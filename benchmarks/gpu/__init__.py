@@ -1,10 +1,8 @@
-"""Proof on one GPU, in steps: ``python -m benchmarks.gpu STEP... --out DIR``.
+"""The proof on a GPU: ``python -m benchmarks.gpu [--seconds N] [--out FOLDER] [--simulated]``.
 
-Each step runs in a process of its own, ends within eight minutes, and writes `DIR/STEP.json` and
-`DIR/STEP.txt` after everything that it finds, so that a step that is killed keeps what it found.
-``python -m benchmarks.gpu summary DIR...`` says PASS, FAIL or UNKNOWN for each claim.
-
-It runs from a source tree: torch and torchvision are all that it needs.
+It runs from a source tree with any torch and torchvision. Each step runs in a process of its own
+and writes `FOLDER/STEP.json` after everything that it finds. The same command goes on where it
+stopped, and ends with one table: which claims hold, which are refuted, and which are open.
 """
 
 import sys

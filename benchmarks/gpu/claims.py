@@ -1,14 +1,14 @@
-"""The claims, and what the files of the steps say to each: PASS, FAIL or UNKNOWN.
+"""The claims, and what the files of the steps say to each: held, refuted or open.
 
-A claim fails if anything that was measured contradicts it. It passes if everything that was
-planned was measured and nothing contradicts it; else it is unknown.
+A claim is refuted if anything that was measured contradicts it. It is held if everything that was
+planned was measured and nothing contradicts it; else it is open.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.gpu.convolutions import AGAIN, EXPLICIT
@@ -17,15 +17,15 @@ from hpcsweep import catalog
 from hpcsweep.conv.proof.profiler_events import SACRIFICE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from benchmarks.gpu.record import Record
 
     Records = Mapping[str, Record]
 
-PASS: Final = "PASS"
-FAIL: Final = "FAIL"
-UNKNOWN: Final = "UNKNOWN"
+HELD: Final = "held"
+REFUTED: Final = "refuted"
+OPEN: Final = "open"
 WITHIN: Final = 0.03
 WITHIN_US: Final = 0.5
 APART: Final = 0.05  # of pairs of equal calls may have intervals that do not meet
@@ -38,7 +38,7 @@ _NOT_MEASURED: Final = "not measured"
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with its limit, what was found, and PASS, FAIL or UNKNOWN."""
+    """A claim with its limit, what was found, and HELD, REFUTED or OPEN."""
 
     claim: str
     limit: str
@@ -66,15 +66,8 @@ class Pair:
         return abs(ours - theirs) / max(WITHIN * theirs, WITHIN_US)
 
 
-def all_claims(records: Records, more: Iterable[Verdict] = ()) -> list[Verdict]:
-    """Return the verdict of every claim; a rehearsal on a CPU says nothing about a GPU."""
-    told = sorted([*_told(records), *more], key=lambda one: one.claim[:3])
-    if all(record.environment.get("kind") == "cuda" for record in records.values()):
-        return told
-    return [replace(one, found=f"rehearsed: {one.found}", verdict=UNKNOWN) for one in told]
-
-
-def _told(records: Records) -> list[Verdict]:
+def of_times(records: Records) -> list[Verdict]:
+    """Return the verdict of every claim about times, errors and sessions."""
     return [
         batched(records),
         same_kernels(records),
@@ -116,7 +109,7 @@ def _agreement(claim: str, pairs: Sequence[Pair], *, whole: bool) -> Verdict:
     limit = f"max({WITHIN:.0%}, {WITHIN_US} us)".replace("%", " %")
     known = [pair for pair in pairs if pair.known]
     if not known:
-        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+        return Verdict(claim, limit, _NOT_MEASURED, OPEN)
     agree = [pair for pair in known if pair.excess <= 1]
     worst = max(known, key=lambda pair: pair.excess)
     found = f"{len(agree)} of {len(known)} agree, worst {worst.ours:.2f} against "
@@ -146,12 +139,12 @@ def same_kernels(records: Records) -> Verdict:
             if own and name in times and profiled[key].get(name, {}).get("kernels") == own
         ]
     if not equal or not control:
-        return Verdict(claim, limit, f"{len(equal)} pairs, {len(control)} controls", UNKNOWN)
+        return Verdict(claim, limit, f"{len(equal)} pairs, {len(control)} controls", OPEN)
     apart, by_chance = equal.count(False) / len(equal), control.count(False) / len(control)
     found = f"{equal.count(False)} of {len(equal)} apart; control {control.count(False)} of "
     found += f"{len(control)}"
     if by_chance > APART:
-        return Verdict(claim, limit, f"{found}: too noisy to tell", UNKNOWN)
+        return Verdict(claim, limit, f"{found}: too noisy to tell", OPEN)
     complete = _whole(records, "layers", "kernels")
     return Verdict(claim, limit, found, _verdict(holds=apart <= APART, complete=complete))
 
@@ -169,7 +162,7 @@ def errors(records: Records) -> Verdict:
     known = {key: facts["max_rel_error"] for key, facts in found.items()}
     known = {key: error for key, error in known.items() if error is not None}
     if not known:
-        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+        return Verdict(claim, limit, _NOT_MEASURED, OPEN)
     worst = max(known, key=lambda key: math.inf if math.isnan(known[key]) else known[key])
     holds = all(error < ERROR for error in known.values())  # not a number fails, too
     complete = _whole(records, "points") and len(known) == len(found)
@@ -197,15 +190,15 @@ def after_profiler(records: Records) -> Verdict:
     one, again, after = (found.get(key) for key in ("first", "second", "after"))
     claim = "(l) the first point, measured again after profiler sessions"
     if one is None or after is None:
-        return Verdict(claim, f"{TWICE:.0%}".replace("%", " %"), _NOT_MEASURED, UNKNOWN)
+        return Verdict(claim, f"{TWICE:.0%}".replace("%", " %"), _NOT_MEASURED, OPEN)
     pairs = [(one[name], after[name]) for name in names]
     verdict = _repeated(claim, pairs, complete=again is not None)
     if again is None:
         return verdict
     control = max(abs(again[name] / one[name] - 1) for name in names)
     text = f"{verdict.found}; without sessions in between {100 * control:.2f} %"
-    noisy = verdict.verdict == FAIL and control > TWICE
-    return Verdict(claim, verdict.limit, text, UNKNOWN if noisy else verdict.verdict)
+    noisy = verdict.verdict == REFUTED and control > TWICE
+    return Verdict(claim, verdict.limit, text, OPEN if noisy else verdict.verdict)
 
 
 def _repeated(claim: str, pairs: Sequence[tuple[float, float]], *, complete: bool) -> Verdict:
@@ -213,7 +206,7 @@ def _repeated(claim: str, pairs: Sequence[tuple[float, float]], *, complete: boo
     # rounded, so that exactly the limit is within it
     apart = [round(abs(second / first - 1), 9) for first, second in pairs]
     if not apart:
-        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+        return Verdict(claim, limit, _NOT_MEASURED, OPEN)
     found = f"{len(apart)} pairs, worst {100 * max(apart):.2f} %"
     return Verdict(claim, limit, found, _verdict(holds=max(apart) <= TWICE, complete=complete))
 
@@ -226,7 +219,7 @@ def sweep_time(records: Records) -> Verdict:
     limit = f"under {SWEEP_SECONDS:.0f} s"
     seconds = [facts["seconds"] for facts in _found(records, "sizes").values()]
     if not seconds:
-        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+        return Verdict(claim, limit, _NOT_MEASURED, OPEN)
     total = 100 * statistics.mean(seconds)
     text = f"{len(seconds)} of {count} sizes in {sum(seconds):.0f} s"
     text += f"; 100 would take {total:.0f} s, {1000 * statistics.median(seconds):.0f} ms each"
@@ -240,7 +233,7 @@ def sacrificed(records: Records) -> Verdict:
     found = [f for key, f in _found(records, "sessions").items() if key.startswith("session")]
     after, without = ([f["lost"] for f in found if bool(f["sacrificed"]) == s] for s in (1, 0))
     if not after:
-        return Verdict(claim, "none", _NOT_MEASURED, UNKNOWN)
+        return Verdict(claim, "none", _NOT_MEASURED, OPEN)
     text = f"{sum(after)} in {len(after)} sessions; without them {sum(without)} in {len(without)}"
     # a session that saw no convolution at all has shown nothing
     complete = _whole(records, "sessions") and all(f["calls"] for f in found)
@@ -253,16 +246,16 @@ def cold(records: Records) -> Verdict:
     limit = f"at least {COLD} times hot"
     found = [f for key, f in _found(records, "caches").items() if key.startswith("read")]
     if not found:
-        return Verdict(claim, limit, _NOT_MEASURED, UNKNOWN)
+        return Verdict(claim, limit, _NOT_MEASURED, OPEN)
     ratio = found[0]["cold_us"] / found[0]["hot_us"]
     text = f"{found[0]['hot_us']:.1f} us hot, {found[0]['cold_us']:.1f} cold: {ratio:.2f} times"
-    return Verdict(claim, limit, text, PASS if ratio >= COLD else FAIL)
+    return Verdict(claim, limit, text, HELD if ratio >= COLD else REFUTED)
 
 
 def _verdict(*, holds: bool, complete: bool) -> str:
     if not holds:
-        return FAIL
-    return PASS if complete else UNKNOWN
+        return REFUTED
+    return HELD if complete else OPEN
 
 
 def _found(records: Records, step: str) -> Mapping[str, dict[str, Any]]:
@@ -280,7 +273,6 @@ def is_whole(record: Record | None) -> bool:
     return record is not None and record.state == COMPLETE and not record.failed
 
 
-def tally(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """Return how many claims have each verdict."""
-    told = [one.verdict for one in verdicts]
-    return {name: told.count(name) for name in (PASS, FAIL, UNKNOWN)}
+def why_open(record: Record | None) -> str:
+    """Return why nothing was measured, as far as the step's file says it."""
+    return f"{_NOT_MEASURED}: {record.note}" if record and record.note else _NOT_MEASURED

@@ -33,13 +33,13 @@ _MORE: Final = (
 )
 
 
-def kinds(options: Options, device_type: str = "cuda") -> dict[str, ConvShape]:
-    """Return the network's distinct convolutions, and on a GPU some more, by key."""
+def kinds(options: Options) -> dict[str, ConvShape]:
+    """Return the network's distinct convolutions, and some more, by key; few in a simulation."""
     network = models.build_float32(options.model, enliven=False)
     image = torch.randn(1, 3, options.size, options.size)
-    more = _MORE if device_type == "cuda" else ()
     shapes = [shape for _, shape in shape_pass(network, image).convolutions]
-    return {shape.unique_key: shape for shape in (*shapes, *more)}
+    distinct = {shape.unique_key: shape for shape in (*_MORE, *shapes)}
+    return dict(list(distinct.items())[: None if options.test_files is None else options.most])
 
 
 def full_precision() -> None:

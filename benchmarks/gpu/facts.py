@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from benchmarks.gpu.lab import Lab
-    from benchmarks.gpu.machine import Machine
+    from benchmarks.gpu.machine import Gpu
 
 _QUEUE_MOST: Final = 6000
+_SIDE: Final = 2048
 _QUEUE_DELAY_MS: Final = 400.0
 _STALL_MS: Final = 5.0
 _READ: Final = "read a quarter of the cache"
@@ -33,7 +34,7 @@ def device(lab: Lab) -> None:
             facts.update(ask(lab.machine))
 
 
-def _delay(machine: Machine) -> dict[str, Any]:
+def _delay(machine: Gpu) -> dict[str, Any]:
     """Ask for delays, and see how long they are."""
     runtime, found = machine.runtime, {}
     begin, end = runtime.event(), runtime.event()
@@ -47,44 +48,43 @@ def _delay(machine: Machine) -> dict[str, Any]:
     return found
 
 
-def _torch(machine: Machine) -> dict[str, Any]:
-    on_gpu = machine.kind == "cuda"
+def _torch(_: Gpu) -> dict[str, Any]:
     return {
-        "events_in_graphs": on_gpu and clocks.external_event() is not None,
+        "events_in_graphs": clocks.external_event() is not None,
         "conv_precision": str(
             getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
         ),
         "tf32_at_start": bool(torch.backends.cudnn.allow_tf32),
-        "cache_bytes": caches.cache_bytes(torch.device(machine.kind)),
+        "cache_bytes": caches.cache_bytes(torch.device("cuda")),
     }
 
 
 def floors(lab: Lab) -> None:
     """Time little work in four ways: what an event pair around a call adds, and its resolution."""
     with torch.inference_mode():
-        for key, call in lab.each(small_cases(lab.machine.kind)):
+        for key, call in lab.each(small_cases()):
             with lab.entry(key) as facts:
                 facts.update(floor(lab.machine, call, lab.options.iterations))
 
 
-def small_cases(kind: str) -> dict[str, Callable[[], object]]:
+def small_cases() -> dict[str, Callable[[], object]]:
     """Return calls from nothing at all to a matrix product that takes a while."""
-    few, some = torch.zeros(8, device=kind), torch.randn(1, 64, 56, 56, device=kind)
-    deep = torch.randn(1, 256, 14, 14, device=kind)
-    wide, narrow = torch.randn(64, 64, 3, 3, device=kind), torch.randn(1024, 256, 1, 1, device=kind)
-    side = 4096 if kind == "cuda" else 256
-    square = torch.randn(side, side, device=kind)
+    gpu = torch.device("cuda")
+    few, some = torch.zeros(8, device=gpu), torch.randn(1, 64, 56, 56, device=gpu)
+    deep = torch.randn(1, 256, 14, 14, device=gpu)
+    wide, narrow = torch.randn(64, 64, 3, 3, device=gpu), torch.randn(1024, 256, 1, 1, device=gpu)
+    square = torch.randn(_SIDE, _SIDE, device=gpu)
     return {
         "nothing": clocks.nothing,
         "add 8 numbers": lambda: few.add_(1),
         "relu 64x56x56": some.relu_,
         "conv 3x3 64x56x56": lambda: F.conv2d(some, wide, padding=1),
         "conv 1x1 256x14x14 to 1024": lambda: F.conv2d(deep, narrow),
-        f"matrix product {side}": lambda: square @ square,
+        f"matrix product {_SIDE}": lambda: square @ square,
     }
 
 
-def floor(machine: Machine, call: Callable[[], object], passes: int) -> dict[str, Any]:
+def floor(machine: Gpu, call: Callable[[], object], passes: int) -> dict[str, Any]:
     """Time a call alone, in a bare loop, in a batch, and with an event before and after each."""
     alone = in_turns(machine, {"": call}, passes)[""]
     marked, read = _marked(machine, call)
@@ -105,7 +105,7 @@ def floor(machine: Machine, call: Callable[[], object], passes: int) -> dict[str
 
 
 def _marked(
-    machine: Machine, call: Callable[[], object]
+    machine: Gpu, call: Callable[[], object]
 ) -> tuple[Callable[[], object], Callable[[], list[float]]]:
     """Return a batch with an event before and after each call, and what reads the last one."""
     pairs = [(machine.runtime.event(), machine.runtime.event()) for _ in range(BATCH)]
@@ -121,7 +121,7 @@ def _marked(
 
 def queue(lab: Lab) -> None:
     """Find how much the driver queues before the host has to wait."""
-    few = torch.zeros(8, device=lab.machine.kind)
+    few = torch.zeros(8, device="cuda")
     kinds: Mapping[str, tuple[int, bool]] = {
         "kernel": (1, False),
         "event, kernel, event": (3, True),
@@ -135,7 +135,7 @@ def queue(lab: Lab) -> None:
 
 
 def depth(
-    machine: Machine, launch: Callable[[], object], *, entries: int, marked: bool
+    machine: Gpu, launch: Callable[[], object], *, entries: int, marked: bool
 ) -> dict[str, Any]:
     """Queue launches behind a long delay until the host has to wait for one.
 
@@ -185,7 +185,7 @@ def needs(model: str, size: int) -> dict[str, Any]:
 
 def cache_states(lab: Lab) -> None:
     """Time a read and a convolution with a hot, a rewritten and a rotated cache."""
-    kind = torch.device(lab.machine.kind)
+    kind = torch.device("cuda")
     numbers = caches.cache_bytes(kind) // 4 // 4
     with torch.inference_mode():
         for key, shape in lab.each({_READ: (numbers,), "conv 3x3 256x14x14": (1, 256, 14, 14)}):
@@ -193,8 +193,8 @@ def cache_states(lab: Lab) -> None:
                 facts.update(_states(lab.machine, shape, lab.options.iterations))
 
 
-def _states(machine: Machine, shape: tuple[int, ...], passes: int) -> dict[str, Any]:
-    kind = torch.device(machine.kind)
+def _states(machine: Gpu, shape: tuple[int, ...], passes: int) -> dict[str, Any]:
+    kind = torch.device("cuda")
     one = torch.randn(shape, device=kind)
     count = caches.input_count("rotated", kind, one.numel() * one.element_size())
     inputs = [one.clone() for _ in range(count)]

@@ -10,7 +10,8 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.gpu import convolutions, points
-from hpcsweep.conv.proof import evidence, profiler_events
+from hpcsweep.conv.proof import profiler_events
+from hpcsweep.conv.proof.kernels import Grade, recognise
 from hpcsweep.conv.proof.profiler_events import SACRIFICE, sacrifice
 from hpcsweep.measure.timing import stats
 
@@ -24,41 +25,64 @@ _TRIES: Final = 3
 _MARK: Final = "hpcsweep.proof|"
 _OPERATOR: Final = "aten::cudnn_convolution"
 _CONVOLUTIONS: Final = 60
-_SESSIONS: Final = 16
-_IDLE_S: Final = 3.0  # the loss grows with the time that the GPU idled between sessions
+_BOTH: Final = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
+_SESSIONS: Final = 8
+_IDLE_S: Final = 1.5  # the loss grows with the time that the GPU idled between sessions
 
 
 def durations(lab: Lab) -> None:
-    """Profile every distinct convolution with every algorithm: kernels by name and duration."""
+    """Profile every convolution with every algorithm, and claim each of the others' kernels."""
     convolutions.full_precision()
     with torch.inference_mode():
-        for key, shape in lab.each(convolutions.kinds(lab.options, lab.machine.kind)):
+        for key, shape in lab.each(convolutions.kinds(lab.options)):
             with lab.entry(key) as facts:
-                runs = dict(convolutions.calls(shape, lab.machine.kind))
+                runs = dict(convolutions.calls(shape, "cuda"))
                 runs.pop(convolutions.AGAIN)
-                facts.update(profiled(runs, lab.machine.kind))
+                found = profiled(runs)
+                ran = {n: found[n]["kernels"] for n in convolutions.EXPLICIT if n in found}
+                facts.update(found, controls=refuted(ran))
 
 
-def profiled(runs: Mapping[str, Callable[[], object]], kind: str) -> dict[str, Any]:
+def refuted(ran: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return what kernels say of every claim about them, by [what ran, what is claimed].
+
+    Where the kernels that tell are of both algorithms (both FFTs, products of matrices, depthwise
+    layers), or two names ran the same ones, no name can refute a claim: such pairs are `shared`.
+    """
+    seen = {name: found for name, found in ran.items() if found}
+    accepted, shared, own = [], [], []
+    for name, found in seen.items():
+        told = recognise(found)
+        if told.grade(name) is Grade.CONTRADICTED:
+            own.append([name, str(told)])
+        for claimed in (other for other in convolutions.EXPLICIT if other != name):
+            if told.grade(claimed) is Grade.CONTRADICTED:
+                continue
+            both = {name, claimed} <= told.algorithms or sorted(found) == sorted(
+                seen.get(claimed, [])
+            )
+            (shared if both else accepted).append([name, claimed])
+    claims = len(seen) * (len(convolutions.EXPLICIT) - 1)
+    return {"claims": claims, "accepted": accepted, "shared": shared, "own_refused": own}
+
+
+def profiled(runs: Mapping[str, Callable[[], object]]) -> dict[str, Any]:
     """Return kernels and microseconds of each call; what shows no kernel is profiled again."""
     found: dict[str, Any] = {}
     for _ in range(_TRIES):
         lacking = {name: run for name, run in runs.items() if not found.get(name, {}).get("us")}
         if not lacking:
             break
-        found |= read(_session(lacking, kind))
+        found |= read(_session(lacking))
     return found
 
 
-def _session(runs: Mapping[str, Callable[[], object]], kind: str) -> Iterable[Any]:
+def _session(runs: Mapping[str, Callable[[], object]]) -> Iterable[Any]:
     for run in runs.values():
         run()
-    few = torch.zeros(8, device=kind)
-    activities = [ProfilerActivity.CPU]
-    activities += [ProfilerActivity.CUDA] if kind == "cuda" else []
-    with profile(activities=activities) as profiler:
-        if kind == "cuda":
-            sacrifice(few)
+    few = torch.zeros(8, device="cuda")
+    with profile(activities=_BOTH) as profiler:
+        sacrifice(few)
         for name, run in runs.items():
             for _ in range(_REPEATS):
                 with record_function(f"{_MARK}{name}"):
@@ -67,15 +91,13 @@ def _session(runs: Mapping[str, Callable[[], object]], kind: str) -> Iterable[An
     return found
 
 
-def names(run: Callable[[], object], kind: str) -> list[str]:
-    """Return the full names of the kernels of a call; none on a host."""
+def names(run: Callable[[], object]) -> list[str]:
+    """Return the full names of the kernels of a call."""
     run()
-    if kind != "cuda":
-        return []
     found: list[str] = []
     for _ in range(_TRIES):
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-            sacrifice(torch.zeros(8, device=kind))
+        with profile(activities=_BOTH) as profiler:
+            sacrifice(torch.zeros(8, device="cuda"))
             with record_function(f"{_MARK}call"):
                 run()
             torch.cuda.synchronize()
@@ -104,7 +126,7 @@ def _told(repeats: Sequence[list[Any]]) -> dict[str, Any]:
     if not most:
         return {"kernels": [], "us": None, "lost": 0}
     return {
-        "kernels": [evidence.kernel_word(kernel.name) for kernel in whole[-1]],
+        "kernels": [kernel.name for kernel in whole[-1]],
         "us": stats.median([sum(kernel.duration for kernel in kernels) for kernels in whole]),
         "lost": len(repeats) - len(whole),
     }
@@ -112,14 +134,13 @@ def _told(repeats: Sequence[list[Any]]) -> dict[str, Any]:
 
 def sessions(lab: Lab) -> None:
     """Measure a point, open many profiler sessions, measure it again; see what sessions lose."""
-    lab.need_gpu()
     # the order within one process is what is looked at, so a part of an earlier one is of no use
     lab.record.found.clear()
     lab.record.failed.clear()
     items: dict[str, bool | None] = {"first": None, "second": None}
     items |= {f"session {number}": number % 2 == 1 for number in range(_SESSIONS)}
     items |= {"after": None}
-    bench = points.bench_of(lab)
+    bench = points.bench_of()
     for key, sacrificed in lab.each(items):
         with lab.entry(key) as facts:
             if sacrificed is None:
@@ -134,7 +155,7 @@ def _one_session(*, sacrificed: bool) -> dict[str, Any]:
     F.conv2d(x, weight, padding=1)
     torch.cuda.synchronize()
     time.sleep(_IDLE_S)
-    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+    with torch.no_grad(), profile(activities=_BOTH) as seen:
         if sacrificed:
             sacrifice(few)
         for _ in range(_CONVOLUTIONS):

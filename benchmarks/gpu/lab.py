@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,17 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.gpu import machine as machines
 from benchmarks.gpu.record import LATE, STOPPED, Record, reason
-from hpcsweep.errors import HpcsweepError
-from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from benchmarks.gpu.machine import Machine
+    from benchmarks.gpu.machine import Gpu
 
 Item = TypeVar("Item")
-# what an item may end with, and the next one is tried
-FAILURES = (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError, MemoryError)
 
 
 class Stop(Exception):
@@ -34,14 +32,27 @@ class Options:
     size: int = 224
     iterations: int = 50
     sizes: int = 3
-    gpu: str = "gpu"
+    algorithms: tuple[str, ...] = tuple(catalog.ALGORITHMS)
+    energy: bool = True
+    heavy: int = 256  # images of the batch that warms the GPU
+    most: int = 20  # convolutions of the steps that take long for each
+    test_files: int | None = None  # all
+
+
+SMALL = Options(
+    *("tinynets:Residual", 32, 4, 2, ("auto", "implicit_gemm")),
+    energy=False,
+    heavy=4,
+    most=2,
+    test_files=1,
+)  # without a GPU
 
 
 @dataclass
 class Lab:
     """A step's surroundings."""
 
-    machine: Machine
+    machine: Gpu
     record: Record
     options: Options = field(default_factory=Options)
     ends: float = float("inf")  # by time.monotonic
@@ -63,7 +74,7 @@ class Lab:
 
     @contextmanager
     def entry(self, key: str) -> Iterator[dict[str, Any]]:
-        """Keep the facts that the block finds, or why it failed.
+        """Keep the facts that the block finds, or why it failed; nothing if its time was over.
 
         Raises:
             Stop: the device does not answer any more.
@@ -72,7 +83,9 @@ class Lab:
         facts: dict[str, Any] = {}
         try:
             yield facts
-        except FAILURES as error:
+        except subprocess.TimeoutExpired:
+            print(f"{key}: its time is over", flush=True)  # another call tries it again
+        except Exception as error:  # libraries raise what they like, and the next one is tried
             self.record.fail(key, reason(error))
             print(f"{key}: FAILED: {reason(error)}", flush=True)
             if not machines.answers(self.machine):
@@ -80,11 +93,6 @@ class Lab:
         else:
             self.record.put(key, facts)
             print(f"{key}: {str(facts)[:300]}", flush=True)
-
-    def need_gpu(self) -> None:
-        """Raise `Stop` on a machine without one."""
-        if self.machine.kind != "cuda":
-            raise Stop("this step needs a GPU")
 
 
 def end(lab: Lab) -> None:

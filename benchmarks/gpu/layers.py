@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from benchmarks.gpu import convolutions
-from benchmarks.gpu.lab import FAILURES
 from benchmarks.gpu.machine import BATCH, bare_loop, in_turns, microseconds, resolution
 from benchmarks.gpu.record import reason
 from hpcsweep.measure.timing import stats
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from benchmarks.gpu.lab import Lab
-    from benchmarks.gpu.machine import Machine
+    from benchmarks.gpu.machine import Gpu
 
 _BARE_LOOPS = 11
 
@@ -25,15 +24,13 @@ def batched(lab: Lab) -> None:
     """Time the batches of all algorithms of a convolution in turns, the default's twice."""
     convolutions.full_precision()
     with torch.inference_mode():
-        for key, shape in lab.each(convolutions.kinds(lab.options, lab.machine.kind)):
+        for key, shape in lab.each(convolutions.kinds(lab.options)):
             with lab.entry(key) as facts:
-                runs = dict(convolutions.calls(shape, lab.machine.kind))
+                runs = dict(convolutions.calls(shape, "cuda"))
                 facts.update(compare(lab.machine, runs, lab.options.iterations))
 
 
-def compare(
-    machine: Machine, runs: Mapping[str, Callable[[], object]], passes: int
-) -> dict[str, Any]:
+def compare(machine: Gpu, runs: Mapping[str, Callable[[], object]], passes: int) -> dict[str, Any]:
     """Return each call's time by the product's clock, and by a bare loop; or why it has none."""
     tried = {name: _batch(machine, run) for name, run in runs.items()}
     batches = {name: batch for name, batch in tried.items() if not isinstance(batch, str)}
@@ -47,14 +44,14 @@ def compare(
     }
 
 
-def _batch(machine: Machine, run: Callable[[], object]) -> Callable[[], object] | str:
+def _batch(machine: Gpu, run: Callable[[], object]) -> Callable[[], object] | str:
     """Return a batch of calls, or why there is none."""
     try:
         run()
         return machine.batch(run, BATCH)
-    except FAILURES as error:
+    except Exception as error:  # noqa: BLE001 - told, and the others are timed
         return reason(error)
 
 
-def _bare(machine: Machine, run: Callable[[], object]) -> float:
+def _bare(machine: Gpu, run: Callable[[], object]) -> float:
     return 1000 * stats.median(bare_loop(machine.runtime, run, BATCH, _BARE_LOOPS))

@@ -1,15 +1,12 @@
-"""What steps ask of a device: an event, a delay, a batch of calls, a clock. GPU or host."""
+"""What steps ask of a device: an event, a delay, a batch of calls, a clock."""
 
 from __future__ import annotations
 
 import itertools
-import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep.measure.timing import clocks, loop, stats
-from hpcsweep.measure.timing.clocks import Cuda, DeviceClock, HostClock
+from hpcsweep.measure.timing.clocks import Cuda, DeviceClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,27 +18,8 @@ BATCH: Final = 20  # calls in one graph
 _WARM_UP: Final = 3
 
 
-class Machine(Protocol):
-    """A device under proof."""
-
-    kind: str
-    runtime: Any
-
-    def batch(self, call: Callable[[], object], count: int) -> Callable[[], object]:
-        """Return what runs `count` calls at once: one replay of a graph, or a loop."""
-        ...
-
-    def clock(
-        self, run: Callable[[], object], prepare: Callable[[], object] = clocks.nothing
-    ) -> Clock:
-        """Return the product's clock, calibrated for a pass."""
-        ...
-
-
 class Gpu:
-    """The GPU that torch uses."""
-
-    kind = "cuda"
+    """The GPU that torch uses, or a simulated queue."""
 
     def __init__(self, runtime: Cuda | None = None) -> None:
         """Use torch's runtime, or another."""
@@ -60,61 +38,7 @@ class Gpu:
         return clock
 
 
-class Host:
-    """The CPU, to rehearse: its clock takes the place of events, and nothing is delayed."""
-
-    kind = "cpu"
-
-    def __init__(self) -> None:
-        """Be its own runtime."""
-        self.runtime: Any = self
-
-    def event(self) -> _HostEvent:
-        """Return a moment that is not yet noted."""
-        return _HostEvent()
-
-    def synchronize(self) -> None:
-        """Wait for nothing."""
-
-    def delay(self, ms: float) -> int:  # noqa: ARG002
-        """Queue nothing."""
-        return 0
-
-    def host_now(self) -> float:
-        """Return the host's time in milliseconds."""
-        return time.perf_counter_ns() / 1e6
-
-    def batch(self, call: Callable[[], object], count: int) -> Callable[[], object]:
-        """Loop."""
-
-        def run() -> None:
-            for _ in range(count):
-                call()
-
-        return run
-
-    def clock(
-        self, run: Callable[[], object], prepare: Callable[[], object] = clocks.nothing
-    ) -> Clock:
-        """Return the host's clock."""
-        run()
-        return HostClock(prepare)
-
-
-class _HostEvent:
-    def record(self) -> None:
-        self.at = time.perf_counter_ns()
-
-    def elapsed_time(self, end: _HostEvent) -> float:
-        return (end.at - self.at) / 1e6
-
-
-def choose() -> Machine:
-    """Return the GPU where there is one, else the host."""
-    return Gpu() if torch.cuda.is_available() else Host()
-
-
-def answers(machine: Machine) -> bool:
+def answers(machine: Gpu) -> bool:
     """Say whether the device still works; after some errors only a new process helps."""
     try:
         machine.runtime.synchronize()
@@ -124,7 +48,7 @@ def answers(machine: Machine) -> bool:
 
 
 def in_turns(
-    machine: Machine,
+    machine: Gpu,
     runs: Mapping[str, Callable[[], object]],
     passes: int,
     prepare: Callable[[], object] = clocks.nothing,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from benchmarks.point_cost import WATCHED, Stages
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
 from hpcsweep.cli import pairs
@@ -27,58 +28,67 @@ TWICE: Final = ("auto", "implicit_gemm")
 _POINTS: Final = "algorithms.csv"
 _LAYERS: Final = "layers.csv"
 _OF_SWEEP: Final = "implicit_precomp_gemm"
-_QUICK: Final = {"energy": False, "evidence": False, "numerics": False, "layers": False}
+QUICK: Final = {"energy": False, "evidence": False, "numerics": False, "layers": False}
 # what claims and people look at; the tables hold whole rows
 _KEPT: Final = (
     *("median_ms", "ci95_lo_ms", "ci95_hi_ms", "iqr_rel", "host_ms", "max_rel_error"),
     *("algorithm_coverage_pct", "algorithm_evidence", "hook_overhead_pct", "layer_sum_over_total"),
     *("layer_pass_parts", "event_floor_ms", "sm_clock_pass_mhz"),
-    *("mem_peak_bytes", "sm_clock_mhz_mean", "flags", "valid"),
+    *("mem_peak_bytes", "sm_clock_mhz_mean", "flags", "valid", "throttle_reasons", "launch_bound"),
+    *("waited_pct", "stolen_pct", "control_shift_pct", "energy_j", "energy_method"),
 )
 # of each row: what would name the machine
 _PRIVATE: Final = {"device_uuid", "node", "started_at"}
 
 
 def network(lab: Lab) -> None:
-    """Measure the network with every algorithm, eager and as a graph, some of them twice."""
-    bench = bench_of(lab)
-    launches = ("eager", "graph") if lab.machine.kind == "cuda" else ("eager",)
+    """Measure the network with every algorithm, eager and as a graph, some of them twice.
+
+    The parts of a point's cost are those of `point_cost`: seconds of each, without what is inside.
+    """
+    stages = Stages(time.perf_counter)
+    for watched in WATCHED:
+        stages.watch(*watched)
+    bench = bench_of()
     if not lab.record.found:
         _forget_tables(lab.record.folder)
-    for key, (algorithm, launch, run) in lab.each(plan(launches)):
+    for key, (algorithm, launch, run) in lab.each(plan(lab.options.algorithms)):
         with lab.entry(key) as facts:
+            stages.take()
             axes = {"algorithm": algorithm, "launch": launch}
             measured = bench.measure(point(lab.options, axes))
+            facts["cost_s"] = {name: round(s, 4) for name, s in stages.take().items()}
             facts.update({name: measured.row.get(name) for name in _KEPT})
             if lab.record.folder and not run:
                 _append(lab.record.folder, measured, axes)
 
 
-def plan(launches: Iterable[str]) -> dict[str, tuple[str, str, int]]:
-    """Return algorithm, launch and run of each point, by key, in order."""
-    found: list[tuple[str, str, int]] = []
-    for launch in launches:
-        found += [(name, launch, 0) for name in catalog.ALGORITHMS]
-        found += [(name, launch, 1) for name in TWICE]
-    return {f"{name} {launch} {run}": (name, launch, run) for name, launch, run in found}
+def plan(algorithms: Sequence[str]) -> dict[str, tuple[str, str, int]]:
+    """Return algorithm, launch and run of each point, by key; what tells most comes first."""
+    first = [("auto", "eager", 0), ("auto", "eager", 1), ("implicit_gemm", "eager", 0)]
+    first += [("implicit_gemm", "graph", 0), ("auto", "graph", 0)]
+    rest = [(name, launch, 0) for name in algorithms for launch in ("eager", "graph")]
+    again = [(name, launch, 1) for name in TWICE for launch in ("eager", "graph")]
+    return {f"{n} {launch} {run}": (n, launch, run) for n, launch, run in (*first, *rest, *again)}
 
 
 def point(options: Options, axes: dict[str, Any], settings: dict[str, Any] | None = None) -> Point:
     """Return a point of the network."""
-    values = catalog.axis_defaults("inference") | {"model": options.model, "gpu": options.gpu}
+    values = catalog.axis_defaults("inference") | {"model": options.model, "gpu": "gpu"}
     values |= {"input_size": options.size}
-    measure = catalog.setting_defaults("inference") | {"iterations": options.iterations}
+    measure = catalog.setting_defaults("inference")
+    measure |= {"iterations": options.iterations, "energy": options.energy}
     return Point("inference", values | axes, measure | (settings or {}), "0" * 16)
 
 
-def bench_of(lab: Lab) -> Bench:
+def bench_of() -> Bench:
     """Return the product's bench for the device."""
-    return torch_bench("inference", {"gpu": "cpu" if lab.machine.kind == "cpu" else "gpu"})
+    return torch_bench("inference", {"gpu": "gpu"})
 
 
 def sizes(lab: Lab) -> None:
     """Measure one algorithm at many image sizes as the shipped sweep does: layers included."""
-    bench = bench_of(lab)
+    bench = bench_of()
     settings = {"energy": False, "iterations": min(20, lab.options.iterations)}
     for key, size in lab.each(sizes_of(lab.options.sizes)):
         with lab.entry(key) as facts:
@@ -92,16 +102,15 @@ def sizes(lab: Lab) -> None:
 def tuning(lab: Lab) -> None:
     """Time the default, `autotune` after it in this process, and `autotune` in one of its own.
 
-    Where torch asks its plans before it tunes, the second is the default again. Without an
-    autotuner an algorithm of the reference stands in.
+    Where torch asks its plans before it tunes, the second is the default again.
     """
-    name = catalog.AUTOTUNE if lab.machine.kind == "cuda" else "gemm"
+    name = catalog.AUTOTUNE
     default, tuned = (point(lab.options, {"algorithm": one}) for one in (catalog.AUTO, name))
-    benches = [Inference(lab.machine.kind) for _ in range(2)]
+    benches = [Inference("cuda") for _ in range(2)]
     for key, _ in lab.each({"in turns": name}):
         with lab.entry(key) as facts, torch.inference_mode():
             here = [bench.lane(one) for bench, one in zip(benches, (default, tuned), strict=True)]
-            with pairs.elsewhere(tuned, lab.machine.kind) as alone:
+            with pairs.elsewhere(tuned, "cuda") as alone:
                 done = loop.collect([*here, alone], loop.Fixed(lab.options.iterations))
             medians = [*map(stats.median, done.times)]
             facts.update(zip(("auto_ms", "after_auto_ms", "alone_ms"), medians, strict=True))
@@ -118,7 +127,7 @@ def pass_times(bench: Bench, options: Options) -> dict[str, Any]:
     """Return the network's pass without layers, evidence and numerics: eager and as a graph."""
     found = {}
     for launch in ("eager", "graph"):
-        row = bench.measure(point(options, {"launch": launch}, _QUICK)).row
+        row = bench.measure(point(options, {"launch": launch}, QUICK)).row
         found[f"{launch}_ms"] = row["median_ms"]
     return found
 

@@ -7,7 +7,6 @@ is of a step that was killed.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-# 1: the first
-FORMAT: Final = 1
+# 1: the first; 2: without options
+FORMAT: Final = 2
 RUNNING: Final = "running"
 COMPLETE: Final = "complete"
 LATE: Final = "out of time"
 STOPPED: Final = "stopped"  # the reason is in `note`
 # what two files must agree in before their figures stand side by side
-IDENTITY: Final = ("name", "driver", "torch", "cuda", "hip", "cudnn", "hpcsweep")
+IDENTITY: Final = ("kind", "name", "driver_version", "torch", "cuda", "hip", "cudnn", "hpcsweep")
 
 
 @dataclass
@@ -35,7 +34,6 @@ class Record:
 
     step: str
     environment: dict[str, Any]
-    options: dict[str, Any] = field(default_factory=dict)
     state: str = RUNNING
     note: str = ""
     seconds: float = 0.0
@@ -76,14 +74,12 @@ class Record:
         self.write()
 
     def write(self) -> None:
-        """Write both files, so that a reader sees the old or the new ones, never half."""
+        """Write the file, so that a reader sees the old or the new one, never half."""
         if self.folder is None:
             return
         kept = {"format": FORMAT, **asdict(self)}
         del kept["folder"]
         files.write_json(self.folder / f"{self.step}.json", kept)
-        with files.replacing(self.folder / f"{self.step}.txt") as file:
-            file.write(text(self).encode())
 
 
 def read(path: Path) -> Record:
@@ -99,16 +95,6 @@ def read(path: Path) -> Record:
     return Record(**kept, folder=path.parent)
 
 
-def text(record: Record) -> str:
-    """Return the record for people: one line per item."""
-    environment = ", ".join(f"{name} {value}" for name, value in record.environment.items())
-    lines = [f"step {record.step}: {standing(record)}", environment, ""]
-    lines += [f"{key}: {_facts(facts)}" for key, facts in record.found.items()]
-    lines += [f"{key}: FAILED: {why}" for key, why in record.failed.items()]
-    lines += [f"{key}: missing" for key in record.missing]
-    return "\n".join([*lines, ""])
-
-
 def standing(record: Record) -> str:
     """Return how far the step came, in a few words."""
     words = f"{record.state}, {len(record.found)} of {len(record.planned)} items"
@@ -120,13 +106,3 @@ def reason(error: BaseException) -> str:
     """Return the first line of what an exception says, without folders."""
     said = str(error).strip() or type(error).__name__
     return re.sub(r"(?:/[^/\s:]+)+/", "", said.splitlines()[0])[:300]
-
-
-def _facts(facts: dict[str, Any]) -> str:
-    return "  ".join(f"{name}={_value(value)}" for name, value in facts.items())
-
-
-def _value(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value)

@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.gpu import environment, facts, kernels, layers, machine, points, proofs, support
-from benchmarks.gpu.lab import Lab, Options, Stop, end
+import torch
+
+from benchmarks.gpu import environment, facts, kernels, layers, machine, points, product, proofs
+from benchmarks.gpu.lab import SMALL, Lab, Options, Stop, end
 from benchmarks.gpu.record import COMPLETE, RUNNING, STOPPED, Record, read, reason
 from hpcsweep.errors import ResultsError
 
@@ -18,41 +20,46 @@ if TYPE_CHECKING:
 
 FUNCTIONS: Final[Mapping[str, Callable[[Lab], None]]] = {
     "device": facts.device,
-    "controls": proofs.controls,
+    "points": points.network,
+    "supervised": product.supervised,
+    "kernels": kernels.durations,
     "plans": proofs.plans,
-    "tuning": points.tuning,
+    "memory": product.memory,
+    "energy": proofs.energy,
+    "tests": product.tests,
     "replayed": proofs.replayed,
+    "tuning": points.tuning,
     "precision": proofs.precision,
     "stars": proofs.stars,
-    "energy": proofs.energy,
-    "bandwidth": proofs.bandwidth,
-    "kernels": kernels.durations,
-    "layers": layers.batched,
-    "floors": facts.floors,
-    "caches": facts.cache_states,
     "sessions": kernels.sessions,
-    "support": support.matrix,
-    "points": points.network,
-    "queue": facts.queue,
+    "layers": layers.batched,
+    "bandwidth": proofs.bandwidth,
+    "caches": facts.cache_states,
     "sizes": points.sizes,
+    "floors": facts.floors,
+    "queue": facts.queue,
 }
 
 
 def main(told: dict[str, Any]) -> None:
     """Run a step, or go on with what its file lacks."""
     began = time.monotonic()
-    device = machine.choose()
-    known, options = environment.collect(device.kind), Options(**told["options"])
-    fresh = Record(told["step"], known, told["options"], folder=Path(told["out"]))
-    record = fresh if told.get("again") else continued(fresh)
+    name, folder = told["step"], Path(told["out"])
+    if not torch.cuda.is_available():
+        note = "this torch finds no GPU; --simulated tries the kit without one"
+        Record(name, {}, state=STOPPED, note=note, folder=folder).write()
+        return
+    known = environment.collect(simulated=told["simulated"])
+    record = continued(Record(name, known, folder=folder))
     if record.state == COMPLETE:
-        print(f"{record.step}: complete already; --again measures it anew")
+        print(f"{name}: complete already")
         return
     before, record.state, record.note = record.seconds, RUNNING, ""
     record.write()
-    lab = Lab(device, record, options, began + told["seconds"])
+    options = SMALL if told["simulated"] else Options()
+    lab = Lab(machine.Gpu(), record, options, began + told["seconds"])
     try:
-        FUNCTIONS[record.step](lab)
+        FUNCTIONS[name](lab)
     except Stop as stop:
         record.end(STOPPED, str(stop))
     except Exception as error:
@@ -66,14 +73,13 @@ def main(told: dict[str, Any]) -> None:
 
 
 def continued(fresh: Record) -> Record:
-    """Return the file that is there already, if it is of the same device, software and options."""
+    """Return the file that is there already, if it is of the same device and software."""
     assert fresh.folder is not None
     try:
         earlier = read(fresh.folder / f"{fresh.step}.json")
     except (ResultsError, TypeError):
         return fresh
-    same = earlier.identity == fresh.identity and earlier.options == fresh.options
-    return earlier if same else fresh
+    return earlier if earlier.identity == fresh.identity else fresh
 
 
 if __name__ == "__main__":

@@ -1,99 +1,70 @@
-"""One page out of the files of many steps: verdicts, facts, and what is missing.
-
-Files of different devices or software are never put together: each has a part of its own.
-"""
+"""One page out of the files of all steps: which claims hold, facts, and what is missing."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.gpu import claims
+from benchmarks.gpu import claims, runner
 from benchmarks.gpu import verdicts as of_proofs
-from benchmarks.gpu.record import COMPLETE, RUNNING, Record, read, standing
+from benchmarks.gpu.record import Record, read, standing
 from hpcsweep import catalog
 from hpcsweep.errors import HpcsweepError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.gpu.claims import Verdict
 
-_CUT_OFF: Final = "killed before its end"
+
+def load(folder: Path) -> tuple[dict[str, Record], list[str]]:
+    """Return the steps' records, those of the device of the newest file, and what was left out."""
+    records: dict[str, Record] = {}
+    problems: list[str] = []
+    for file in sorted(folder.glob("*.json"), key=lambda one: -one.stat().st_mtime):
+        try:
+            record = read(file)
+        except (HpcsweepError, TypeError) as error:
+            problems.append(f"not read: {error}")
+            continue
+        known = [one for one in records.values() if one.environment]
+        if record.environment and known and record.identity != known[0].identity:
+            problems.append(f"{file.name} is of another device or software: left out")
+        else:
+            records[record.step] = record
+    return {name: records[name] for name in runner.STEPS if name in records}, problems
 
 
-def load(paths: Iterable[Path]) -> tuple[list[Record], list[str]]:
-    """Return the records of files and folders, oldest first, and what could not be read."""
-    files = [file for path in paths for file in (path.rglob("*.json") if path.is_dir() else [path])]
-    tried = [_try(file) for file in sorted(files, key=_age)]
-    problems = [one for one in tried if isinstance(one, str)]
-    return [one for one in tried if isinstance(one, Record)], problems
-
-
-def _try(file: Path) -> Record | str:
-    try:
-        return read(file)
-    except (HpcsweepError, TypeError) as error:
-        return str(error)
-
-
-def _age(file: Path) -> float:
-    return file.stat().st_mtime if file.exists() else 0.0
-
-
-def by_environment(records: Iterable[Record]) -> dict[tuple[str, ...], dict[str, Record]]:
-    """Return the records by device and software, then by step; parts of a step are joined."""
-    found: dict[tuple[str, ...], dict[str, Record]] = {}
-    for record in records:
-        steps = found.setdefault(record.identity, {})
-        earlier = steps.get(record.step)
-        steps[record.step] = record if earlier is None else join(earlier, record)
-    return found
-
-
-def join(earlier: Record, later: Record) -> Record:
-    """Return what two files of a step have together; the later one counts where both have it."""
-    planned = list(dict.fromkeys([*earlier.planned, *later.planned]))
-    found = earlier.found | later.found
-    failed = {k: why for k, why in (earlier.failed | later.failed).items() if k not in found}
-    both = replace(later, planned=planned, found=found, failed=failed)
-    if not both.missing and COMPLETE in {earlier.state, later.state}:
-        return replace(both, state=COMPLETE, note="")
-    return both
-
-
-def page(records: Iterable[Record], problems: Sequence[str] = ()) -> tuple[str, list[Verdict]]:
+def page(folder: Path) -> tuple[str, list[Verdict]]:
     """Return the summary as Markdown, and all verdicts."""
-    lines, verdicts = [], []
-    for steps in by_environment(records).values():
-        told = claims.all_claims(steps, of_proofs.all_verdicts(steps))
-        verdicts += told
-        lines += _part(steps, told)
-    lines += [f"* not read: {problem}" for problem in problems]
-    return "\n".join(lines or ["nothing was measured"]) + "\n", verdicts
+    steps, problems = load(folder)
+    told = [*claims.of_times(steps), *of_proofs.all_verdicts(steps)]
+    told.sort(key=lambda one: one.claim[:3])
+    lines = [*_part(steps, told), *(f"* {problem}" for problem in problems)]
+    return "\n".join(lines) + "\n", told
 
 
 def _part(steps: Mapping[str, Record], told: Sequence[Verdict]) -> list[str]:
-    any_step = next(iter(steps.values()))
-    environment = any_step.environment
+    environment = next((one.environment for one in steps.values() if one.environment), {})
     lines = [f"# {environment.get('name')}", "", _environment(environment), ""]
-    lines += ["| claim | limit | found | verdict |", "| --- | --- | --- | --- |"]
+    if environment.get("kind") == "simulated":
+        lines += ["SIMULATED: the kit was tried without a GPU; no figure is of one.", ""]
+    lines += ["| claim | limit | found | |", "| --- | --- | --- | --- |"]
     lines += [f"| {v.claim} | {v.limit} | {v.found} | {v.verdict} |" for v in told]
-    lines += ["", *_facts(steps), *_support(steps), *_algorithms(steps), ""]
+    number = [v.verdict for v in told]
+    words = (claims.HELD, claims.REFUTED, claims.OPEN)
+    lines += ["", ", ".join(f"{number.count(word)} {word}" for word in words)]
+    lines += ["", *_facts(steps), *_algorithms(steps), *_costs(steps), ""]
     lines += ["| step | how far |", "| --- | --- |"]
-    lines += [f"| {name} | {_standing(record)} |" for name, record in steps.items()]
+    lines += [
+        f"| {name} | {standing(record)}, {record.seconds:.0f} s |" for name, record in steps.items()
+    ]
     lines += _troubles(steps)
     return [*lines, ""]
 
 
 def _environment(environment: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in environment.items() if key != "name") + "."
-
-
-def _standing(record: Record) -> str:
-    state = _CUT_OFF if record.state == RUNNING else record.state
-    return standing(replace(record, state=state))
 
 
 def _facts(steps: Mapping[str, Record]) -> list[str]:
@@ -118,16 +89,19 @@ def _facts(steps: Mapping[str, Record]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _support(steps: Mapping[str, Record]) -> list[str]:
-    """Return of how many distinct convolutions each algorithm runs, by type and direction."""
-    found = _found(steps, "support")
+def _costs(steps: Mapping[str, Record]) -> list[str]:
+    """Return the parts of a point's cost: the median of all points, and of a worker's first."""
+    found = [facts["cost_s"] for facts in _found(steps, "points").values()]
     if not found:
         return []
-    lines = ["| algorithm, type, layout | forward | data | filter |", "| --- | --- | --- | --- |"]
-    for key, facts in found.items():
-        cells = [f"{facts[w]['can']} of {facts[w]['of']}" for w in ("forward", "data", "filter")]
-        lines.append(f"| {key} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    names = sorted({name for one in found for name in one})
+    lines = ["", "| part of a point | first, s | median, s |", "| --- | --- | --- |"]
+    for name in names:
+        each = sorted(one.get(name, 0.0) for one in found)
+        lines.append(f"| {name} | {found[0].get(name, 0.0):.2f} | {each[len(each) // 2]:.2f} |")
+    whole = sorted(sum(one.values()) for one in found)
+    lines.append(f"| all | {sum(found[0].values()):.2f} | {whole[len(whole) // 2]:.2f} |")
+    return lines
 
 
 def _algorithms(steps: Mapping[str, Record]) -> list[str]:

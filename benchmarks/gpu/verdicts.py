@@ -6,11 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.gpu import claims
-from benchmarks.gpu.claims import FAIL, PASS, UNKNOWN, Verdict
+from benchmarks.gpu.claims import HELD, OPEN, REFUTED, Verdict
+from benchmarks.gpu.convolutions import EXPLICIT
+from benchmarks.gpu.product import TELEMETRY
 from hpcsweep.catalog import gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from benchmarks.gpu.record import Record
 
@@ -35,35 +37,42 @@ def all_verdicts(records: Records) -> list[Verdict]:
         stars(records),
         energy(records),
         cold_read(records),
+        whole_rows(records),
+        flags(records),
+        layered_graphs(records),
+        second_points(records),
+        sweep(records),
+        out_of_memory(records),
+        gpu_tests(records),
     ]
 
 
 def false_claims(records: Records) -> Verdict:
     """Judge (a): no claim of another algorithm than the one that ran is accepted."""
-    found = _facts(records, "controls")
+    found = [facts["controls"] for facts in _facts(records, "kernels")]
     accepted = [pair for facts in found for pair in facts["accepted"]]
-    number, equal = sum(f["claims"] for f in found), sum(len(f["equal"]) for f in found)
-    text = f"{len(accepted)} of {number} accepted{_first(accepted)}; {equal} ran the same kernels"
+    number, shared = sum(f["claims"] for f in found), sum(len(f["shared"]) for f in found)
+    text = f"{len(accepted)} of {number} accepted{_first(accepted)}; {shared} share their kernels"
     claim = "(a) an algorithm under another's name is a mismatch, all pairs"
-    return _verdict(records, "controls", claim, "none accepted", text, number, not accepted)
+    return _verdict(records, "kernels", claim, "none accepted", text, number, not accepted)
 
 
 def own_claims(records: Records) -> Verdict:
     """Judge (b): no algorithm is contradicted by its own kernels."""
-    found = _facts(records, "controls")
+    found = [facts["controls"] for facts in _facts(records, "kernels")]
     wrong = [pair for facts in found for pair in facts["own_refused"]]
     text = f"{len(wrong)} contradicted{_first(wrong)}"
     claim = "(b) the kernels of an algorithm are recognised as its own"
     number = sum(f["claims"] for f in found)
-    return _verdict(records, "controls", claim, "none contradicted", text, number, not wrong)
+    return _verdict(records, "kernels", claim, "none contradicted", text, number, not wrong)
 
 
 def plan_errors(records: Records) -> Verdict:
     """Judge (c): every plan that ran is as exact as rounding allows."""
     ran = {f"{key} {n}": p for key, n, p in _plans(records) if "refused" not in p}
-    wrong = [name for name, plan in ran.items() if not _within(plan["excess"])]
+    wrong = [name for name, plan in ran.items() if not _within(plan.get("excess"))]
     text = f"{len(ran)} plans ran, {len(wrong)} wrong{_first(wrong)}"
-    claim = "(c) every plan computes a convolution, errors against float64"
+    claim = "(c) every plan computes a convolution or is refused in words"
     return _verdict(records, "plans", claim, "what rounding explains", text, len(ran), not wrong)
 
 
@@ -165,10 +174,107 @@ def cold_read(records: Records) -> Verdict:
     device = gpus.by_device_name(str(record.environment.get("name", ""))) if record else None
     claim = "(i) a cold read of the whole L2 is no faster than memory"
     if not cold or not device:
-        return Verdict(claim, "the memory's bandwidth", "not measured", UNKNOWN)
+        return Verdict(claim, "the memory's bandwidth", "not measured", OPEN)
     text = f"{cold['gbs']:.0f} GB/s, memory has {device.bandwidth_gbs:.0f}"
     holds = cold["gbs"] <= _FASTER * device.bandwidth_gbs
-    return Verdict(claim, f"{device.bandwidth_gbs:.0f} GB/s", text, PASS if holds else FAIL)
+    return Verdict(claim, f"{device.bandwidth_gbs:.0f} GB/s", text, HELD if holds else REFUTED)
+
+
+def whole_rows(records: Records) -> Verdict:
+    """Judge (m): on a GPU of one's own every row of the network is valid."""
+    found = _points(records)
+    wrong = [f"{key}: {facts['flags']}" for key, facts in found.items() if not facts["valid"]]
+    text = f"{len(found)} rows, {len(wrong)} not valid{_first(wrong)}"
+    claim = "(m) the rows of an undisturbed GPU are valid"
+    return _verdict(records, "points", claim, "all", text, len(found), not wrong)
+
+
+def flags(records: Records) -> Verdict:
+    """Judge (m): a flag is raised only where the cell that it rests on says so."""
+    raised = [
+        (key, flag, RESTS[flag](facts))
+        for key, facts in _points(records).items()
+        for flag in (facts["flags"] or "").split(";")
+        if flag in RESTS
+    ]
+    wrong = [f"{flag} of {key}" for key, flag, rests in raised if not rests]
+    number = len(_points(records))
+    text = f"{len(raised)} flags of {number} rows, {len(wrong)} rest on nothing{_first(wrong)}"
+    claim = "(m) flags rest on what was read"
+    return _verdict(records, "points", claim, "each", text, number, not wrong)
+
+
+# what each flag rests on, in a row
+RESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "throttled": lambda row: bool(row["throttle_reasons"]),
+    "power_capped": lambda row: "power" in (row["throttle_reasons"] or ""),
+    "contended": lambda row: row["waited_pct"] > 10 or row["stolen_pct"] > 2,
+    "machine_shift": lambda row: abs(row["control_shift_pct"] or 0) > 5,
+}
+
+
+def layered_graphs(records: Records) -> Verdict:
+    """Judge (n): a graph with layers proves an explicit algorithm as an eager pass does."""
+    found, wrong, number = _points(records), [], 0
+    for key, facts in found.items():
+        eager = found.get(key.replace(" graph ", " eager "))
+        if " graph " not in key or eager is None or key.split()[0] not in EXPLICIT:
+            continue
+        number += 1
+        same = facts["algorithm_coverage_pct"] == eager["algorithm_coverage_pct"]
+        if not same or "algorithm_mismatch" in (facts["flags"] or ""):
+            wrong.append(f"{key}: {facts['algorithm_coverage_pct']} % covered, {facts['flags']}")
+    text = f"{number} algorithms, {len(wrong)} differ{_first(wrong)}"
+    claim = "(n) a graph with layers covers an explicit algorithm as the eager pass does"
+    return _verdict(records, "points", claim, "equal, no mismatch", text, number, not wrong)
+
+
+def second_points(records: Records) -> Verdict:
+    """Judge (g): a worker's later point has the time of its earlier one."""
+    gaps: list[float] = []
+    for facts in _facts(records, "supervised"):
+        first: dict[tuple[str, str], float] = {}
+        for row in (one for one in facts["rows"] if one.get("median_ms")):
+            ms = float(row["median_ms"])
+            gaps.append(abs(ms / first.setdefault((row["algorithm"], row["launch"]), ms) - 1))
+    gaps = [gap for gap in gaps if gap]
+    text = f"{len(gaps)} pairs, worst {100 * max(gaps, default=0):.2f} %"
+    claim = "(g) a worker measures a point again as it did before"
+    holds = max(gaps, default=0) <= _STAR
+    return _verdict(records, "supervised", claim, "1 %", text, len(gaps), holds)
+
+
+def sweep(records: Records) -> Verdict:
+    """Judge (o): submit, worker, telemetry and collect leave whole rows."""
+    rows = [row for facts in _facts(records, "supervised") for row in facts["rows"]]
+    wrong = []
+    for row in rows:
+        lacks = [name for name in (*TELEMETRY, "algorithm_evidence") if not row.get(name)]
+        if row["status"] != "ok" or lacks:
+            wrong.append(f"{row['algorithm']} {row['launch']} {row['status']}, lacks {lacks}")
+    text = f"{len(rows)} rows, {len(wrong)} are not{_first(wrong)}"
+    claim = "(o) rows of submit, worker and collect are ok, with telemetry and evidence"
+    return _verdict(records, "supervised", claim, "all", text, len(rows), not wrong)
+
+
+def out_of_memory(records: Records) -> Verdict:
+    """Judge (p): what does not fit is told, and the same bench measures on."""
+    found = {key: f["outcome"] for key, f in _found(records, "memory").items()}
+    text = ", ".join(f"{key}: {outcome}" for key, outcome in found.items())
+    holds = found == {"full": "out of memory", "free": "measured"}
+    claim = "(p) a point that does not fit is out of memory, the next one is measured"
+    holds = holds or not {"full", "free"} <= set(found)
+    return _verdict(records, "memory", claim, "both", text, len(found), holds)
+
+
+def gpu_tests(records: Records) -> Verdict:
+    """Judge (q): the tests marked gpu pass."""
+    found = _found(records, "tests")
+    wrong = [f"{key}: {name}" for key, facts in found.items() for name in facts["failed"]]
+    passed = sum(facts["passed"] for facts in found.values())
+    text = f"{passed} passed in {len(found)} files, {len(wrong)} failed{_first(wrong)}"
+    claim = "(q) the tests that need a GPU pass"
+    return _verdict(records, "tests", claim, "all", text, passed + len(wrong), not wrong)
 
 
 def _verdict(  # noqa: PLR0913, PLR0917 - a line of the table
@@ -181,14 +287,22 @@ def _verdict(  # noqa: PLR0913, PLR0917 - a line of the table
     holds: bool,  # noqa: FBT001
 ) -> Verdict:
     if not number:
-        return Verdict(claim, limit, "not measured", UNKNOWN)
+        return Verdict(claim, limit, claims.why_open(records.get(step)), OPEN)
     complete = claims.is_whole(records.get(step))
-    return Verdict(claim, limit, text, FAIL if not holds else PASS if complete else UNKNOWN)
+    return Verdict(claim, limit, text, REFUTED if not holds else HELD if complete else OPEN)
+
+
+def _found(records: Records, step: str) -> dict[str, dict[str, Any]]:
+    record = records.get(step)
+    return record.found if record else {}
 
 
 def _facts(records: Records, step: str) -> list[dict[str, Any]]:
-    record = records.get(step)
-    return list(record.found.values()) if record else []
+    return list(_found(records, step).values())
+
+
+def _points(records: Records) -> dict[str, dict[str, Any]]:
+    return _found(records, "points")
 
 
 def _plans(records: Records) -> list[tuple[str, str, dict[str, Any]]]:

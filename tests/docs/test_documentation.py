@@ -32,7 +32,7 @@ FOREIGN = {  # options of other programs that sentences name
     "--kernel-trace",  # rocprofv3
     "--restore-session",  # ReFrame
     "--disasters",  # benchmarks/disasters.py
-    *("--again", "--rehearse", "--seconds"),  # benchmarks/gpu
+    *("--out", "--seconds", "--simulated"),  # benchmarks/gpu
     *("--limit-s", "--only", "--points", "--runs"),  # benchmarks/peers
     *("--against", "--cpu"),  # benchmarks/point_cost.py
     *("--unlock", "--rerun-incomplete"),  # snakemake

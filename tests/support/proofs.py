@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from benchmarks.gpu import points, runner
+from benchmarks.gpu.product import TELEMETRY
 from benchmarks.gpu.record import COMPLETE, Record
+from hpcsweep import catalog
 from hpcsweep.conv.proof import profiler_events
 
 ENVIRONMENT = {
     "kind": "cuda",
     "name": "NVIDIA H100 80GB HBM3",
-    "driver": "580",
+    "driver_version": "580",
     "torch": "2.11",
     "cudnn": 91900,
 }
@@ -30,9 +33,9 @@ def record(step, found, **cells):
 
 
 PLAN = {"plan": "eng12_k5=1", "error": 1e-6, "excess": 0.3}
-PROVEN = {
-    "controls": {"conv": {"claims": 8, "accepted": [], "equal": [["fft", "fft_tiling"]],
-                          "own_refused": []}},
+PROVEN: dict[str, Any] = {
+    "kernels": {"conv": {"controls": {"claims": 8, "accepted": [], "own_refused": [],
+                                      "shared": [["fft", "fft_tiling"]]}}},
     "plans": {"conv": {"told": ["eng12", "eng1"], "plans": {
         "eng12": {**PLAN, "notes": "WINOGRAD WINOGRAD_TILE_4x4", "kernels": "winograd"},
         "eng7": {"refused": "no"}}}},
@@ -49,13 +52,20 @@ PROVEN = {
 def good():
     """Return the records of all steps of a GPU on which every claim holds."""
     names = ("auto", "gemm", "fft")
+    controls: dict[str, Any] = {"controls": PROVEN["kernels"]["conv"]["controls"]}
     own = {"auto": ["k1"], "gemm": ["k1"], "fft": ["k2", "k3"]}
     us = {"auto": 10.0, "auto again": 10.005, "gemm": 10.01, "fft": 40.0}
-    of_point = {"median_ms": 2.0, "max_rel_error": 1e-6, "hook_overhead_pct": 20.0}
-    of_point |= {"algorithm_coverage_pct": 100.0}
+    of_point: dict[str, object] = {
+        "median_ms": 2.0,
+        "max_rel_error": 1e-6,
+        "hook_overhead_pct": 20.0,
+    }
+    of_point |= {"algorithm_coverage_pct": 100.0, "valid": True, "flags": "throttled"}
+    of_point |= {"throttle_reasons": "sw_thermal", "cost_s": {"timed": 1.5, "evidence": 0.5}}
+    row = {**dict.fromkeys(TELEMETRY, "1"), "status": "ok", "algorithm": "auto", "launch": "eager"}
+    row |= {"median_ms": "2.0", "algorithm_evidence": "kernel"}
     passed = {"eager_ms": 5.0, "graph_ms": 4.0}
     session = {"calls": 60, "lost": 0, "which": []}
-    directions = {way: {"can": 5, "of": 9, "reasons": {}} for way in ("forward", "data", "filter")}
     found = {
         **copy.deepcopy(PROVEN),
         "floors": {"nothing": {"event_us": 1.6, "two_events_add_us": 2.2, "resolution_us": 0.032}},
@@ -64,8 +74,12 @@ def good():
             "event, kernel, event": {"holds": 1800, "tried": 6000},
             "needs": {"entries": 1392, "layer_calls": 464},
         },
-        "support": {"fft float32 nchw": directions},
-        "kernels": {KEY: {n: {"kernels": own[n], "us": us[n], "lost": 0} for n in names}},
+        "supervised": {"sweep": {"rows": [row, {**row, "median_ms": "2.01"}], "said": ""}},
+        "memory": {"full": {"outcome": "out of memory"}, "free": {"outcome": "measured"}},
+        "tests": {"tests/test_x.py": {"passed": 3, "skipped": 0, "failed": []}},
+        "kernels": {
+            KEY: {n: {"kernels": own[n], "us": us[n], "lost": 0} for n in names} | controls
+        },
         "sessions": {
             "first": passed,
             "second": passed,
@@ -82,7 +96,7 @@ def good():
                 "failed": {},
             }
         },
-        "points": {key: dict(of_point) for key in points.plan(("eager", "graph"))},
+        "points": {key: dict(of_point) for key in points.plan(list(catalog.ALGORITHMS))},
         "tuning": {"in turns": {"auto_ms": 2.0, "after_auto_ms": 2.0, "alone_ms": 1.5}},
         "sizes": {f"{i}: {200 + i}": {"seconds": 1.5, "median_ms": 2.0} for i in range(100)},
     }

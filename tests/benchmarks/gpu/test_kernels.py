@@ -43,7 +43,7 @@ def test_kernels_and_the_median_of_their_sum_are_read():
         for first in (3.0, 9.0, 4.0)
     ]
     found = kernels.read([*events, Event("hpcsweep.proof|fft", device_type=GPU), Event("x")])
-    assert found == {"fft": {"kernels": ["fft2d<1,2>", "gemm"], "us": 6.0, "lost": 0}}
+    assert found == {"fft": {"kernels": ["void fft2d<1, 2>(float*)", "gemm"], "us": 6.0, "lost": 0}}
 
 
 def test_a_repeat_that_lost_kernels_does_not_count():
@@ -62,13 +62,13 @@ def test_what_shows_no_kernel_is_profiled_again(monkeypatch):
     """Only that, and not for ever."""
     asked = []
 
-    def session(runs, _kind):
+    def session(runs):
         asked.append(list(runs))
         seen = {"auto": [Kernel("k", 1.0)], "gemm": [Kernel("g", 2.0)] * (len(asked) == 2)}
         return [call(name, *seen.get(name, [])) for name in runs]
 
     monkeypatch.setattr(kernels, "_session", session)
-    found = kernels.profiled(dict.fromkeys(("auto", "gemm", "fft")), "cuda")
+    found = kernels.profiled(dict.fromkeys(("auto", "gemm", "fft")))
     assert asked == [["auto", "gemm", "fft"], ["gemm", "fft"], ["fft"]]
     assert [found[name]["us"] for name in ("auto", "gemm", "fft")] == [1.0, 2.0, None]
 
@@ -86,6 +86,6 @@ def test_lost_kernels_are_counted_by_their_place():
 def test_a_real_gpu_shows_kernels_and_durations():
     """Of a matrix product."""
     square = torch.randn(2048, 2048, device="cuda")
-    found = kernels.profiled({"auto": lambda: square @ square}, "cuda")["auto"]
+    found = kernels.profiled({"auto": lambda: square @ square})["auto"]
     assert found["kernels"]
     assert found["us"] > 10
