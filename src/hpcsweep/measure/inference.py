@@ -306,9 +306,7 @@ class Inference(Workbench):
         """Return the energy of a pass; of a graph's replay if the GPU would wait for the host."""
         if not self._telemetry.counts_energy:
             return {}
-        run = (
-            (_replay(ready) if lanes.timer_name != "graph" else None) if idles else lanes.clean.run
-        )
+        run = _replay(ready) if idles else lanes.clean.run
         if run is None:
             return {"energy_method": "launch_bound"}
         passes = max(5, round(_ENERGY_BLOCK_MS / median_ms))
@@ -370,7 +368,8 @@ def _replay(ready: _PreparedInference) -> Callable[[], object] | None:
     of the point would meet. A graph has one input, so that `rotated` would be another pass.
     """
     axes = ready.point.axes
-    if ":" in axes["model"] or axes["cache_state"] == "rotated":
+    replays = axes["launch"] == "graph"  # already, and the host is slow even so
+    if replays or ":" in axes["model"] or axes["cache_state"] == "rotated":
         return None
     try:
         return clocks.capture(ready.run)
