@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+import oldtables
 import resultsfolder
 from hpcsweep.analysis import dataset
 from hpcsweep.collect import workflow as collecting
@@ -407,6 +408,26 @@ def _killed(number, results, path):
         finally:
             os._exit(0)
     return os.waitpid(child, 0)[1] != 0
+
+
+def test_an_import_of_tables_that_is_killed_leaves_no_half_of_them(tmp_path):
+    """They can be imported again, in whatever moment it was."""
+    oldtables.folder(tmp_path / "old", [("VGG16", "gemm", "V100")], (64, 96), layers=2)
+    number, states = 0, set()
+    while True:
+        killed = _killed(number, tmp_path / str(number), tmp_path / "old")
+        run = resultsfolder.RunDir(tmp_path / str(number) / "old")
+        states.add(len(rows_of(run)))
+        workflow.bring(tmp_path / str(number), tmp_path / "old")
+        rows = [shards.read(shard).rows for shard in run.shards()]
+        assert {len(each) for each in rows} == {2}
+        assert len(rows) == len(run.submissions())
+        assert not [*run.path.glob(".import-*")]
+        if not killed:
+            break
+        number += 1
+    assert number > 10
+    assert states == {0, 2}
 
 
 def test_a_sweep_whose_first_import_was_cut_short_by_an_earlier_version_is_taken(sites, tmp_path):

@@ -6,19 +6,17 @@ into. What is new becomes visible when it is whole.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
 from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.importing import submission
 from hpcsweep.records import replace
 from hpcsweep.store import manifest, rundir
 from hpcsweep.store.manifest import Manifest
@@ -30,8 +28,6 @@ _SMALL, _LARGE = 64 << 20, 4 << 30  # bytes of a record or a sweep; of a file be
 _RECORDS: Final = {"manifest.json", "chunks.jsonl"}
 _ROWS: Final = ".overall.csv"
 _BLOCK: Final = 1 << 20  # bytes compared at a time
-# a folder of files on their way; below it, what is whole and only has to be moved
-_ASIDE, _READY = ".import-", "ready"
 
 Names = tuple[str, ...]
 
@@ -115,26 +111,13 @@ def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:
 
     Each submission becomes visible when it is whole. The caller holds the run folder's lock.
     """
-    _finish(run)
-    check(theirs, run)
-    try:
-        return _copy(theirs.path, run, Path(tempfile.mkdtemp(dir=run.path, prefix=_ASIDE)))
-    finally:
-        _finish(run)
+    with submission.arriving(run) as ready:
+        check(theirs, run)
+        return _copy(theirs.path, run, ready)
 
 
-def _finish(run: RunDir) -> None:
-    """End what an import that was cut short had begun to move; remove what it had not."""
-    for aside in run.path.glob(f"{_ASIDE}*"):
-        for name in (ready := RunDir(aside / _READY)).ages():
-            left, to = ready.submission(name), run.submission(name)
-            if to.shards.exists() and not left.shards.exists():
-                _move(left.path, to.path)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _copy(root: Path, run: RunDir, aside: Path) -> tuple[str, Names]:
-    every = [*_every(root)]
+def _copy(root: Path, run: RunDir, ready: RunDir) -> tuple[str, Names]:
+    every, aside = [*_every(root)], ready.path.parent
     safe = _records(root, every, RunDir(aside / root.name))
     here = {one: record for one in run.submissions() if (record := one.manifest_or_none())}
     source, copied, notes = root.name, 0, list[str]()
@@ -151,12 +134,11 @@ def _copy(root: Path, run: RunDir, aside: Path) -> tuple[str, Names]:
         taken = (_extend(root, own, theirs, mine, aside) for mine in same)
         files = next((files for files in taken if files is not None), None)
         if files is None:
-            name = _free_name(run, theirs.id)
+            name = submission.free_name(run, theirs.id)
             notes += [f"{theirs.id} is another one here: copied as {name}"] * (name != theirs.id)
             record = _imported(record, name, source, _round(here.values(), record))
-            files = _bring(root, own, theirs, record, RunDir(aside / _READY))
-            for part in ("shards", "submissions"):
-                _move(aside / _READY / part / name, run.path / part / name)
+            files = _bring(root, own, theirs, record, ready)
+            submission.arrive(ready.submission(name), run)
             here[run.submission(name)] = record
         copied += files
     if not here:
@@ -197,13 +179,6 @@ def _round(here: Collection[Manifest], record: Manifest) -> int:
     return max((one.round for one in here if one.created_at <= record.created_at), default=0)
 
 
-def _free_name(run: RunDir, name: str) -> str:
-    """Return a name for a submission: its own, or with a number where another one has that."""
-    taken = run.ages().keys()
-    names = (f"{name}.{number}" for number in itertools.count(2))
-    return next(free for free in itertools.chain([name], names) if free not in taken)
-
-
 def _bring(
     root: Path, every: Sequence[Names], theirs: SubmissionDir, record: Manifest, ready: RunDir
 ) -> int:
@@ -212,9 +187,7 @@ def _bring(
     mine.shards.mkdir(parents=True)
     number = len(_taken(root, every, mine.shards)) + theirs.chunks.exists()
     theirs.write_manifest(record)
-    _sync(mine.shards)
-    _sync(theirs.path)
-    _move(theirs.path, mine.path)
+    submission.move(theirs.path, mine.path)
     return number
 
 
@@ -248,7 +221,7 @@ def _extend(
     mine.shards.mkdir(parents=True, exist_ok=True)
     for path in reversed(paths):  # rows last: what they point to must be there
         path.replace(mine.shards / path.name)
-    _sync(mine.shards)
+    submission.sync(mine.shards)
     return len(paths)
 
 
@@ -321,19 +294,3 @@ def _take_env(text: bytes, to: Path) -> bool:
     with files.replacing(to) as file:
         file.write(text)
     return True
-
-
-def _move(path: Path, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    path.rename(to)
-    _sync(to.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Sync the names in a folder, where its file system can."""
-    with suppress(OSError):
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)

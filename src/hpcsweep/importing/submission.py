@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import catalog
@@ -15,11 +20,13 @@ from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.point import Point, point_id
 from hpcsweep.store import chunk_file, rundir, shards
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, ShardPath
+from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
 from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
 
 PROFILE: Final = "import"
+# a folder of files on their way; below it, what is whole and only has to be moved
+_ASIDE, _READY = ".import-", "ready"
 _OF_SHAPE: Final = (
     "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
     "pad_w", "dilation_h", "dilation_w", "groups", "bias", "dtype", "unique_key", "flops",
@@ -63,22 +70,80 @@ class ImportedRows:
 
 @contextmanager
 def opened(run: RunDir, source: str) -> Iterator[ImportedRows]:
-    """Make a submission; its manifest is written when all rows are. `ResultsError`: no row."""
-    round_ = run.next_round()
-    submission = rundir.new_submission(run, PROFILE)
-    shard = ShardPath(submission.shards, 0, 0)
-    with shards.ShardWriter(shard) as file:
-        rows = ImportedRows(file, shard)
-        yield rows
-    if not rows.points:
-        raise ResultsError(f"{source}: no row with a time")
-    chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(rows.points), 0.0)])
-    record = Manifest(
-        id=submission.id, sweep=run.name, workload="inference", profile=PROFILE, launcher="local",
-        source=source, round=round_, chunks=1, points=len(rows.points),
-        created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-    )  # fmt: skip
-    submission.write_manifest(record)
+    """Make a submission, which is there when all its rows are. `ResultsError`: no row."""
+    with arriving(run) as ready:
+        submission = rundir.new_submission(ready, PROFILE)
+        while submission.id in run.ages():
+            submission = rundir.new_submission(ready, PROFILE)
+        shard = ShardPath(submission.shards, 0, 0)
+        with shards.ShardWriter(shard) as file:
+            rows = ImportedRows(file, shard)
+            yield rows
+        if not rows.points:
+            raise ResultsError(f"{source}: no row with a time")
+        chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(rows.points), 0.0)])
+        record = Manifest(
+            id=submission.id, sweep=run.name, workload="inference", profile=PROFILE,
+            launcher="local", source=source, round=run.next_round(), chunks=1,
+            points=len(rows.points),
+            created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        )  # fmt: skip
+        submission.write_manifest(record)
+        arrive(submission, run)
+
+
+@contextmanager
+def arriving(run: RunDir) -> Iterator[RunDir]:
+    """Give a hidden folder for submissions that are not whole yet; the caller holds the lock."""
+    _finish(run)
+    try:
+        aside = tempfile.mkdtemp(dir=run.path, prefix=_ASIDE)
+        yield RunDir(Path(aside, _READY))
+    finally:
+        _finish(run)
+
+
+def arrive(made: SubmissionDir, run: RunDir) -> None:
+    """Make a submission visible that is whole: its rows, then its record."""
+    sync(made.shards)
+    sync(made.path)
+    to = run.submission(made.id)
+    move(made.shards, to.shards)
+    move(made.path, to.path)
+
+
+def _finish(run: RunDir) -> None:
+    """End what an import that was cut short had begun to move; remove what it had not."""
+    for aside in run.path.glob(f"{_ASIDE}*"):
+        for name in (ready := RunDir(aside / _READY)).ages():
+            left, to = ready.submission(name), run.submission(name)
+            if to.shards.exists() and not left.shards.exists():
+                move(left.path, to.path)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def free_name(run: RunDir, name: str) -> str:
+    """Return a name for a submission: its own, or with a number where another one has that."""
+    taken = run.ages().keys()
+    names = (f"{name}.{number}" for number in itertools.count(2))
+    return next(free for free in itertools.chain([name], names) if free not in taken)
+
+
+def move(path: Path, to: Path) -> None:
+    """Move a folder to where none is; a machine that dies does not undo it."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(to)
+    sync(to.parent)
+
+
+def sync(folder: Path) -> None:
+    """Sync the names in a folder, where its file system can."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def point(source: str, axes: dict[str, Any]) -> Point:
