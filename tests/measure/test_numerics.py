@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -317,3 +318,31 @@ def test_outputs_that_fit_on_the_host_alone_are_compared_there(monkeypatch):
     assert len(tried) == 2
     assert not is_open(verdict)
     assert not is_wrong(verdict)
+
+
+class _Tuned(TorchDispatchMode):
+    """Notes the types in which convolutions ran while the autotuner was on."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if "conv" in str(func):
+            self.types[args[0].dtype, torch.backends.cudnn.benchmark] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("model", ["tinynets:OfItsOwn", "tinynets:Residual", "squeezenet1_1"])
+def test_nothing_is_tuned_for_float64(model):
+    """On a GPU with slow float64, trials of its convolutions were the longest part of a point."""
+    wanted = point(model)
+    with torch.inference_mode(), torch.backends.cudnn.flags(benchmark=True), _Tuned() as tuned:
+        network, output = _run(wanted)
+        assert not is_open(*Float64Reference(CPU).verdicts(wanted, network, output, 1.0))
+        (image,) = models.make_inputs(wanted, CPU)
+        _calls(network, image)
+        assert torch.backends.cudnn.benchmark
+    assert tuned.types[torch.float64, False]
+    assert tuned.types[torch.float32, True]
+    assert not tuned.types[torch.float64, True]

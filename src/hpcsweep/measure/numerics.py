@@ -280,6 +280,7 @@ def explain_random(
     return [replace(v, reason=reason) if rounding.is_wrong(v) else v for v in outputs]
 
 
+@framework.untuned()
 def _own_code(dtype: torch.dtype, module: nn.Module, image: Tensor) -> tuple[object, float]:
     """Run a module's code, which was written for a type, in float64 (see `promotion`).
 
@@ -321,6 +322,7 @@ def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
             return module(*inputs)
 
 
+@framework.untuned()
 def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
     """Run a network in float64; convert weights only while their layer runs, to save memory.
 

@@ -185,6 +185,7 @@ def _square(row: Iterable[Fraction]) -> Fraction:
     return sum((value * value for value in row), Fraction(0))
 
 
+@framework.untuned()
 def of_call(
     layer: nn.Conv2d, x: Tensor, output: Tensor, how: Arithmetic, *, whole: bool
 ) -> Exactness:

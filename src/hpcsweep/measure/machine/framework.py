@@ -49,6 +49,17 @@ def _tunes(axes: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
+def untuned() -> Iterator[None]:
+    """Let the library choose without trying: in float64, trials take longer than they save."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+@contextmanager
 def determinism(*, wanted: bool) -> Iterator[None]:
     """Use only deterministic operators in the block, if wanted."""
     before, fill = os.environ.get(_CUBLAS), torch.utils.deterministic.fill_uninitialized_memory
