@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,28 @@ def test_logs_are_found_by_whatever_names_them(desk):
         assert any("3 points" in line for line in lines)
     assert list(control.logs(run, None, follow=False))
     assert list(control.logs(run, submission.id, follow=False))
+
+
+def test_of_a_long_log_the_end_is_shown(desk):
+    """From a whole line on, and not more of it than a login node's memory has room for."""
+    desk.spec(NOOP)
+    desk.run("submit", "sweep.yaml")
+    (submission,) = desk.sweep().submissions()
+    log = submission.log(0, 0)
+    with log.open("r+b") as file:
+        file.truncate(1 << 32)  # a hole
+        file.seek(0, 2)
+        file.write(b"\n" + b"".join(b"step %d\n" % number for number in range(200_000)))
+    tracemalloc.start()
+    head, first, *_, last = control.logs(desk.sweep(), None, follow=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert head == f"==> {log}, the last 1 MiB of 4,098 <=="
+    assert (first[:5], last) == ("step ", "step 199999")
+    assert peak < 1 << 28
+    log.write_bytes(b"progress\r" * (1 << 18))  # one line of 2 MiB
+    _head, *lines = control.logs(desk.sweep(), None, follow=False)
+    assert 1 << 16 < sum(map(len, lines)) <= 1 << 20
 
 
 def test_what_has_no_log_is_told(desk):

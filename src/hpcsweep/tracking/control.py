@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
@@ -22,6 +22,7 @@ _POLL_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0  # between two questions to Slurm
 _ID_CHARACTERS: Final = frozenset("0123456789abcdef")
 _SHORTEST_PREFIX: Final = 4
+_MOST: Final = 1 << 20  # bytes of a log that are shown: a login node's memory does not hold all
 
 
 def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
@@ -30,6 +31,7 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
     `what` is a submission, a chunk as SUBMISSION:CHUNK (or CHUNK of the newest submission), or a
     point id or its beginning; the newest submission by default. Where no worker has started, the
     log is the job's own output. The job's output after its worker's last line follows at the end.
+    Of a long log, which may be larger than the memory, these are the last lines.
     `UsageError` where there is no such thing (the message lists the others), or no log yet.
     """
     submission, chunk = _resolve(run, what)
@@ -48,7 +50,9 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
     shown = None
     while log is not None and log != shown:
         shown = log
-        yield f"==> {log} <=="
+        size = log.stat().st_size
+        only = f", the last {_MOST >> 20} MiB of {size >> 20:,}" if size > _MOST else ""
+        yield f"==> {log}{only} <=="
         yield from _lines(log, partial(more, log))
         log = newest() if follow else log
     if shown is not None:
@@ -232,8 +236,7 @@ def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
     output = _outputs(submission).get(int(chunk)) if chunk.isdecimal() else None
     if output is None or not output.exists():
         return
-    logged = set(log.read_text(errors="replace").splitlines())
-    lines = output.read_text(errors="replace").splitlines()
+    logged, lines = set(_lines(log)), [*_lines(output)]
     after = max((n for n, line in enumerate(lines, 1) if line in logged), default=0)
     if lines[after:]:
         yield f"==> {output}, after that <=="
@@ -256,9 +259,10 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
     return ask
 
 
-def _lines(path: Path, more: Callable[[], bool]) -> Iterator[str]:
-    """Yield the lines of a file, and wait for others as long as `more` says so."""
+def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str]:
+    """Yield the last lines of a file, and wait for others as long as `more` says so."""
     with path.open(encoding="utf-8", errors="replace") as file:
+        _go_to_last_lines(file.buffer)
         rest = ""
         while True:
             last_look = not more()
@@ -270,3 +274,12 @@ def _lines(path: Path, more: Callable[[], bool]) -> Iterator[str]:
             time.sleep(_POLL_SECONDS)
         if rest:
             yield rest
+
+
+def _go_to_last_lines(file: IO[bytes]) -> None:
+    """Go to the first line that begins in the last bytes; into a line that is longer than these."""
+    begin = os.fstat(file.fileno()).st_size - _MOST
+    if begin > 0:
+        file.seek(begin - 1)
+        inside = len(file.readline(_MOST + 1))
+        file.seek(begin if inside > _MOST else begin - 1 + inside)
