@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,11 @@ TRAINING: Final = "training"  # the workload
 REPEATS: Final = frozenset(catalog.axes_with(catalog.Role.REPETITION))
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
+# what reports tell of each point, beside what they compare
+_ALWAYS: Final = frozenset({
+    *catalog.AXES, *outcomes.TOLD, *HARDWARE, "point_id", "orphan", "submission", "chunk",
+    "attempt", "control_ms",
+})  # fmt: skip
 # axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
     {"model", "algorithm", "dtype", "gpu", "memory_format", "launch", "cache_state", "workload"}
@@ -120,7 +125,7 @@ class Dataset:
         """Raise `UsageError` with the nearest name for a column that is not in the table."""
         for name in columns:
             if name not in self.rows:
-                near = suggest(name, self.rows.columns)
+                near = suggest(name, merged.header(self.run.overall))
                 raise UsageError(f"{self.run.overall}: no column '{name}'{near}")
 
     def numbers(self, rows: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -177,15 +182,49 @@ class Dataset:
         calls = self._calls[self._calls["point_id"].isin(points["point_id"])]
         return calls.replace({"algorithm": self.maps}) if self.maps else calls
 
+    def layers_in_parts(
+        self, points: pd.DataFrame, columns: Collection[str]
+    ) -> Iterator[pd.DataFrame]:
+        """Yield some columns of the layer rows of some points, all rows of a point together.
+
+        The rows of a large sweep do not fit the memory. `UsageError` if not collected.
+        """
+        path = self.run.layers
+        rest: list[pd.DataFrame] = []
+        seen: set[str] = set()
+        wanted = {*points["point_id"]}
+        for part in merged.parts(path, self.run.name, columns={*columns, "point_id"}):
+            rows = pd.concat([*rest, part]) if rest else part
+            is_last = rows["point_id"].isin(rows["point_id"].tail(1))  # the next part may go on
+            rest, rows = [rows[is_last]], rows[~is_last]
+            yield self._of_points(rows, wanted, seen)
+        yield self._of_points(pd.concat(rest), wanted, seen)
+
+    def _of_points(self, calls: pd.DataFrame, wanted: set[str], seen: set[str]) -> pd.DataFrame:
+        """Return the rows of some points; `UsageError` where a point has others among `seen`."""
+        ids = {*calls["point_id"].unique()}
+        if apart := ids & seen:
+            where = f"{self.run.layers}: the rows of point {min(apart)} stand apart"
+            raise UsageError(f"{where}; run `{self.run.command('collect')}` again")
+        seen |= ids
+        calls = calls[calls["point_id"].isin(ids & wanted)]
+        return calls.replace({"algorithm": self.maps}) if self.maps else calls
+
     @cached_property
     def _calls(self) -> pd.DataFrame:
         """All layer rows, read once: a page asks several times."""
         return merged.read(self.run.layers, self.run.name)
 
 
-def read(run: RunDir, where: str = "") -> Dataset:
-    """Read the merged table of a sweep, or of some points; `UsageError` if nothing was measured."""
-    table = merged.read(run.overall, run.name)
+def read(run: RunDir, where: str = "", columns: Collection[str] | None = None) -> Dataset:
+    """Read the merged table of a sweep, or of some points; `UsageError` if nothing was measured.
+
+    With `columns` only these are read, and those of conditions, axes and messages: a large table
+    with all columns does not fit the memory of a login node.
+    """
+    if columns is not None:
+        columns = {*columns, *_ALWAYS, *(one.column for one in parse(where))}
+    table = merged.read(run.overall, run.name, columns=columns)
     (table,) = products_apart(table)
     maps = _names_of_maps(run, table)
     table = table.replace({"algorithm": maps}) if maps else table

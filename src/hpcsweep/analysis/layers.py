@@ -17,10 +17,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep.analysis import dataset, formats, verdicts
+from hpcsweep.analysis import dataset, formats, merged, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
+from hpcsweep.records import dataclass
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
 
@@ -31,6 +32,11 @@ _FELL: Final = "fallbacks"  # the algorithms under which a call fell back, joine
 _APART: Final = "medians"  # those under which a call counts with its median, likewise
 _MARKS: Final = {_FELL: "~", _APART: "^"}
 _FAR: Final = 0.25  # of the median
+_MEAN: Final = "mean_ms"
+_USED: Final = (
+    "layer", "algorithm", _MEAN, "median_ms", "direction", "algorithm_used", "fallback_reason", "n",
+    "q1_ms", "q3_ms", "std_ms", "layer_timer", "percentage",
+)  # fmt: skip
 
 
 def read(  # noqa: PLR0913 - one argument per option
@@ -43,24 +49,19 @@ def read(  # noqa: PLR0913 - one argument per option
     everything: bool = False,
 ) -> View:
     """Return the slowest layers; `UsageError` where nothing was collected, chosen or timed."""
-    data = dataset.read(run)
+    if by not in BY:
+        raise UsageError(f"layers are summed by {', '.join(BY)}, not by {by}")
+    data = dataset.read(run, columns=[one.column for one in merged.parse(where)])
     foreign = dataset.is_foreign(data.rows)
-    points, left_out = data.chosen(where, everything=everything or foreign)
+    chosen, left_out = data.chosen(where, everything=everything or foreign)
     every, _ = data.chosen(where, everything=True)
-    rows = data.of_layers(points)
-    if rows.empty:
-        raise UsageError(f"{run.layers}: no layer rows (`layers: false`, or nothing chosen)")
-    median = rows.get("median_ms", rows["mean_ms"])
-    apart = (rows["mean_ms"] - median).abs() > _FAR * median
-    rows = rows.assign(apart=False if metric else apart)
-    metric = metric or "mean_ms"
-    _check(run, rows, by, metric)
-    points, lacking = _comparable(points)
-    rows = rows[rows["point_id"].isin(points["point_id"])]
-    grouped, names = _grouped(rows, BY[by], metric), dataset.values(rows, "algorithm")
+    points, lacking = _comparable(chosen)
+    grouped = _summed(data, points, BY[by], metric)
+    names = dataset.values(points, "algorithm")
     table = _table(grouped, BY[by], names)
-    about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
-    notes = [about, *_notes(points, grouped), *lacking, *left_out]
+    metric = metric or _MEAN
+    about = f"times are {metric}; shares are {grouped.of_what()}, means over all points"
+    notes = [about, *_notes(points, grouped.rows), *lacking, *left_out]
     notes += dataset.unreliable(points) if foreign else []
     if len(table) > top:
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
@@ -76,11 +77,62 @@ def read(  # noqa: PLR0913 - one argument per option
     )  # fmt: skip
 
 
-def _check(run: RunDir, rows: pd.DataFrame, by: str, metric: str) -> None:
-    if by not in BY:
-        raise UsageError(f"layers are summed by {', '.join(BY)}, not by {by}")
+@dataclass
+class _Sums:
+    """Sums over the calls of all points by algorithm and group; `points` are those with rows."""
+
+    rows: pd.DataFrame
+    points: pd.Series[int]
+    timers: frozenset[str]
+    alone: list[float]  # percentages of the pass that convolutions took which were timed alone
+
+    def of_what(self) -> str:
+        """Say what the shares are shares of; there is no pass of layers that were timed alone."""
+        if self.timers == {KERNELS}:
+            return "of the kernels of all convolutions"
+        if self.timers.isdisjoint(_ALONE):
+            return "of the layer pass"
+        least, most = min(self.alone, default=math.nan), max(self.alone, default=math.nan)
+        part = f"{least:.0f} to {most:.0f} % of the pass"
+        return f"of the sum of convolutions timed alone, which is {part}"
+
+
+def _summed(data: dataset.Dataset, points: pd.DataFrame, key: str, metric: str) -> _Sums:
+    """Sum up the layer rows of points, part by part: all may be larger than the memory."""
+    found: list[pd.DataFrame] = []
+    numbers: list[pd.Series[int]] = []
+    timers = set[str]()
+    alone: list[float] = []
+    for rows in data.layers_in_parts(points, {*_USED, key, metric}):
+        if rows.empty:
+            continue
+        _check(data.run, rows, metric or _MEAN)
+        grouped = _grouped(rows, key, metric)
+        numbers.append(grouped.groupby("algorithm")["point_id"].nunique())
+        found.append(_added(grouped, key))
+        of_rows = dataset.cells(rows, "layer_timer").fillna("")
+        timers |= {*of_rows.unique()}
+        own = rows[of_rows.isin(_ALONE) & (of_rows != "plans")]
+        alone += [*own.groupby("point_id")["percentage"].sum()] if len(own) else []
+    if not found:
+        where = data.run.layers
+        raise UsageError(f"{where}: no layer rows (`layers: false`, or nothing chosen)")
+    of_algorithm = pd.concat(numbers).groupby(level=0).sum()
+    return _Sums(_added(pd.concat(found), key), of_algorithm, frozenset(timers), alone)
+
+
+def _added(grouped: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Add up the points of each algorithm and group."""
+    return grouped.groupby(["algorithm", key], sort=False, as_index=False).agg(
+        ms=("ms", "sum"), share=("share", "sum"), calls=("calls", "max"), fell=("fell", "any"),
+        apart=("apart", "any"), square=("square", "sum"),
+    )  # fmt: skip
+
+
+def _check(run: RunDir, rows: pd.DataFrame, metric: str) -> None:
     if metric not in rows:
-        raise UsageError(f"{run.layers}: no column '{metric}'{suggest(metric, rows.columns)}")
+        near = suggest(metric, merged.header(run.layers))
+        raise UsageError(f"{run.layers}: no column '{metric}'{near}")
     if not pd.api.types.is_numeric_dtype(rows[metric]):
         raise UsageError(f"{run.layers}: {metric} holds no numbers")
 
@@ -101,6 +153,10 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     """Return one row per point and group: time, share, calls, and whether a call fell back."""
     name = rows[key].fillna(rows["layer"])
     backward = dataset.cells(rows, "direction") == "backward"
+    median = rows.get("median_ms", rows[_MEAN])
+    apart = (rows[_MEAN] - median).abs() > _FAR * median
+    rows = rows.assign(apart=False if metric else apart)
+    metric = metric or _MEAN
     ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
     rows = rows.assign(
         **{key: name.where(~backward, name + " (backward)")}, ms=ms, fell=dataset.fell_back(rows),
@@ -113,9 +169,9 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
+def _table(sums: _Sums, key: str, names: Sequence[str]) -> pd.DataFrame:
     """Return rows by share, the largest first; times and 95 % intervals of each algorithm."""
-    points = grouped.groupby("algorithm")["point_id"].nunique().reindex(list(names))
+    grouped, points = sums.rows, sums.points.reindex(list(names))
     shares = grouped.groupby(key)["share"].sum() / points.sum()
     table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")
     table.insert(0, "calls", grouped.groupby(key)["calls"].max())
@@ -156,20 +212,6 @@ def _has(cells: pd.Series[str], name: str) -> pd.Series[bool]:
 def fell(table: pd.DataFrame, name: str) -> pd.Series[bool]:
     """Return in which rows of a table a call fell back under an algorithm."""
     return _has(table[_FELL], name)
-
-
-def _of_what(rows: pd.DataFrame) -> str:
-    """Say what the shares are shares of; there is no pass of layers that were timed alone."""
-    timers = dataset.cells(rows, "layer_timer")
-    if (timers == KERNELS).all():
-        return "of the kernels of all convolutions"
-    alone = rows[timers.isin(_ALONE)]
-    if alone.empty:
-        return "of the layer pass"
-    own = alone[alone["layer_timer"] != "plans"]
-    sums = own.groupby("point_id")["percentage"].sum()
-    part = f"{sums.min():.0f} to {sums.max():.0f} % of the pass"
-    return f"of the sum of convolutions timed alone, which is {part}"
 
 
 def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> Iterator[str]:

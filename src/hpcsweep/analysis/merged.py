@@ -12,7 +12,7 @@ import csv
 import operator
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,27 +27,66 @@ KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVER
 _NUMBERS: Final = {name for name, kind in KINDS.items() if kind in {"int", "float"}}
 _TEXTS: Final = {name: str for name in KINDS if name not in _NUMBERS}
 _SHOWN: Final = 40  # characters of a cell
+_ROWS: Final = 20_000  # of a table that are parsed at a time
 _NEEDED: Final = {  # what no report can do without
     "overall.csv": ("point_id", "status", "model", "algorithm", "input_size"),
     "layers.csv": ("point_id", "layer", "algorithm", "unique_key", "mean_ms"),
 }
 
 
-def read(path: Path, sweep: str, types: Mapping[str, Any] = _TEXTS) -> pd.DataFrame:
-    """Return a merged table as text and numbers, or given types; `UsageError` if it is damaged."""
+def read(
+    path: Path,
+    sweep: str,
+    types: Mapping[str, Any] = _TEXTS,
+    columns: Collection[str] | None = None,
+) -> pd.DataFrame:
+    """Return a merged table as text and numbers, or given types; `UsageError` if it is damaged.
+
+    With `columns` the others are left out, but for those that no report can do without.
+    """
+    every = [*parts(path, sweep, types, columns)]
+    table = every[0] if len(every) == 1 else pd.concat(every, ignore_index=True)
+    ids = table.get("point_id", pd.Series(dtype=object))
+    if path.name == "overall.csv" and (place := _first(ids.notna() & ids.duplicated())) is not None:
+        raise _refused(f"{path}:{place + 2}: point {ids[place]:.16} stands there twice", sweep)
+    return table
+
+
+def parts(
+    path: Path,
+    sweep: str,
+    types: Mapping[str, Any] = _TEXTS,
+    columns: Collection[str] | None = None,
+) -> Iterator[pd.DataFrame]:
+    """Yield a merged table by its rows, as `read` returns it, since all may not fit the memory."""
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
+    kept = None if columns is None else {*columns, *_NEEDED.get(path.name, ())}.__contains__
     try:
-        if not (wrong := _wrong_header(path)):
-            table = pd.read_csv(
-                path, low_memory=False, keep_default_na=False, na_values=[""], dtype={**types}
-            )
-            wrong = _wrong(path, table)
+        wrong = _wrong_header(path)
+        if not wrong:
+            with pd.read_csv(
+                path, low_memory=False, keep_default_na=False, na_values=[""], dtype={**types},
+                usecols=kept, chunksize=_ROWS,
+            ) as every:  # fmt: skip
+                for part in every:
+                    if wrong := _wrong(path, part):
+                        break
+                    yield part
     except (ValueError, OSError, csv.Error) as error:  # pandas' parser errors are ValueErrors
         wrong = f"{path}: {str(error).splitlines()[0]}"
     if wrong:
-        raise UsageError(f"{wrong}; run `hpcsweep collect {sweep}` again")
-    return table
+        raise _refused(wrong, sweep)
+
+
+def header(path: Path) -> list[str]:
+    """Return the columns of a table."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _refused(wrong: str, sweep: str) -> UsageError:
+    return UsageError(f"{wrong}; run `hpcsweep collect {sweep}` again")
 
 
 def _wrong_header(path: Path) -> str:
@@ -62,20 +101,18 @@ def _wrong_header(path: Path) -> str:
 
 
 def _wrong(path: Path, table: pd.DataFrame) -> str:
-    """Say what `collect` would not have written."""
+    """Say what of some rows `collect` would not have written."""
+    line = 2 + (table.index[0] if len(table) else 0)
     if missing := [name for name in _NEEDED.get(path.name, ()) if name not in table]:
         return f"{path}: no column {', '.join(missing)}"
     for name in _NUMBERS.intersection(map(str, table)):
         if (place := _first(_no_numbers(table[name], KINDS[name]))) is not None:
-            cell = str(table[name][place])[:_SHOWN]
-            return f"{path}:{place + 2}: {name} is '{cell}', and needs a number"
+            cell = str(table[name].iloc[place])[:_SHOWN]
+            return f"{path}:{place + line}: {name} is '{cell}', and needs a number"
     if path.name != "overall.csv":
         return ""
     if (place := _first(~table["status"].isin([*PointStatus]))) is not None:
-        return f"{path}:{place + 2}: no status '{str(table['status'][place])[:_SHOWN]}'"
-    ids = table["point_id"]
-    if (place := _first(ids.notna() & ids.duplicated())) is not None:
-        return f"{path}:{place + 2}: point {ids[place]:.16} stands there twice"
+        return f"{path}:{place + line}: no status '{str(table['status'].iloc[place])[:_SHOWN]}'"
     return ""
 
 

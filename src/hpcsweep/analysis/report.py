@@ -105,7 +105,7 @@ class Report:
 
 def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | TrainingReport:
     """Read a sweep's report; one that trains has a table of its own without `metric`."""
-    return make(dataset.read(run, where), metric)
+    return make(dataset.read(run, where, {metric, *_READ}), metric)
 
 
 def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
@@ -236,6 +236,9 @@ WHOLE: Final = (
     *((f"{part}_total_s", part, ".3f") for part in PHASES), ("train_s", "all", ".3f"),
     ("epoch_s", "epoch", ".3f"),
 )  # fmt: skip
+_READ: Final = {
+    *_USED, *verdicts.WITHIN, *(name for name, _head, _form in (*STEP, *WHOLE)), "workload",
+}  # fmt: skip
 _UNITS: Final = {"mem_peak_bytes": 1 << 20, "params": 1_000_000}
 
 

@@ -185,10 +185,12 @@ def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"median_ms": of_median, "mean_ms": OF_MEAN * cells["std_ms"] / root})
 
 
+WITHIN: Final = ["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
+
+
 def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
     """Return the variance of the logarithm of a time inside its visit; 0 where it is unknown."""
-    names = ["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
-    cells = rows.reindex(columns=names).astype(float)
+    cells = rows.reindex(columns=WITHIN).astype(float)
     median = (cells["ci95_hi_ms"] - cells["ci95_lo_ms"]) / (2 * OF_MEAN) / cells["median_ms"]
     mean = cells["std_ms"] / np.sqrt(cells["n"]) / cells["mean_ms"]
     error = mean.fillna(median) if metric == "mean_ms" else median.fillna(mean)

@@ -40,7 +40,7 @@ _FIGURES: Final = (
 )
 _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
 # what `failures_in` and `disturbance` tell of a row
-_TOLD: Final = (
+TOLD: Final = (
     "status", "status_reason", "valid", "flags", *LABEL, "input_width", "visit", "load_avg_1min",
     "threads", *(name for name, _above, _words in _FIGURES), "throttle_reasons",
 )  # fmt: skip
@@ -181,7 +181,7 @@ def told_of(row: Row) -> Row:
     """
     if row["status"] in WELL and not doubts_of(row):
         return _WELL_ROWS[row["status"]]
-    return {name: sys.intern(str(text)) for name in _TOLD if (text := row.get(name))}
+    return {name: sys.intern(str(text)) for name in TOLD if (text := row.get(name))}
 
 
 def failures_of(

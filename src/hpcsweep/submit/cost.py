@@ -25,6 +25,7 @@ class Cost:
     points: int
     chunks: int
     settled: int
+    queued: int  # or running
     seconds: Mapping[str, float]
     run: int | None = None  # of a sweep that is measured once more
     width: float | None = None  # the factor that they may be too low by, nine times in ten
@@ -45,6 +46,7 @@ class Cost:
             "points": self.points,
             "chunks": self.chunks,
             "already_measured": self.settled,
+            "queued": self.queued,
             "gpu_hours": {gpu: seconds / 3600 for gpu, seconds in self.seconds.items()},
             "upper_factor": self.width,
             "share_from_rows": self.share_from_rows,
@@ -58,6 +60,7 @@ class Cost:
         head = (
             f"{self.sweep}{run} on {self.profile}: {count(self.points, 'point')} in "
             f"{count(self.chunks, 'chunk')}, {self.settled:,} measured already"
+            f"{f', {self.queued:,} {prepare.LIVE}' if self.queued else ''}"
         )
         if not self.points:
             return head
@@ -85,12 +88,14 @@ def of(results: Path, request: Request) -> Cost:
     blocks = [[seconds_of(point) for point in block] for block in packing.blocks(points)]
     packed = limit.measure(prepare.chunks(request, blocks, float, seconds_of.start))
     chunks = [chunk.seconds for chunk in packed]
+    queued = settled.pop(prepare.LIVE, 0)
     return Cost(
         sweep=request.sweep.name,
         profile=request.profile.name,
         points=sum(map(len, blocks)),
         chunks=len(chunks),
         settled=sum(settled.values()),
+        queued=queued,
         seconds={request.device: sum(chunks)} if chunks else {},
         run=known.again + 1 if request.options.again else None,
         width=seconds_of.width if seconds_of.is_calibrated else None,
