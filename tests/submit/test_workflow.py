@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -204,3 +205,24 @@ def test_tables_are_not_promised_of_rows_that_come_later(desk):
         assert "--collect needs rows, and " in done.stderr
         assert "run `hpcsweep collect` then" in done.stderr
     assert not desk.results.exists()
+
+
+def test_what_runs_is_no_measured_point_of_an_estimate(desk):
+    """Nothing has a row yet: the points of a live submission are counted apart."""
+    desk.spec(TEN + "measure: {sleep_ms: 3000}\n")
+    running = desk.start("submit", "sweep.yaml", "--cluster", "local")
+    try:
+        until = time.monotonic() + 60
+        while not (desk.folder / "results/sweep/submissions").is_dir() or not any(
+            submission.read_jobs() for submission in desk.sweep().submissions()
+        ):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        told = desk.run("estimate", "sweep.yaml", "--cluster", "local", "--json").stdout
+        (cost,) = json.loads(told)["estimates"]
+        assert [cost[name] for name in ("points", "already_measured", "queued")] == [0, 0, 10]
+        text = desk.run("estimate", "sweep.yaml", "--cluster", "local").stdout
+        assert "0 measured already, 10 queued or running" in text
+    finally:
+        running.terminate()
+        running.communicate(timeout=60)
