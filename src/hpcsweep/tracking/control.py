@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import Final, TextIO
 
 from hpcsweep import slurm
 from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
@@ -262,7 +262,7 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
 def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str]:
     """Yield the last lines of a file, and wait for others as long as `more` says so."""
     with path.open(encoding="utf-8", errors="replace") as file:
-        _go_to_last_lines(file.buffer)
+        _go_to_last_lines(file)
         rest = ""
         while True:
             last_look = not more()
@@ -276,10 +276,10 @@ def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str
             yield rest
 
 
-def _go_to_last_lines(file: IO[bytes]) -> None:
+def _go_to_last_lines(file: TextIO) -> None:
     """Go to the first line that begins in the last bytes; into a line that is longer than these."""
     begin = os.fstat(file.fileno()).st_size - _MOST
     if begin > 0:
-        file.seek(begin - 1)
-        inside = len(file.readline(_MOST + 1))
-        file.seek(begin if inside > _MOST else begin - 1 + inside)
+        file.buffer.seek(begin - 1)
+        inside = len(file.buffer.readline(_MOST + 1))
+        file.buffer.seek(begin if inside > _MOST else begin - 1 + inside)
