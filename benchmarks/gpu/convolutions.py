@@ -38,7 +38,7 @@ def kinds(options: Options) -> dict[str, ConvShape]:
     network = models.build_float32(options.model, enliven=False)
     image = torch.randn(1, 3, options.size, options.size)
     shapes = [shape for _, shape in shape_pass(network, image).convolutions]
-    distinct = {shape.unique_key: shape for shape in (*_MORE, *shapes)}
+    distinct = {shape.unique_key: shape for shape in (*shapes, *_MORE)}
     return dict(list(distinct.items())[: None if options.test_files is None else options.most])
 
 

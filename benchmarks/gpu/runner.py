@@ -10,6 +10,7 @@ import importlib.machinery
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ WHEELS: Final = ROOT / ".gpu"
 _GRACE_S: Final = 15.0  # a step ends by itself between two items; one item may take a while
 _LAST_WORDS_S: Final = 3.0
 _SUPPORT: Final = ROOT / "tests" / "support"
+_SIMULATED: Final = "NVIDIA H100 80GB HBM3"
 _PATIENCE: Final = 5  # times as long, since operators of a simulation are slow
 _COMMANDS: Final = ("click", "filelock", "jinja2", "pydantic", "rich", "yaml")
 
@@ -100,6 +102,10 @@ def environment(scratch: Path, *, simulated: bool) -> dict[str, str]:
         words = ["-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-lm"]
         subprocess.run([shutil.which("cc") or "gcc", *words], check=True)
         environ["HPCSWEEP_CUDNN"] = str(library)
+        program = scratch / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\necho {_SIMULATED}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        environ["PATH"] = os.pathsep.join([str(scratch), environ["PATH"]])
     environ["PYTHONPATH"] = os.pathsep.join(map(str, [*folders, scratch / "wheels"]))
     return environ
 
