@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hpcsweep.conv.operators import Operation, product
-from hpcsweep.conv.proof import witness
+from hpcsweep.conv.proof import profiler_events, witness
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 
 A, B = torch.ones(3, 4), torch.ones(4, 5)
@@ -145,3 +145,18 @@ def test_a_graph_runs_the_kernels_of_its_eager_pass():
     assert set(eager) <= set(replayed)
     needed = Proof((Evidence("conv", Seen(kernels=list(eager))),))
     assert problems(witness.held_against(needed, replayed)) == [None]
+
+
+@pytest.mark.filterwarnings("ignore:.*CUDA")
+def test_one_session_without_kernels_is_enough_for_the_process(monkeypatch):
+    """Without CUPTI no later session has any, so neither passes nor replays are profiled again."""
+    monkeypatch.setattr(profiler_events, "_blind", [])
+    monkeypatch.setattr(profiler_events, "_is_on_gpu", lambda _model: True)
+    monkeypatch.setattr(profiler_events, "sacrifice", lambda _few: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert profiler_events.passes(None) == 3
+    ran = []
+    for _ in range(2):
+        assert not witness.replayed_kernels(lambda: ran.append(1), torch.device("cpu"))
+    assert len(ran) == 1
+    assert profiler_events.passes(None) == 1

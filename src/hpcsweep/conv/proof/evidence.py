@@ -116,13 +116,13 @@ def doubted(calls: Iterable[Evidence], problem: str | None) -> tuple[Evidence, .
     return tuple(replace(call, problem=call.problem or problem) for call in calls)
 
 
-def completed(once: Callable[[], Proof], passes: int) -> Proof:
+def completed(once: Callable[[], Proof], passes: Callable[[], int]) -> Proof:
     """Profile up to so many passes, as long as calls show no kernel: a session may lose some.
 
     Each call keeps what the first pass saw that saw a kernel of it.
     """
     proof = once()
-    for _ in range(passes - 1):
+    for _ in range(passes() - 1):  # asked after the first: it shows whether there are kernels
         if not any(call.lacks_kernel for call in proof.calls):
             break
         again = once()

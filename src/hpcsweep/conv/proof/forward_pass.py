@@ -54,7 +54,7 @@ def prove(  # noqa: PLR0913 - what is proven, and what of
         looked.compare(events, kept)
         return read(events, picked, backend, primitives)
 
-    proof = completed(once, profiler_events.passes(model))
+    proof = completed(once, lambda: profiler_events.passes(model))
     problem = looked.problem or (witness.differ(timed, kept.output, run) if looked.seen else None)
     return replace(proof, calls=doubted(proof.calls, problem))
 

@@ -30,6 +30,7 @@ from hpcsweep.records import dataclass, field
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
 _PASSES: Final = 3
+_blind: Final[list[bool]] = []
 _TRANSFORMS: Final = ("aten::_fft_*",)
 _TELLING: Final = (
     *PRODUCTS,
@@ -109,12 +110,29 @@ def record(
         if on_gpu:
             sacrifice(torch.zeros(8, device="cuda"))
         run()
-    return list(profiler.events()), onednn.parse(lines)
+    events = list(profiler.events())
+    if on_gpu:
+        look_for_kernels(events)
+    return events, onednn.parse(lines)
+
+
+def look_for_kernels(events: Iterable[Any]) -> None:
+    """Note if a session on a GPU has no kernel at all, of hundreds: then none of the process has.
+
+    So it is without CUPTI: in some containers, on parts of a GPU, or without permission.
+    """
+    if not any(event.device_type == torch.autograd.DeviceType.CUDA for event in events):
+        _blind.append(True)
+
+
+def sees_kernels() -> bool:
+    """Say whether no session of this process has shown that the profiler sees no kernels."""
+    return not _blind
 
 
 def passes(model: nn.Module) -> int:
     """Return how often a network may be profiled: on a GPU, sessions lose kernels."""
-    return _PASSES if _is_on_gpu(model) else 1
+    return _PASSES if _is_on_gpu(model) and sees_kernels() else 1
 
 
 def _is_on_gpu(model: nn.Module) -> bool:
