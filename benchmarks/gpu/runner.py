@@ -30,7 +30,7 @@ _GRACE_S: Final = 15.0  # a step ends by itself between two items; one item may 
 _LAST_WORDS_S: Final = 3.0
 _SUPPORT: Final = ROOT / "tests" / "support"
 _SIMULATED: Final = "NVIDIA H100 80GB HBM3"
-_PATIENCE: Final = 5  # times as long, since operators of a simulation are slow
+_PATIENCE: Final = 20  # times as long, since operators of a simulation are slow
 _COMMANDS: Final = ("click", "filelock", "jinja2", "pydantic", "rich", "yaml")
 
 
