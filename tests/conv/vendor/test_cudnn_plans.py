@@ -140,6 +140,7 @@ def told_of(monkeypatch, real):
         found = _Module(gpu)
         library = cudnn_graph.CudnnGraph(real.path)
         graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties(gpu))
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # a point may have left it
         monkeypatch.setattr(FrontEnd, "module", found)
         monkeypatch.setattr(FrontEnd, "_asked", lambda _, problem: graphs.ask(problem.shape))
         return found
