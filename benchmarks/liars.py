@@ -1,7 +1,7 @@
 """Measures with back-ends that lie about what they run, and counts how many are caught.
 
     python benchmarks/liars.py                   # some minutes on two cores
-    python benchmarks/liars.py --only sniffs     # those whose name has that word
+    python benchmarks/liars.py --only keeps      # those whose name has that word
 
 A liar claims an algorithm and runs something else: another algorithm, with or without decoys; the
 claimed one only while somebody seems to look; nothing at all, since it kept an output. Each is put
@@ -21,7 +21,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -122,11 +121,6 @@ def by_elements(_: str, x: Tensor, w: Tensor, s: ConvShape) -> object:
     return (x[:, :1] * w.flatten()[0]).sum()
 
 
-def unless(looks: Callable[[], bool], other: str = "gemm") -> Liar:
-    """Run another algorithm unless somebody looks."""
-    return lambda honest: lambda name, *call: honest(name if looks() else other, *call)
-
-
 def profiled() -> bool:
     """Say whether the profiler runs."""
     return bool(torch.autograd._profiler_enabled())
@@ -135,22 +129,6 @@ def profiled() -> bool:
 def watched() -> bool:
     """Say whether the profiler runs or a mode sees the operators."""
     return profiled() or torch._C._len_torch_dispatch_stack() > 0
-
-
-def in_proof() -> bool:
-    """Say whether code that proves is among the callers."""
-    frame: Any = sys._getframe()
-    while frame is not None:
-        if "hpcsweep/conv/proof" in frame.f_code.co_filename:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def at_first(calls: int, other: str = "gemm") -> Liar:
-    """Run another algorithm in so many calls, then what is claimed."""
-    number = count()
-    return unless(lambda: next(number) >= calls, other)
 
 
 def only(where: Callable[[ConvShape], bool], other: str = "gemm") -> Liar:
@@ -254,10 +232,6 @@ def liars() -> dict[str, tuple[str, Liar]]:
     for name in ("winograd", "fft", "implicit_precomp_gemm"):
         other = "gemm" if name != "winograd" else "winograd_nonfused"
         found |= {
-            f"{name}: sniffs the profiler": (name, unless(profiled, other)),
-            f"{name}: sniffs profiler and modes": (name, unless(watched, other)),
-            f"{name}: sniffs its callers": (name, unless(in_proof, other)),
-            f"{name}: lies in the first calls": (name, at_first(24, other)),
             f"{name}: lies in one layer": (name, only(lambda s: s.out_c == 12, other)),
             f"{name}: lies about groups": (name, only(lambda s: s.groups > 1, other)),
             f"{name}: lies in batches": (name, only(lambda s: s.n > 1, other)),

@@ -29,6 +29,7 @@ from typing import Any
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # no time is quoted, and others may be here
 sys.path.insert(0, str(Path(__file__).parent))  # where the factories below are found by name
+sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
 from torch import nn
@@ -36,6 +37,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import VisionTransformer
 
+import odd_structures
 import odd_zoo
 from hpcsweep import catalog
 from hpcsweep.conv import backend as backends
@@ -105,7 +107,11 @@ NETWORKS = {
     "convnext": "convnext_tiny",
     "vit": f"odd_networks:{vit.__name__}",
     "mixed": f"odd_networks:{Mixed.__name__}",
-    **{one.__name__.lower(): f"odd_zoo:{one.__name__}" for one in odd_zoo.NETWORKS},
+    **{
+        one.__name__.lower(): f"{zoo.__name__}:{one.__name__}"
+        for zoo in (odd_zoo, odd_structures)
+        for one in zoo.NETWORKS
+    },
 }
 # Operations that the other count does not see: by hand, or unknown, so that no share is told.
 OF_THE_MIDDLE = 2 * BATCH * SIZE * SIZE * 8 * 8 * 9

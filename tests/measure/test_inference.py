@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import weakref
 from collections import Counter
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import hostgraphs
+from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.conv.proof import witness
 from hpcsweep.conv.proof.evidence import Source, cell
@@ -478,6 +480,49 @@ def test_a_network_that_does_odd_things_is_not_accused(bench, network):
     left = {"Rewritten": "conv2d (second)", "Renewing": "conv2d"}.get(network)
     assert (left or "") in (row["algorithm_uncovered"] or "")
     assert (row["algorithm_coverage_pct"] == 100) == (left is None)
+
+
+# Operations on two images of 32: of the stem, of a convolution of 8 channels, of the head.
+STEM, BODY, HEAD = (2 * 2 * n for n in (8 * 27 * 32**2, 8 * 72 * 32**2, 8 * 10))
+ODD = [network.__name__ for network in odd_structures.NETWORKS]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+@pytest.mark.parametrize("network", ODD)
+def test_an_honest_network_of_any_structure_is_measured_and_not_accused(bench, network, algorithm):
+    """Fused, copied, folded, mapped, recomputed, exported: what it computes is right."""
+    wanted = point(
+        f"benchmarks.odd_structures:{network}",
+        algorithm=algorithm,
+        batch_size=2,
+        measure={"numerics": "layers", "warmup": 0, "iterations": 1, "energy": False},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of what it compiles
+        row = bench.measure(wanted).row
+    accused = {"inaccurate", "unverified", "algorithm_mismatch"} & {*row["flags"].split(";")}
+    assert accused == set(), row["numerics_reason"]
+
+
+@pytest.mark.parametrize(
+    ("network", "flops"),
+    [
+        ("Looped", STEM + BODY + HEAD + 3 * 2 * 2 * 8 * 32**3),
+        ("Loop", STEM + 3 * BODY + HEAD),
+        ("Ensemble", STEM + 6 * BODY + HEAD),
+        ("Stacked", STEM + 4 * BODY + HEAD),
+    ],
+)
+def test_what_runs_in_functions_of_torch_is_counted(bench, network, flops):
+    """Products and convolutions that `while_loop` and `vmap` call are work like any other."""
+    wanted = point(
+        f"benchmarks.odd_structures:{network}",
+        batch_size=2,
+        measure={"numerics": False, "evidence": False, "warmup": 0, "iterations": 1},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert bench.measure(wanted).row["flops"] == flops
 
 
 def test_a_network_that_switches_threads_is_told(bench):

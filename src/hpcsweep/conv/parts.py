@@ -20,6 +20,8 @@ Forward = Callable[..., Any]
 
 # Looked at as one layer even where a torch version calls a child.
 _ATOMIC: Final = (nn.MultiheadAttention,)
+# In evaluation mode torch runs one as a single operator, if it can: then nobody calls its children.
+_FUSED: Final = (nn.TransformerEncoderLayer,)
 # After `module.compile()`: its `forward` is compiled code, too.
 COMPILES_ITSELF: Final = "in a module that compiles itself"
 _COMPILED: Final = "in a compiled module"
@@ -77,7 +79,7 @@ def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
             continue
         seen.add(id(module))
         found.append((prefix, module))
-        if not isinstance(module, _ATOMIC):
+        if not isinstance(module, _ATOMIC if module.training else (*_ATOMIC, *_FUSED)):
             children = [(f"{prefix}.{n}".lstrip("."), m) for n, m in module.named_children()]
             stack += reversed(children)
     return found
@@ -108,6 +110,19 @@ def wrapped_forwards(
 def wrapped_layers(
     layers: Sequence[tuple[Any, ...]], wrap: Callable[..., Forward]
 ) -> AbstractContextManager[None]:
-    """Wrap them as well: `wrap` takes a layer's tuple (name, module, ...) and its `forward`."""
+    """Wrap them as well: `wrap` takes a layer's tuple (name, module, ...) and its `forward`.
+
+    What torch compiles by itself, such as the functions of `torch.cond`, has no wrapper inside.
+    """
     turns = iter(layers)
-    return wrapped_forwards([one[1] for one in layers], lambda forward: wrap(*next(turns), forward))
+
+    def unless_compiled(forward: Forward) -> Forward:
+        wrapped = wrap(*next(turns), forward)
+
+        def run(*args: object, **kwargs: object) -> Any:  # noqa: ANN401 - what a layer returns
+            inside = forward if torch.compiler.is_compiling() else wrapped
+            return inside(*args, **kwargs)
+
+        return run
+
+    return wrapped_forwards([one[1] for one in layers], unless_compiled)

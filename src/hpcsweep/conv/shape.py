@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
     from torch import nn
 
@@ -58,6 +60,8 @@ class ConvShape:
         n, (in_c, in_h, in_w) = (x.shape[0] if x.dim() == 4 else 1), x.shape[-3:]
         left, right, top, bottom = padding_of(module)
         explicit = needs_explicit_padding(module)
+        stride_h, stride_w = _pair(module.stride)
+        dilation_h, dilation_w = _pair(module.dilation)
         return cls(
             n=n,
             in_c=in_c,
@@ -66,12 +70,12 @@ class ConvShape:
             out_c=module.out_channels,
             kernel_h=module.kernel_size[0],
             kernel_w=module.kernel_size[1],
-            stride_h=module.stride[0],
-            stride_w=module.stride[1],
+            stride_h=stride_h,
+            stride_w=stride_w,
             pad_h=0 if explicit else top,
             pad_w=0 if explicit else left,
-            dilation_h=module.dilation[0],
-            dilation_w=module.dilation[1],
+            dilation_h=dilation_h,
+            dilation_w=dilation_w,
             groups=module.groups,
             bias=module.bias is not None,
             dtype=str(compute_dtype(x, device)).removeprefix("torch."),
@@ -169,11 +173,16 @@ def layout_of(*operands: torch.Tensor) -> str:
     return NHWC if nhwc else NCHW
 
 
-def mapped(tensor: torch.Tensor) -> bool:
-    """Say whether `vmap` runs: such a tensor has no layout, and hides a dimension."""
+def transformed(module: nn.Conv2d, x: torch.Tensor) -> bool:
+    """Say whether `vmap` or `grad` of torch.func has the input or the filters of a call.
+
+    Such a tensor has no memory of its own, and may have no layout and hide a dimension.
+    """
     import torch  # noqa: PLC0415 - who has a tensor has torch
 
-    return bool(torch._C._functorch.is_batchedtensor(tensor))  # noqa: SLF001 - no other name
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 - no other name
+    weight = module._parameters.get("weight")  # noqa: SLF001 - the attribute may be computed
+    return wrapped(x) or (weight is not None and wrapped(weight))
 
 
 def padding_of(module: nn.Conv2d) -> tuple[int, int, int, int]:
@@ -181,11 +190,18 @@ def padding_of(module: nn.Conv2d) -> tuple[int, int, int, int]:
     if module.padding == "valid":
         return 0, 0, 0, 0
     if module.padding == "same":
-        across = module.dilation[1] * (module.kernel_size[1] - 1)
-        down = module.dilation[0] * (module.kernel_size[0] - 1)
+        dilation_h, dilation_w = _pair(module.dilation)
+        across = dilation_w * (module.kernel_size[1] - 1)
+        down = dilation_h * (module.kernel_size[0] - 1)
         return across // 2, across - across // 2, down // 2, down - down // 2
-    pad_h, pad_w = module.padding
+    pad_h, pad_w = _pair(module.padding)
     return pad_w, pad_w, pad_h, pad_h
+
+
+def _pair(setting: Sequence[int] | int) -> tuple[int, int]:
+    """Return a setting down and across; a network may have written one number for both."""
+    down, across = (setting, setting) if isinstance(setting, int) else setting
+    return down, across
 
 
 def needs_explicit_padding(module: nn.Conv2d) -> bool:

@@ -12,7 +12,7 @@ it is, and recorded as a fallback. What runs in compiled code or in TorchScript 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -27,12 +27,11 @@ from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError, Unsupported
 from hpcsweep.conv.shape import (
-    NCHW,
     ConvShape,
     compute_dtype,
-    mapped,
     needs_explicit_padding,
     padding_of,
+    transformed,
 )
 from hpcsweep.records import dataclass, field, replace
 
@@ -46,7 +45,8 @@ _OWN_CODE: Final = frozenset({"forward", "_conv_forward"})  # which a network ma
 class _Assignment:
     """What one layer runs: its name, the request, and the decision for each shape.
 
-    `by_input` has the same decisions by input size and type, which a call can look up quickly.
+    `by_input` has the same decisions by what a call can look up quickly: its input's size and type,
+    and the layer's geometry, which a network may change between calls.
     """
 
     layer: str
@@ -54,7 +54,7 @@ class _Assignment:
     backend: Backend
     most_workspace: float = math.inf
     decided: dict[ConvShape, LayerChoice] = field(default_factory=dict)
-    by_input: dict[tuple[tuple[int, ...], torch.dtype], LayerChoice] = field(default_factory=dict)
+    by_input: dict[Hashable, LayerChoice] = field(default_factory=dict)
 
     def decide(self, shape: ConvShape, device_type: str) -> LayerChoice:
         """Ask the back-end for one call."""
@@ -72,10 +72,15 @@ class ExplicitConv2d(nn.Conv2d):
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the framework's name
         """Convolve; a shape that was not announced to `assign` is decided when it comes."""
         assigned = self.assigned
-        if assigned is None or torch.compiler.is_compiling():  # also a closed part may call it
+        # compiled code decides for itself, and a closed part may call this layer, too
+        if assigned is None or torch.compiler.is_compiling() or transformed(self, input):
             return super().forward(input)
-        picked = assigned.by_input.get((input.shape, input.dtype))
-        if picked is None:
+        seen = (input.shape, input.dtype, self.stride, self.padding, self.dilation)
+        try:
+            picked = assigned.by_input.get(seen)
+            if picked is None:
+                picked = assigned.by_input[seen] = self._look_up(assigned, input)
+        except TypeError:  # a network may give lists
             picked = self._look_up(assigned, input)
         if picked.used == catalog.AUTO:
             return super().forward(input)
@@ -85,9 +90,6 @@ class ExplicitConv2d(nn.Conv2d):
         return self._explicitly(input, picked, assigned.backend)
 
     def _look_up(self, assigned: _Assignment, x: torch.Tensor) -> LayerChoice:
-        if mapped(x):
-            shape = ConvShape.of(self, x, NCHW)
-            return choices.refused(assigned.layer, shape, catalog.AUTO, "mapped by vmap")
         shape = ConvShape.of(self, x)
         picked = assigned.decided.get(shape)
         if picked is None and shape.in_c != self.in_channels:
@@ -96,7 +98,7 @@ class ExplicitConv2d(nn.Conv2d):
             picked = choices.refused(assigned.layer, shape, name, f"{shape.in_c} channels")
         if picked is None:
             picked = assigned.decide(shape, x.device.type)
-        assigned.decided[shape] = assigned.by_input[x.shape, x.dtype] = picked
+        assigned.decided[shape] = picked
         return picked
 
     def _explicitly(self, x: torch.Tensor, picked: LayerChoice, backend: Backend) -> torch.Tensor:

@@ -52,18 +52,12 @@ class _Pass:
     def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
         self._model, self._turns, self.image = model, itertools.cycle(images), images[0]
         self.output: object = None
-        self.outputs, self.turns = list[object](), len(images)
 
     def __call__(self) -> object:
         self.output = None  # frees its memory before the pass needs the same amount
         self.image = next(self._turns)
         self.output = self._model(self.image)
         return self.output
-
-    def note(self) -> None:
-        """Keep the last output, between blocks of timed passes, if it differs from the others."""
-        if self.turns == 1:
-            witness.keep(self.outputs, self.output)
 
     def again(self) -> object:
         """Run on the same input."""
@@ -90,13 +84,10 @@ class _PreparedInference(Ready):
 class _Timed:
     """The times of the overall pass, and of the layer pass where there was one.
 
-    `image` and `output` are those of the last timed pass. `lane` is a pass of the clean lane, which
-    may be the replay of a graph.
+    `lane` is a pass of the clean lane, which may be the replay of a graph.
     """
 
     lane: Callable[[], object]
-    image: Tensor
-    output: object
     samples: list[float]
     clean: stats.Summary
     table: LayerTable | IsolatedTable | None
@@ -197,7 +188,7 @@ class Inference(Workbench):
         state, device = point.axes["cache_state"], self.device.torch_device
         count = caches.input_count(state, device, models.input_bytes(point))
         images = caches.inputs_in_turn(partial(models.make_inputs, point, device), count)
-        held, shapes = Held(model), self._shapes.get(_images_of(point))
+        shapes = self._shapes.get(_images_of(point))
         if shapes is None:
             with models.seeded(point):  # the first pass may draw layers
                 shapes = self._shapes[_images_of(point)] = shape_pass(model, images[0])
@@ -205,7 +196,7 @@ class Inference(Workbench):
         return _PreparedInference(
             point=point,
             model=model,
-            held=held,
+            held=Held(model),  # as its first pass left it: that may make and replace layers
             shapes=shapes,
             choices=choices,
             setup_ms=setup_ms,
@@ -245,8 +236,7 @@ class Inference(Workbench):
         lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
         warmup_n = lanes.warm_up(settings)
         lanes = lanes.settled(1 + warmup_n)
-        done, compiles, throttled_ms = self._unthrottled(lanes, settings, ready.run.note)
-        image, output = ready.run.image, ready.run.output
+        done, compiles, throttled_ms = self._unthrottled(lanes, settings)
         clean, seconds = stats.summarise(done.times[0]), done.timed_s
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
         if settings["layers"] in layer_table.MODES:
@@ -279,8 +269,6 @@ class Inference(Workbench):
         }
         return _Timed(
             lane=lanes.clean.run,
-            image=image,
-            output=output,
             samples=done.times[0],
             clean=clean,
             table=table,
@@ -290,11 +278,8 @@ class Inference(Workbench):
         )
 
     def _prove_timed(self, ready: _PreparedInference, timed: _Timed) -> Proof:
-        """Prove a pass, and that the last timed pass and another one of its lane equal it."""
-        run, outputs = ready.run, [timed.lane(), *ready.run.outputs]
-        if run.image is timed.image:
-            outputs.append(timed.output)
-        proof = self._prove(ready, run.again, run.mirrored, outputs)
+        """Prove a pass; hold the replay of a graph against it."""
+        proof = self._prove(ready, ready.run.again)
         if ready.point.axes["launch"] != "graph" or not ready.point.measure["evidence"]:
             return proof
         ran = witness.replayed_kernels(timed.lane, self.device.torch_device)
@@ -314,25 +299,19 @@ class Inference(Workbench):
         return {**cells, "energy_method": "graph"} if cells and idles else cells
 
     def _unthrottled(
-        self, lanes: Lanes, settings: dict[str, Any], note: Callable[[], object]
+        self, lanes: Lanes, settings: dict[str, Any]
     ) -> tuple[loop.Collected, bool, float | None]:
         """Run the lanes; run them again after a pause if the GPU was throttled.
 
         Return the times, whether torch compiled meanwhile, and the first try's median if there was
-        a second. A second try that is throttled, too, is kept and flagged. `note` is called between
-        blocks.
+        a second. A second try that is throttled, too, is kept and flagged.
         """
-
-        def at_block_end() -> None:
-            self._telemetry.sample()
-            note()
-
         self._telemetry.begin()
-        done, compiles = lanes.collect(settings, at_block_end)
+        done, compiles = lanes.collect(settings, self._telemetry.sample)
         if not self._was_throttled():
             return done, compiles, None
         self._telemetry.begin()
-        return *lanes.collect(settings, at_block_end), stats.median(done.times[0])
+        return *lanes.collect(settings, self._telemetry.sample), stats.median(done.times[0])
 
     def _error(
         self, ready: _PreparedInference, lane: Callable[[], object]

@@ -315,6 +315,10 @@ def _from_factory(path: str) -> nn.Module:
     model = load_factory("model", path)()
     if not isinstance(model, nn.Module):
         raise UsageError(f"model '{path}': returned {type(model).__name__}, not a torch.nn.Module")
+    for part in model.modules():
+        own = vars(part).get("train")
+        if own and own.__module__ == "torch.export.exported_program":
+            del part.train, part.eval  # they raise: an exported part has the one mode
     return model
 
 

@@ -25,7 +25,7 @@ from hpcsweep.catalog import AXES, Role
 from hpcsweep.conv import parts
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import autograd_graph
-from hpcsweep.conv.shape import ConvShape, mapped
+from hpcsweep.conv.shape import ConvShape, transformed
 from hpcsweep.conv.swap import is_plain
 from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding, tensors
@@ -233,7 +233,7 @@ class Convolutions:
 
     def _choice(self, name: str, layer: nn.Conv2d, inputs: Sequence[Tensor]) -> LayerChoice | None:
         """Return the next choice of this layer and shape; None if there is none."""
-        if len(inputs) != 1 or mapped(inputs[0]):
+        if len(inputs) != 1 or transformed(layer, inputs[0]):
             return None
         shape = ConvShape.of(layer, inputs[0])
         left = (c for i, c in enumerate(self._choices) if i not in self._verdicts)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -78,12 +79,13 @@ class Operations(TorchDispatchMode):
         """Take a function that returns the innermost module's name and the kind of its part."""
         super().__init__()
         self.flops, self.convolutions = 0, list[Convolution]()
+        self.higher_order: str | None = None  # around the function that runs now
         self._place, self._on_meta = place, on_meta
         self._nothing = torch.empty(0, device="meta")
 
     def __torch_dispatch__(
         self,
-        func: Callable[..., Any],
+        func: Any,  # noqa: ANN401 - an operator
         _types: object,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -92,13 +94,39 @@ class Operations(TorchDispatchMode):
         output = self._replacement(func, args) if self._on_meta else None
         if output is not None:
             return output
-        output = func(*args, **(kwargs or {}))
         formula, name = _kind(func)
+        if isinstance(func, HigherOrderOperator) and not formula:
+            return self._within(func, args, kwargs or {})
+        if self.higher_order and not formula:  # there, operators come before they are taken apart
+            with self:
+                output = func.decompose(*args, **(kwargs or {}))
+            if output is not NotImplemented:
+                return output
+        output = func(*args, **(kwargs or {}))
         if name:
             self._convolved(name, [*args, *(kwargs or {}).values()], output)
         elif formula:
             self.flops += formula(*args, **(kwargs or {}), out_val=output)
         return output
+
+    def _within(
+        self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> object:
+        """Run an operator that calls functions, such as `cond`, and count what these run."""
+
+        def counting(function: Callable[..., object]) -> Callable[..., object]:
+            def counted(*args: object, **kwargs: object) -> object:
+                before = self.higher_order
+                self.higher_order = f"in a function of torch's {func.name()}"
+                try:
+                    with self:
+                        return function(*args, **kwargs)
+                finally:
+                    self.higher_order = before
+
+            return counted
+
+        return func(*(counting(a) if callable(a) else a for a in args), **kwargs)
 
     def _replacement(self, func: object, args: tuple[Any, ...]) -> object:
         """Return the output of an operator without operations on the meta device, else None."""
@@ -121,6 +149,7 @@ class Operations(TorchDispatchMode):
         transposed = args[_TRANSPOSED] if plain else "transpose" in name
         operator = f"conv{'_transpose' if transposed else ''}{x.dim() - 2}d" if plain else name
         layer, part = self._place()
+        part = part or self.higher_order
         if filters is None:
             self.convolutions.append(Convolution(layer, operator, 0, part, counted=False))
             return
@@ -155,7 +184,7 @@ def _is_tensor(value: object) -> bool:
 @lru_cache(maxsize=10_000)
 def _kind(func: Any) -> tuple[Any, str]:  # noqa: ANN401 - an operator
     """Return the formula for an operator's operations, or None; and its name if it convolves."""
-    name = getattr(getattr(func, "_schema", func), "name", "")
+    name = getattr(getattr(func, "_schema", None), "name", "")
     own = name.partition("::")[2]
     if name in _PLAIN or (_CONVOLVES.search(own) and not _PREPARES.search(own)):
         return None, name

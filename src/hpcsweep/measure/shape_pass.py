@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from hpcsweep.conv import parts
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, mapped
+from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
 from hpcsweep.errors import first_line
 from hpcsweep.measure import tensors
 from hpcsweep.measure.bench_api import CannotMeasure
@@ -166,8 +166,8 @@ class _Recorder:
                 self.no_layers.add(frame.name)
                 return
         self.no_layers.update(call.layer for call in inside)
-        if frame.part == parts.COMPILES_ITSELF:
-            self.no_layers.add(frame.name)
+        if frame.part == parts.COMPILES_ITSELF or self.counter.higher_order:
+            self.no_layers.add(frame.name)  # timers inside would be compiled, too
         outputs = list(tensors_in(output))
         self.calls.append(_call(frame, module, outputs, flops, self))
 
@@ -214,19 +214,22 @@ def _on_meta(model: nn.Module, image: Tensor) -> Shapes | None:
 
 
 def _for_real(model: nn.Module, image: Tensor) -> Shapes:
-    """Record a real pass, or the next one if the first makes layers, which get type and layout."""
+    """Record the second real pass: the first may make layers, which get type and layout.
+
+    It may copy layers as well, and a copy would keep what records the calls of the original.
+    """
     before = tensors.structure(model)
     try:
-        shapes = _record(model, _entered(model), image, image)
+        with parts.eagerly():
+            model(image.clone())
     except RuntimeError:
         if tensors.structure(model) == before:
             raise
         model.to(image.device, image.dtype)
-    if tensors.structure(model) == before:
-        return shapes
-    if layout_of(image) == NHWC:
+    late = tensors.structure(model) != before
+    if late and layout_of(image) == NHWC:
         model.to(memory_format=torch.channels_last)
-    return replace(_record(model, _entered(model), image, image), late=True)
+    return replace(_record(model, _entered(model), image.clone(), image), late=late)
 
 
 def _entered(model: nn.Module) -> list[tuple[str, nn.Module, str | None]]:
@@ -274,7 +277,8 @@ def _call(
     frame: _Frame, module: nn.Module, outputs: list[Tensor], flops: int, recorder: _Recorder
 ) -> LayerCall:
     conv, gradients = None, None
-    if isinstance(module, nn.Conv2d) and len(frame.inputs) == 1 and not mapped(frame.inputs[0]):
+    plain_input = isinstance(module, nn.Conv2d) and len(frame.inputs) == 1
+    if plain_input and not transformed(module, frame.inputs[0]):
         # autocast depends on the real device, not on the meta device
         conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
         if any(output.requires_grad for output in outputs):

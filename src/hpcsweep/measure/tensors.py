@@ -127,6 +127,10 @@ def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
         for module in modules:
             _remember(module, change, memo)
         other = _deep_copy(model, modules, memo)
+        copies = dict(other.named_modules())
+        for name, module in model.named_modules():
+            if name in copies and "training" in vars(module):  # a graph module's copy would train
+                copies[name].training = module.training
         for part in other.modules():
             if isinstance(part, torch.jit.ScriptModule):  # deepcopy does not see its tensors
                 part._apply(change)  # noqa: SLF001 - its public `to` takes no function

@@ -148,21 +148,14 @@ class Workbench:
         self,
         ready: Ready,
         run: Callable[[], object],
-        plain: Callable[[], object] | None = None,
-        timed: Sequence[object] = (),
     ) -> Proof:
-        """Prove a forward pass; on a GPU, mark the other layers, so that their kernels are known.
-
-        For `plain` and `timed` see `forward_pass.prove`.
-        """
+        """Prove a forward pass; on a GPU mark the other layers, so that their kernels are known."""
         if not ready.point.measure["evidence"] or not ready.choices:
             return Proof.unseen(choice.layer for choice in ready.choices)
         on_gpu = self.device.type == "cuda"
         calls = ready.shapes.calls if on_gpu else ()
         marking = partial(layer_timer.marked, ready.model, calls)
-        return forward_pass.prove(
-            *(ready.model, run, ready.choices, self._backend, marking), plain=plain, timed=timed
-        )
+        return forward_pass.prove(ready.model, run, ready.choices, self._backend, marking)
 
     def _compare(
         self,

@@ -1,4 +1,4 @@
-"""The look at a pass without the profiler, at what the timed passes gave, and at replays."""
+"""The look at the replays of graphs."""
 
 from __future__ import annotations
 
@@ -7,83 +7,10 @@ from collections import Counter
 import pytest
 import torch
 
-from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof import profiler_events, witness
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 
-A, B = torch.ones(3, 4), torch.ones(4, 5)
-ONE = torch.tensor([1.0, float("nan")])
 WINOGRAD, GEMM = "winograd_fwd_4x4", "implicit_gemm_128x64"
-
-
-def test_a_look_sees_products_transforms_and_others(capfd: pytest.CaptureFixture[str]) -> None:
-    """Inside of composites, too; nothing is printed, and nobody could tell."""
-    enabled = []
-
-    def run() -> None:
-        enabled.append(torch.autograd._profiler_enabled())
-        torch.fft.rfft2(torch.einsum("ij,jk->ik", A, B).exp())
-
-    found, _ = witness.look(run)
-    assert found == {
-        product(1, 3, 4, 5): 1,
-        Operation("aten::exp"): 1,
-        Operation("aten::_fft_r2c", (1, 3, 5)): 1,
-    }
-    assert enabled == [False]
-    assert capfd.readouterr() == ("", "")
-
-
-def test_what_runs_only_under_the_profiler_or_only_without_it_is_told() -> None:
-    """A pass that depends on its values, or is not the same twice, is not judged."""
-    mm, exp = Counter({product(1, 3, 4, 5): 1}), Counter({Operation("aten::exp"): 1})
-    turns = iter([torch.sin, torch.cos])
-
-    def differently() -> torch.Tensor:
-        return next(turns)(A)
-
-    out = A.exp()
-    assert witness.contradiction(mm, mm, None, differently) is None
-    text = "ran product[1,3,4,5] only while the profiler looked"
-    assert witness.contradiction(exp, mm + exp, out, A.exp) == text
-    text = "ran aten::exp not while the profiler looked"
-    assert witness.contradiction(mm, Counter(), out, A.exp) == text
-    assert witness.contradiction(mm, exp, out, A.exp) is None
-    assert witness.contradiction(mm, exp, out, differently) is None
-
-
-@pytest.mark.parametrize(
-    ("timed", "again", "same"),
-    [
-        ([ONE, ONE.clone()], [], True),
-        ([[ONE, ONE]], [ONE, ONE], False),
-        ([ONE.half()], [ONE, ONE], False),
-        ([torch.tensor([1.0, 1.0 + 1e-6])], [ONE, ONE], False),
-    ],
-)
-def test_outputs_are_compared_bit_by_bit(
-    timed: list[object],
-    again: list[object],
-    same: bool,  # noqa: FBT001
-) -> None:
-    """Not a number is what it is; number and type of tensors count."""
-    turns = iter(again)
-    assert (witness.differ(timed, ONE, lambda: next(turns)) is None) == same
-
-
-def test_what_is_not_the_same_twice_may_differ_as_much_as_it_does() -> None:
-    """Two timed outputs say so, or two more passes; a liar's noise beyond that is none."""
-    base, near, far = torch.tensor([1.0]), torch.tensor([1.0 + 1e-6]), torch.tensor([1.1])
-
-    def differ(*timed: torch.Tensor, again: tuple[torch.Tensor, torch.Tensor]) -> bool:
-        turns = iter(again)
-        return witness.differ(timed, base, lambda: next(turns)) is not None
-
-    assert not differ(near, again=(base, near))
-    assert not differ(near, base, again=(base, near))
-    assert differ(near, near, again=(base, near))
-    assert differ(near, base, again=(base, base))
-    assert differ(far, again=(base, near))
 
 
 def proof(*kernels):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -305,3 +306,26 @@ def test_a_real_gpu_trains(amp):
     assert sum(r["percentage"] for r in measured.layers) == pytest.approx(100)
     again = bench.measure(point).row
     assert again["epochs_train_loss"] == row["epochs_train_loss"]
+
+
+RECOMPUTING = ("Recomputed", "RecomputedInside", "RecomputedInTwo", "Reversible", "dense")
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+@pytest.mark.parametrize("network", [*RECOMPUTING, "Stacked", "Teacher", "Merged"])
+def test_an_honest_network_of_any_structure_trains_and_is_not_accused(bench, network, algorithm):
+    """Activation checkpointing calls layers again; filters are mapped, branches are merged."""
+    all_of_it = {"layers": True, "evidence": True, "numerics": "layers"}
+    name = f"benchmarks.odd_structures:{network}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of a checkpoint without gradients
+        measured = bench.measure(training(name, algorithm=algorithm, measure=all_of_it))
+    accused = {"inaccurate", "unverified", "algorithm_mismatch"}
+    assert accused.isdisjoint(measured.row["flags"].split(";")), measured.row["numerics_reason"]
+    assert all(row["mean_ms"] > 0 for row in measured.layers)
+
+
+def test_a_network_that_returns_no_scores_is_unsupported(bench):
+    """A layer's activations have no loss, and torch's message about them says nothing."""
+    with pytest.raises(CannotMeasure, match="needs scores of classes for each image"):
+        bench.measure(training("benchmarks.odd_structures:features"))

@@ -39,6 +39,11 @@ def _tensors_in(value: object, seen: set[int]) -> Iterator[torch.Tensor]:
         yield from _tensors_in(item, seen | {id(value)})
 
 
+def in_backward() -> bool:
+    """Say whether a backward pass runs: activation checkpointing calls layers again there."""
+    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - as torch's own checkpoints ask
+
+
 def nodes_between(output: object, inputs: object) -> list[Any]:
     """Return the autograd nodes that made an output out of inputs and parameters."""
     ends = {tensor.grad_fn for tensor in tensors_in(inputs)}

@@ -111,11 +111,6 @@ class Proof:
         )
 
 
-def doubted(calls: Iterable[Evidence], problem: str | None) -> tuple[Evidence, ...]:
-    """Return the evidence of calls after a problem of their whole pass: nobody knows of which."""
-    return tuple(replace(call, problem=call.problem or problem) for call in calls)
-
-
 def completed(once: Callable[[], Proof], passes: Callable[[], int]) -> Proof:
     """Profile up to so many passes, as long as calls show no kernel: a session may lose some.
 

@@ -17,46 +17,34 @@ from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Direction, Expected
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
-from hpcsweep.conv.proof import onednn, profiler_events, witness
-from hpcsweep.conv.proof.evidence import Proof, completed, doubted
+from hpcsweep.conv.proof import onednn, profiler_events
+from hpcsweep.conv.proof.evidence import Proof, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.witness import Kept, Witness
-from hpcsweep.records import replace
 
 _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
 _FUNCTIONAL: Final = ("aten::*convolution*",)
 
 
-def prove(  # noqa: PLR0913 - what is proven, and what of
+def prove(
     model: nn.Module,
     run: Callable[[], object],
     picked: Sequence[LayerChoice],
     backend: Backend,
     marking: Callable[[], AbstractContextManager[None]] = nullcontext,
-    *,
-    plain: Callable[[], object] | None = None,
-    timed: Sequence[object] = (),
 ) -> Proof:
     """Profile a pass of `run` and say what each convolution call of `picked` did.
 
-    `marking` opens ranges named `profiler_events.LAYER` around other layers. `plain` is the pass to
-    look at first without the profiler, such as `run` on other values; `timed` are outputs of timed
-    passes on the values of `run`.
+    `marking` opens ranges named `profiler_events.LAYER` around other layers.
     """
-    kept = Kept(run)
-    looked = Witness(picked, plain or run)
 
     def once() -> Proof:
         with marking():
-            events, primitives = profiler_events.record(model, ranges(model), kept)
-        looked.compare(events, kept)
+            events, primitives = profiler_events.record(model, ranges(model), run)
         return read(events, picked, backend, primitives)
 
-    proof = completed(once, lambda: profiler_events.passes(model))
-    problem = looked.problem or (witness.differ(timed, kept.output, run) if looked.seen else None)
-    return replace(proof, calls=doubted(proof.calls, problem))
+    return completed(once, lambda: profiler_events.passes(model))
 
 
 @contextmanager

@@ -163,12 +163,6 @@ def calls(events: Iterable[Any], mark: str) -> list[Call]:
     return [by_number[number] for number in sorted(by_number)]
 
 
-def roots(events: Iterable[Any]) -> list[Any]:
-    """Return the operators and ranges that are inside of no other."""
-    cpu = torch.autograd.DeviceType.CPU
-    return [event for event in events if event.cpu_parent is None and event.device_type == cpu]
-
-
 def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's own record
     """Say whether an event is a range; its copy on the GPU's time line is none."""
     return event.name.startswith(mark) and event.device_type == torch.autograd.DeviceType.CPU

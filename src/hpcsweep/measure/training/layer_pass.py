@@ -9,6 +9,9 @@ convolution call belong to it: a single one for the framework's convolution, sev
 algorithm is made of operators. Each node gets a hook before and one after; a call's time is the sum
 over its nodes. Work between them (other branches, the summing of gradients) belongs to no call.
 Hooks of modules are no alternative: they fail in networks that add in place.
+
+Activation checkpointing calls layers again during the backward pass. These calls are no calls of
+the step, and their time is not the node's in which they happen; what runs between them is.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any
 from torch import nn
 
 from hpcsweep.conv.parts import wrapped_forwards
-from hpcsweep.conv.proof.autograd_graph import nodes_between
+from hpcsweep.conv.proof.autograd_graph import in_backward, nodes_between
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.shape_pass import LayerCall, Shapes
 from hpcsweep.measure.timing import clocks, lanes
@@ -36,11 +39,12 @@ class StepTimer(LayerTimer):
 
     def __init__(self, model: nn.Module, calls: Sequence[LayerCall], stamps: Stamps) -> None:
         super().__init__(model, calls, stamps)
-        self._convolutions = [call for call in calls if call.conv is not None]
+        layers = {call.layer for call in calls if call.conv is not None}
+        self._convolutions = [call for call in calls if call.layer in layers]
         self._backward_times: list[list[float]] = [[] for _ in self._convolutions]
-        layers = dict.fromkeys(call.layer for call in self._convolutions)
         self._watched = list(dict.fromkeys(map(model.get_submodule, layers)))
         self._spans: list[list[Any]] = []
+        self._open: list[Any] = []  # moments of the node that runs
 
     @contextmanager
     def wrapped(self, passes: int) -> Iterator[None]:
@@ -74,18 +78,40 @@ class StepTimer(LayerTimer):
         times = (*forward.times, *(times for _, times in learning))
         return LayerTimes(calls, times, forward.timer, backward=len(learning))
 
+    def _timing(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        timed = super()._timing(forward)
+
+        def timed_once(*args: object, **kwargs: object) -> object:
+            if not in_backward():
+                return timed(*args, **kwargs)
+            moments = self._open
+            moments.append(self._stamps.now())
+            try:
+                return forward(*args, **kwargs)
+            finally:  # the last one ends with an exception: nobody needs what follows
+                moments.append(self._stamps.now())
+
+        return timed_once
+
     def _watching(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: object, **kwargs: object) -> object:
             output = forward(*args, **kwargs)
+            if in_backward():
+                return output
             moments: list[Any] = []
             self._spans.append(moments)
 
-            def note(*_gradients: object) -> None:
+            def begin(*_gradients: object) -> None:
+                self._open = moments
                 moments.append(self._stamps.now())
 
+            def end(*_gradients: object) -> None:
+                moments.append(self._stamps.now())
+                self._open = []
+
             for node in nodes_between(output, [args, kwargs]):
-                node.register_prehook(note)
-                node.register_hook(note)
+                node.register_prehook(begin)
+                node.register_hook(end)
             return output
 
         return watched

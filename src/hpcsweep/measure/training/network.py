@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy as is_lazy_tensor
 
 from hpcsweep import search_path
 from hpcsweep.catalog import AUTO, AUTOTUNE
@@ -37,7 +38,9 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     weights = models.RANDOM if file else axes["weights"]
     model = models.build_float32(axes["model"], weights, axes["seed"], trains=True)
     frozen = [module for module in model.modules() if model.training and not module.training]
-    model.eval()
+    model.train()
+    for module in frozen:
+        module.training = False
     called = _called(model, point, device) if ":" in axes["model"] else None
     as_published = False  # else the file is of a training: with stem and last layer replaced
     if file is not None:
@@ -59,19 +62,22 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
             ) from error
     if file is not None and not as_published:
         models.load_weights(model, file)
-    model.train()
-    for module in frozen:
-        module.training = False
     return models.placed(model, device, axes["dtype"], axes["memory_format"])
 
 
 def _called(model: nn.Module, point: Point, device: torch.device) -> list[str]:
-    """Return the layers that a pass calls, in order; make layers that the first pass makes."""
+    """Return the layers that a pass calls, in order; make layers that the first pass makes.
+
+    The pass is one of training: in evaluation mode a network may fold its batch norms, for good.
+    """
     axes = point.axes
+    buffers = model.named_buffers()
+    before = {name: held.clone() for name, held in buffers if not is_lazy_tensor(held)}
     models.placed(model, device, axes["dtype"], axes["memory_format"])
     image = torch.zeros(axes["batch_size"], *models.image_shape(axes), device=device)
     with models.seeded(point):
         shapes = shape_pass(model, image.to(getattr(torch, axes["dtype"])))
+    model.load_state_dict(before, strict=False)  # a real pass has changed batch norms
     return [call.layer for call in shapes.calls]
 
 

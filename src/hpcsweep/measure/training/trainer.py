@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.measure import models
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.training.phases import Phase, untimed
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field
@@ -176,7 +177,12 @@ class Trainer:
         self, outputs: object, labels: Tensor, *, smooth: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Return cross-entropy and logits; auxiliary heads count less."""
-        logits, *auxiliary = autograd_graph.tensors_in(outputs)
+        logits, *auxiliary = scores = [*autograd_graph.tensors_in(outputs)] or [labels]
+        if any(each.dim() != 2 or len(each) != len(labels) for each in scores):
+            raise CannotMeasure(
+                "training needs scores of classes for each image; the network returns tensors of "
+                f"{' and '.join(str(tuple(each.shape)) for each in scores)}"
+            )
         smoothing = self._smoothing if smooth else 0.0
         loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
         for other in auxiliary:

@@ -24,7 +24,7 @@ from typing import Final
 import torch
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.conv.proof import backward_pass, witness
+from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import models, numerics, profilers
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement
@@ -247,7 +247,7 @@ class Training(Workbench):
             with trainer.autocast():
                 return trainer.model(batch[0])
 
-        proof = self._prove(ready, witness.seeded(forward))
+        proof = self._prove(ready, forward)
         backward = backward_pass.prove(
             trainer.model,
             lambda: trainer.compute(batch),
