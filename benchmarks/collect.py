@@ -34,7 +34,7 @@ SHARDS, LAYER_ROWS, PER_POINT, SAMPLES = 1000, 10_000_000, 465, 20
 COLLECT = """
 import sys
 from pathlib import Path
-from hpcsweep.collect.workflow import collect
+from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.rundir import RunDir
 report = collect(RunDir(Path(sys.argv[1])))
 result = f"{report.points:,} points, {report.layer_rows:,} layer rows"

@@ -31,20 +31,20 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import resultsfolder
-from hpcsweep import processes, slurm
+from hpcsweep import processes
 from hpcsweep.catalog.columns import COMMIT, SHARD_COLUMNS
-from hpcsweep.collect.workflow import collect
+from hpcsweep.cluster import bad_nodes, journal, slurm, status
 from hpcsweep.errors import HpcsweepError, ResultsError
 from hpcsweep.store import attempt, ledger, rounds
+from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.jobs_file import Cancelled, Ended, Queued, Sending, Started
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import AttemptState
-from hpcsweep.tracking import bad_nodes, journal, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcsweep.collect.summary import CollectReport
+    from hpcsweep.store.collect.summary import CollectReport
 
 LOCAL, QUEUED = "20260101-100000-local", "20260102-100000-l40"
 _CELLS = [name for name in SHARD_COLUMNS if name not in COMMIT]

@@ -22,12 +22,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks import replay
-from hpcsweep.adaptive.judge import Why
-from hpcsweep.collect import workflow as collecting
 from hpcsweep.conv.shape import NCHW
-from hpcsweep.forecast import check, intervals, layers, physics, tables
-from hpcsweep.importing import finddb, workflow
+from hpcsweep.forecast import check, intervals, layers, physics, training_data
+from hpcsweep.importing import finddb, importer
 from hpcsweep.importing.submission import work_cells
+from hpcsweep.store.collect import collector as collecting
+from hpcsweep.submit.adaptive.judge import Why
 from hpcsweep.text import aligned
 
 HEADS = ("task", "what", "learnt", "asked", "forecast", *check.BASELINES, "90 % interval holds")
@@ -86,7 +86,7 @@ def judged(task: str, train: pd.DataFrame, test: pd.DataFrame, own: str) -> tupl
     seconds = time.monotonic() - began
     factor = of_held_out(train, own)
     points = pd.DataFrame({"total_ms": [1.0]}, index=["all"])
-    seen, asked = (tables.Measured(points, part) for part in (train, test))
+    seen, asked = (training_data.Measured(points, part) for part in (train, test))
     true = test["ms"].to_numpy(float)
     others = [errors(true, check.baseline(rival, seen, asked)[0]) for rival in check.BASELINES]
     holds = float(intervals.held(true, said, factor).mean())
@@ -214,7 +214,7 @@ def deepbench(folder: Path, _seed: int) -> Iterator[Row]:
         yield (*what, errors(true, said), "", "", "", f"{holds:.1f} % (a factor of 4)")
 
 
-def imported(folder: Path) -> tables.Measured:
+def imported(folder: Path) -> training_data.Measured:
     """Return the predecessor's tables as the program reads them."""
     with tempfile.TemporaryDirectory() as scratch:
         plain = Path(scratch) / "tables"
@@ -223,9 +223,9 @@ def imported(folder: Path) -> tables.Measured:
             read = gzip.open if path.suffix == ".gz" else Path.open
             with read(path, "rb") as file:
                 (plain / path.name.removesuffix(".gz")).write_bytes(file.read())
-        run = workflow.bring(Path(scratch), plain, "predecessor").run
+        run = importer.bring(Path(scratch), plain, "predecessor").run
         collecting.collect(run)
-        return tables.read([run])
+        return training_data.read([run])
 
 
 def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:

@@ -44,8 +44,8 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap
 from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.node.verify import Verification
 from hpcsweep.point import Point
 

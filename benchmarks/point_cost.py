@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
-from hpcsweep.measure import inference, models, workbench
+from hpcsweep.measure import models, workbench
 from hpcsweep.measure.timing import clocks, lanes
+from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
 from hpcsweep.node.protocol import PointRequest
 from hpcsweep.point import Point

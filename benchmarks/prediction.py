@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.output import COLOURS
-from hpcsweep.forecast import check, intervals, tables
+from hpcsweep.forecast import check, intervals, training_data
 from hpcsweep.store.rundir import RunDir
 
 mpl.use("Agg")
@@ -53,7 +53,7 @@ def main() -> None:
         spec.write_text(SWEEP.format(seeds=", ".join(map(str, range(rounds)))))
         hpcsweep(chosen.folder, "submit", str(spec), "--cluster", "local")
     hpcsweep(chosen.folder, "collect", "cpu_networks")
-    measured = tables.read([run])
+    measured = training_data.read([run])
     if chosen.picture and (left := check.leave_out(measured, "network")):
         draw(left, chosen.picture)
     print(noise(run))
@@ -89,7 +89,7 @@ def noise(run: RunDir) -> str:
     data = dataset.read(run)
     points = data.rows.set_index("point_id")
     layers = data.layers().join(points["seed"], on="point_id")
-    layers = layers[layers["layer"] != tables.OTHER]
+    layers = layers[layers["layer"] != training_data.OTHER]
     same = ["model", "input_size", "algorithm"]
     told = [
         f"{what} {100 * np.median(np.abs(rows[1] / rows[0] - 1)):.1f} %"

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from hpcsweep import errors, slurm
+from hpcsweep import errors
 from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
+from hpcsweep.cluster import slurm
 from hpcsweep.extras import EXTRAS
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store.state import PointStatus

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.chaos.faults import Struck
+from hpcsweep.cluster import journal
 from hpcsweep.store.rundir import RunDir
-from hpcsweep.tracking import journal
 from killing import command
 from lab import Lab, Options
 

@@ -13,8 +13,8 @@ from hpcsweep import catalog
 from hpcsweep.catalog import columns
 from hpcsweep.cli import pairs
 from hpcsweep.measure.bench import torch_bench
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.timing import loop, stats
+from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:

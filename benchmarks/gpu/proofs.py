@@ -19,8 +19,8 @@ from hpcsweep import catalog
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice
+from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.proof.kernels import recognise
-from hpcsweep.conv.vendor import cudnn_graph
 from hpcsweep.measure import models, rounding
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.rounding import Arithmetic

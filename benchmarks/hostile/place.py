@@ -15,9 +15,9 @@ import click
 
 import resultsfolder
 from hpcsweep import cli, processes
-from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.store import attempt, chunk_file, rounds
+from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.jobs_file import Cancelled, Ended, NotSent, Over, Queued, Sending, Started
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, SubmissionDir

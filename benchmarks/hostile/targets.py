@@ -16,16 +16,15 @@ import ncufiles
 import oldtables
 from benchmarks.hostile import mutate, slurm_answers, sweeps
 from benchmarks.hostile.place import LOCAL, QUEUED, answer
-from hpcsweep import slurm
 from hpcsweep.analysis.roofline import rocprof
 from hpcsweep.catalog.columns import COMMIT
-from hpcsweep.collect import incremental
+from hpcsweep.cluster import journal, slurm
+from hpcsweep.cluster.slurm import job_script
 from hpcsweep.spec import profile
 from hpcsweep.spec.document import MOST_SHOWN
 from hpcsweep.spec.lookup import USER_FILE
 from hpcsweep.store import chunk_file, seals
-from hpcsweep.submit import script
-from hpcsweep.tracking import journal
+from hpcsweep.store.collect import incremental
 
 if TYPE_CHECKING:
     import random
@@ -90,7 +89,7 @@ def _profile(place: Place, data: bytes) -> None:
     def rendered() -> None:
         found = profile.load(path)
         if found.in_slurm:
-            script.render(found, place.submission())
+            job_script.render(found, place.submission())
 
     place.call(rendered, lines=_MISTAKES)
     path.unlink()  # or the next one would extend it

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from benchmarks.markdown import print_head, print_row
 from benchmarks.measurement.printing import need
 from hpcsweep.cli import pairs
-from hpcsweep.conv.reference.backend import FAMILIES, Reference
+from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import first_line
 from hpcsweep.measure import rounding

@@ -22,11 +22,11 @@ from hpcsweep.analysis import compare as comparing
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis import layers as slowest
 from hpcsweep.analysis import report as reports
-from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.records import dataclass
 from hpcsweep.spec import lookup
 from hpcsweep.store import runs
+from hpcsweep.store.collect import collector as collecting
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.formats import View
@@ -197,13 +197,13 @@ def run(
     `KeyboardInterrupt` where it was stopped: the same call resumes.
     """
     from hpcsweep.store import rundir  # noqa: PLC0415 - `load` needs none of it
-    from hpcsweep.submit import request, workflow  # noqa: PLC0415
+    from hpcsweep.submit import request, steps  # noqa: PLC0415
 
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as loaded:
         asked = request.of_cluster(loaded, "local", options)
         folder = lookup.results_folder(results)
-        code = workflow.submit(folder, asked, _warn)
+        code = steps.submit(folder, asked, _warn)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     measured = rundir.open_run(folder, loaded.name)

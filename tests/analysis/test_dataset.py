@@ -10,9 +10,9 @@ from analysistables import table_of
 from collectedsweep import SUBMISSION, SWEEP, cells_of
 from hpcsweep.analysis import dataset, plot
 from hpcsweep.catalog import gpus
-from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 from localruns import Desk
 
 
@@ -30,7 +30,7 @@ def test_only_measured_points_that_the_sweep_still_has_are_shown(tmp_path):
     folder.submit(
         "20260102-000000-bbbbbb", resultsfolder.points_of(tmp_path, smaller), text=smaller
     )
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     found = plot.read(folder.run, "batch_size")
     assert found.places == [1]
     assert "(6 ok, 6 oom, 6 orphans left out)" in table_of(found)
@@ -67,7 +67,7 @@ def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_pa
         folder.submit(f"s{day}", some, text=text, round=day)
         started = f"2026-01-0{day}T00:00:00Z"
         folder.measure(folder.shard(f"s{day}"), some, own_files=cell, started_at=started, **work)
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     desk = Desk(tmp_path)
     told = "2 points left out, measured with an earlier version of your own files: nets:tiny"
     commands = (
@@ -85,7 +85,7 @@ def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_pa
     folder.submit("s3", folder.points[:1], text=text, round=3)
     folder.measure(folder.shard("s3"), folder.points[:1], own_files="model=c", started_at="2027",
                    status="error")  # fmt: skip
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     with pytest.raises(UsageError, match="8 points left out"):
         dataset.read(folder.run)
 

@@ -7,10 +7,10 @@ import pytest
 
 import resultsfolder
 from hpcsweep.analysis import best, dataset, layers, merged
-from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 from layeredsweep import SUBMISSION, layered
 
 MEASURED = """\
@@ -189,7 +189,7 @@ def test_shares_of_convolutions_that_were_timed_alone_say_of_what_they_are(tmp_p
             sums.append(sum(layer["percentage"] for layer in done.layers))
             if how != "true":
                 assert [layer["percentage"] for layer in done.layers] == pytest.approx(shares)
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     found = layers.read(folder.run)
     assert found.frame["share_pct"].sum() == pytest.approx(100)
     told = next(note for note in found.notes if note.startswith("times are mean_ms; shares are"))

@@ -11,8 +11,8 @@ import pytest
 import resultsfolder
 from analysistables import record_of, table_of
 from hpcsweep.analysis import report
-from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
+from hpcsweep.store.collect import collector
 from hpcsweep.store.rundir import RunDir
 
 COLUMNS = (
@@ -328,7 +328,7 @@ def test_a_collected_sweep_is_reported_without_warnings(tmp_path):
     folder = resultsfolder.make(tmp_path)
     folder.submit("20260101-000000-aaaaaa")
     folder.measure(folder.shard("20260101-000000-aaaaaa"), median_ms=2.0, q1_ms=1.9, q3_ms=2.1)
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = report.read(folder.run)

@@ -26,7 +26,7 @@ from hpcsweep.measure import models, numerics
 from hpcsweep.point import Point
 from hpcsweep.catalog import axis_defaults, sizes_of_inputs
 from hpcsweep.node import supervisor
-from hpcsweep.forecast.tables import SETTINGS
+from hpcsweep.forecast.training_data import SETTINGS
 from hpcsweep.submit import packing
 from hpcsweep.forecast import past_rows
 

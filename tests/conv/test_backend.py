@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcsweep.conv import backend
-from hpcsweep.conv.reference.backend import Reference
+from hpcsweep.conv.reference.algorithms import Reference
 
 
 @pytest.mark.parametrize("device_type", ["cpu", "mps", "xpu", "privateuseone"])

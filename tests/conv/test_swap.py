@@ -19,7 +19,7 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Backend, choose
 from hpcsweep.conv.errors import AlgorithmError, UnknownAlgorithm, Unsupported
 from hpcsweep.conv.proof import forward_pass
-from hpcsweep.conv.reference.backend import FAMILIES, Reference
+from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d
 

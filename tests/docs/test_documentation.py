@@ -12,7 +12,7 @@ import pytest
 import docscripts
 from hpcsweep import errors
 from hpcsweep.cli import main
-from hpcsweep.collect.summary import CollectReport
+from hpcsweep.store.collect.summary import CollectReport
 from hpcsweep.store.state import ChunkState, PointStatus
 from paths import ROOT
 

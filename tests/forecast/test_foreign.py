@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import knownphysics
-from hpcsweep.forecast import model, tables
+from hpcsweep.forecast import model, training_data
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -64,7 +64,7 @@ def test_others_times_do_not_stand_for_ones_own():
     """Times of kernels alone are a tenth of those measured here: on the same GPU, by two ways."""
     own = knownphysics.measured(networks=knownphysics.NAMED)
     theirs = own.layers[own.layers["op"] == "conv2d"].assign(ms=lambda table: table["ms"] / 10)
-    foreign = tables._beside({"cpu"}, theirs)
+    foreign = training_data._beside({"cpu"}, theirs)
     assert set(foreign["gpu"]) == {"cpu, foreign"}
     both = dataclasses.replace(own, foreign=foreign)
     asked = own.calls

@@ -15,10 +15,10 @@ import pytest
 import oldtables
 import resultsfolder
 from hpcsweep.analysis import dataset
-from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import Incomplete, ResultsError, UsageError
-from hpcsweep.importing import workflow
+from hpcsweep.importing import importer
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.shards import ShardWriter
 from localruns import FORTY_SLOW
 from resultsfolder import SWEEP
@@ -49,7 +49,7 @@ def sites(tmp_path):
 def test_the_rows_of_both_sites_are_in_one_table(sites):
     """Each with its source; those of here have none."""
     here, there = sites
-    found = workflow.bring(here.path.parent, there.path)
+    found = importer.bring(here.path.parent, there.path)
     collecting.collect(found.run)
     rows = dataset.read(here).rows
     assert found.source == "login.mi250"
@@ -63,13 +63,13 @@ def test_the_rows_of_both_sites_are_in_one_table(sites):
 def test_importing_again_takes_only_what_is_new(sites):
     """More rows of a shard, or another submission."""
     here, there = sites
-    workflow.bring(here.path.parent, there.path)
-    assert workflow.bring(here.path.parent, there.path).notes[0].startswith("0 files copied")
+    importer.bring(here.path.parent, there.path)
+    assert importer.bring(here.path.parent, there.path).notes[0].startswith("0 files copied")
     folder = resultsfolder.Folder(
         there, resultsfolder.points_of(there.path.parents[1], SWEEP, "mi250")
     )
     folder.measure(folder.shard(THERE, 0, 1), median_ms=3.0)
-    workflow.bring(here.path.parent, there.path)
+    importer.bring(here.path.parent, there.path)
     collecting.collect(here)
     rows = dataset.read(here).rows
     assert set(rows.loc[rows["gpu"] == "mi250", "median_ms"]) == {3.0}
@@ -81,12 +81,12 @@ def test_another_sweep_is_refused(sites, tmp_path):
     here, _ = sites
     other = site(tmp_path / "other", THERE, "mi250", SWEEP.replace("64, 96", "64, 80"))
     with pytest.raises(UsageError, match=r"is not the sweep of .*--as imports it under another"):
-        workflow.bring(here.path.parent, other.path)
-    found = workflow.bring(here.path.parent, other.path.parent, "theirs")
+        importer.bring(here.path.parent, other.path)
+    found = importer.bring(here.path.parent, other.path.parent, "theirs")
     collecting.collect(found.run)
     assert len(dataset.read(found.run).rows) == 8
     with pytest.raises(UsageError, match="is that sweep already"):
-        workflow.bring(here.path.parent, here.path)
+        importer.bring(here.path.parent, here.path)
 
 
 def test_results_of_another_minor_version_are_merged_by_column_name(sites):
@@ -100,7 +100,7 @@ def test_results_of_another_minor_version_are_merged_by_column_name(sites):
 
     for shard in there.shards():
         resultsfolder.reseal(shard, newer)
-    found = workflow.bring(here.path.parent, there.path)
+    found = importer.bring(here.path.parent, there.path)
     assert collecting.collect(found.run).left_out == []
     rows = resultsfolder.overall(here)
     assert {tuple(map(row.get, ("gpu", "tf32", "fan_rpm", "median_ms"))) for row in rows} == {
@@ -139,9 +139,9 @@ def test_only_regular_files_are_imported(sites, tmp_path, kind, name):
     odd(path, kind, outside)
     before = {one for one in here.path.rglob("*") if not one.name.startswith(".")}
     with pytest.raises(ResultsError, match=path.name.replace(".", r"\.")):
-        workflow.bring(here.path.parent, there.path)
+        importer.bring(here.path.parent, there.path)
     with pytest.raises(ResultsError):
-        workflow.bring(tmp_path / "empty", there.path, "new")
+        importer.bring(tmp_path / "empty", there.path, "new")
     assert {one for one in here.path.rglob("*") if not one.name.startswith(".")} == before
 
 
@@ -153,7 +153,7 @@ def test_a_folder_that_is_a_link_is_not_imported(sites, tmp_path, name):
     path.rename(tmp_path / "moved")
     path.symlink_to(tmp_path / "moved")
     with pytest.raises(ResultsError, match="link"):
-        workflow.bring(here.path.parent, there.path)
+        importer.bring(here.path.parent, there.path)
 
 
 def test_names_that_would_run_a_terminal_are_not_imported(sites):
@@ -162,7 +162,7 @@ def test_names_that_would_run_a_terminal_are_not_imported(sites):
     (folder,) = there.shards_dir.iterdir()
     (folder / "a\x1b[2J\n.csv").touch()
     with pytest.raises(ResultsError, match=re.escape("'a\\x1b[2J\\n.csv'")):
-        workflow.bring(here.path.parent, there.path)
+        importer.bring(here.path.parent, there.path)
 
 
 def test_secrets_of_older_versions_are_not_imported(sites, tmp_path):
@@ -176,8 +176,8 @@ def test_secrets_of_older_versions_are_not_imported(sites, tmp_path):
     (theirs.shards / "0.0.env.json").write_text(
         json.dumps({"slurm": {"SLURM_JWT": "hunter-3", "SLURM_JOB_ID": "1"}})
     )
-    workflow.bring(here.path.parent, there.path)
-    assert workflow.bring(here.path.parent, there.path).notes[0].startswith("0 files copied")
+    importer.bring(here.path.parent, there.path)
+    assert importer.bring(here.path.parent, there.path).notes[0].startswith("0 files copied")
     mine = here.submission(theirs.id)
     texts = "".join(path.read_text() for path in here.path.rglob("*") if path.is_file())
     assert "hunter" not in texts
@@ -191,7 +191,7 @@ def test_results_of_a_newer_layout_are_not_imported(sites):
     here, there = sites
     (there.path / "layout.json").write_text('{"layout": 2}')
     with pytest.raises(ResultsError, match="newer hpcsweep") as told:
-        workflow.bring(here.path.parent, there.path)
+        importer.bring(here.path.parent, there.path)
     assert str(told.value).startswith(f"{there.path / 'layout.json'}: ")
 
 
@@ -226,7 +226,7 @@ def test_an_older_copy_of_oneself_takes_nothing_away(tmp_path):
                 shutil.copytree(made.run.path, tmp_path / "copy")
             if number == 5:
                 before = contents(made.run)
-                found = workflow.bring(made.run.path.parent, tmp_path / "copy", "demo")
+                found = importer.bring(made.run.path.parent, tmp_path / "copy", "demo")
                 assert found.notes[0].startswith("0 files copied")
                 assert contents(made.run) == {**before, "layout.json": b'{\n "layout": 1\n}\n'}
     assert len(rows_of(made.run)) == 8
@@ -257,7 +257,7 @@ def test_rows_that_a_copy_of_oneself_has_beyond_are_a_submission_of_their_own(tm
     mine, copy = resultsfolder.RunDir(tmp_path / "copy"), made.run
     before = contents(mine)
     for _ in range(2):
-        found = workflow.bring(tmp_path, copy.path, "copy")
+        found = importer.bring(tmp_path, copy.path, "copy")
         assert {**contents(mine), **before} == contents(mine)
         assert [one.id for one in mine.submissions()] == ["s1", "s1.2"]
     assert found.notes == (f"0 files copied from {copy.path}",)
@@ -272,15 +272,15 @@ def test_what_was_imported_only_grows(sites):
     whole = (there.shards_dir / name).read_bytes()
     cut = whole[: whole.rindex(b"\n", 0, -1) - 40]  # within a row: it was being written
     grown_to(there, name, cut)
-    workflow.bring(here.path.parent, there.path)
+    importer.bring(here.path.parent, there.path)
     assert (here.shards_dir / name).read_bytes() == cut
     grown_to(there, name, whole)
-    assert workflow.bring(here.path.parent, there.path).notes[0].startswith("3 files copied")
+    assert importer.bring(here.path.parent, there.path).notes[0].startswith("3 files copied")
     assert collecting.collect(here).points == 16
     after = contents(here)
     for shorter in (cut, b"", whole[:9]):
         grown_to(there, name, shorter)
-        workflow.bring(here.path.parent, there.path)
+        importer.bring(here.path.parent, there.path)
         assert contents(here) == after
 
 
@@ -294,11 +294,11 @@ def test_a_line_that_its_writer_took_back_is_no_other_file(tmp_path):
     lines = copy.shards()[0].overall.read_bytes().split(b"\n")
     grown_to(copy, "s1/0.0.overall.csv", b"\n".join([*lines[:5], lines[6][:80]]))
     before = contents(made.run)
-    workflow.bring(made.run.path.parent, copy.path, "demo")
+    importer.bring(made.run.path.parent, copy.path, "demo")
     assert {**contents(made.run), **before} == contents(made.run)
     assert len(made.run.submissions()) == 1
     grown_to(copy, "s1/0.0.overall.csv", b"\n".join([*lines[:4], lines[6], lines[5][:80]]))
-    workflow.bring(made.run.path.parent, copy.path, "demo")
+    importer.bring(made.run.path.parent, copy.path, "demo")
     assert len(made.run.submissions()) == 2  # its row is another one
 
 
@@ -308,7 +308,7 @@ def test_submissions_of_two_sites_that_began_in_the_same_second_are_both_there(s
     twin = site(tmp_path / "twin", THERE, "h100")
     for _ in range(2):
         for one in (there, twin):
-            workflow.bring(here.path.parent, one.path)
+            importer.bring(here.path.parent, one.path)
     assert [one.id for one in here.submissions()] == [HERE, THERE, f"{THERE}.2"]
     collecting.collect(here)
     rows = resultsfolder.overall(here)
@@ -318,7 +318,7 @@ def test_submissions_of_two_sites_that_began_in_the_same_second_are_both_there(s
     assert collecting.tables_of(here)[1] == []
     mine = site(tmp_path / "mine", THERE, "h100")
     before = contents(mine)
-    workflow.bring(mine.path.parent, there.path)
+    importer.bring(mine.path.parent, there.path)
     assert {**contents(mine), **before} == contents(mine)
     assert len(rows_of(mine)) == 16
 
@@ -327,21 +327,21 @@ def test_submissions_of_two_sites_that_began_in_the_same_second_are_both_there(s
 def test_the_same_points_sent_by_another_are_another_submission(sites, field):
     """Time, host and user tell, even where every row begins as those that are here."""
     here, there = sites
-    workflow.bring(here.path.parent, there.path)
+    importer.bring(here.path.parent, there.path)
     (theirs,) = there.submissions()
     theirs.write_manifest(replace(theirs.read_manifest(), **{field: "another"}))
-    workflow.bring(here.path.parent, there.path)
+    importer.bring(here.path.parent, there.path)
     assert len(here.submissions()) == 3
 
 
 def test_a_damaged_copy_replaces_nothing(sites):
     """The intact rows of both are there."""
     here, there = sites
-    workflow.bring(here.path.parent, there.path)
+    importer.bring(here.path.parent, there.path)
     before = contents(here)
     (shard,) = there.shards()
     grown_to(there, f"{THERE}/0.0.overall.csv", shard.overall.read_bytes().replace(b"ok", b"no", 1))
-    workflow.bring(here.path.parent, there.path)
+    importer.bring(here.path.parent, there.path)
     assert {**contents(here), **before} == contents(here)
     report = collecting.collect(here)
     assert report.points == 16
@@ -356,7 +356,7 @@ def test_an_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_path,
         folder = resultsfolder.Folder(
             there, resultsfolder.points_of(there.path.parents[1], SWEEP, "mi250")
         )
-        workflow.bring(results, there.path)
+        importer.bring(results, there.path)
         folder.measure(folder.shard(THERE, 0, 1), folder.points[:2], median_ms=3.0)
         folder.submit("20260103-000000-mi250", folder.points[:1])
         folder.measure(folder.shard("20260103-000000-mi250"), folder.points[:1])
@@ -372,7 +372,7 @@ def test_an_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_path,
             theirs = there.submission(mine.id)
             assert mine.chunks.read_bytes() == theirs.chunks.read_bytes()
         states.append(rows_of(run))
-        workflow.bring(results, there.path)
+        importer.bring(results, there.path)
         assert rows_of(run) == rows_of(there)
         assert not [*run.path.glob(".import-*")]
         assert {one.read_manifest().source for one in run.submissions()} == {"login.mi250"} | (
@@ -404,7 +404,7 @@ def _killed(number, results, path):
         for name in ("mkdir", "rename", "replace", "fsync", "unlink", "rmdir"):
             setattr(os, name, counting(getattr(os, name)))
         try:
-            workflow.bring(results, path)
+            importer.bring(results, path)
         finally:
             os._exit(0)
     return os.waitpid(child, 0)[1] != 0
@@ -418,7 +418,7 @@ def test_an_import_of_tables_that_is_killed_leaves_no_half_of_them(tmp_path):
         killed = _killed(number, tmp_path / str(number), tmp_path / "old")
         run = resultsfolder.RunDir(tmp_path / str(number) / "old")
         states.add(len(rows_of(run)))
-        workflow.bring(tmp_path / str(number), tmp_path / "old")
+        importer.bring(tmp_path / str(number), tmp_path / "old")
         rows = [shards.read(shard).rows for shard in run.shards()]
         assert {len(each) for each in rows} == {2}
         assert len(rows) == len(run.submissions())
@@ -433,10 +433,10 @@ def test_an_import_of_tables_that_is_killed_leaves_no_half_of_them(tmp_path):
 def test_a_sweep_whose_first_import_was_cut_short_by_an_earlier_version_is_taken(sites, tmp_path):
     """It left submissions without a sweep file; that they are of another sweep is not said."""
     _, there = sites
-    workflow.bring(tmp_path / "new", there.path)
+    importer.bring(tmp_path / "new", there.path)
     run = resultsfolder.RunDir(tmp_path / "new" / there.path.name)
     run.sweep_file.unlink()
-    workflow.bring(tmp_path / "new", there.path)
+    importer.bring(tmp_path / "new", there.path)
     assert len(rows_of(run)) == 8
 
 
@@ -452,7 +452,7 @@ def test_of_an_own_and_an_imported_row_the_one_measured_later_counts(tmp_path, d
     made.measure(made.shard("20260103-000000-x"), mean_ms=1.0, started_at=own)
     if grows:
         collecting.collect(made.run)
-    workflow.bring(made.run.path.parent, theirs.run.path)
+    importer.bring(made.run.path.parent, theirs.run.path)
     collecting.collect(made.run)
     wins = "9" if days == (1, 2) else "1"
     assert set(resultsfolder.by_point(made.run, "mean_ms").values()) == {wins}

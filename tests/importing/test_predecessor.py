@@ -12,10 +12,10 @@ import pytest
 import oldtables
 from analysistables import table_of
 from hpcsweep.analysis import best, compare, dataset, layers, report
-from hpcsweep.collect import workflow as collecting
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import check, tables
-from hpcsweep.importing import workflow
+from hpcsweep.forecast import check, training_data
+from hpcsweep.importing import importer
+from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.rundir import RunDir
 
 SIZES = (224, 256, 320)
@@ -28,7 +28,7 @@ NAMES = [
 
 def brought(folder, path, name="", device=""):
     """Import a path and collect; return the sweep and the notes."""
-    found = workflow.bring(folder / "results", path, name, device)
+    found = importer.bring(folder / "results", path, name, device)
     collecting.collect(found.run)
     return found.run, found.notes
 
@@ -69,7 +69,7 @@ def test_layers_of_an_unknown_network_have_no_shape_but_their_image(run):
     assert first["mean_ms"].tolist() == pytest.approx([0.256, 0.512, 0.768, 1.024])
     assert first["median_ms"].tolist() == first["mean_ms"].tolist()
     with pytest.raises(UsageError, match="18 points with a layer whose time or shape is not known"):
-        tables.read([run])
+        training_data.read([run])
 
 
 VGG = (("features.0", 3, 64), ("features.2", 64, 64), ("features.5", 64, 128))
@@ -101,8 +101,8 @@ def test_layers_get_the_shapes_of_their_network(tmp_path):
     assert rows["flops"].iloc[5] == 2 * 25 * 25 * 64 * 128 * 9
     assert rows["unique_key"].iloc[2].startswith("conv2d_n1_c64_16x16_k128_3x3_s1x1_p1x1")
     assert notes[1] == "6 layer rows without a median: the mean stands for it"
-    assert len(tables.read([run]).calls) == 6
-    assert "2 points of 1 network" in check.check(tables.read([run])).text()
+    assert len(training_data.read([run]).calls) == 6
+    assert "2 points of 1 network" in check.check(training_data.read([run])).text()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_row_that_does_not_fit_its_network_has_no_shape(tmp_path, rows, shapel
     assert found["in_h"].isna().sum() == shapeless
     assert any(note.startswith(f"{shapeless} layer row") for note in notes)
     with pytest.raises(UsageError, match="time or shape is not known"):
-        tables.read([run])
+        training_data.read([run])
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import trace, workflow
+from hpcsweep.importing import importer, trace
 from localruns import Desk
 from paths import ROOT
 
@@ -88,7 +88,7 @@ def writing():
 
 def rows_of(tmp_path, path, **options):
     """Import a trace; return its layer rows and the notes."""
-    found = workflow.bring(tmp_path / "results", path, **options)
+    found = importer.bring(tmp_path / "results", path, **options)
     table = next((found.run.path / "shards").rglob("*layers*.csv"))
     with table.open() as file:
         return list(csv.DictReader(file)), found
@@ -232,7 +232,7 @@ def test_a_file_that_is_no_trace_leaves_nothing(tmp_path, content, message):
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises((ResultsError, UsageError), match=message):
-        workflow.bring(tmp_path / "results", path)
+        importer.bring(tmp_path / "results", path)
     assert not list((tmp_path / "results").rglob("*.csv"))
 
 

@@ -12,7 +12,7 @@ from hpcsweep import search_path
 from hpcsweep.catalog import axis_defaults
 from hpcsweep.measure import convolutions, inputs, models
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.training import network
+from hpcsweep.measure.workloads.training import network
 from hpcsweep.point import Point
 
 SHAPES = ("model", "input_size", "batch_size", "dtype", "memory_format")

@@ -14,11 +14,11 @@ from hpcsweep.catalog import columns
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import convolutions, layer_table, models
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import caches, lanes
 from hpcsweep.measure.timing.layer_timer import LayerTimes
+from hpcsweep.measure.workloads.inference import Inference
 from measuring import CPU, point, policy
 from simulatedgpu import SimulatedGpu
 

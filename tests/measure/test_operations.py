@@ -15,9 +15,9 @@ from benchmarks import odd_zoo
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import convolutions
 from hpcsweep.measure.convolutions import choose
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.operations import Operations, _kind
 from hpcsweep.measure.shape_pass import shape_pass
+from hpcsweep.measure.workloads.inference import Inference
 from measuring import lying, point, policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")

@@ -10,14 +10,14 @@ import resultsfolder
 from collectedsweep import SUBMISSION
 from hpcsweep.catalog import columns
 from hpcsweep.cli.common import request_of
-from hpcsweep.collect import workflow
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.reference.backend import FAMILIES, Reference
+from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import layer_table
-from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.spec import sweep_file
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 
 NETS = """\
 from torch import nn
@@ -57,7 +57,7 @@ def tried(desk, monkeypatch):
             ]
             row = {**resultsfolder.row_of(point, shard), **done.row, "flags": "", "valid": True}
             writer.commit(row, steady)
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     return desk, rows
 
 

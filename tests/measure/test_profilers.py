@@ -15,7 +15,7 @@ from hpcsweep import environment
 from hpcsweep.catalog import columns
 from hpcsweep.measure import profilers
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.workloads.inference import Inference
 from measuring import point
 
 QUICK = {"warmup": 0, "iterations": 2, "evidence": False, "numerics": False}

@@ -9,9 +9,9 @@ import torch
 
 import idioms
 from hpcsweep.measure import models, numerics
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import unit
+from hpcsweep.measure.workloads.inference import Inference
 from measuring import CPU, point
 
 # of torch, about TorchScript

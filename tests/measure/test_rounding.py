@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.conv.reference.backend import Reference
+from hpcsweep.conv.reference.algorithms import Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import rounding
 from hpcsweep.measure.rounding import Arithmetic, is_open, is_wrong

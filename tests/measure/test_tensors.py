@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from benchmarks import odd_zoo
-from hpcsweep.measure import inference, models, numerics, tensors
-from hpcsweep.measure.inference import Inference
+from hpcsweep.measure import models, numerics, tensors
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.tensors import Held, TensorsChanged
+from hpcsweep.measure.workloads import inference
+from hpcsweep.measure.workloads.inference import Inference
 from measuring import CPU, point
 
 MADE_IN_A_PASS = {"Late", "LateOnItsDevice", "LateByDefault", "Lazy", "PerCall", "Rebinding"}

@@ -10,10 +10,10 @@ from torch import nn
 
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
-from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.measure.bench_api import Bench, CannotMeasure, Measurement, OutOfMemory
-from hpcsweep.measure.inference import Inference
-from hpcsweep.measure.training.workload import Training
+from hpcsweep.measure.workloads.inference import Inference
+from hpcsweep.measure.workloads.training.workload import Training
 from hpcsweep.node import verify
 from hpcsweep.node.verify import Verification
 from hpcsweep.point import canonical_json

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
-from hpcsweep.tracking import bad_nodes, journal
+from hpcsweep.cluster import bad_nodes, journal, slurm
 from localruns import Desk
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
+from hpcsweep.cluster import slurm
 from hpcsweep.store import shards
 from labtools import arrays, queue_is_over
 from localruns import Desk

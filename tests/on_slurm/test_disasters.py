@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import surviving
-from hpcsweep.tracking import bad_nodes, journal
+from hpcsweep.cluster import bad_nodes, journal
 from lab import processes
 from labtools import point_at
 

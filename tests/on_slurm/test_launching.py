@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
+from hpcsweep.cluster import slurm
 from hpcsweep.store import shards
 from labtools import arrays, job_numbers, queue_is_over, requeue
 from localruns import Desk

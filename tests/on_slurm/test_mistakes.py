@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
 from hpcsweep.cli import main
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import profile_checks, site
 from hpcsweep.errors import Refused, ResultsError, SchedulerError
-from hpcsweep.preflight import checks
-from hpcsweep.slurm import site
 from hpcsweep.spec import profile
 from labtools import arrays, job_numbers
 from localruns import Desk
@@ -203,7 +202,9 @@ def test_a_good_profile_is_sent_and_asked_about_once(
     """One round of questions per submit; none where there is nothing to send."""
     asked = []
     describe = site.describe
-    monkeypatch.setattr("hpcsweep.slurm.site.describe", lambda: asked.append(1) or describe())
+    monkeypatch.setattr(
+        "hpcsweep.cluster.slurm.site.describe", lambda: asked.append(1) or describe()
+    )
     for _ in range(2):
         assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
     assert len(asked) == 1
@@ -264,7 +265,7 @@ def test_a_silent_controller_is_told_in_one_line_and_soon(bare_cluster: Lab, des
     ):
         asked = ("config", "nodes", "partitions", "qos")
         assert [described.unanswered[name].why for name in asked] == [why] * 4
-    (finding,) = checks.examine(profile.load("good"), dead)
+    (finding,) = profile_checks.examine(profile.load("good"), dead)
     assert (finding.level, finding.detail) == (
         "warn",
         "not checked: scontrol: slurmctld cannot be reached",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep import slurm
+from hpcsweep.cluster import slurm
 from labtools import queue_is_over, requeue
 from localruns import Desk
 

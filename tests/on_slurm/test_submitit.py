@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
+from hpcsweep.cluster import slurm
 from hpcsweep.store import shards
 from labtools import arrays, job_numbers, queue_is_over
 from localruns import Desk
@@ -45,7 +45,7 @@ time: 30
 WITNESS = """\
 import atexit, json, os, sys
 def note():
-    if "hpcsweep.submit.launchers.via_submitit" in sys.modules:
+    if "hpcsweep.cluster.slurm.via_submitit" in sys.modules:
         with open(f"{os.environ['WITNESS']}/{os.getpid()}.json", "w") as file:
             json.dump(sorted(sys.modules), file)
 atexit.register(note)
@@ -127,7 +127,7 @@ def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, t
             "jinja2",
             "yaml",
             "torch",
-            "hpcsweep.submit.script",
+            "hpcsweep.cluster.slurm.job_script",
             "hpcsweep.spec.profile",
         }
         assert not loaded & heavy

@@ -1,4 +1,4 @@
-"""hpcsweep.slurm against a real Slurm: what is sent arrives, what is asked is answered."""
+"""hpcsweep.cluster.slurm against a real Slurm: what is sent arrives, what is asked is answered."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep import slurm
-from hpcsweep.errors import SchedulerError
-from hpcsweep.slurm import (
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import (
     CouldNotAsk,
     JobId,
     LimitReached,
@@ -22,12 +21,13 @@ from hpcsweep.slurm import (
     Unanswered,
     site,
 )
+from hpcsweep.errors import SchedulerError
 from labtools import job_numbers, lab_here, requeue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcsweep.slurm import JobState
+    from hpcsweep.cluster.slurm import JobState
     from lab import Lab
     from labtools import StartCluster
 

@@ -10,7 +10,7 @@ import pytest
 import resultsfolder
 import surviving
 import timedrows
-from hpcsweep import slurm
+from hpcsweep.cluster import slurm
 from localruns import Desk
 from timedrows import Law
 

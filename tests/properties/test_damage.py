@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import resultsfolder
-from hpcsweep.collect.workflow import collect
 from hpcsweep.store import ledger
+from hpcsweep.store.collect.collector import collect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

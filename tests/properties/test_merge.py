@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import resultsfolder
-from hpcsweep.collect.workflow import collect
 from hpcsweep.store import shards
+from hpcsweep.store.collect.collector import collect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hpcsweep.collect.workflow import CollectReport
+    from hpcsweep.store.collect.collector import CollectReport
     from hpcsweep.store.rundir import ShardPath
     from resultsfolder import Folder
 

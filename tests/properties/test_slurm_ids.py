@@ -7,7 +7,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcsweep.slurm import JobId, parse_id, task_list
+from hpcsweep.cluster.slurm import JobId, parse_id, task_list
 
 numbers = st.integers(min_value=0, max_value=4_000_000)
 task_sets = st.sets(st.integers(min_value=0, max_value=3000), min_size=1, max_size=60)

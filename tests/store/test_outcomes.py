@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep.collect.workflow import collect
 from hpcsweep.store import outcomes, shards
+from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.outcomes import VALID, PointTally
 from resultsfolder import make
 

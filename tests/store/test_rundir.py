@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from hpcsweep import files
+from hpcsweep.cluster import journal
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import ledger, rundir
 from hpcsweep.store.jobs_file import Queued, Sending, Started
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rundir import RunDir, ShardPath
-from hpcsweep.tracking import journal
 from localruns import Desk
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import torch
 import hpcsweep
 import resultsfolder
 from hpcsweep import search_path, sources
+from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import SpecError
 from hpcsweep.measure import inputs
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
 from hpcsweep.submit import check_inputs, prepare, request
-from hpcsweep.submit.launchers import sbatch
 from localruns import Desk
 
 SOURCE = Path(hpcsweep.__file__).parents[1]
@@ -96,7 +96,7 @@ def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.M
     asked = request.make(sweep_file.load("../beside/sweep.yaml"), profile.load(path))
     submission = prepare.prepare(desk.sweep(), asked).submission
     assert submission is not None
-    sbatch.write(submission, asked.profile)
+    arrays.write(submission, asked.profile)
     done = subprocess.run(
         ["bash", str(submission.script)],
         cwd=submission.path,

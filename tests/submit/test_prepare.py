@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcsweep import files
+from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import Refused, ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import manifest, rundir, typed_json
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import prepare, request
-from hpcsweep.submit.launchers import sbatch
 from localruns import TEN
 
 if TYPE_CHECKING:
@@ -184,6 +184,6 @@ def test_a_job_script_is_for_its_owner(desk, tmp_path):
         "launcher: sbatch\ngpu: l40\ntime: 60\nenv: {API_TOKEN: tok-5f3a}\n"
     )
     submission = rundir.new_submission(desk.sweep(), "red")
-    sbatch.write(submission, profile.load(tmp_path / "red.yaml"))
+    arrays.write(submission, profile.load(tmp_path / "red.yaml"))
     assert "tok-5f3a" in submission.script.read_text()
     assert submission.script.stat().st_mode & 0o777 == 0o600

@@ -18,11 +18,11 @@ import pytest
 
 import hpcsweep
 from hpcsweep.catalog.columns import CLOCKED
+from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import EXIT_REQUEUE, Refused
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger, shards
 from hpcsweep.submit import prepare, request
-from hpcsweep.submit.launchers import sbatch
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Node:
         asked = request.make(sweep_file.load(self.desk.spec(text)), profile.load(path))
         submission = prepare.prepare(self.desk.sweep(), asked).submission
         assert submission is not None
-        sbatch.write(submission, asked.profile)
+        arrays.write(submission, asked.profile)
         return submission
 
     def start(self, submission: SubmissionDir, *options: str, **env: str) -> subprocess.Popen[str]:
@@ -250,7 +250,7 @@ def test_the_log_of_a_task_on_an_amd_gpu_names_it(node: Node):
     path.write_text(
         f"gpu: mi250\npython: {json.dumps(str(python))}\nenv: {{MIOPEN_FIND_MODE: FAST}}\n"
     )
-    sbatch.write(submission, profile.load(path))
+    arrays.write(submission, profile.load(path))
     assert text != submission.script.read_text()
     code, log = node.run(submission)
     assert code == 0, log

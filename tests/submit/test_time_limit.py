@@ -8,9 +8,9 @@ import pytest
 
 import resultsfolder
 import timedrows
+from hpcsweep.cluster.slurm import job_script, via_submitit
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import cost, prepare, request, script, time_limit
-from hpcsweep.submit.launchers import via_submitit
+from hpcsweep.submit import cost, prepare, request, time_limit
 from timedrows import Law
 
 SWEEP = resultsfolder.SWEEP
@@ -66,7 +66,7 @@ def test_with_measured_points_jobs_ask_for_what_they_need(tmp_path):
     assert (ready.time_limit, used.time) == ("00:18:00", "00:18:00")
     assert used.time_seconds >= 600 + ENDS
     assert used.time_seconds < 600 + ENDS + 60
-    text = script.render(used, ready.submission)
+    text = job_script.render(used, ready.submission)
     assert "#SBATCH --time=00:18:00\n" in text
     assert f"+ {18 * 60} ))" in text  # the deadline that the supervisor keeps
     assert via_submitit._parameters(ready.submission, used, 1)["timeout_min"] == 18

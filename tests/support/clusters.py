@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcsweep.slurm.site import Admission, Association, Cluster, Gres, Node, Partition, Qos
+from hpcsweep.cluster.slurm.site import Admission, Association, Cluster, Gres, Node, Partition, Qos
 
 
 def node(name, *, features=(), gpus=("v100", 4), partitions=("gpu",), state="idle", **more):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import resultsfolder
-from hpcsweep.collect import workflow
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,5 +45,5 @@ def collected(
     with shards.ShardWriter(shard) as writer:
         for point in folder.points:
             resultsfolder.commit(writer, point, shard, **cells(point.axes))
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     return folder.run

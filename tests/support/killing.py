@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcsweep.collect import workflow
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 from hpcsweep.store.rundir import RunDir
 
 MARK = "HPCSWEEP_TEST_MARK"
@@ -171,7 +171,7 @@ def _gone_after(mark: str) -> float:
 
 
 def _count(run: RunDir, points: int, kills: Counter[str], slowest: float) -> Outcome:
-    report = workflow.collect(run)
+    report = collector.collect(run)
     keys = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
     distinct = {key.point_id for key in keys}
     good = {key.point_id for key in keys if key.status == "ok"}

@@ -15,7 +15,7 @@ import pandas as pd
 
 from hpcsweep.catalog import AXES
 from hpcsweep.catalog.columns import cell
-from hpcsweep.forecast.tables import SETTINGS, Measured
+from hpcsweep.forecast.training_data import SETTINGS, Measured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcsweep import slurm
+from hpcsweep.cluster import slurm
 from hpcsweep.store.jobs_file import Queued
 from lab import PATH, Lab
 from localruns import Desk

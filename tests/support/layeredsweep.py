@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import resultsfolder
-from hpcsweep.collect import workflow
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,5 +101,5 @@ def layered(
             layers = layer_rows(point, spread, least, between)
             cells = cells_of(layers, spread) | (changes or {}).get(point.axes["algorithm"], {})
             writer.commit({**resultsfolder.row_of(point, shard), **cells}, layers)
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     return folder.run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hpcsweep import catalog
 from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
-from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
 from hpcsweep.conv.reference.windows import pad_fully
 

@@ -9,8 +9,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import resultsfolder
-from hpcsweep.collect import workflow
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ def collected(path: Path, text: str = SWEEP) -> RunDir:
                 ok = row["status"] == "ok"
                 layers = list(_layers(point, row["median_ms"], rng)) if ok else ()
                 writer.commit(row, layers, [row["median_ms"]] if ok else ())
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     return folder.run
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from hpcsweep import catalog
-from hpcsweep.conv.reference import backend
-from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference import algorithms
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.training import network
-from hpcsweep.measure.training.trainer import Trainer
+from hpcsweep.measure.workloads.training import network
+from hpcsweep.measure.workloads.training.trainer import Trainer
 from hpcsweep.point import Point
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def lying(monkeypatch, algorithm, convolve):
     """Make an algorithm of the reference back-end run something else under its name."""
     honest = type(FAMILIES[algorithm])
     liar = type("Lying", (honest,), {"convolve": staticmethod(convolve)})()
-    monkeypatch.setattr(backend, "FAMILIES", {**FAMILIES, algorithm: liar})
+    monkeypatch.setattr(algorithms, "FAMILIES", {**FAMILIES, algorithm: liar})
 
 
 def point(model="tinynets:Residual", *, measure=None, **axes):

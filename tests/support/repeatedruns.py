@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import resultsfolder
 from collectedsweep import SUBMISSION, collected
-from hpcsweep.collect import workflow
 from hpcsweep.store import shards
+from hpcsweep.store.collect import collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ def again(run: RunDir, path: Path, submission: str, cells: Callable[..., dict[st
     with shards.ShardWriter(shard) as writer:
         for point in folder.points:
             resultsfolder.commit(writer, point, shard, **cells(point.axes))
-    workflow.collect(run)
+    collector.collect(run)
 
 
 __all__ = ["SUBMISSION", "SWEEP", "again", "cells_of", "run"]

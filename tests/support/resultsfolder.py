@@ -184,7 +184,7 @@ def collect_in_a_process(run: RunDir, prepare: str = "") -> subprocess.Completed
     code = f"""
 import os, resource
 from pathlib import Path
-from hpcsweep.collect.workflow import collect
+from hpcsweep.store.collect.collector import collect
 from hpcsweep.errors import ResultsError
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.seals import Heads

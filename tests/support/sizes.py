@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpcsweep.adaptive import planning
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
+from hpcsweep.submit.adaptive import planning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from hpcsweep.adaptive.planning import NextRound
     from hpcsweep.forecast.groups import Group
+    from hpcsweep.submit.adaptive.planning import NextRound
 
 
 def points(

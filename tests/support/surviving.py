@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hpcsweep import slurm
+from hpcsweep.cluster import journal, slurm
 from hpcsweep.store import shards
-from hpcsweep.tracking import journal
 from localruns import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hpcsweep.slurm import JobState
+    from hpcsweep.cluster.slurm import JobState
     from hpcsweep.store.rundir import RunDir, SubmissionDir
     from lab import Lab
 

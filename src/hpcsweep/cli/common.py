@@ -134,13 +134,13 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     """Return the profiles to submit to: those that are named, or `local` if it is meant."""
     if clusters:
         return clusters
-    from hpcsweep import slurm
-    from hpcsweep.preflight import local_device
+    from hpcsweep.cluster import slurm
+    from hpcsweep.cluster.local import this_machine
     from hpcsweep.spec import lookup
     from hpcsweep.submit import request
 
     gpus = request.gpus(sweep)
-    if gpus and (here := local_device.local_device()) not in gpus:
+    if gpus and (here := this_machine.local_device()) not in gpus:
         why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
     elif slurm.available():
         why = "this machine has sbatch, so it may be a login node"
@@ -162,9 +162,9 @@ def tables_of(results: Path, text: str | None) -> RunDir:
 
 def renewed(run: RunDir) -> RunDir:
     """Return a sweep's results with tables of all rows that there are now; say what is amiss."""
-    from hpcsweep.collect import workflow
+    from hpcsweep.store.collect import collector
 
-    run_now, notes = workflow.tables_of(run)
+    run_now, notes = collector.tables_of(run)
     for line in notes:
         answer.note(f"note: {run.name}: {line}")
     return run_now

@@ -18,7 +18,7 @@ from hpcsweep.text import count, duration
 if TYPE_CHECKING:
     from hpcsweep.analysis.best import Best
     from hpcsweep.analysis.formats import View
-    from hpcsweep.forecast.tables import Measured
+    from hpcsweep.forecast.training_data import Measured
     from hpcsweep.submit.request import Request
 
 _NETWORK: Final = ("model", "input_size", "batch_size", "dtype")  # options of `best --from`
@@ -336,11 +336,13 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
 
 def _learnt(results: Path, names: Sequence[str] | None) -> Measured:
     """Read sweeps to learn from, by default all that teach something; say what is left out."""
-    from hpcsweep.forecast import tables
+    from hpcsweep.forecast import training_data
     from hpcsweep.store import runs
 
     sweeps = map(common.renewed, runs.of_sweeps(results, names or ()))
-    learnt = tables.read_all(results, sweeps) if names is None else tables.read(sweeps)
+    learnt = (
+        training_data.read_all(results, sweeps) if names is None else training_data.read(sweeps)
+    )
     for line in learnt.notes:
         note(f"note: {line}")
     return learnt

@@ -102,8 +102,8 @@ def init(  # noqa: PLR0913 - one argument per option
 
 def _profiles(folder: Path, cluster: str | None) -> list[str]:
     """Write a profile for each type of GPU here; return their names, or those that stand in."""
-    from hpcsweep import slurm
-    from hpcsweep.preflight import discover
+    from hpcsweep.cluster import slurm
+    from hpcsweep.cluster.slurm import discover
 
     if cluster == "local":  # a cluster that does not answer is no news to who sets up this machine
         return []
@@ -125,7 +125,7 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
 
 def _default(results: Path, names: Sequence[str]) -> Profile:
     """Return the default profile: the first of these that fits, or the one that a person takes."""
-    from hpcsweep.preflight.doctor import examine
+    from hpcsweep.cluster.doctor import examine
     from hpcsweep.spec import profile
 
     fits = []
@@ -206,11 +206,11 @@ def _verified(
     results: Path, chosen: Profile, file: Path, wait: float, *, noop: bool
 ) -> Mapping[str, Any]:
     """Write a sweep of one point, run it anew, and return its row, or raise if none comes."""
-    from hpcsweep.collect import workflow as collecting
     from hpcsweep.spec import sweep_file
     from hpcsweep.store import outcomes, rundir
+    from hpcsweep.store.collect import collector as collecting
     from hpcsweep.store.state import PointStatus
-    from hpcsweep.submit import workflow
+    from hpcsweep.submit import steps
 
     lack = [] if noop else _lacking(chosen)
     if lack:
@@ -220,7 +220,7 @@ def _verified(
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())
     asked = request_of(sweep_file.load(file), str(chosen.path))
-    code = workflow.submit(results, replace(asked, again=frozenset(PointStatus)), say)
+    code = steps.submit(results, replace(asked, again=frozenset(PointStatus)), say)
     submissions = run.submissions()
     if code == EXIT_INTERRUPTED or not submissions:
         raise Incomplete("the point was not measured; `hpcsweep init` again measures it")
@@ -240,7 +240,7 @@ def _lacking(chosen: Profile) -> list[str]:
 
 def _await_end(results: Path, run: RunDir, wait: float) -> str:
     """Wait until no job of the sweep is queued or running; return what Slurm says went wrong."""
-    from hpcsweep.tracking import status
+    from hpcsweep.cluster import status
 
     until, pause, before = time.monotonic() + wait, 0.5, ""
     while True:

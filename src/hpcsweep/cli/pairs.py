@@ -17,8 +17,8 @@ import torch
 from hpcsweep import catalog
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench import torch_bench
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.timing import loop, stats
+from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:

@@ -220,8 +220,8 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> Answer:
 
     Reports problems and suggests fixes.
     """
-    from hpcsweep.preflight import request
-    from hpcsweep.preflight.doctor import examine
+    from hpcsweep.cluster.doctor import examine
+    from hpcsweep.cluster.slurm import job_request
     from hpcsweep.spec import profile
 
     chosen = [profile.load(name) if name else None for name in cluster or (None,)]
@@ -230,7 +230,7 @@ def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> Answer:
     failed = any(each.level == "fail" for findings in machines.values() for each in findings)
     return Answer(
         record=lambda: {"machines": shown},
-        text=lambda: map(request.text, machines.values()),
+        text=lambda: map(job_request.text, machines.values()),
         code=Refused.exit_code if failed else 0,
     )
 
@@ -250,7 +250,7 @@ def discover(out: Path, *, force: bool) -> Answer:
     \b
     hpcsweep discover --out -
     """
-    from hpcsweep.preflight.discover import ask, write
+    from hpcsweep.cluster.slurm.discover import ask, write
     from hpcsweep.store import rundir
 
     if rundir.holds_results(out.resolve() / "a profile"):

@@ -73,7 +73,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     """
     from hpcsweep.spec import expansion, sweep_file
     from hpcsweep.store import rundir
-    from hpcsweep.submit import workflow
+    from hpcsweep.submit import steps
 
     target = _target(until_error, watch=watch, dry=dry_run)
     if others["again"] and target is not None:
@@ -95,7 +95,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         _can_collect(requests, dry=dry_run)
     for asked in requests if download else ():
         _download(asked)
-    action: Action = workflow.submit
+    action: Action = steps.submit
     if target is not None:
         action = _adaptive(requests, target, watch=watch)
     elif dry_run:
@@ -103,7 +103,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
 
         action = rehearsal.run
     if len(requests) > 1 and not dry_run:
-        requests = workflow.check_all(results, requests, say)
+        requests = steps.check_all(results, requests, say)
     code = max([action(results, request, say) for request in requests])
     return _collected(run, code) if collect else _ran(run, code)
 
@@ -129,9 +129,9 @@ def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
 
 def _collected(run: RunDir, code: int) -> Answer:
     """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
-    from hpcsweep.collect import workflow
+    from hpcsweep.store.collect import collector
 
-    ran, report = _ran(run, code), workflow.collect(run)
+    ran, report = _ran(run, code), collector.collect(run)
     return replace(ran, text=report.text, error=report.error())
 
 
@@ -149,7 +149,7 @@ def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
 
 
 def _adaptive(requests: Sequence[Request], target: float, *, watch: bool) -> Action:
-    from hpcsweep.adaptive import workflow as adaptive
+    from hpcsweep.submit.adaptive import until_error as adaptive
 
     if len(requests) > 1:
         raise UsageError("--until-error takes one --cluster: run the command once for each")
@@ -165,10 +165,10 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
 
     Without SWEEPS: of every sweep.
     """
+    from hpcsweep.cluster import status as states
+    from hpcsweep.cluster import sweep_status
     from hpcsweep.errors import ResultsError
     from hpcsweep.store import runs
-    from hpcsweep.tracking import status as states
-    from hpcsweep.tracking import sweep_status
 
     names = [runs.sweep_name(name) for name in sweeps]
     if watch:
@@ -188,7 +188,7 @@ def _ran(run: RunDir, code: int) -> Answer:
     submitted = bool(run.submissions())
 
     def record() -> Mapping[str, object]:
-        from hpcsweep.tracking import status, sweep_status
+        from hpcsweep.cluster import status, sweep_status
 
         return sweep_status.to_json(status.read(run.path.parent, [run.name] * submitted))
 
@@ -261,8 +261,8 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     hpcsweep show quickstart --status error,timeout
     hpcsweep show quickstart 3f2a9c11
     """
+    from hpcsweep.cluster import points
     from hpcsweep.store import runs
-    from hpcsweep.tracking import points
 
     run = runs.of_run(results, sweep)
     every, wanted = points.read(run), _listed(status)
@@ -291,13 +291,13 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
     """
+    from hpcsweep.cluster import cancel
     from hpcsweep.store import runs
-    from hpcsweep.tracking import control
 
     run = runs.of_sweep(results, sweep)
     if follow:
         answer.refuse_json("--follow never ends")
-    return _lines(run, control.logs(run, what, follow=follow))
+    return _lines(run, cancel.logs(run, what, follow=follow))
 
 
 @click.command()
@@ -310,11 +310,11 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
     which cancels its chunk. Without WHAT: all jobs of the sweep.
     """
+    from hpcsweep.cluster import cancel
     from hpcsweep.store import runs
-    from hpcsweep.tracking import control
 
     run = runs.of_sweep(results, sweep)
-    return _lines(run, control.cancel(run, list(what)))
+    return _lines(run, cancel.cancel(run, list(what)))
 
 
 def _lines(run: RunDir, lines: Iterator[str]) -> Answer:

@@ -15,7 +15,7 @@ from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.history import RunHistory
-    from hpcsweep.collect.summary import CollectReport
+    from hpcsweep.store.collect.summary import CollectReport
     from hpcsweep.store.rundir import RunDir
 
 
@@ -33,8 +33,8 @@ def collect(
     Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
     does so for every sweep.
     """
-    from hpcsweep.collect import tables, workflow
     from hpcsweep.store import locks, runs
+    from hpcsweep.store.collect import collector, merged_tables
 
     if parquet:
         extras.need("parquet", "--parquet")
@@ -43,8 +43,8 @@ def collect(
     for run in runs.of_sweeps(results, sweeps):
         if break_lock:
             note(locks.break_open(run))
-        reports.append(workflow.collect(run, raw=raw))
-        files += tables.write_parquet(run) if parquet else ()
+        reports.append(collector.collect(run, raw=raw))
+        files += merged_tables.write_parquet(run) if parquet else ()
     return Answer(
         record=lambda: {"sweeps": [report.to_json() for report in reports]},
         text=lambda: [report.text() for report in reports],
@@ -72,10 +72,10 @@ def import_(results: Path, /, path: Path, device: str, **others: Any) -> Answer:
     hpcsweep import gfx90a68.HIP.fdb.txt.bz2 --as mi210
     hpcsweep import worker0.pt.trace.json.gz --as resnet50_trace
     """
-    from hpcsweep.collect import workflow as collecting
-    from hpcsweep.importing import workflow
+    from hpcsweep.importing import importer
+    from hpcsweep.store.collect import collector as collecting
 
-    brought = workflow.bring(results, path, others["as"], device)
+    brought = importer.bring(results, path, others["as"], device)
     report = collecting.collect(brought.run)
     head = f"{brought.run.name}: imported from {brought.source}"
     return Answer(

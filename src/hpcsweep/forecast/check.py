@@ -22,8 +22,8 @@ from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
 from hpcsweep.forecast.intervals import KINDS, OWN, Widths
 from hpcsweep.forecast.model import Forecast
-from hpcsweep.forecast.tables import WORK, Measured
 from hpcsweep.forecast.terms import Flags, Floats
+from hpcsweep.forecast.training_data import WORK, Measured
 from hpcsweep.records import dataclass, replace
 from hpcsweep.text import aligned, count
 

@@ -16,8 +16,8 @@ from scipy.optimize import nnls
 
 from hpcsweep.forecast import layers, physics, terms
 from hpcsweep.forecast.layers import Law
-from hpcsweep.forecast.tables import Measured
 from hpcsweep.forecast.terms import Floats
+from hpcsweep.forecast.training_data import Measured
 from hpcsweep.records import dataclass, replace
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two

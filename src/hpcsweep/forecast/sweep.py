@@ -15,11 +15,11 @@ import pandas as pd
 from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import Basis, check, energy, intervals, model, tables
+from hpcsweep.forecast import Basis, check, energy, intervals, model, training_data
 from hpcsweep.forecast.check import Left
 from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.model import Forecast
-from hpcsweep.forecast.tables import Measured
+from hpcsweep.forecast.training_data import Measured
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
@@ -31,7 +31,7 @@ _SHOWN: Final = 10
 _WIDE: Final = 1.5  # a factor: what is farther off decides little
 _TOLD: Final = 0.02  # a shift of the machine
 _SHAPED_BY: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting
-_OF_SHAPE: Final = ("layer", "call_index", "op", "unique_key", "direction", *tables.WORK)
+_OF_SHAPE: Final = ("layer", "call_index", "op", "unique_key", "direction", *training_data.WORK)
 _KIND: Final = ["gpu", "setting", "dtype", "algorithm"]
 # so many of these a measured point shares with a predicted one
 _SHARES: Final = {Basis.NETWORKS: 4, Basis.ALGORITHMS: 3, Basis.SETTINGS: 1}
@@ -196,7 +196,7 @@ def _table(points: Sequence[Point]) -> pd.DataFrame:
         index=pd.Index([point.point_id for point in points], name="point_id"),
     )
     numbers = {name: axes[name].astype(int) for name in ("input_size", "batch_size")}
-    return axes.assign(**numbers, setting=tables.setting(axes))[list(tables.POINT)]
+    return axes.assign(**numbers, setting=training_data.setting(axes))[list(training_data.POINT)]
 
 
 def _calls(points: Sequence[Point], table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
@@ -268,7 +268,7 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
 
 def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     """Return the figures of the points that were measured, by the id that they have here."""
-    keys, figures = list(tables.POINT), ["total_ms", "energy_j", "source"]
+    keys, figures = list(training_data.POINT), ["total_ms", "energy_j", "source"]
     points = measured.points.rename(columns={"sweep": "source"}).reindex(columns=[*keys, *figures])
     points = points.astype({"model": str, "algorithm": str})
     joined = table[keys].reset_index().merge(points, on=keys).set_index("point_id")

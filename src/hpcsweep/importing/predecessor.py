@@ -21,9 +21,9 @@ from hpcsweep.catalog.columns import LAYER_COLUMNS, Row, cell, cells
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError
-from hpcsweep.importing import submission, tables
+from hpcsweep.importing import predecessor_tables, submission
+from hpcsweep.importing.predecessor_tables import Cells, Key
 from hpcsweep.importing.submission import ImportedRows
-from hpcsweep.importing.tables import Cells, Key
 from hpcsweep.records import dataclass, field
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.text import count
@@ -61,8 +61,11 @@ class _Import:
 
     def add(self, key: Key, row: dict[str, str]) -> None:
         """Take the row of a network; of two with the same sizes the first counts."""
-        size, batch = tables.number(row["input_size"]), tables.number(row["batch_size"])
-        times = tables.times(row)
+        size, batch = (
+            predecessor_tables.number(row["input_size"]),
+            predecessor_tables.number(row["batch_size"]),
+        )
+        times = predecessor_tables.times(row)
         if size is None or batch is None or "mean_ms" not in times:
             self.counts["unread"] += 1
             return
@@ -70,14 +73,14 @@ class _Import:
         if image in self.networks:
             self.counts["twice"] += 1
             return
-        energy = tables.number(row.get("energy_per_inference_j"))
+        energy = predecessor_tables.number(row.get("energy_per_inference_j"))
         more = {"energy_j": energy, "energy_method": "sampled power"} if energy else {}
         self.networks[image] = {**times, **more}
         self.sizes[key].setdefault(int(size), int(batch))
 
     def write_pass(self, file: ImportedRows, key: Key, rows: Sequence[dict[str, str]]) -> None:
         """Write a network with its layers, unless it was."""
-        size = int(tables.number(rows[0].get("input_size")) or 0)
+        size = int(predecessor_tables.number(rows[0].get("input_size")) or 0)
         image = key, size, self.sizes.get(key, {}).get(size, 1)
         if image in self.done:
             self.counts["twice"] += 1
@@ -104,7 +107,7 @@ class _Import:
         self, texts: Sequence[str], index: int, image: Image, row: dict[str, str]
     ) -> list[str]:
         """Return the texts of a layer row; `texts` are those that all rows of its pass share."""
-        written, times = [*texts], tables.times(row)
+        written, times = [*texts], predecessor_tables.times(row)
         stated = tuple(row.get(name) or "" for name in _STATED)
         has_shape, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
         self.counts["shapeless"] += not has_shape
@@ -113,7 +116,10 @@ class _Import:
         if "median_ms" not in times and "mean_ms" in times:
             times["median_ms"] = times["mean_ms"]
             self.counts["means"] += 1
-        own = {"percentage": tables.number(row.get("percentage")), "layer": row["layer"]}
+        own = {
+            "percentage": predecessor_tables.number(row.get("percentage")),
+            "layer": row["layer"],
+        }
         for name, value in {**times, **own, "call_index": index}.items():
             written[_PLACE[name]] = cell(value)
         return written
@@ -121,12 +127,14 @@ class _Import:
 
 def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the tables at a path as a submission; return their source and what was left out."""
-    read, every = _Import(path.resolve().stem), tables.find(path)
-    of_networks = (tables.rows(table, device) for table in every if not table.of_layers)
+    read, every = _Import(path.resolve().stem), predecessor_tables.find(path)
+    of_networks = (predecessor_tables.rows(table, device) for table in every if not table.of_layers)
     for key, row in chain.from_iterable(of_networks):
         read.add(key, row)
     with submission.opened(run, read.source) as file:
-        of_layers = (_passes(tables.rows(table, device)) for table in every if table.of_layers)
+        of_layers = (
+            _passes(predecessor_tables.rows(table, device)) for table in every if table.of_layers
+        )
         for key, rows in chain.from_iterable(of_layers):
             read.write_pass(file, key, rows)
         for image in (image for image in read.networks if image not in read.done):
@@ -138,7 +146,7 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
     for name, (noun, text) in _NOTES.items():
         notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
     notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
-    if odd := tables.left_out(path):
+    if odd := predecessor_tables.left_out(path):
         notes.append(f"left out {', '.join(odd)}: {files.COPY_IT}")
     return read.source, tuple(notes)
 

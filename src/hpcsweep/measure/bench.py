@@ -9,9 +9,9 @@ from typing import Any, Final
 from hpcsweep import search_path
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Bench
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.machine import fit, provenance, telemetry
-from hpcsweep.measure.training.workload import Training
+from hpcsweep.measure.workloads.inference import Inference
+from hpcsweep.measure.workloads.training.workload import Training
 
 _BENCHES: Final[Mapping[str, type[Inference | Training]]] = {
     "inference": Inference,

@@ -22,14 +22,14 @@ from torch import nn
 
 from hpcsweep import search_path
 from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.conv.vendor import cudnn_graph
 from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
-from hpcsweep.measure.training import network
-from hpcsweep.measure.training.trainer import AUTOCAST
+from hpcsweep.measure.workloads.training import network
+from hpcsweep.measure.workloads.training.trainer import AUTOCAST
 from hpcsweep.point import Point
 from hpcsweep.records import asdict, replace
 

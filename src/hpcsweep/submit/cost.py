@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hpcsweep.cluster import journal
 from hpcsweep.forecast import Basis, estimate
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import rundir
@@ -13,7 +14,6 @@ from hpcsweep.submit import packing, prepare
 from hpcsweep.submit.request import Request
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
-from hpcsweep.tracking import journal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,28 +11,19 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import extras, slurm
+from hpcsweep import extras
+from hpcsweep.cluster import bad_nodes, journal, launchers, slurm
+from hpcsweep.cluster.local import supervisors, this_machine
+from hpcsweep.cluster.slurm import arrays, job_script
 from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
-from hpcsweep.preflight import local_device
 from hpcsweep.records import replace
 from hpcsweep.store import rundir
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import (
-    check_inputs,
-    cost,
-    launchers,
-    prepare,
-    script,
-    support,
-    time_limit,
-    to_slurm,
-)
-from hpcsweep.submit.launchers import local, sbatch
+from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit, to_slurm
 from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import duration
-from hpcsweep.tracking import bad_nodes, journal
 
 _LONG: Final = 60.0  # seconds that are worth a warning
 
@@ -66,13 +57,13 @@ def _show(sweep: rundir.RunDir, request: Request, say: Say) -> None:
     if draft is None:  # measured by now
         return
     prepare.tell_templates(draft, say)
-    tasks = min(ready.chunks, sbatch.max_size())
+    tasks = min(ready.chunks, arrays.max_size())
     profile = time_limit.applied(request.profile, draft.read_manifest())
     profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, queue))
     shown = launchers.slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
     file = draft.path / shown.file
     file.parent.mkdir(exist_ok=True)
-    file.write_bytes(script.encoded(shown.script))
+    file.write_bytes(job_script.encoded(shown.script))
     say(shown.script)
     say(f"sbatch {shlex.join([*shown.options, file.name, *shown.arguments])}")
     say(f"submit would send the files in {draft.path}")
@@ -96,7 +87,7 @@ def announcement(results: Path, request: Request) -> str:
 
 def _here(request: Request) -> tuple[Request, Point]:
     """Return the request for the one point that is measured on this machine, and the point."""
-    device = local_device.local_device()
+    device = this_machine.local_device()
     options = replace(request.options, workers=1)
     here = replace(request, rehearsal=True, device=device, only=frozenset(), options=options)
     point = next(here.points())
@@ -122,7 +113,7 @@ def _rehearse(run: rundir.RunDir, request: Request, say: Say) -> int:
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
         label = point.label(request.sweep.maps)
         say(f"measuring one point here: {label} on {here.device}, about {about}")
-        result = local.run(submission, request.profile, local.Counts(1))
+        result = supervisors.run(submission, request.profile, supervisors.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
     how = str(result.tally) or "; ".join(result.refusals)

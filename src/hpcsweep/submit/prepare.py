@@ -35,10 +35,10 @@ from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
 if TYPE_CHECKING:
+    from hpcsweep.cluster.bad_nodes import BadNode
+    from hpcsweep.cluster.journal import SlurmAnswer
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.submit.request import Request, Say
-    from hpcsweep.tracking.bad_nodes import BadNode
-    from hpcsweep.tracking.journal import SlurmAnswer
 
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
@@ -293,9 +293,9 @@ def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
     profile, sweep = request.profile, request.sweep
     templates: tuple[str, ...] = ()
     if profile.in_slurm:
-        from hpcsweep.submit import script  # noqa: PLC0415 - jinja2 takes 0.1 s
+        from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - jinja2 takes 0.1 s
 
-        templates = script.own_templates(profile, submission)
+        templates = job_script.own_templates(profile, submission)
     return {
         "sweep": sweep.name,
         "workload": sweep.workload,

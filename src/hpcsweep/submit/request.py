@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hpcsweep import search_path
+from hpcsweep.cluster.local import this_machine
 from hpcsweep.errors import UsageError
 from hpcsweep.point import Point
-from hpcsweep.preflight import local_device
 from hpcsweep.records import dataclass
 from hpcsweep.spec import expansion, profile
 from hpcsweep.spec.expansion import Expansion
@@ -106,7 +106,7 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
     """
     if options.nodes and not chosen.in_slurm:
         raise UsageError(f"--nodes is for Slurm; profile {chosen.name} runs here: use --workers")
-    device = chosen.gpu or local_device.local_device()
+    device = chosen.gpu or this_machine.local_device()
     named = gpus(sweep)
     return Request(
         sweep=sweep,

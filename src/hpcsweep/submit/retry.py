@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hpcsweep.catalog.columns import FLAGS
-from hpcsweep.collect.workflow import tables_of
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.records import replace
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import runs
+from hpcsweep.store.collect.collector import tables_of
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import check_inputs, workflow
+from hpcsweep.submit import check_inputs, steps
 from hpcsweep.submit.request import DEFAULT, Options, Request, Say, make
 from hpcsweep.text import count, tally
 
@@ -73,7 +73,7 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         say(f"{run.name}: {points} to measure again on {where} (--dry-run: none was)")
     if dry_run:
         return 0
-    codes = (workflow.submit(run.path.parent, request, say) for request in requests)
+    codes = (steps.submit(run.path.parent, request, say) for request in requests)
     return max(codes, default=0)
 
 

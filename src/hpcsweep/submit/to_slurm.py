@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcsweep import files, slurm
+from hpcsweep import files
+from hpcsweep.cluster import bad_nodes, chunk_state, doctor, journal, launchers, slurm
+from hpcsweep.cluster.journal import SlurmAnswer
+from hpcsweep.cluster.slurm import job_request, profile_checks, site
+from hpcsweep.cluster.slurm.site import Cluster
 from hpcsweep.errors import Refused
-from hpcsweep.preflight import checks, doctor, request
-from hpcsweep.slurm import site
-from hpcsweep.slurm.site import Cluster
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
 from hpcsweep.store import attempt, ledger, locks, rundir
 from hpcsweep.store.rundir import RunDir, SubmissionDir
-from hpcsweep.submit import cost, launchers, prepare, time_limit
+from hpcsweep.submit import cost, prepare, time_limit
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
-from hpcsweep.tracking import bad_nodes, chunk_state, journal
-from hpcsweep.tracking.journal import SlurmAnswer
 
 
 def find_lost_arrays(job: Submit) -> None:
@@ -162,8 +161,8 @@ def precheck(profile: Profile, submission: Path, say: Say, cluster: Cluster | No
     """
     if not slurm.available():
         return  # the call of sbatch will say that it is missing
-    findings = checks.examine(profile, cluster or site.describe())
-    findings += doctor.logs(request.of(profile), submission)
+    findings = profile_checks.examine(profile, cluster or site.describe())
+    findings += doctor.logs(job_request.of(profile), submission)
     for finding in findings:
         if finding.level == "warn":
             say(f"warning: {finding.complaint()}")

@@ -6,8 +6,8 @@ import pytest
 
 import resultsfolder
 from hpcsweep.analysis.roofline import model, sweep
-from hpcsweep.collect import workflow
 from hpcsweep.errors import UsageError
+from hpcsweep.store.collect import collector
 
 
 def test_a_collected_sweep_needs_no_profiler(swept):
@@ -33,7 +33,7 @@ def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tm
             times = {"median_ms": 9.0, "phase_forward_ms": forward, "amp": amp}
             place = folder.shard("20260101-000000-aaaaaa")
             resultsfolder.commit(writer, point, place, **cells, **times)
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     found = model.read([folder.run.path], gpu="a100")
     assert sorted(piece.rate for piece in found.export.work) == pytest.approx([1e12, 2e12])
     assert {unit for piece in found.export.work for unit in piece.flops} == {"float32", "bfloat16"}
@@ -67,7 +67,7 @@ def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
         for gpu, point in zip(("l40", "v100"), folder.points, strict=False):
             cells = {"gpu": gpu, "median_ms": 1.0, "flops": 10**9, "bytes_min": 10**6}
             resultsfolder.commit(writer, point, folder.shard("20260101-000000-aaaaaa"), **cells)
-    workflow.collect(folder.run)
+    collector.collect(folder.run)
     with pytest.raises(UsageError, match="measured on l40, v100; choose one with --gpu"):
         model.read([folder.run.path])
     found = model.read([folder.run.path], gpu="v100")

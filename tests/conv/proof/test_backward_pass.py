@@ -11,7 +11,7 @@ from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.proof.evidence import Proof, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from profiled import BACKEND, STEP_CALLS, X, step, step_net, step_proof
 
 if TYPE_CHECKING:

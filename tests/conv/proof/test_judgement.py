@@ -8,7 +8,7 @@ from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof.evidence import Evidence, Seen, Source
 from hpcsweep.conv.proof.judgement import contradiction, judge, unaccounted
-from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from profiled import forward_proof, step_proof
 
 OPERATORS = [name for name in FAMILIES if name != "direct"]  # those made of torch's operators

@@ -12,9 +12,9 @@ from benchmarks import liars
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import choose
 from hpcsweep.conv.proof import backward_pass, forward_pass
-from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.measure.inference import Inference
+from hpcsweep.measure.workloads.inference import Inference
 
 BACKEND = choose("cpu")
 SOME = (

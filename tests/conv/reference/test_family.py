@@ -16,7 +16,7 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof import backward_pass, forward_pass
-from hpcsweep.conv.reference.backend import FAMILIES
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.conv.reference.family import BOTH, DATA, FILTER, AccountedFamily, Step
 from hpcsweep.conv.shape import ConvShape
 from loops import Loops

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from hpcsweep.conv.reference import windows
-from hpcsweep.conv.reference.backend import Reference
+from hpcsweep.conv.reference.algorithms import Reference
 from hpcsweep.conv.shape import ConvShape
 
 SHAPE = ConvShape(2, 3, 7, 10, 4, 3, 3, pad_h=1, pad_w=2)

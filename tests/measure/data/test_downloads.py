@@ -23,7 +23,7 @@ from hpcsweep.errors import Refused, UsageError
 from hpcsweep.measure import inputs
 from hpcsweep.measure.data import downloads, loaders
 from hpcsweep.measure.models import build_float32, cached_weights
-from hpcsweep.measure.training.workload import Training
+from hpcsweep.measure.workloads.training.workload import Training
 from hpcsweep.submit import check_inputs
 from localruns import Desk
 from measuring import training

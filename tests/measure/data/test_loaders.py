@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.training.workload import Training
+from hpcsweep.measure.workloads.training.workload import Training
 from measuring import training
 from paths import SUPPORT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hpcsweep.conv.vendor.backend import tf32_allowed
+from hpcsweep.conv.libraries.library_backend import tf32_allowed
 from hpcsweep.measure.machine import framework
 from measuring import point, training
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from hpcsweep.measure.inference import Inference
 from hpcsweep.measure.timing import compiling, loop
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Lane
-from hpcsweep.measure.training.workload import Training
+from hpcsweep.measure.workloads.inference import Inference
+from hpcsweep.measure.workloads.training.workload import Training
 from measuring import point, training
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")

@@ -1,0 +1,165 @@
+"""Nodes that new submissions of a sweep exclude, because they and not the point failed.
+
+Two sources name them: Slurm's accounts of every attempt (NODE_FAIL, BOOT_FAIL, ...:
+`slurm.STATES`), and attempts whose worker could not initialise the GPU of its job. Submit keeps the
+nodes in `nodes.json`, since the accounts forget them. A node that a person allows again is excluded
+only for later failures. Preemption is not a node's fault.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
+
+from hpcsweep import files
+from hpcsweep.cluster import journal, slurm
+from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.records import dataclass, field, replace
+from hpcsweep.store import attempt, shards, typed_json
+from hpcsweep.store.state import AttemptState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hpcsweep.cluster.journal import SlurmAnswer
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.rundir import RunDir, ShardPath
+
+# Messages of CUDA, HIP and torch if the GPU or its driver is broken before any work runs.
+_BROKEN: Final = re.compile(
+    "CUDA driver initialization failed|CUDA unknown error|initialization error|"
+    "no CUDA-capable device|busy or unavailable|system not yet initialized|ECC error|"
+    "driver/library version mismatch|Found no NVIDIA driver|No (?:HIP|CUDA) GPUs are available|"
+    "torch finds no GPU here"
+)
+# Slurm sets one of these where it gave the job a GPU; without, a missing `gres` is to blame.
+_GIVEN: Final = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
+_SMALL: Final = 1 << 14  # bytes: a larger shard has rows
+
+
+@dataclass(frozen=True)
+class BadNode:
+    """A node, what happened on it, and when (UTC, ISO 8601)."""
+
+    name: str
+    why: str
+    at: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.why}, {self.at[:16]}Z)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NodesFile:
+    """Content of `nodes.json`: excluded nodes, and when a person allowed a node again."""
+
+    nodes: tuple[BadNode, ...] = ()
+    allowed: dict[str, str] = field(default_factory=dict)
+
+
+def current(
+    run: RunDir, answer: SlurmAnswer, rowless: Iterable[ShardPath] | None = None
+) -> list[BadNode]:
+    """Return the nodes that the next submission avoids, sorted by name.
+
+    `rowless` are the attempts without a row; by default they are searched for.
+    """
+    kept = _read(run)
+    nodes = {node.name: node for node in kept.nodes}
+    for node in (*_failed(run, answer), *_refused(_rowless(run) if rowless is None else rowless)):
+        if node.name not in nodes or nodes[node.name].at < node.at:
+            nodes[node.name] = node
+    return [node for name, node in sorted(nodes.items()) if node.at > kept.allowed.get(name, "")]
+
+
+def learn(run: RunDir, answer: SlurmAnswer) -> list[BadNode]:
+    """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
+    nodes, kept = current(run, answer), _read(run)
+    if tuple(nodes) != kept.nodes:
+        files.write_json(run.bad_nodes, typed_json.write(replace(kept, nodes=tuple(nodes))))
+    return nodes
+
+
+def allow(run: RunDir, names: Sequence[str], answer: SlurmAnswer) -> None:
+    """Let submissions use nodes again, under the lock; `UsageError` for one not avoided."""
+    avoided = {node.name for node in current(run, answer)}
+    for name in names:
+        if name not in avoided:
+            have = ", ".join(sorted(avoided)) or "none"
+            told = f"node '{name}' is not avoided{suggest(name, avoided)} (are: {have})"
+            raise UsageError(f"{run.name}: {told}")
+    kept = _read(run)
+    nodes = tuple(node for node in kept.nodes if node.name not in names)
+    allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
+    files.write_json(run.bad_nodes, typed_json.write(_NodesFile(nodes=nodes, allowed=allowed)))
+
+
+def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
+    """Return the profile with `nodes` added to its excluded nodes."""
+    gone = _gone(nodes)
+    names = [node.name for node in nodes if node.name not in gone]
+    if not names:
+        return profile
+    own = [profile.exclude] if profile.exclude else []
+    return profile.model_copy(update={"exclude": ",".join([*own, *names])})
+
+
+def _gone(nodes: Sequence[BadNode]) -> set[str]:
+    """Return the nodes that the cluster does not have any more: sbatch refuses their names."""
+    from hpcsweep.cluster.slurm import site  # noqa: PLC0415 - `status` seldom asks
+
+    there = site.nodes() if nodes else []
+    if isinstance(there, slurm.CouldNotAsk) or not there:
+        return set()
+    return {node.name for node in nodes} - {node.name for node in there}
+
+
+def _failed(run: RunDir, answer: SlurmAnswer) -> Iterator[BadNode]:
+    """Yield the nodes that Slurm blames for an attempt of one of this sweep's tasks."""
+    jobs = {(job.id.key, job.started): job for job in (*answer.attempts, *answer.tasks.values())}
+    broken = [job for job in jobs.values() if job.state.node_at_fault and job.nodes]
+    if not broken:
+        return
+    mine: dict[int | None, list[journal.Journal]] = {}
+    for sent in map(journal.read, run.submissions()):
+        for number in {task[0] for task in sent.task_of.values()}:
+            mine.setdefault(number, []).append(sent)
+    for job in broken:
+        hosts = slurm.hostnames(job.nodes)
+        ours = any(sent.owns(job) for sent in mine.get(job.id.job, ()))
+        if ours and not isinstance(hosts, slurm.CouldNotAsk):
+            at = (job.ended or job.started or datetime.now(timezone.utc)).astimezone(timezone.utc)
+            why = f"{job.state.name}: {job.state.says}, job {job.id}"
+            yield from (BadNode(host, why, at.isoformat(timespec="seconds")) for host in hosts)
+
+
+def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
+    """Yield the nodes on which a worker could not initialise its GPU."""
+    for shard in attempts:
+        record = attempt.read(shard)
+        if record is None or record.state is not AttemptState.REFUSED:
+            continue
+        if _BROKEN.search(record.reason) and any(map(record.slurm.get, _GIVEN)):
+            why = f"its GPU failed to initialise in {shard.submission}:{shard.chunk}"
+            yield BadNode(record.node, why, f"{record.updated_at[:19]}+00:00")
+
+
+def _rowless(run: RunDir) -> Iterator[ShardPath]:
+    for shard in run.shards():
+        try:
+            small = shard.overall.stat().st_size < _SMALL
+        except OSError:
+            continue
+        if small and not shards.read_keys(shard.overall):
+            yield shard
+
+
+def _read(run: RunDir) -> _NodesFile:
+    if not run.bad_nodes.exists():
+        return _NodesFile()
+    try:
+        return typed_json.read(_NodesFile, files.read_json(run.bad_nodes))
+    except (ResultsError, ValueError) as error:
+        told = f"cannot be used ({error}); delete it, and submit learns it anew"
+        raise ResultsError(f"{run.bad_nodes}: {told}") from error

@@ -1,0 +1,217 @@
+"""Checks this machine, its Python environment and a profile, with advice for each failure.
+
+Nothing here imports torch. With `deep`, another process imports it, so that a broken installation
+is a finding and not a crash.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from hpcsweep import extras, files
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.local import this_machine
+from hpcsweep.cluster.slurm import job_request, profile_checks, site
+from hpcsweep.cluster.slurm.job_request import Finding, Wants
+from hpcsweep.spec.profile import Profile
+
+_MIN_FREE_GB: Final = 1.0
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+_OF_ONE_MACHINE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay"})
+_TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - only compared
+_ELSEWHERE: Final = "choose a folder that every node mounts, with --results or HPCSWEEP_RESULTS"
+_TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
+_PROPERTIES: Final = "hpcsweep.measure.inputs"
+
+
+def writable(results: Path) -> Finding:
+    """Check that results can be written, by writing a file."""
+    folder = _existing(results)
+    try:
+        _write_in(folder)
+    except OSError as error:
+        do = "choose another folder with --results, or free disk space"
+        return Finding("fail", "results", f"{folder}: {error.strerror or error}", do)
+    free = shutil.disk_usage(folder).free / 1e9
+    if free < _MIN_FREE_GB:
+        return Finding("warn", "results", f"{folder}: only {free:.2f} GB free", "free disk space")
+    return Finding("ok", "results", f"{folder.resolve()}: writable, {free:.0f} GB free")
+
+
+def shared(results: Path) -> Finding:
+    """Check whether compute nodes will see the results, by the type of file system."""
+    folder = _existing(results).resolve()
+    kind = _file_system(folder)
+    do = _ELSEWHERE
+    if kind in _IN_MEMORY or folder.is_relative_to("/dev/shm"):  # noqa: S108
+        detail = f"{folder} is on {kind}, in the memory of this machine"
+    elif kind not in _OF_ONE_MACHINE:
+        return Finding("ok", "sharing", f"{folder} is on {kind or 'an unknown file system'}")
+    elif any(folder.is_relative_to(name) for name in _TEMPORARY):
+        detail = f"{folder} is a temporary folder on {kind}; each node has its own"
+    else:
+        detail = f"{folder} is on {kind}, a disk of this machine; do the nodes mount it?"
+        do = f"if not, {do}"
+    return Finding("warn", "sharing", detail, do)
+
+
+def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
+    """Check the folders of `--output` and `--error`: if one is missing, a job fails without a log.
+
+    Relative paths begin at the submission's folder, which has a folder `logs`.
+    """
+    for key in ("output", "error"):
+        folder = Path(wants[key]).expanduser().parent
+        if not wants[key] or "%" in str(folder) or str(folder) in {".", "logs"}:
+            continue
+        if not folder.is_absolute():
+            folder = (submission or Path()) / folder
+        try:
+            _write_in(folder)
+        except OSError as error:
+            detail = f"{folder}: {error.strerror or error}; the job would fail without a log"
+            do = f"create the folder, or remove --{key}: the submission has a folder for logs"
+            yield Finding("fail", "logs", detail, do, wants.places.get(key, ""))
+
+
+def _existing(path: Path) -> Path:
+    """Return a path, or the nearest folder above it that exists."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+
+
+def _write_in(folder: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".hpcsweep-") as file:
+        file.write(b"x")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _file_system(folder: Path) -> str:
+    """Return the type of a folder's file system by findmnt (util-linux); empty if unknown."""
+    command = ["findmnt", "--noheadings", "--output", "FSTYPE", "--target", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return (done.stdout.split() or [""])[-1]
+
+
+def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
+    """Check this machine, the results folder, and the profile if one is given."""
+    findings = [Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")]
+    sends = slurm.available() if profile is None else profile.in_slurm
+    jobs_have_own = sends and profile is not None and profile.own_python
+    findings += _packages({"measure", "nvidia"} if jobs_have_own else set())
+    findings.append(writable(results))
+    if not sends:
+        name = this_machine.local_device()
+        device = "no GPU here: sweeps rehearse on the CPU" if name == "cpu" else name
+        findings += [_load(), Finding("ok", "device", device)]
+    if deep:
+        findings += _torch()
+    if profile is not None:
+        findings += [*_profile(profile, results), *_properties(profile)]
+    return findings
+
+
+def _properties(profile: Profile) -> Iterator[Finding]:
+    """On a GPU of the profile, write the device's properties by libcudnn beside the profile."""
+    if not profile.gpu or this_machine.local_device() != profile.gpu:
+        return
+    printed, error = _run_module(_PROPERTIES, '{"here": 0}')
+    if error:
+        do = "`expand --support` takes those of data sheets, where they are typed"
+        yield Finding("warn", "properties", f"cuDNN does not tell the device's: {error}", do)
+        return
+    files.write_json(profile.device_file, json.loads(printed))
+    yield Finding("ok", "properties", f"of this device: written to {profile.device_file}")
+
+
+def _packages(of_jobs: set[str]) -> Iterator[Finding]:
+    """Report the installed extras in one line, and the use of each missing one.
+
+    Those `of_jobs` are not needed here: jobs have a Python of their own.
+    """
+    lacking = {name: extras.lacking(name) for name in extras.EXTRAS if name not in of_jobs}
+    here = [name for name, lack in lacking.items() if not lack]
+    yield Finding("ok", "extras", ", ".join(here) or "none")
+    for name, lack in lacking.items():
+        if lack:
+            detail = f"not here ({', '.join(lack)}); without it: {extras.EXTRAS[name].serves}"
+            yield Finding("none", f"[{name}]", detail, extras.install(name))
+    with suppress(importlib.metadata.PackageNotFoundError):
+        yield _pairing(*map(importlib.metadata.version, ("torch", "torchvision")))
+
+
+def _pairing(torch: str, vision: str) -> Finding:
+    wanted = importlib.metadata.requires("torchvision") or ()
+    pins = [match[1] for match in map(_TORCH_PIN.fullmatch, wanted) if match]
+    detail = f"torch {torch}, torchvision {vision}"
+    if pins and torch.split("+", maxsplit=1)[0] != pins[0].split("+")[0]:
+        do = f"install the two together: torchvision {vision} goes with torch {pins[0]}"
+        return Finding("fail", "torch", f"{detail} are not of one release", do)
+    return Finding("ok", "torch", detail)
+
+
+def _load() -> Finding:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    is_busy = load > 0.5 * cores
+    do = "CPU timings are unreliable now; wait until the machine is idle" if is_busy else ""
+    return Finding("warn" if is_busy else "ok", "load", f"load {load:.2f} on {cores} cores", do)
+
+
+def _torch() -> Iterator[Finding]:
+    if lack := extras.lacking("measure"):
+        yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
+        return
+    printed, error = _run_module("hpcsweep.measure.machine.fit")
+    if error:
+        do = "install torch and torchvision together, as PyPI pairs them"
+        yield Finding("fail", "torch import", error, do)
+        return
+    seen = json.loads(printed.splitlines()[-1])
+    yield Finding("ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}")
+    if seen["refused"]:
+        do = "install a torch build that has code for this GPU (V100 needs CUDA 12.6 or older)"
+        yield Finding("fail", "gpu", seen["refused"], do)
+    elif seen["gpu"]:
+        yield Finding("ok", "gpu", seen["gpu"])
+
+
+def _run_module(name: str, given: str | None = None) -> tuple[str, str]:
+    """Run a module in another process; return its output, and the last line of an error."""
+    command = [sys.executable, "-m", name]
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=300, check=False
+    )
+    lines = done.stderr.strip().splitlines() or ["no message"]
+    return done.stdout, lines[-1] if done.returncode else ""
+
+
+def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
+    yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
+    if not profile.own_python and (lack := extras.lacking("measure")):
+        do = f"{extras.install('measure')}, or name the `python`, `venv` or `conda` of its jobs"
+        detail = f"its jobs run this Python, which has no {lack[0]}: only workload noop works"
+        yield Finding("warn", "python", detail, do, profile.where("python"))
+    if not profile.in_slurm:
+        return
+    yield shared(results)
+    yield from logs(job_request.of(profile))
+    if not slurm.available():
+        do = "run doctor on a login node of the cluster"
+        yield Finding("fail", "slurm", "no sbatch on this machine's PATH", do)
+        return
+    yield from profile_checks.examine(profile, site.describe())

@@ -1,0 +1,334 @@
+"""Reads submissions' journals, asks Slurm about their open tasks, and writes the answers down.
+
+A submission's journal (`store.jobs_file`) lists which task runs which chunk, which tasks a person
+cancelled, and how others ended. Slurm gets one question about the other tasks for its queue, and
+one for its accounts; `chunk_state` judges the answers.
+
+Where the last entry is `Sending`, sbatch's answer was lost (it hung, or this program was killed).
+Those chunks count as live until `settle` has looked for their array in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import Final
+
+from hpcsweep.cluster import chunk_state, slurm
+from hpcsweep.errors import ResultsError
+from hpcsweep.records import asdict, dataclass, field, replace
+from hpcsweep.store import chunk_file
+from hpcsweep.store.jobs_file import LOST, Cancelled, Damaged, NotSent, Over, Queued, Sending
+from hpcsweep.store.rundir import ShardPath, SubmissionDir
+
+# job and index, as in `slurm.JobId.key`, and the cluster where sbatch named one
+Task = tuple[int | None, int | None, str]
+
+_NOWHERE: Final = slurm.Here()
+_LONGEST: Final = timedelta(days=30)  # a job whose limit is not known, or that has none
+_KILLED_BY_NOW: Final = timedelta(minutes=2)  # more than any site's KillWait
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The content of a submission's journal: its arrays, and the state of its chunks."""
+
+    submission: SubmissionDir
+    arrays: tuple[str, ...]
+    task_of: Mapping[int, Task]
+    over: Mapping[int, str]  # by chunk that is known to be over: Slurm's state, or LOST
+    cancelled_at: Mapping[int, datetime]
+    submitted_at: datetime
+    unsure: range = range(0)  # chunks that may have gone in: sbatch's answer was lost
+    doubtful: frozenset[int] = frozenset()  # chunks that a damaged line may be about
+    origin: slurm.Here = _NOWHERE  # the cluster that took it, and the user
+
+    def targets(self, chunks: Iterable[int]) -> list[str]:
+        """Return scancel's arguments for chunks: per array, its id with a list of tasks."""
+        tasks: dict[tuple[int | None, str], list[int]] = {}
+        for chunk in chunks:
+            job, task, cluster = self.task_of[chunk]
+            tasks.setdefault((job, cluster), []).append(task or 0)
+        return [
+            f"{job}_[{slurm.task_list(numbers)}]{f';{cluster}' if cluster else ''}"
+            for (job, cluster), numbers in tasks.items()
+        ]
+
+    @property
+    def named(self) -> str:
+        """The cluster that `--clusters` named, which is asked by this name; empty: none did."""
+        return "" if self.origin.controller else self.origin.cluster
+
+    def is_elsewhere(self, here: slurm.Here) -> bool:
+        """Say whether another cluster took it, without `--clusters` (Slurm here cannot know it)."""
+        return not self.named and self.origin.differs(here)
+
+    def is_anothers(self, here: slurm.Here) -> bool:
+        """Say whether another user sent it, whose jobs may be hidden."""
+        return bool(self.origin.user) and self.origin.user != here.user
+
+    def is_mine(self, here: slurm.Here) -> bool:
+        """Say whether this user sent it to this cluster, so that Slurm would list it."""
+        recorded = self.origin.cluster and here.cluster and self.origin.user
+        return bool(recorded) and not self.is_elsewhere(here) and not self.is_anothers(here)
+
+    def place(self, here: slurm.Here) -> str:
+        """Return the name of its cluster for messages, with its user if that is another one."""
+        name, controller = self.origin.cluster or "a cluster", self.origin.controller
+        other = f" of {controller}" if controller and name == here.cluster else ""
+        return f"cluster {name}{other}" + f" as {self.origin.user}" * self.is_anothers(here)
+
+    def owns(self, job: slurm.JobState) -> bool:
+        """Say whether a job with a matching id works in this submission's folder, if Slurm says."""
+        comparable = job.folder.startswith("/") and "\n" not in str(self.submission.path.absolute())
+        return not comparable or self.submission.is_at(job.folder)
+
+    @property
+    def uncertain(self) -> set[int]:
+        """Chunks that may be queued, though no entry says so."""
+        return {*self.unsure} | self.doubtful
+
+    @cached_property
+    def newest(self) -> Mapping[int, ShardPath]:
+        """Latest attempt by chunk."""
+        attempts = self.submission.run.shards_of(self.submission.id)
+        return {shard.chunk: shard for shard in attempts}
+
+    @cached_property
+    def time_limit(self) -> timedelta:
+        """Time limit of its jobs; 30 days if unknown, 0 without a manifest: nothing was sent."""
+        manifest = self.submission.manifest_or_none() if self.submission.manifest.exists() else None
+        if manifest is None:
+            return _LONGEST if self.submission.manifest.exists() else timedelta(0)
+        limit = manifest.time_limit or str(manifest.profile_fields.get("time") or "")
+        seconds = slurm.duration(limit)
+        return _LONGEST if seconds is None else timedelta(seconds=seconds)
+
+    @cached_property
+    def open_chunks(self) -> set[int]:
+        """Chunks that may be queued or running, by the journal alone."""
+        now = datetime.now(timezone.utc)
+        gone = {c for c, at in self.cancelled_at.items() if now - at > _KILLED_BY_NOW}
+        return self.task_of.keys() - self.over.keys() - gone
+
+
+def read(submission: SubmissionDir) -> Journal:
+    """Read a submission's journal."""
+    arrays: list[str] = []
+    task_of: dict[int, Task] = {}
+    over: dict[int, str] = {}
+    cancelled_at: dict[int, datetime] = {}
+    first = datetime.now(timezone.utc)
+    unsure, damaged, origin = range(0), False, _NOWHERE
+    for entry in submission.read_jobs():
+        match entry:
+            case Damaged():
+                damaged = True
+            case Sending():
+                unsure = range(entry.sending, entry.sending + entry.tasks)
+                origin, first = _origin(entry), min(first, slurm.moment(entry.at) or first)
+            case NotSent():
+                unsure = range(0)
+                damaged = damaged and entry.not_sent > 0  # else nothing of it is in the queue
+            case Queued():
+                unsure = range(0)
+                arrays.append(entry.job_id)
+                job, begin = slurm.parse_id(entry.job_id), entry.first_chunk
+                tasks = ((job.job, index, job.cluster) for index in range(entry.tasks))
+                task_of |= dict(enumerate(tasks, begin))
+                origin = _origin(entry)
+                first = min(first, slurm.moment(entry.submitted_at) or first)
+            case Over():
+                for state, chunks in entry.over.items():
+                    over |= dict.fromkeys(slurm.numbers(chunks), state)
+            case Cancelled() if at := slurm.moment(entry.at):
+                cancelled_at |= dict.fromkeys(slurm.numbers(entry.cancelled), at)
+    doubtful = _chunks(submission) - task_of.keys() if damaged else set()
+    doubtful -= {*unsure}
+    return Journal(
+        submission, tuple(arrays), task_of, over, cancelled_at, first, unsure,
+        frozenset(doubtful), origin,
+    )  # fmt: skip
+
+
+def _origin(entry: Sending | Queued) -> slurm.Here:
+    return slurm.Here(cluster=entry.cluster, controller=entry.controller, user=entry.user)
+
+
+def _chunks(submission: SubmissionDir) -> set[int]:
+    chunks: set[int] = set()
+    with suppress(ResultsError):
+        chunks.update(chunk for chunk, _ids in chunk_file.read_ids(submission.chunks))
+    return chunks
+
+
+@dataclass(frozen=True)
+class SlurmAnswer:
+    """Slurm's answer about the tasks of submissions, and which of its programs gave none."""
+
+    tasks: Mapping[Task, slurm.JobState] = field(default_factory=dict)
+    attempts: tuple[slurm.JobState, ...] = ()
+    unanswered: tuple[slurm.CouldNotAsk, ...] = ()
+    here: slurm.Here = _NOWHERE
+    mute: frozenset[str] = frozenset()  # clusters whose squeue did not answer; empty: this one
+    agreed: frozenset[Task] = frozenset()  # in no list, and the accounts agree
+    denied: frozenset[Task] = frozenset()  # in no list, and slurmctld says that it has none
+
+    def live_chunks(self, submission: SubmissionDir) -> set[int]:
+        """Return the chunks of a submission that may still write rows."""
+        return self.live(read(submission))
+
+    def live(self, journal: Journal) -> set[int]:
+        """Return the chunks that may still write rows, given the submission's journal."""
+        live = {c for c in journal.open_chunks if chunk_state.liveness(c, journal, self).live}
+        if journal.uncertain and chunk_state.liveness_of_unanswered(journal, self).live:
+            live |= journal.uncertain
+        return live
+
+
+def ask(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
+    """Ask Slurm once about all tasks that may not be over."""
+    return ask_journals(map(read, submissions))
+
+
+def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
+    """Ask Slurm once about all tasks in journals that may not be over.
+
+    This cluster is asked, and those that sbatch named. `chunk_state` ignores this cluster's answer
+    about ids that another cluster gave.
+    """
+    unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
+    if not unclear:
+        return SlurmAnswer()
+    by_cluster: dict[str, list[Journal]] = {}
+    for journal in unclear:
+        for array in journal.arrays if journal.open_chunks else ():
+            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(journal)
+    with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
+        future, answer = pool.submit(slurm.here), SlurmAnswer()
+        for cluster, group in by_cluster.items():
+            answer = _added(answer, cluster, group)
+        return replace(answer, here=future.result())
+
+
+def _added(answer: SlurmAnswer, cluster: str, group: Sequence[Journal]) -> SlurmAnswer:
+    """Ask one cluster about the tasks that were sent to it."""
+    arrays = (array for journal in group for array in journal.arrays)
+    ids = dict.fromkeys(a for a in arrays if slurm.parse_id(a).cluster == cluster)
+    survey = slurm.survey(ids, min(journal.submitted_at for journal in group))
+    listed = {(*key, cluster): job for key, job in survey.jobs.items()}
+    tasks = {journal.task_of[chunk] for journal in group for chunk in journal.open_chunks}
+    tasks = {task for task in tasks if task[2] == cluster}
+    unlisted = {  # by squeue: the accounts lag, and forget nothing that slurmctld forgot
+        task for task in tasks
+        if task not in listed or not (listed[task].source == "squeue" or listed[task].state.over)
+    }  # fmt: skip
+    mute = any(missing.program == "squeue" for missing in survey.unanswered)
+    return replace(
+        answer,
+        tasks={**answer.tasks, **listed},
+        attempts=(*answer.attempts, *survey.attempts),
+        unanswered=(*answer.unanswered, *survey.unanswered),
+        mute=answer.mute | ({cluster} if mute else set()),
+        agreed=answer.agreed | (tasks - listed.keys() if survey.whole else set()),
+        denied=answer.denied | (set() if mute or cluster else _denied(unlisted)),
+    )
+
+
+def _denied(unlisted: Collection[Task]) -> set[Task]:
+    """Return the tasks that slurmctld calls over or unknown; the accounts may lag behind it."""
+    denied: set[Task] = set()
+    for job in {task[0] for task in unlisted}:
+        alive = slurm.alive_by_controller(str(job))
+        if isinstance(alive, slurm.CouldNotAsk):
+            break
+        denied |= {task for task in unlisted if task[0] == job and task[1] not in alive}
+    return denied
+
+
+def sending(submission: SubmissionDir, first: int, tasks: int, here: slurm.Here) -> None:
+    """Note that sbatch is about to be asked to take an array."""
+    submission.append_job(Sending(sending=first, tasks=tasks, at=now(), **asdict(here)))
+
+
+def went_in(submission: SubmissionDir, first: int, tasks: int, job: str, here: slurm.Here) -> None:
+    """Note that an array is in the queue."""
+    if named := slurm.parse_id(job).cluster:
+        here = slurm.Here(cluster=named, user=here.user)
+    elif here.cluster and not here.controller:  # submitit leaves out the name that it was given
+        job = f"{job};{here.cluster}"
+    entry = Queued(job_id=job, first_chunk=first, tasks=tasks, submitted_at=now(), **asdict(here))
+    submission.append_job(entry)
+
+
+def not_sent(submission: SubmissionDir, first_chunk: int) -> None:
+    """Note that the last array for which sbatch was called is not in the queue."""
+    submission.append_job(NotSent(not_sent=first_chunk, at=now()))
+
+
+def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
+    """Look in the queue for arrays for which sbatch's answer was lost; yield messages.
+
+    An array is recognised by its working folder, which is its submission's. The caller holds the
+    run folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or
+    would not list the array here, nothing changes.
+    """
+    unclear = [journal for journal in map(read, submissions) if journal.uncertain]
+    here = slurm.here() if unclear else _NOWHERE
+    unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
+    answers = {name: slurm.working_folders(name) for name in {j.named for j in unclear}}
+    for journal in unclear:
+        submission, listed = journal.submission, answers[journal.named]
+        if isinstance(listed, slurm.CouldNotAsk):
+            continue
+        recorded = {slurm.parse_id(array).job for array in journal.arrays}
+        listed_here = (job for job, folder in listed.items() if submission.is_at(folder))
+        jobs = [job for job in listed_here if job not in recorded]
+        if journal.doubtful:
+            yield _settle_damage(journal, jobs)
+            continue
+        first, tasks = journal.unsure.start, len(journal.unsure)
+        what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
+        if jobs:
+            taken_by = journal.origin if journal.named else here
+            went_in(submission, first, tasks, str(max(jobs)), taken_by)
+            yield f"{what} went in as {max(jobs)}"
+        else:
+            not_sent(submission, first)
+            yield f"{what} did not go in"
+
+
+def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
+    what = f"{journal.submission.id}: its journal is damaged"
+    if jobs:
+        chunks, listed = len(journal.doubtful), ", ".join(map(str, sorted(jobs)))
+        return f"{what}; {chunks} chunks count as queued while {listed} is in the queue"
+    not_sent(journal.submission, 0)
+    return f"{what}; Slurm has no other jobs of it"
+
+
+def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
+    """Write into the journal how tasks ended, so that Slurm is not asked about them again.
+
+    Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
+    the run folder's lock.
+    """
+    journal, ends = read(submission), dict[str, list[int]]()
+    for chunk in journal.open_chunks:
+        verdict = chunk_state.liveness(chunk, journal, answer)
+        job = verdict.job
+        if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
+            continue
+        if job or chunk not in journal.cancelled_at:
+            ends.setdefault(job.state.name if job else LOST, []).append(chunk)
+    if ends:
+        lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
+        submission.append_job(Over(over=lists, at=now()))
+
+
+def now() -> str:
+    """Return the time as journals keep it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,88 @@
+"""Launchers: one module per way to start the chunks of a prepared submission.
+
+`catalog.LAUNCHERS` is the table of them. Each module satisfies one of the two protocols here, and
+runs `hpcsweep.node.supervisor` with the arguments SUBMISSION CHUNK for every chunk, so rows,
+journal and resume are the same for all. A module is imported when a profile names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from hpcsweep.catalog import LAUNCHERS
+from hpcsweep.records import dataclass, field
+from hpcsweep.store.outcomes import PointTally
+
+if TYPE_CHECKING:
+    from hpcsweep.cluster.local.supervisors import Counts
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.rundir import SubmissionDir
+
+
+RESTARTS: Final = 100  # requeues of one task at most
+
+
+@dataclass
+class LaunchResult:
+    """How a run on this machine ended."""
+
+    tally: PointTally = field(default_factory=PointTally)  # rows that were written
+    interrupted: bool = False
+    out_of_time: bool = False  # time was over before the last point
+    refusals: dict[str, int] = field(default_factory=dict)  # why a supervisor ended: its exit code
+
+    @property
+    def exit_code(self) -> int:
+        """Return the worst exit code of a supervisor that refused, else 0."""
+        return max(self.refusals.values(), default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What a launcher would hand to sbatch for the first array of a submission."""
+
+    script: str
+    file: str  # where the script would lie in the submission's folder
+    options: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+
+
+class RunsHere(Protocol):
+    """A launcher whose chunks run on this machine."""
+
+    def run(self, submission: SubmissionDir, profile: Profile, progress: Counts) -> LaunchResult:
+        """Run every chunk to its end; tell `progress` of each new row.
+
+        When that says that time is over, end with the current points.
+        """
+
+
+class SendsToSlurm(Protocol):
+    """A launcher whose chunks wait in Slurm's queue."""
+
+    def send(self, submission: SubmissionDir, profile: Profile) -> list[str]:
+        """Submit every chunk, and return the ids of the arrays.
+
+        Raises:
+            PartlySubmitted: something stopped it after some chunks went in.
+            SchedulerError: nothing went in.
+        """
+
+    def preview(self, submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
+        """Return what `send` would hand to sbatch for an array of so many tasks."""
+
+
+def here(profile: Profile) -> RunsHere:
+    """Return the launcher of a profile whose chunks run on this machine."""
+    return cast("RunsHere", _module(profile))
+
+
+def slurm(profile: Profile) -> SendsToSlurm:
+    """Return the launcher of a profile whose chunks go to Slurm."""
+    return cast("SendsToSlurm", _module(profile))
+
+
+def _module(profile: Profile) -> object:
+    return importlib.import_module(f"{__name__}.{LAUNCHERS[profile.launcher].module}")

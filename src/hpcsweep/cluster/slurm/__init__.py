@@ -1,0 +1,50 @@
+"""Runs Slurm's programs and parses their output; no other package runs them.
+
+`call` runs one program in bounded time, and says which cluster it is, `ids` reads job ids, `sbatch`
+submits, `jobs` asks for the states of jobs and cancels them. `site`, which is not imported here
+since `status` does not need it, asks for nodes, partitions, QOS and accounts.
+
+Questions return their answer or a `CouldNotAsk`, because `hpcsweep status` must work when the
+cluster is down. Orders (submit, cancel) raise a `SchedulerError`. Only text with named fields is
+read: Slurm's JSON changes between releases. Standard library only.
+"""
+
+from hpcsweep.cluster.slurm.call import (
+    CouldNotAsk,
+    Here,
+    Silence,
+    amount,
+    available,
+    config,
+    duration,
+    environment,
+    here,
+    moment,
+    number,
+    user_name,
+)
+from hpcsweep.cluster.slurm.ids import JobId, numbers, parse_id, task_list
+from hpcsweep.cluster.slurm.jobs import (
+    STATES,
+    JobState,
+    Meaning,
+    State,
+    Survey,
+    alive_by_controller,
+    attempts,
+    cancel,
+    hostnames,
+    in_vain,
+    queue,
+    state_of,
+    survey,
+    working_folders,
+)
+from hpcsweep.cluster.slurm.sbatch import (
+    LimitReached,
+    Rejected,
+    Unanswered,
+    refusal,
+    submit,
+    would_accept,
+)

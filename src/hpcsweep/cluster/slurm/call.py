@@ -1,0 +1,290 @@
+"""Runs one Slurm program in bounded time, without a shell; a missing answer is a `CouldNotAsk`.
+
+A slurmctld that is down blocks its clients for about 19 seconds each; our time limit is shorter.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from hpcsweep import units
+from hpcsweep.cluster.slurm.ids import parse_id
+from hpcsweep.records import dataclass
+from hpcsweep.text import cut
+
+_LOGGER: Final = logging.getLogger(__name__)
+TIMEOUT: Final = 10.0  # seconds for a question
+_SHOWN: Final = 500  # characters of a program's message
+_DIGITS: Final = 18  # of the longest number that is plausible
+SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
+
+
+def rows(text: str, fields: int, optional: int = 0) -> list[list[str]]:
+    """Split lines at the separator; skip lines that lack more than the last `optional` fields."""
+    split = (line.split(SEPARATOR, fields - 1) for line in text.split("\n"))
+    whole = (row + [""] * (fields - len(row)) for row in split if len(row) >= fields - optional)
+    return [[field.strip() for field in row] for row in whole]
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+@lru_cache(maxsize=1024)  # the tasks of an array were submitted at once
+def moment(text: str) -> datetime | None:
+    """Read Slurm's local time; None for `N/A`, `Unknown` and other text."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def number(text: str | None) -> int | None:
+    """Read the number at the start of a setting (``300 sec``); None for `UNLIMITED` and others."""
+    match = re.match(r"\d+", text or "", re.ASCII)
+    return int(match[0]) if match and len(match[0]) <= _DIGITS else None
+
+
+def amount(text: str) -> int | None:
+    """Read a count of generic resources, such as ``2`` or ``4K``; None for other text."""
+    match = re.fullmatch(r"(\d{1,18})([KMGT]?)", text.upper(), re.ASCII)
+    return int(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else None
+
+
+def duration(text: str) -> int | None:
+    """Read a time limit in seconds; None for no limit, and for other text."""
+    try:
+        return units.seconds(text)
+    except ValueError:
+        return None
+
+
+class Silence(Enum):
+    """Why a question was not answered."""
+
+    ABSENT = "absent"  # the program is not installed
+    NO_ANSWER = "no answer"  # not within the time limit
+    DOWN = "down"  # slurmctld or slurmdbd cannot be reached
+    UNCONFIGURED = "unconfigured"  # there is no slurm.conf
+    DISABLED = "disabled"  # the cluster keeps no accounts
+    DENIED = "denied"  # the site does not let users ask
+    FAILED = "failed"  # anything else
+
+
+@dataclass(frozen=True)
+class CouldNotAsk:
+    """A question that Slurm did not answer; its text is a line for the user."""
+
+    program: str
+    why: Silence
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.program}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The output of a program; `code` is None if it was killed after its time limit."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
+_HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
+UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
+_CAUSES: Final = (
+    (UNCONFIGURED, Silence.UNCONFIGURED, NO_CONF),
+    (
+        "storage is disabled|supported accounting_storage",
+        Silence.DISABLED,
+        "accounting is disabled",
+    ),
+    ("ersist_conn|Problem talking to the database", Silence.DOWN, "slurmdbd cannot be reached"),
+    ("Unable to contact slurm controller", Silence.DOWN, "slurmctld cannot be reached"),
+    ("timed out|imeout", Silence.NO_ANSWER, "no answer; is slurmctld overloaded?"),
+    ("denied|not permitted|not authorized", Silence.DENIED, "this user may not ask"),
+)
+
+
+def available() -> bool:
+    """Say whether this machine has sbatch."""
+    return shutil.which("sbatch") is not None
+
+
+def run(
+    command: Sequence[str],
+    timeout: float,
+    patience: float = math.inf,
+    hopeless: re.Pattern[str] | None = None,
+) -> Reply | CouldNotAsk:
+    """Run a program, and kill its process group after `timeout` seconds.
+
+    After `patience` seconds it is killed if it says what is `hopeless`. Sites put scripts in front
+    of Slurm's programs: an sbatch that outlives its script would still submit the job.
+    """
+    _LOGGER.debug("runs %s", shlex.join(command))
+    try:
+        with subprocess.Popen(
+            command,
+            env=environment(command[0]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:
+            try:
+                reply = _wait(process, min(patience, timeout))
+                if reply.code is None and not (hopeless and hopeless.search(reply.err)):
+                    reply = _wait(process, max(0.0, timeout - patience))
+                return reply
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+    except OSError as error:
+        if shutil.which(command[0]) is None:
+            text = "not found; Slurm's programs are on the login nodes"
+            return CouldNotAsk(command[0], Silence.ABSENT, text)
+        return CouldNotAsk(command[0], Silence.FAILED, f"{error.strerror}: {error.filename}")
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired as late:
+        return Reply(None, _decoded(late.stdout), _decoded(late.stderr))
+    return Reply(process.returncode, _decoded(out), _decoded(err))
+
+
+def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | CouldNotAsk:
+    """Return what a program prints; an error that contains `harmless` is an empty answer."""
+    reply = run(command, timeout)
+    if isinstance(reply, CouldNotAsk) or reply.code == 0:
+        return reply if isinstance(reply, CouldNotAsk) else reply.out
+    if harmless and harmless in reply.err:
+        return ""
+    return cause(command[0], reply, timeout)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The rows of an answer; `whole` if it is neither torn nor mixed with complaints."""
+
+    rows: Sequence[Sequence[str]]
+    whole: bool = True
+
+
+def ask_for_rows(
+    *command: str, fields: int, optional: int = 0, timeout: float, harmless: str = ""
+) -> Listing | CouldNotAsk:
+    """Return the rows of jobs that a program prints; text without a row is no answer.
+
+    An error that contains `harmless` is an answer without rows.
+    """
+    reply = run(command, timeout)
+    if isinstance(reply, CouldNotAsk):
+        return reply
+    if reply.code and harmless and harmless in reply.err:
+        return Listing([])
+    listed = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
+    printed, complaint = _HEADING.sub("", reply.out), reply.err.strip()
+    if reply.code != 0 or (not listed and (complaint or printed.strip())):
+        return cause(command[0], reply, timeout)
+    return Listing(listed, whole=not complaint and (not printed or printed.endswith("\n")))
+
+
+def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
+    """Return why a program that failed did not answer."""
+    for pattern, why, text in _CAUSES:
+        if re.search(pattern, reply.err):
+            return CouldNotAsk(program, why, text)
+    if reply.code is None:
+        message = _message(program, reply) or "`scontrol ping` says whether slurmctld is up"
+        return CouldNotAsk(program, Silence.NO_ANSWER, f"no answer within {timeout:g} s; {message}")
+    message = _message(program, reply) or f"exit code {reply.code}"
+    if reply.code == 0 and not reply.err.strip():
+        message = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
+    return CouldNotAsk(program, Silence.FAILED, message)
+
+
+def _message(program: str, reply: Reply) -> str:
+    return cut(re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err)), _SHOWN)
+
+
+def environment(program: str) -> dict[str, str]:
+    """Return our environment without the variables that change what a program prints or does.
+
+    SBATCH_* would override the script that `--dry-run` showed. sbatch keeps the locale, because the
+    job inherits it, and Slurm does not translate its messages.
+    """
+    dropped = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SBATCH_", "SLURM_TIME_FORMAT")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    if program == "sbatch":
+        return kept
+    if program in {"squeue", "sacct", "scancel"}:  # ids of other clusters' jobs name the cluster
+        kept.pop("SLURM_CLUSTERS", "")
+    return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: whole lists of tasks
+
+
+def _decoded(raw: bytes | str | None) -> str:
+    """Decode output; names may have another encoding. NUL, which no argument can hold, goes."""
+    text = raw if isinstance(raw, str) else (raw or b"").decode("utf-8", "replace")
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
+    """Return `scontrol show config` by key; `number` reads a value such as ``1001``."""
+    answer = ask("scontrol", "show", "config", timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    pairs = (line.partition("=") for line in answer.splitlines())
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """The cluster that this machine's commands reach, and this user; empty if unknown."""
+
+    cluster: str = ""
+    controller: str = ""
+    user: str = ""
+
+    def differs(self, other: Here) -> bool:
+        """Say whether the two are surely different clusters."""
+        pairs = ((self.cluster, other.cluster), (self.controller, other.controller))
+        return any(own and its and own != its for own, its in pairs)
+
+
+def here(*, timeout: float = TIMEOUT) -> Here:
+    """Return the cluster that commands reach by default, and this user."""
+    answer = config(timeout=timeout)
+    settings = {} if isinstance(answer, CouldNotAsk) else answer
+    host = settings.get("SlurmctldHost[0]") or settings.get("ControlMachine", "")
+    controller = f"{host.partition('(')[0]}:{settings.get('SlurmctldPort', '')}" if host else ""
+    cluster = settings.get("ClusterName", "")
+    return Here(cluster=cluster, controller=controller, user=user_name())
+
+
+def user_name() -> str:
+    """Return the name of this user; the number where there is none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without this user
+        return str(os.getuid())

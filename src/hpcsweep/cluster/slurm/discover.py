@@ -1,0 +1,186 @@
+"""Writes a profile for every GPU type of this cluster.
+
+GPUs differ by the type in their GRES, otherwise by the features of their nodes. Comments in the
+file name keys that a person has to set: modules, environment, one of several accounts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from hpcsweep import units
+from hpcsweep.catalog import gpus
+from hpcsweep.cluster import gpu_kinds, slurm
+from hpcsweep.cluster.gpu_kinds import GpuKind
+from hpcsweep.cluster.slurm import profile_checks, site
+from hpcsweep.cluster.slurm.job_request import Wants, listed
+from hpcsweep.cluster.slurm.profile_checks import Rights, open_to
+from hpcsweep.cluster.slurm.site import Cluster, Partition
+from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
+from hpcsweep.records import dataclass
+
+_LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
+_SHORTEST_S: Final = 300  # a shorter job could not measure anything
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]")
+_HINTS: Final = """\
+# Lines that prepare the environment on the node, for example:
+#   modules: [cuda]
+#   conda: hpcsweep
+"""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """A profile for one GPU type: its keys, the nodes, and notes for the person."""
+
+    name: str
+    about: str
+    nodes: tuple[str, ...]
+    profile: dict[str, str | int]
+    notes: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return the YAML file."""
+        head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep discover`.\n"
+        lines = [f"{key}: {_scalar(value)}\n" for key, value in self.profile.items()]
+        return "".join([head, *lines, *(f"# {note}\n" for note in self.notes), _HINTS])
+
+
+def ask() -> list[Discovery]:
+    """Describe this cluster, and return a profile for every GPU type.
+
+    `MissingDependency` without Slurm's programs, `SchedulerError` where the cluster does not
+    answer, `Refused` where it has no GPUs.
+    """
+    if not slurm.available():
+        raise MissingDependency("no sbatch on this machine's PATH; run this on a login node")
+    cluster = site.describe()
+    discoveries = find(cluster)
+    if not discoveries:
+        raise Refused("no node of this cluster has `gpu` among its GRES (`sinfo -N -o '%N %G'`)")
+    return discoveries
+
+
+def find(cluster: Cluster) -> list[Discovery]:
+    """Return a profile for every GPU type; `SchedulerError` if nodes or partitions are unknown."""
+    for source in cluster.unanswered.keys() & {"nodes", "partitions"}:
+        why = cluster.unanswered[source]
+        raise SchedulerError(f"{why}; run this again when the controller answers")
+    kinds = gpu_kinds.kinds_on(cluster.nodes)
+    return [_discovery(kind, kinds, cluster) for kind in kinds]
+
+
+def write(discoveries: Sequence[Discovery], folder: Path, *, force: bool) -> Iterator[str]:
+    """Write the profiles, and yield a line for each; keep existing files, unless `force`.
+
+    `UsageError` where the folder cannot be written.
+    """
+    for discovery in discoveries:
+        path = folder / f"{discovery.name}.yaml"
+        what = f"{discovery.about}, partition {discovery.profile.get('partition', 'unknown')}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open("w" if force else "x", encoding="utf-8") as file:
+                file.write(discovery.text())
+        except FileExistsError:
+            same = path.is_file() and path.read_bytes() == discovery.text().encode()
+            kept = f"exists and was kept; --force overwrites it ({what})"
+            yield f"{path}: {'unchanged' if same else kept}"
+        except OSError as error:
+            why = error.strerror or error
+            text = f"{path}: cannot be written ({why}); choose another folder with --out"
+            raise UsageError(text) from error
+        else:
+            yield f"{path}: {what}"
+
+
+def _scalar(value: str | int) -> str:
+    """Return a value as YAML writes it; JSON's quotes are YAML's."""
+    plain = isinstance(value, int) or _PLAIN.fullmatch(value)
+    return str(value) if plain else json.dumps(value)
+
+
+def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Discovery:
+    chosen = _partition(kind, cluster)
+    keys: dict[str, str | int] = {"gpu": kind.gpu}
+    if kind.gpu in gpus.GPUS:
+        keys["gpu_name"] = gpus.name_pattern(kind.gpu)
+    notes = [] if chosen else ["partition: none that is open to you has these nodes"]
+    if chosen:
+        keys["partition"] = chosen.name
+    if feature := gpu_kinds.own_feature(kind, kinds):
+        keys["constraint"] = feature
+    keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
+    keys["time"] = units.written(_time(chosen, cluster))
+    keys |= _share(kind, chosen)
+    for key, own in _accounts(chosen, cluster).items():
+        if len(own) == 1:
+            keys[key] = own[0]
+        elif own:
+            notes.append(f"{key}: one of {', '.join(own)}; without it, your default")
+    numbers = [number for _, number in kind.counts]
+    per_node = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
+    total = f"{len(numbers)} node{'s' * (len(numbers) > 1)}"
+    about = f"{total} with {per_node} GPUs each ({listed(kind.names)})"
+    return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
+
+
+def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
+    """Choose a partition: most of the nodes, longest time, no preemption, fewest other nodes.
+
+    A time limit above a day counts as a day. None if the user may use no partition of these nodes.
+    """
+    ranked = []
+    for partition in cluster.partitions:
+        inside = {node.name for node in cluster.nodes if partition.name in node.partitions}
+        longest = min(partition.max_time_s or _LONGEST_S, _LONGEST_S)
+        gives_way = partition.settings.get("PreemptMode", "OFF") != "OFF"
+        fits, others = len(inside & kind.names), len(inside - kind.names)
+        if fits and _usable(partition, cluster):
+            ranked.append(((-fits, -longest, gives_way, others, partition.name), partition))
+    return min(ranked, default=(None, None))[1]
+
+
+def _usable(partition: Partition, cluster: Cluster) -> bool:
+    closed = "YES" in {partition.settings.get("RootOnly"), partition.settings.get("ReqResv")}
+    long_enough = partition.max_time_s is None or partition.max_time_s >= _SHORTEST_S
+    is_open = partition.state == "UP" and not closed and open_to(partition, cluster.groups)
+    return is_open and long_enough and [] not in _accounts(partition, cluster).values()
+
+
+def _accounts(partition: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
+    """Return the accounts and QOS that this user may use in a partition; empty if unknown."""
+    if partition is None or not cluster.associations:
+        return {}
+    accounts, qualities = [], {name for row in cluster.associations for name in row.qos}
+    for account in sorted({row.account for row in cluster.associations}):
+        rights = Rights(Wants({"account": account}, {}), cluster)
+        if all(
+            finding.what != "account" for finding in profile_checks.refused_by(partition, rights)
+        ):
+            accounts.append(account)
+    return {"account": accounts, "qos": sorted(filter(partition.qos.takes, qualities))}
+
+
+def _time(partition: Partition | None, cluster: Cluster) -> int:
+    """Return the longest time limit of a job in seconds, a day at most."""
+    name = Rights(Wants({}, {}), cluster).qos
+    walls = [qos.max_wall_s for qos in cluster.qos if qos.name == name and qos.max_wall_s]
+    if partition is not None and partition.max_time_s is not None:
+        walls.append(partition.max_time_s)
+    return min([_LONGEST_S, *walls])
+
+
+def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:
+    """Return the memory and CPUs for one GPU, on the node that has least."""
+    memory = min(node.memory_mb // count for node, count in kind.counts)
+    cpus = min(node.cpus // count for node, count in kind.counts)
+    if partition is not None:
+        memory = min(memory, partition.max_mem_per_node_mb or memory)
+        cpus = min(cpus, partition.max_cpus_per_node or cpus)
+    text = f"{memory // 1024}G" if memory >= 4096 else f"{memory}M"
+    return {"mem": text, "cpus_per_task": max(1, cpus)}

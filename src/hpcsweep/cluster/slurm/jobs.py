@@ -1,0 +1,385 @@
+"""Asks squeue and sacct for the states of jobs, and cancels jobs.
+
+squeue lists jobs that are alive (and those that ended within MinJobAge); sacct lists past jobs,
+some seconds late. Both give one row per array task. `survey` asks both at once and merges the
+answers. A task in neither list may still be on its way into the accounts, was cancelled while it
+waited (which leaves no trace in Slurm 22.05), or is hidden from this user.
+
+`STATES` has every state of the manuals of squeue and sacct and of the page "Job State Codes",
+releases 17.11 to 25.11. A state that a later release adds is shown by its name and counts as not
+over, so that its chunk is not sent twice.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from enum import Enum
+from itertools import islice
+from typing import Final
+
+from hpcsweep.cluster.slurm.call import (
+    SEPARATOR,
+    TIMEOUT,
+    CouldNotAsk,
+    Listing,
+    ask,
+    ask_for_rows,
+    cause,
+    moment,
+    number,
+    run,
+)
+from hpcsweep.cluster.slurm.ids import JobId, parse_id
+from hpcsweep.errors import SchedulerError
+from hpcsweep.records import dataclass, replace
+
+
+class Meaning(Enum):
+    """What a state means here."""
+
+    PENDING = "pending"  # waits
+    RUNNING = "running"  # has its node
+    REQUEUED = "requeued"  # was interrupted and will run again
+    DONE = "done"  # ended with exit code 0
+    FAILED = "failed"  # by the job's own fault
+    INFRASTRUCTURE = "infrastructure"  # the cluster failed: not charged, back to pending
+    CANCELLED = "cancelled"  # by a person
+    TIMEOUT = "timeout"  # reached its time limit
+    UNKNOWN = "unknown"  # not in the table
+
+
+_NOT_OVER: Final = {Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED, Meaning.UNKNOWN}
+
+
+@dataclass(frozen=True)
+class State:
+    """One state: Slurm's long and short name (if any), its meaning, and a text for users."""
+
+    name: str
+    short: str
+    meaning: Meaning
+    says: str
+    node_at_fault: bool = False  # the node goes to --exclude
+
+    @property
+    def over(self) -> bool:
+        """Whether the attempt is over; in an unknown state it is not."""
+        return self.meaning not in _NOT_OVER
+
+
+_P, _R, _Q = Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED
+_F, _I, _C, _T = Meaning.FAILED, Meaning.INFRASTRUCTURE, Meaning.CANCELLED, Meaning.TIMEOUT
+STATES: Final = (
+    State("BOOT_FAIL", "BF", _I, "the node did not boot", node_at_fault=True),
+    State("CANCELLED", "CA", _C, "cancelled; submit again to continue"),
+    State("COMPLETED", "CD", Meaning.DONE, "ended with exit code 0"),
+    State("COMPLETING", "CG", _R, "is being cleaned up after its end"),
+    State("CONFIGURING", "CF", _P, "has its node, which is still booting"),
+    State("DEADLINE", "DL", _T, "its --deadline passed; submit again without one"),
+    State("EXPEDITING", "", _Q, "requeued, to start before others"),
+    State("FAILED", "F", _F, "ended with another exit code than 0; see `hpcsweep logs`"),
+    State("LAUNCH_FAILED", "", _I, "could not be started on its node", node_at_fault=True),
+    State("NODE_FAIL", "NF", _I, "its node failed", node_at_fault=True),
+    State("OUT_OF_MEMORY", "OOM", _F, "used more host memory than `mem`; raise it in the profile"),
+    State("PENDING", "PD", _P, "waits in the queue"),
+    State("POWER_UP_NODE", "", _P, "its node is being switched on"),
+    State("PREEMPTED", "PR", _I, "preempted by a job of higher priority; submit again"),
+    State("RECONFIG_FAIL", "", _I, "its node could not be set up", node_at_fault=True),
+    State("REQUEUED", "RQ", _Q, "goes back to the queue"),
+    State("REQUEUE_FED", "RF", _Q, "goes back to the queue of the federation"),
+    State("REQUEUE_HOLD", "RH", _Q, "back in the queue, on hold; `scontrol release` it"),
+    State("RESIZING", "RS", _R, "changes its size"),
+    State("RESV_DEL_HOLD", "RD", _P, "on hold: its reservation is gone; `scontrol release` it"),
+    State("REVOKED", "RV", _I, "another cluster of the federation took it"),
+    State("RUNNING", "R", _R, "is running"),
+    State("SIGNALING", "SI", _R, "is being sent a signal"),
+    State("SPECIAL_EXIT", "SE", _Q, "back in the queue, on hold by the site's rule; ask the site"),
+    State("STAGE_OUT", "SO", _R, "copies its files out"),
+    State("STOPPED", "ST", _R, "stopped by SIGSTOP, keeps its node"),
+    State("SUSPENDED", "S", _R, "suspended, keeps its node; its times are not valid"),
+    State("TIMEOUT", "TO", _T, "reached its time limit; submit again for the remaining points"),
+    State("UPDATE_DB", "", _R, "is being written to the accounts"),
+)
+_BY_NAME: Final = {name: state for state in STATES for name in (state.name, state.short) if name}
+# Slurm decorates: `CANCELLED by 0`, `COMPLETED+` (cut short), `PENDING,REQUEUED` (flags).
+_WORD: Final = re.compile(r"[A-Za-z_]+")
+
+
+def state_of(text: str) -> State:
+    """Return the state of a printed name, long or short; an unknown one keeps its name."""
+    text = text.strip()
+    word = _WORD.match(text)
+    state = _BY_NAME.get(word[0].upper()) if word else None
+    return state or State(text, text, Meaning.UNKNOWN, "unknown to this version of hpcsweep")
+
+
+_IN_VAIN: Final = {
+    "AccountNotAllowed": "the partition does not take this account",
+    "BadConstraints": "no node has what `constraint` asks for",
+    "DependencyNeverSatisfied": "the job that it waits for failed",
+    "InvalidAccount": "the account is not valid here",
+    "InvalidQOS": "the QOS is not valid here",
+    "JobHeldAdmin": "held by an administrator; ask the site",
+    "JobHeldUser": "held; `scontrol release` it",
+    "MaxMemPerLimit": "asks for more memory than the partition allows",
+    "PartitionConfig": "asks for more than a node of the partition has",
+    "PartitionDown": "the partition is closed",
+    "PartitionInactive": "the partition is closed",
+    "PartitionNodeLimit": "asks for more nodes than the partition allows, or its nodes are down",
+    "PartitionTimeLimit": "`time` is above the partition's limit",
+    "QOSNotAllowed": "the partition does not take this QOS",
+    "ReservationDeleted": "its reservation is gone",
+    "launch failed requeued held": "could not be started, and is held; `scontrol release` it",
+}
+
+
+def in_vain(reason: str) -> str:
+    """Return why a job that waits for this reason will never start, or an empty text."""
+    reason = reason.strip().strip("()")
+    if reason.startswith(("QOS", "Assoc")) and reason.endswith("PerJobLimit"):
+        return "asks for more than its account or QOS allows for one job"
+    if reason.startswith(("Job's account not permitted", "Job's QOS not permitted")):
+        return "the partition does not take its account or QOS"
+    return _IN_VAIN.get(reason.replace("_", " ")) or _IN_VAIN.get(reason, "")
+
+
+_CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
+_MOST_TASKS: Final = 100_000  # of one line; squeue has a line for each
+_MANY: Final = 1000  # more job ids than this make a command line too long
+# In squeue's letters: id, state, reason, nodes, submitted, started, ended, folder.
+_QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e", "%Z"])
+_FOLDER: Final = SEPARATOR.join(["%F", "%Z"])
+_ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode,WorkDir"
+_UNKNOWN: Final = "Invalid job id specified"
+_PLACE: Final = re.compile(r"\bJobState=(\S+).*?\bWorkDir=(.*)")
+_JOB: Final = re.compile(r"JobId=(\d+)")
+_ARRAY: Final = re.compile(r"\bArrayJobId=(\d+) ArrayTaskId=(\S+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobState:
+    """The state of one job or array task, from squeue, sacct or scontrol."""
+
+    id: JobId
+    state: State
+    source: str  # squeue or sacct
+    reason: str = ""  # why it waits; squeue also says why it failed
+    nodes: str = ""  # Slurm's expression; `hostnames` expands it
+    submitted: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    exit_code: int | None = None  # sacct only
+    folder: str = ""  # its working folder, if Slurm prints it
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The newest state of each task by (job, task), all attempts, and the failed questions."""
+
+    jobs: dict[tuple[int | None, int | None], JobState]
+    unanswered: tuple[CouldNotAsk, ...]
+    attempts: tuple[JobState, ...] = ()  # by sacct, oldest first
+    whole: bool = True  # both answered in full, so tasks not in `jobs` are in neither list
+
+
+def queue(
+    job_ids: Iterable[JobId | str] | None = None, *, timeout: float = TIMEOUT
+) -> list[JobState] | CouldNotAsk:
+    """Return the queue's entries for those of these jobs that it knows, by default of this user."""
+    ids = _parsed(job_ids or ())
+    if job_ids is not None and not _bases(ids):
+        return []
+    answer = _queue(ids, timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    jobs = _read("squeue", answer)
+    return [*jobs] if job_ids is None else _asked_for(jobs, ids)
+
+
+def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
+    wanted, chosen = _bases(ids), f"--user={os.getuid()}"
+    if wanted and len(wanted) <= _MANY:
+        chosen = f"--jobs={','.join(wanted)}"
+    options = ["-h", "-r", "-t", "all", chosen, *_clusters(ids), "-o", _QUEUE]
+    fields = _QUEUE.count(SEPARATOR) + 1
+    return ask_for_rows(
+        "squeue", *options, fields=fields, optional=1, timeout=timeout, harmless=_UNKNOWN
+    )
+
+
+def working_folders(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
+    """Return the working folder of each job of this user, by number, by squeue and by scontrol.
+
+    The jobs are those of the cluster that commands reach by default, or of the one named.
+    """
+    where = [f"--clusters={cluster}"] * bool(cluster)
+    options = ["-h", "-t", "all", f"--user={os.getuid()}", *where, "-o", _FOLDER]
+    answer = ask_for_rows("squeue", *options, fields=2, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    folders = {int(job): folder for job, folder in answer.rows if job.isdecimal()}
+    also = _shown("", timeout, *where)
+    if isinstance(also, CouldNotAsk):
+        return also
+    return {job.id.job or 0: job.folder for job in also} | folders
+
+
+def alive_by_controller(job: str, *, timeout: float = TIMEOUT) -> set[int] | CouldNotAsk:
+    """Return the tasks of an array that are not over, by scontrol."""
+    shown = _shown(job, timeout)
+    if isinstance(shown, CouldNotAsk):
+        return shown
+    return {task.id.task or 0 for task in shown if not task.state.over}
+
+
+def _shown(job: str, timeout: float, *where: str) -> list[JobState] | CouldNotAsk:
+    """Return the tasks that `scontrol show job` lists, of one job or (empty) of all jobs."""
+    words = ["--all", "--oneliner", *where, "show", "job", *filter(None, [job])]
+    reply = run(["scontrol", *words], timeout)
+    if isinstance(reply, CouldNotAsk):
+        return reply
+    if "No jobs in the system" in reply.out or (reply.code and _UNKNOWN in reply.err):
+        return []
+    jobs = [job for line in reply.out.splitlines() for job in _read_shown(line)]
+    return jobs or cause("scontrol", reply, timeout)
+
+
+def _read_shown(line: str) -> Iterator[JobState]:
+    job, array, place = _JOB.match(line), _ARRAY.search(line), _PLACE.search(line)
+    if job and place:
+        text = f"{array[1]}_[{array[2]}]" if array else job[1]
+        folder = place[2].partition(" StdErr=")[0]
+        for task in islice(parse_id(text).expand(), _MOST_TASKS):
+            yield JobState(id=task, state=state_of(place[1]), source="scontrol", folder=folder)
+
+
+def attempts(
+    job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT
+) -> list[JobState] | CouldNotAsk:
+    """Return every attempt of each task of these jobs, all submitted after `since`, oldest first.
+
+    The list has earlier attempts of requeued tasks. The accounts lag: a job that has just ended may
+    still be running in the list, or be missing.
+    """
+    ids = _parsed(job_ids)
+    answer = _accounts(ids, since, timeout) if _bases(ids) else Listing([])
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return sorted(_asked_for(_read("sacct", answer), ids), key=_age)
+
+
+def _accounts(ids: list[JobId], since: datetime, timeout: float) -> Listing | CouldNotAsk:
+    wanted = _bases(ids)
+    # Without a start time sacct leaves out jobs that ended before midnight.
+    start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
+    chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
+    options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", chosen]
+    format_ = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(ids)]
+    fields = _ACCOUNTING.count(",") + 1
+    return ask_for_rows("sacct", *options, *format_, fields=fields, optional=1, timeout=timeout)
+
+
+def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT) -> Survey:
+    """Ask squeue and sacct at the same time and keep the better answer for each task.
+
+    squeue wins, since the accounts lag, unless both say that the task is over. The accounts also
+    list earlier attempts, with the nodes that broke them.
+    """
+    ids = _parsed(job_ids)
+    if not _bases(ids):
+        return Survey({}, ())
+    with ThreadPoolExecutor(2) as pool:
+        past = pool.submit(_accounts, ids, since, timeout)
+        answers = (_queue(ids, timeout), past.result())
+    listed, accounts = (
+        [] if isinstance(a, CouldNotAsk) else _asked_for(_read(source, a), ids)
+        for source, a in zip(("squeue", "sacct"), answers, strict=True)
+    )
+    accounts.sort(key=_age)
+    jobs = {job.id.key: job for job in listed}
+    for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
+        if key not in jobs or (jobs[key].state.over and job.state.over):
+            jobs[key] = job
+    # sacct lists an array as one job without a task until all of its tasks are written.
+    split = {job for job, task in jobs if task is not None}
+    jobs = {key: state for key, state in jobs.items() if key[1] is not None or key[0] not in split}
+    unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
+    whole = all(not isinstance(a, CouldNotAsk) and a.whole for a in answers)
+    return Survey(jobs, unanswered, tuple(accounts), whole)
+
+
+def cancel(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
+    """Cancel jobs; unknown ids are no error. `SchedulerError` if Slurm is silent, or refuses."""
+    ids = _parsed(job_ids)
+    for cluster in dict.fromkeys(job.cluster for job in ids):
+        same = [job for job in ids if job.cluster == cluster]
+        for start in range(0, len(same), _MANY):
+            targets = [job.target for job in same[start : start + _MANY]]
+            answer = ask("scancel", *_clusters(same), *targets, timeout=timeout)
+            if isinstance(answer, CouldNotAsk):
+                raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
+
+
+def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | CouldNotAsk:
+    """Expand a node list such as ``l40sn[1-3,7]``."""
+    if not nodes or nodes in {"None assigned", "(null)"}:
+        return ()
+    if "[" not in nodes:
+        return tuple(nodes.split(","))
+    answer = ask("scontrol", "show", "hostnames", nodes, timeout=timeout)
+    return answer if isinstance(answer, CouldNotAsk) else tuple(answer.split())
+
+
+def _age(job: JobState) -> tuple[float, float]:
+    """Return the sort key of attempts: a requeue has a new submit time; waiting ones are last."""
+    submitted, started = job.submitted, job.started
+    return submitted.timestamp() if submitted else 0, started.timestamp() if started else math.inf
+
+
+def _read(source: str, answer: Listing) -> Iterator[JobState]:
+    """Yield the tasks in rows of squeue, or of sacct, with one row for an array's waiting tasks."""
+    for job, state, reason, nodes, submitted, started, ended, *code, folder in answer.rows:
+        meaning = state_of(state)
+        waits = meaning.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+        counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
+        for task in islice(parse_id(job).expand(), _MOST_TASKS):
+            yield JobState(
+                id=task,
+                state=meaning,
+                source=source,
+                reason=reason if counts else "",
+                nodes="" if nodes == "None assigned" else nodes,
+                submitted=moment(submitted),
+                started=None if waits else moment(started),  # before, squeue has a forecast
+                ended=moment(ended) if meaning.over else None,  # before, it is that of the limit
+                exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
+                folder=folder,
+            )
+
+
+def _asked_for(jobs: Iterable[JobState], ids: list[JobId]) -> list[JobState]:
+    """Return those jobs that have one of `ids`, with the name of their cluster."""
+    clusters = {job.job: job.cluster for job in ids}
+    mine = [job for job in jobs if job.id.job in clusters]
+    if not any(clusters.values()):
+        return mine
+    return [replace(job, id=replace(job.id, cluster=clusters[job.id.job])) for job in mine]
+
+
+def _parsed(job_ids: Iterable[JobId | str]) -> list[JobId]:
+    return [job if isinstance(job, JobId) else parse_id(job) for job in job_ids]
+
+
+def _bases(ids: Iterable[JobId]) -> list[str]:
+    """Return the distinct numbers of jobs; a number stands for all tasks of an array."""
+    return list(dict.fromkeys(str(job.job) for job in ids if job.job is not None))
+
+
+def _clusters(ids: Iterable[JobId]) -> list[str]:
+    names = ",".join(dict.fromkeys(job.cluster for job in ids if job.cluster))
+    return [f"--clusters={names}"] if names else []

@@ -1,0 +1,295 @@
+"""Finds the nodes that can run a profile's jobs: constraint, GRES, node lists, memory, CPUs; pure.
+
+Names are checked one by one, so that the complaint about a misspelt name has the nearest one. Then
+the keys narrow the nodes down one by one; the complaint is about the key that leaves none.
+
+In `sbatch --constraint`, ``a&b`` and ``a,b`` require both features, ``a|b`` one of them. Slurm
+evaluates them from left to right, with parentheses. With ``[a|b]`` all nodes of the job have the
+same feature. ``a*2`` requires two such nodes: a node with any of the features may be one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from hpcsweep.catalog import gpus
+from hpcsweep.cluster import gpu_kinds
+from hpcsweep.cluster.slurm import CouldNotAsk
+from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
+from hpcsweep.cluster.slurm.site import Gres, Node
+from hpcsweep.records import dataclass, replace
+
+_COUNT: Final = re.compile(r"\*\d+")
+_NAME: Final = re.compile(r"[^&|,()\[\]*]+")
+_TOKEN: Final = re.compile(rf"{_NAME.pattern}|[&|,()\[\]]")
+_SAID_AS_AN: Final = frozenset("aefhilmnorsx")  # letters whose names begin with a vowel
+_CLOSED_BY: Final = {"(": ")", "[": "]"}
+
+
+def _feature_names(expression: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_NAME.findall(_COUNT.sub("", expression))))
+
+
+def _renamed(expression: str, name: str, new: str) -> str:
+    return _NAME.sub(lambda match: new if match[0] == name else match[0], expression)
+
+
+def _fits(expression: str, features: Collection[str]) -> bool:
+    """Say whether a node with these features can run the job; `ValueError` for no expression."""
+    if _COUNT.search(expression):
+        return any(name in features for name in _feature_names(expression))
+    tokens = iter(_TOKEN.findall(expression))
+    if "".join(_TOKEN.findall(expression)) != expression:
+        raise ValueError(_needs("no `*` without a number"))
+    return _sequence(tokens, features, "")
+
+
+def _sequence(tokens: Iterator[str], features: Collection[str], end: str) -> bool:
+    """Evaluate tokens from left to right up to the closing bracket `end`, or to the end."""
+    value = _operand(next(tokens, ""), tokens, features)
+    for token in tokens:
+        if token == end:
+            return value
+        if token not in {"&", ",", "|"}:
+            raise ValueError(_needs(f"`&` or `|` before {token!r}"))
+        right = _operand(next(tokens, ""), tokens, features)
+        either = token == "|"  # noqa: S105 - no password
+        value = (value or right) if either else (value and right)
+    if end:
+        raise ValueError(_needs(f"a closing {end!r}"))
+    return value
+
+
+def _operand(token: str, tokens: Iterator[str], features: Collection[str]) -> bool:
+    if token in _CLOSED_BY:
+        return _sequence(tokens, features, _CLOSED_BY[token])
+    if not _NAME.fullmatch(token):
+        raise ValueError(_needs(f"a feature before {token!r}" if token else "a feature at its end"))
+    return token in features
+
+
+def _needs(what: str) -> str:
+    return f"needs {what}; it is written as a, a&b, a|b, [a|b] or a*2"
+
+
+Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """A key of the profile that narrows the nodes down, its value, and a test for nodes."""
+
+    key: str
+    label: str
+    test: Callable[[Node], bool]
+
+
+def examine(
+    wants: Wants, partitions: Sequence[str], nodes: Sequence[Node], hostnames: Hostnames
+) -> Iterator[Finding]:
+    """Yield the findings about nodes; `partitions` are the profile's that exist."""
+    lists = {key: hostnames(wants[key]) for key in ("exclude", "nodelist") if wants[key]}
+    wrong = [
+        *_constraint(wants, nodes),
+        *(finding for wish in wants.gres for finding in _gres(wants, wish, nodes)),
+        *(finding for key in lists for finding in _node_names(wants, key, lists[key], nodes)),
+    ]
+    yield from wrong
+    skipped = {finding.what for finding in wrong}
+    steps = [step for step in _steps(wants, lists) if step.key not in skipped]
+    if partitions:
+        label = f"partition {' or '.join(partitions)}"
+        inside = Narrowing("partition", label, lambda n: not {*n.partitions}.isdisjoint(partitions))
+        steps.insert(0, inside)
+    left = list(nodes)
+    for last, step in enumerate(steps):
+        kept = [node for node in left if step.test(node)]
+        if not kept:
+            yield _nothing_left(wants, steps, last, left, nodes)
+            return
+        left = kept
+    if wants.nodes > len(left):
+        detail = f"{wants.nodes} nodes are wanted and {len(left)} match"
+        yield wants.complaint("nodes", detail, f"write `nodes: {len(left)}` or less")
+    yield from _other_gpus(wants, left)
+    yield _state(left, len(nodes), steps)
+
+
+def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
+    """Say if jobs may get another GPU than the profile names, and what would choose it."""
+    typed = any(wish.type for wish in wants.gres if wish.name == "gpu")
+    kinds = [] if typed else gpu_kinds.kinds_on(left)
+    short_of = {kind.gpu: gpus.by_label(kind.gpu) or kind.gpu for kind in kinds}
+    own = [kind for kind in kinds if _is_named_by(wants, short_of[kind.gpu])]
+    if not own or len(kinds) == 1:
+        return
+    parts, ways = list[str](), list[str]()
+    for kind in own:
+        name = short_of[kind.gpu]
+        article = "an" if name[0] in _SAID_AS_AN else "a"
+        have = "has" if len(kind.nodes) == 1 else "have"
+        parts.append(f"{len(kind.nodes)} of them {have} {article} {name.upper()}")
+        if feature := gpu_kinds.own_feature(kind, kinds):
+            before = wants["constraint"]
+            ways.append(
+                f"write `constraint: {before}&{feature}`"
+                if before
+                else f"add `constraint: {feature}`"
+            )
+        elif kind.gres_type:
+            ways.append(f"write `gres: gpu:{kind.gres_type}:1`")
+    detail = f"{len(left)} nodes match this profile, {', '.join(parts)}"
+    do = ", or ".join(ways) or "ask the site what chooses them"
+    place = wants.places.get("gpu_name") or wants.places.get("gpu", "")
+    yield Finding("warn", "gpu", detail, do, place)
+
+
+def _is_named_by(wants: Wants, short: str) -> bool:
+    """Say whether a profile's `gpu` or `gpu_name` means this GPU."""
+    pattern = wants["gpu_name"]
+    return short == wants["gpu"] or bool(pattern and re.search(pattern, short.upper()))
+
+
+def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
+    text = wants["constraint"]
+    if not text:
+        return
+    features = {feature for node in nodes for feature in node.features}
+    wrong = [name for name in _feature_names(text) if name not in features]
+    for name in wrong:
+        new = _renamed(text, name, "{}")
+        yield wants.unknown("constraint", name, features, new, kind="feature")
+    try:
+        _fits(text, features)
+    except ValueError as error:
+        place = wants.places.get("constraint", "")
+        yield Finding("warn", "constraint", f"hpcsweep cannot read '{text}'", str(error), place)
+
+
+def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Check the name, then the type, then the count of a generic resource."""
+    have = [gres for node in nodes for gres in node.gres]
+    named = [gres for gres in have if gres.name == wish.name]
+    kinds = {gres.type for gres in named if gres.type}
+    if not named:
+        new = str(replace(wish, name="{}"))
+        yield wants.unknown("gres", wish.name, {gres.name for gres in have}, new)
+    elif wish.type and wish.type not in kinds and kinds:
+        new = f"{wish.name}:{{}}:{wish.count}"
+        yield wants.unknown("gres", wish.type, kinds, new, kind=f"{wish.name} type")
+    elif wish.type and not kinds:
+        detail = f"the {wish.name} of this cluster have no types such as '{wish.type}'"
+        do = f"write `gres: {wish.name}:{wish.count}` and choose the type by `constraint`"
+        yield wants.complaint("gres", detail, do)
+    else:
+        most = max(_count(node, wish) for node in nodes)
+        if wish.count > most:
+            detail = f"{wish} is more than any node has ({most})"
+            do = f"write `gres: {replace(wish, count=most)}` or less"
+            yield wants.complaint("gres", detail, do)
+
+
+def _count(node: Node, wish: Gres) -> int:
+    """Return a node's count of a generic resource, of any type if none is wanted."""
+    named = (gres for gres in node.gres if gres.name == wish.name)
+    return sum(gres.count for gres in named if wish.type in {"", gres.type})
+
+
+def _node_names(
+    wants: Wants, key: str, names: tuple[str, ...] | CouldNotAsk, nodes: Sequence[Node]
+) -> Iterator[Finding]:
+    if isinstance(names, CouldNotAsk):
+        yield Finding("warn", key, f"not checked: {names}", where=wants.places.get(key, ""))
+        return
+    existing = {node.name for node in nodes}
+    for name in names:
+        if name not in existing:
+            new = wants[key].replace(name, "{}")  # not if it is part of `node[1-9]`
+            yield wants.unknown(key, name, existing, new if "{}" in new else "{}", kind="node")
+    if key == "nodelist" and len(names) > wants.nodes:
+        detail = f"names {len(names)} nodes, and a job gets all of them; `nodes` is {wants.nodes}"
+        do = "name one node, or choose nodes by `constraint` or `exclude`"
+        yield wants.complaint(key, detail, do)
+
+
+def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Iterator[Narrowing]:
+    """Yield the keys that narrow the nodes down, in the order of their use."""
+    for key, names in lists.items():
+        if not isinstance(names, CouldNotAsk):
+            test = partial(_is_named, names, inside=key == "nodelist")
+            yield Narrowing(key, f"{key} {wants[key]}", test)
+    if text := wants["constraint"]:
+        yield Narrowing("constraint", f"constraint {text}", lambda node: _fits(text, node.features))
+    for wish in wants.gres:
+        yield Narrowing("gres", f"gres {wish}", partial(_has, wish))
+    if mem := wants.mem_mb:
+        yield Narrowing("mem", f"mem {wants['mem']}", lambda node: node.memory_mb >= mem)
+    if wants.cpus > 1:
+        label = f"cpus_per_task {wants.cpus}"
+        yield Narrowing("cpus_per_task", label, lambda node: node.cpus >= wants.cpus)
+
+
+def _is_named(names: Sequence[str], node: Node, *, inside: bool) -> bool:
+    return (node.name in names) == inside
+
+
+def _has(wish: Gres, node: Node) -> bool:
+    return _count(node, wish) >= wish.count
+
+
+def _nothing_left(
+    wants: Wants, steps: Sequence[Narrowing], last: int, left: Sequence[Node], nodes: Sequence[Node]
+) -> Finding:
+    """Return a complaint about the key that left no node: which nodes fit it, what to change."""
+    step, before = steps[last], steps[:last]
+    if step.key in {"mem", "cpus_per_task"}:
+        return _too_much(wants, step.key, before, left)
+    having = [node for node in nodes if step.test(node)]
+    good = [node for node in having if all(s.test(node) for s in steps if s.key != "partition")]
+    names = listed(node.name for node in having)
+    if not having:
+        do = "`sinfo -N -o '%N %f %G'` lists what each node has"
+        return wants.complaint(step.key, f"no node has {step.label}", do)
+    if good and before[0].key == "partition":
+        held, sizes = (
+            Counter(name for node in of for name in node.partitions) for of in (good, nodes)
+        )
+        best = min(held, key=lambda name: (-held[name], sizes[name], name))
+        detail = f"no node of {before[0].label} has {step.label}; {names} in {listed(held)}"
+        return wants.complaint(step.key, detail, f"write `partition: {best}`")
+    other = next((s for s in before if not any(map(s.test, having))), before[-1])
+    owned = {
+        "constraint": (name for node in having for name in node.features),
+        "gres": (str(gres) for node in having for gres in node.gres),
+    }
+    have = f", with {listed(owned[other.key])}" if other.key in owned else ""
+    detail = f"no node has both {step.label} and {other.label}; {step.label} is on {names}{have}"
+    return wants.complaint(step.key, detail, f"make `{step.key}` and `{other.key}` go together")
+
+
+def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequence[Node]) -> Finding:
+    among = f" with {', '.join(step.label for step in before)}" if before else ""
+    if key == "mem":
+        most = f"{max(node.memory_mb for node in left)}M"
+        detail = f"{wants['mem']} is more than a node{among} has ({most})"
+    else:
+        most = str(max(node.cpus for node in left))
+        detail = f"{wants.cpus} CPUs are more than a node{among} has ({most})"
+    return wants.complaint(key, detail, f"write `{key}: {most}` or less")
+
+
+def _state(left: Sequence[Node], total: int, steps: Sequence[Narrowing]) -> Finding:
+    states = Counter(node.state if node.responds else f"{node.state}*" for node in left)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    wanted = ", ".join(step.label for step in steps) or "anything"
+    names = listed(node.name for node in left)
+    detail = f"{len(left)} of {total} match {wanted}: {counts} ({names})"
+    if any(node.usable for node in left):
+        return Finding("ok", "nodes", detail)
+    reasons = listed(f"{node.name}: {node.reason or 'no reason given'}" for node in left)
+    do = f"jobs wait until one of them is in service; {reasons}"
+    return Finding("warn", "nodes", f"{detail}; none accepts jobs now", do)

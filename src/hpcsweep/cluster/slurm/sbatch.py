@@ -1,0 +1,208 @@
+"""Submits scripts, or asks whether sbatch would accept them; turns refusals into typed errors.
+
+::
+
+    SchedulerError
+    |-- Rejected      sbatch will never accept this script
+    |-- LimitReached  no more jobs now; the same command sends the rest later
+    `-- Unanswered    no answer, or none that is known
+
+A job may be in the queue after every end of sbatch that is no refusal known here: an answer may be
+lost on its way back, and sites put scripts in front of sbatch. Such errors are `maybe_accepted`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hpcsweep.cluster.slurm import call
+from hpcsweep.cluster.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Silence
+from hpcsweep.cluster.slurm.ids import JobId, parse_id
+from hpcsweep.errors import MissingDependency, SchedulerError
+from hpcsweep.records import dataclass
+from hpcsweep.text import cut
+
+
+class Rejected(SchedulerError):
+    """Slurm refuses the script; the message names the key of the profile to change."""
+
+
+class LimitReached(SchedulerError):
+    """A limit on the number of jobs is reached; `limit` is its name in Slurm."""
+
+    def __init__(self, text: str, limit: str, *, maybe_accepted: bool = False) -> None:
+        super().__init__(text)
+        self.limit = limit
+        self.maybe_accepted = maybe_accepted
+
+
+class Unanswered(SchedulerError):
+    """Slurm did not answer, or nobody knows what its answer means."""
+
+    def __init__(self, text: str, *, maybe_accepted: bool) -> None:
+        super().__init__(text)
+        self.maybe_accepted = maybe_accepted
+
+
+_LONGEST: Final = 500  # characters of Slurm's message
+BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
+_LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
+_UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"  # it sent nothing
+# What sbatch itself finds wrong; a warning, or a word of the script in front of it, is no refusal.
+_SAID: Final = re.compile(
+    r"^(?:\w+: (?:error|fatal): |sbatch: (?:unrecognized |invalid )?option).*", re.MULTILINE
+)
+_ANSWER: Final = re.compile(  # by slurmctld, or for it; the second form is that of --test-only
+    r"(?:Batch job submission failed|allocation failure): (.*)"
+)
+_MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
+# Message of sbatch, key of the profile to change, what to do. The first match counts.
+_TABLE: Final = (
+    (UNCONFIGURED, "", NO_CONF),
+    (r"nvalid partition", "partition", "`sinfo -s` lists the partitions"),
+    (r"Required partition not available", "partition", "it is closed; `sinfo -s` lists others"),
+    (r"group not permitted", "partition", "your group may not use it; `sinfo -s` lists others"),
+    (r"Invalid feature", "constraint", "`sinfo -o '%R %f'` lists the features of each partition"),
+    (r"Invalid generic resource", "gres", "`sinfo -o '%R %G'` lists the GPUs of each partition"),
+    (r"Invalid qos", "qos", _MINE),
+    (r"Invalid account", "account", _MINE),
+    (r"Memory specification", "mem", "`sinfo -o '%R %m'` lists the memory of the nodes in MB"),
+    (r"time limit is invalid", "time", "`sinfo -o '%R %l'` lists the partitions' limits"),
+    (r"MaxWall", "time", "`sacctmgr show qos format=name,maxwall` lists the limits"),
+    (r"More processors requested", "cpus_per_task", "`sinfo -o '%R %c'` lists the nodes' CPUs"),
+    (r"Max\w*Mem\w*PerJob|MinMemory", "mem", "the account or QOS allows less for one job"),
+    (r"Max\w*Cpu\w*Per(?:Job|Node)", "cpus_per_task", "the account or QOS allows less"),
+    (r"Max\w*GRES\w*PerJob", "gres", "the account or QOS allows less for one job"),
+    (
+        r"node configuration is not available",
+        "",
+        "no node has this constraint, GRES, memory and CPUs; see `sinfo -o '%R %f %G %c %m'`",
+    ),
+    (r"Invalid node name", "exclude", "`sinfo -N` lists the nodes"),
+    (r"Invalid job array", "array", "`scontrol show config | grep MaxArraySize` is the limit"),
+    (r"Invalid --(?P<option>[\w-]+) specification", "", "correct it in the profile"),
+    (r"option (?:'--|-- ')(?P<option>[\w-]+)", "", "correct `sbatch_options` in the profile"),
+    (r"Job dependency problem", "dependency", "the job to wait for does not exist"),
+    (r"Unable to open file|batch script", "script", "it must be a readable script with a #! line"),
+    (r"DOS line breaks", "script", "write it with UNIX line ends"),
+    (r"accounting/QOS policy", "", "a limit of the account or QOS; `sacctmgr show qos` lists them"),
+    (r"denied|not permitted|not allowed|Invalid user id", "", "ask the site for access"),
+    (r"Unspecified error", "", "a rule of the site; the words before it are the site's"),
+    (r"Invalid .*specifi|Requested |[Rr]eservation|[Ll]icense|wckey", "", "correct the profile"),
+)
+
+
+def refusal(printed: str, script: str) -> SchedulerError:
+    """Turn what sbatch printed, without a job id, before it failed into the error to raise."""
+    message, answers = _message(printed), _ANSWER.findall(printed)
+    later = "run the same command again later to send the rest"
+    if BUSY.search(answers[-1] if answers else printed):
+        text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"
+        return LimitReached(text, "MaxJobCount", maybe_accepted=not answers)  # it was trying
+    said = answers[-1] if answers else "\n".join(_SAID.findall(printed))
+    if re.search(_UNHEARD, said):
+        return Unanswered(f"{script}: {message}; try again later", maybe_accepted=False)
+    if not any(re.search(pattern, said) for pattern, *_ in _TABLE):
+        return _open_question(script, f"sbatch failed, which is no refusal known here: {message}")
+    if limit := _LIMIT.search(printed):
+        name = limit[0][:_LONGEST]
+        text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
+        return LimitReached(text, name)
+    option, advice = _blame(printed)
+    key = f" (`{option}`)" if option else ""
+    return Rejected(f"{script}: sbatch refuses{key}: {message}\n{advice}")
+
+
+def _blame(printed: str) -> tuple[str, str]:
+    for pattern, option, advice in _TABLE:
+        if match := re.search(pattern, printed):
+            return match.groupdict().get("option", option).replace("-", "_"), advice
+    return "", ""
+
+
+def _message(printed: str) -> str:
+    """Return Slurm's message in one line, without the names of programs."""
+    noise = r"^(?:sbatch: |error: |allocation failure: |Batch job submission failed: )+"
+    lines = [re.sub(noise, "", line).strip() for line in printed.splitlines()]
+    messages = [line for line in lines if line and not line.startswith('Try "')]
+    return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
+
+
+SUBMIT_S: Final = 60.0  # for an answer to a submission; a busy slurmctld is slow
+_SHOWN: Final = 300  # characters of an answer without a job id
+RETRY_S: Final = 10.0  # until sbatch is killed that retries at MaxJobCount, for minutes
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The nodes and partition on which a script would run, by `sbatch --test-only`."""
+
+    nodes: str
+    partition: str
+
+
+def submit(
+    script: Path,
+    *,
+    options: Sequence[str] = (),
+    arguments: Sequence[str] = (),
+    timeout: float = SUBMIT_S,
+    patience: float = RETRY_S,
+) -> JobId:
+    """Submit a script with its arguments and return the id of the job or array.
+
+    Raises:
+        MissingDependency: there is no sbatch.
+        Rejected: Slurm refuses the script.
+        LimitReached: no more jobs now; raised at once, or after `patience` if sbatch retries.
+        Unanswered: no answer within `timeout`, or one that says neither yes nor no.
+    """
+    command = ["sbatch", "--parsable", *options, str(script), *arguments]
+    reply = call.run(command, timeout, patience, hopeless=BUSY)  # it would retry
+    if isinstance(reply, CouldNotAsk):
+        if reply.why is Silence.ABSENT:
+            raise MissingDependency(str(reply))
+        raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
+    if reply.code is None and not BUSY.search(reply.err):
+        raise _open_question(str(script), f"sbatch gave no answer within {timeout:g} s")
+    # Some sites print a greeting here.
+    printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
+    if reply.code != 0 and not printed:
+        raise refusal(reply.err, str(script))
+    if reply.code != 0:
+        what = f"sbatch printed the id {printed[-1]} and failed: {_message(reply.err)}"
+        raise _open_question(str(script), what)
+    if not printed:
+        what = f"sbatch printed no job id but {cut(repr(reply.out.strip()), _SHOWN)}"
+        raise _open_question(str(script), what)
+    return printed[-1]
+
+
+def would_accept(
+    script: Path, *, options: Sequence[str] = (), timeout: float = TIMEOUT
+) -> Expectation | CouldNotAsk:
+    """Ask by `sbatch --test-only` whether sbatch would accept a script, and where it would run.
+
+    Raises:
+        Rejected, LimitReached: as `submit`. sbatch does not check here: a time above the limit of
+            the partition, a closed partition, and a missing output folder.
+    """
+    command = ["sbatch", "--test-only", *options, str(script)]
+    reply = call.run(command, timeout)
+    if isinstance(reply, CouldNotAsk):
+        return reply
+    if reply.code != 0:
+        refused = None if reply.code is None else refusal(reply.err, str(script))
+        if refused is None or isinstance(refused, Unanswered):
+            return call.cause("sbatch", reply, timeout)
+        raise refused
+    match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
+    return Expectation(*(match.groups() if match else ("", "")))
+
+
+def _open_question(script: str, what: str) -> Unanswered:
+    look = "the job may be in the queue; run the same command again: it looks there first"
+    return Unanswered(f"{script}: {what}; {look}", maybe_accepted=True)

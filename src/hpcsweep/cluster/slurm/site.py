@@ -1,0 +1,288 @@
+"""Asks for a cluster's configuration, nodes, partitions, and for the user's QOS and accounts."""
+
+from __future__ import annotations
+
+import grp
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+from hpcsweep.cluster.slurm.call import (
+    SEPARATOR,
+    TIMEOUT,
+    CouldNotAsk,
+    Silence,
+    amount,
+    ask,
+    cause,
+    config,
+    duration,
+    number,
+    rows,
+    run,
+    user_name,
+)
+from hpcsweep.records import dataclass, field, fields
+
+_NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
+# Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...
+_SIGNS: Final = "*~#!%$@+^-"
+_USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"})
+_SLEEPING: Final = frozenset({"powered_down", "powering_down", "powering_up"})  # Slurm wakes them
+_GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
+_LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
+
+
+@dataclass(frozen=True)
+class Gres:
+    """Generic resources of a node, such as two GPUs of type v100; `str` is sbatch's form."""
+
+    name: str
+    type: str  # empty where the site gives none
+    count: int
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.name, self.type, str(self.count))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One compute node."""
+
+    name: str
+    partitions: tuple[str, ...]
+    features: tuple[str, ...]
+    gres: tuple[Gres, ...]
+    cpus: int
+    memory_mb: int
+    state: str  # as sinfo writes it, without signs
+    responds: bool
+    reason: str = ""  # why it is down or drained
+
+    @property
+    def usable(self) -> bool:
+        """Whether a job can start on it, now or when it is free."""
+        return self.responds and self.state in _USABLE | _SLEEPING
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The accounts or QOS that a partition accepts: those of `allow` (or all), but not `deny`."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def takes(self, name: str, *ancestors: str) -> bool:
+        """Say whether a name is accepted; in newer releases `allow` holds for children, too."""
+        listed = not self.allow or not {name, *ancestors}.isdisjoint(self.allow)
+        return listed and name not in self.deny
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """One partition; None stands for no limit."""
+
+    name: str
+    default: bool
+    state: str  # UP, DOWN, DRAIN or INACTIVE
+    max_time_s: int | None
+    default_time_s: int | None
+    max_nodes: int | None
+    max_cpus_per_node: int | None
+    max_mem_per_node_mb: int | None
+    accounts: Admission
+    qos: Admission
+    settings: Mapping[str, str] = field(repr=False)  # everything, verbatim
+
+
+@dataclass(frozen=True)
+class Qos:
+    """A quality of service; None stands for no limit."""
+
+    name: str
+    max_wall_s: int | None
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Association:
+    """A user's QOS and time limit under one account, and in one partition if one is given."""
+
+    account: str
+    partition: str
+    qos: tuple[str, ...]
+    default_qos: str
+    max_wall_s: int | None
+
+
+def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
+    """Return every node, in Slurm's order."""
+    answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    rows_by_node: dict[str, list[list[str]]] = {}
+    for row in rows(answer, _NODE.count(SEPARATOR) + 1):
+        rows_by_node.setdefault(row[0], []).append(row)
+    return [_node(name, listed) for name, listed in rows_by_node.items()]
+
+
+def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
+    """Return every partition with its limits."""
+    answer = ask("scontrol", "--all", "--oneliner", "show", "partition", timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return [_partition(line) for line in answer.splitlines() if line.startswith("PartitionName=")]
+
+
+def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
+    """Return every QOS; some sites deny the question."""
+    answer = _sacctmgr("qos", ("Name", "MaxWall", "Flags"), timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return [Qos(name, duration(wall), _names(flags)) for name, wall, flags in answer]
+
+
+def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Association] | CouldNotAsk:
+    """Return the accounts of this user, on one cluster or on all."""
+    fields = ("Account", "Partition", "QOS", "DefaultQOS", "MaxWall")
+    chosen = [f"user={user_name()}", *([f"cluster={cluster}"] if cluster else [])]
+    answer = _sacctmgr("assoc", fields, *chosen, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    return [
+        Association(account, partition, _names(qualities), default, duration(wall))
+        for account, partition, qualities, default, wall in answer
+    ]
+
+
+def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
+    """Return the default account of this user; empty if unknown."""
+    answer = _sacctmgr("user", ("User", "DefaultAccount"), user_name(), timeout=timeout)
+    return answer if isinstance(answer, CouldNotAsk) else next((row[1] for row in answer), "")
+
+
+def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
+    """Return the parent of every account, since partitions' lists may hold for children."""
+    chosen = [*([f"cluster={cluster}"] if cluster else []), "user="]  # of accounts, not of users
+    answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen, timeout=timeout)
+    return answer if isinstance(answer, CouldNotAsk) else {a: p for a, p in answer if p}
+
+
+def _node(name: str, listed: list[list[str]]) -> Node:
+    _, _, features, gres, cpus, memory, state, reason = listed[0]
+    resources = _GRES.findall(re.sub(r"\([^)]*\)", "", gres))  # of ``gpu:v100:2(S:0-1),shard:8``
+    return Node(
+        name=name,
+        partitions=tuple(row[1] for row in listed),
+        features=_names(features),
+        gres=tuple(Gres(what, kind, amount(count) or 0) for what, kind, count in resources),
+        cpus=number(cpus) or 0,
+        memory_mb=number(memory) or 0,
+        state=state.rstrip(_SIGNS),
+        responds="*" not in state,
+        reason="" if reason.lower() == "none" else reason,
+    )
+
+
+def _partition(line: str) -> Partition:
+    settings = dict(word.partition("=")[::2] for word in line.split())
+    return Partition(
+        name=settings["PartitionName"],
+        default=settings.get("Default") == "YES",
+        state=settings.get("State", ""),
+        max_time_s=duration(settings.get("MaxTime", "")),
+        default_time_s=duration(settings.get("DefaultTime", "")),
+        max_nodes=number(settings.get("MaxNodes")),
+        max_cpus_per_node=number(settings.get("MaxCPUsPerNode")),
+        max_mem_per_node_mb=number(settings.get("MaxMemPerNode")),
+        accounts=_admission(settings, "Accounts"),
+        qos=_admission(settings, "Qos"),
+        settings=settings,
+    )
+
+
+def _admission(settings: Mapping[str, str], what: str) -> Admission:
+    allow, deny = (_names(settings.get(f"{word}{what}", "")) for word in ("Allow", "Deny"))
+    return Admission(allow, deny)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Split a list of names; ALL and an empty text are an empty tuple."""
+    if text.upper() in _LIMITLESS or text == "ALL":
+        return ()
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _sacctmgr(
+    entity: str, fields: tuple[str, ...], *chosen: str, timeout: float
+) -> list[list[str]] | CouldNotAsk:
+    arguments = ["-n", "-P", "--readonly", "show", entity, *chosen, f"format={','.join(fields)}"]
+    answer = ask("sacctmgr", *arguments, timeout=timeout)
+    if isinstance(answer, CouldNotAsk):
+        return answer
+    split = (line.split("|") for line in answer.splitlines())
+    return [row for row in split if len(row) == len(fields)]
+
+
+_SILENT: Final = (Silence.ABSENT, Silence.DOWN, Silence.NO_ANSWER, Silence.UNCONFIGURED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster's configuration. A field without an answer is empty; `unanswered` says why."""
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    partitions: Sequence[Partition] = ()
+    nodes: Sequence[Node] = ()
+    qos: Sequence[Qos] = ()
+    associations: Sequence[Association] = ()
+    default_account: str = ""
+    parent_accounts: Mapping[str, str] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()  # the user's own, by name
+    unanswered: Mapping[str, CouldNotAsk] = field(default_factory=dict)  # by the fields above
+
+
+def describe(*, timeout: float = TIMEOUT) -> Cluster:
+    """Ask all questions, within `timeout` seconds in all."""
+    until = time.monotonic() + timeout
+    settings = _down(timeout) or config(timeout=timeout)
+    if isinstance(settings, CouldNotAsk) and settings.why in _SILENT:  # others would time out, too
+        return Cluster(unanswered={item.name: settings for item in fields(Cluster)})
+    name = "" if isinstance(settings, CouldNotAsk) else settings.get("ClusterName", "")
+    left = max(0.1, until - time.monotonic())
+    with ThreadPoolExecutor() as pool:  # each of them waits for another program
+        pending: dict[str, Future[Any]] = {
+            "partitions": pool.submit(partitions, timeout=left),
+            "nodes": pool.submit(nodes, timeout=left),
+            "qos": pool.submit(qos, timeout=left),
+            "associations": pool.submit(associations, name, timeout=left),
+            "default_account": pool.submit(default_account, timeout=left),
+            "parent_accounts": pool.submit(parent_accounts, name, timeout=left),
+        }
+    answers = {"config": settings, **{key: item.result() for key, item in pending.items()}}
+    unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
+    answered = {key: answer for key, answer in answers.items() if key not in unanswered}
+    return Cluster(**answered, groups=frozenset(_groups()), unanswered=unanswered)
+
+
+def _down(timeout: float) -> CouldNotAsk | None:
+    """Return why no controller is up; `scontrol ping` fails at once, other questions in 19 s."""
+    reply = run(["scontrol", "ping"], timeout)
+    if isinstance(reply, CouldNotAsk) or reply.code is None:
+        return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply, timeout)
+    if reply.code == 0 or re.search(r"\bUP\b", reply.out):
+        return None
+    why = cause("scontrol", reply, timeout)
+    if why.why is Silence.UNCONFIGURED:
+        return why
+    return CouldNotAsk("scontrol", Silence.DOWN, "slurmctld cannot be reached")
+
+
+def _groups() -> Iterator[str]:
+    for group in {os.getgid(), *os.getgroups()}:
+        with suppress(KeyError):  # no list of a partition has a group without a name
+            yield grp.getgrgid(group).gr_name

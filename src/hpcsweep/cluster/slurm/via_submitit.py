@@ -1,0 +1,240 @@
+"""Sends a submission to Slurm through submitit: the same chunks as arrays, with checkpoints.
+
+submitit writes the job script, and one pickle per chunk that names `Supervised` below. On the node
+this starts the same supervisor as any other job. The node imports this module, too, so functions
+import what only the submitting side needs.
+
+hpcsweep does not use submitit's results and states, but rows and its own journal, so it works on a
+cluster without accounting. `max_num_timeout` is large because submitit counts every signal to a job
+of ten minutes or less as a time-out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import ceil
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import submitit
+from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmissionError
+
+from hpcsweep import processes
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.launchers import RESTARTS, Preview
+from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
+from hpcsweep.records import dataclass
+
+if TYPE_CHECKING:
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.rundir import SubmissionDir
+
+_CHECKPOINT: Final = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
+_STOP_SIGNALS: Final = tuple({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, _CHECKPOINT})
+_PATIENCE: Final = 5.0  # seconds between SIGTERM and the signal that asks for a checkpoint
+_NO_LIMIT_MIN: Final = 366 * 24 * 60  # submitit reckons in minutes and knows no `UNLIMITED`
+_NO_THROTTLE: Final = 10**9
+_SAME_NAME: Final = ("partition", "constraint", "gres", "account", "qos", "nodelist", "exclude")
+_UNSENT: Final = re.compile(r"[0-9a-f]{32}\.pkl|\.submission_file_[0-9a-f]{32}\.sh")
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """What the job runs: the supervisor of one chunk, and a requeue if points remain."""
+
+    submission: str
+
+    def __call__(self, chunk: int) -> None:
+        """Run the supervisor, and exit with its code; submitit's own signal requeues the job."""
+        code, came = _run(processes.python("hpcsweep.node.supervisor", self.submission, chunk))
+        restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+        # SIGTERM alone means a cancellation, which a requeue would undo, or a preemption, after
+        # which Slurm requeues by itself.
+        may_requeue = restarts < RESTARTS and set(came) != {signal.SIGTERM}
+        if (code == EXIT_REQUEUE or -code in came) and may_requeue:
+            signal.raise_signal(_CHECKPOINT)  # submitit checkpoints, requeues and exits
+        if code:
+            sys.exit(code if code > 0 else 128 - code)
+
+    def checkpoint(self, chunk: int) -> DelayedSubmission:
+        """Return the same call: the rows on disk are its state."""
+        return DelayedSubmission(self, chunk)
+
+
+def _run(command: list[str]) -> tuple[int, list[int]]:
+    """Run a command, and pass on every signal to stop; return its code and these signals."""
+    came: list[int] = []
+    started: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        for process in started:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _STOP_SIGNALS}
+    try:
+        with subprocess.Popen(command) as process:
+            started.append(process)
+            for number in came:
+                process.send_signal(number)
+            code = process.wait()
+        # A site that preempts by submitit's rules sends SIGTERM first, then the checkpoint signal.
+        until = time.monotonic() + _PATIENCE
+        while code and came and _CHECKPOINT not in came and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, came
+
+
+def send(submission: SubmissionDir, profile: Profile) -> list[str]:
+    """Submit every chunk; a full cluster takes two minutes to fail, since sbatch retries."""
+    from hpcsweep.cluster.slurm import arrays  # noqa: PLC0415 - as in `_executor`
+
+    executor = _executor(submission, profile)
+    call = Supervised(str(submission.path.absolute()))
+
+    def submit_one(first: int, tasks: int) -> str:
+        executor.update_parameters(**_parameters(submission, profile, tasks))
+        with _errors(submission.submitit):
+            jobs = executor.map_array(call, range(first, first + tasks))
+        job_id = str(jobs[0].job_id).partition("_")[0]
+        if tasks == 1:  # submitit takes it for a job, we made it an array
+            paths = jobs[0].paths
+            paths.submitted_pickle.rename(paths.folder / f"{job_id}_0_submitted.pkl")
+        return job_id
+
+    with _environment(), _private(submission.submitit):
+        return arrays.send_arrays(submission, profile, submit_one)
+
+
+def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
+    """Return the script that submitit would send; it would name the file after the job."""
+    executor = _executor(submission, profile)
+    executor.update_parameters(**_parameters(submission, profile, tasks))
+    inner = executor._executor  # noqa: SLF001 - nothing public shows the script
+    inner.parameters["map_count"] = tasks
+    text = inner._make_submission_file_text(inner._submitit_command_str, "")  # noqa: SLF001
+    return Preview(script=str(text), file=f"{submission.submitit.name}/submission.sh")
+
+
+def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN401 - untyped here
+    from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - jinja2 has no business on the node
+
+    if found := set("%\\\n\r") & set(str(submission.path.absolute())):
+        text = f"{submission.path}: {found.pop()!r} in a path has a meaning to submitit and Slurm"
+        raise UsageError(f"{text}; rename the folder, or choose another with --results")
+    try:
+        return submitit.AutoExecutor(
+            submission.submitit,
+            cluster="slurm",
+            slurm_max_num_timeout=RESTARTS,
+            slurm_python=job_script.quote(job_script.interpreter(profile)),
+        )
+    except RuntimeError as error:  # it looks for srun
+        raise MissingDependency(f"submitit: {error}") from error
+
+
+def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict[str, Any]:
+    """Return the keys of a profile by submitit's names; submitit leaves out None."""
+    from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415
+
+    seconds = profile.time_seconds
+    cpus = profile.cpus_per_task
+    return {
+        **{f"slurm_{key}": getattr(profile, key) for key in _SAME_NAME},
+        "name": f"hpcsweep-{submission.run.name}",
+        "timeout_min": _NO_LIMIT_MIN if seconds is None else ceil(seconds / 60),
+        "nodes": profile.nodes,
+        "cpus_per_task": cpus,
+        "stderr_to_stdout": True,
+        "slurm_mem": profile.mem,
+        "slurm_setup": job_script.setup(profile).splitlines(),
+        "slurm_signal_delay_s": profile.signal_lead,
+        "slurm_array_parallelism": profile.array_throttle or _NO_THROTTLE,
+        # One supervisor per chunk; and srun has not taken sbatch's --cpus-per-task since 22.05.
+        "slurm_srun_args": ["--nodes=1", "--ntasks=1", *([f"--cpus-per-task={cpus}"] * bool(cpus))],
+        "slurm_additional_parameters": {
+            "chdir": str(submission.path.absolute()),
+            "requeue": True,
+            **({"time": "UNLIMITED"} if seconds is None else {}),
+            **({"array": "0-0"} if tasks == 1 else {}),
+            **_more(profile),
+        },
+    }
+
+
+def _more(profile: Profile) -> dict[str, str | bool]:
+    """Return `sbatch_options` as names and values; submitit takes only long options."""
+    found: dict[str, str | bool] = {}
+    for option in profile.sbatch_options:
+        name, refusal = "", f"{profile.path}: sbatch_options: submitit does not take `{option}`"
+        try:
+            words = shlex.split(option)
+        except ValueError as error:
+            raise ProfileError(f"{refusal}: {error}") from error
+        for word in words:
+            if word.startswith("--"):
+                name, equals, value = word[2:].partition("=")
+                found[name] = value if equals else True
+            elif name and found[name] is True:
+                found[name] = word
+            else:
+                raise ProfileError(f"{refusal}; write it as --name=value")
+    return found
+
+
+@contextmanager
+def _errors(folder: Path) -> Iterator[None]:
+    """Turn submitit's errors into ours, and remove its files of jobs that did not go in."""
+    folder.mkdir(exist_ok=True)
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingDependency(f"{error.filename}: not found; submit on a login node") from error
+    except FailedSubmissionError as error:
+        look = "run the same command again: it looks for the job in the queue first"
+        text = f"submitit: {error}; {look}"
+        raise slurm.Unanswered(text, maybe_accepted=True) from error
+    except FailedJobError as error:
+        for path in folder.iterdir():
+            if _UNSENT.fullmatch(path.name):
+                path.unlink()
+        raise slurm.refusal(str(error), str(folder)) from error
+
+
+@contextmanager
+def _private(folder: Path) -> Iterator[None]:
+    """Keep scripts from others: they hold the values of variables. Logs may be read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = folder.stat().st_mode
+    folder.chmod(0o700)
+    try:
+        yield
+    finally:
+        for path in (*folder.glob("*.sh"), *folder.glob("*.pkl")):
+            with suppress(FileNotFoundError):  # submitit renames them
+                path.chmod(0o600)
+        folder.chmod(mode)
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Hide environment variables from sbatch that would change its behaviour."""
+    before = dict(os.environ)
+    for name in before.keys() - slurm.environment("sbatch").keys():
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(before)

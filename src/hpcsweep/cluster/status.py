@@ -1,0 +1,255 @@
+"""Reads which points of sweeps are measured, queued, running and failed.
+
+Each shard is read once, and only a few cells of each row are parsed; `benchmarks/status.py`
+measures the cost. Slurm gets two questions at most, whatever the number of sweeps, and none where
+every chunk has its rows. Nothing here takes a lock or writes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from hpcsweep.cluster import bad_nodes, chunk_state, journal, slurm, sweep_status
+from hpcsweep.cluster.chunk_state import ChunkStatus
+from hpcsweep.cluster.journal import Journal, SlurmAnswer
+from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
+from hpcsweep.errors import ResultsError
+from hpcsweep.records import dataclass
+from hpcsweep.store import chunk_file, ledger, outcomes, rounds, rundir, runs, shards
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rounds import AdaptiveRun
+from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
+from hpcsweep.store.runs import Listed, Run
+from hpcsweep.store.state import ChunkState, PointStatus, best
+from hpcsweep.text import count, printable
+
+_WATCH_SECONDS: Final = 2.0
+_WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
+_PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace of now
+
+
+def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
+    """Return the status of the named sweeps below `root`, by default of all sweeps."""
+    runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
+    read_in = [(run, *_submissions(run)) for run in runs]
+    journals = [s.sent for _, submissions, _ in read_in for s in submissions if s.in_slurm]
+    answer = journal.ask_journals(journals)
+    return [_sweep(run, submissions, problems, answer) for run, submissions, problems in read_in]
+
+
+def watch(root: Path, names: Sequence[str]) -> None:
+    """Redraw the table until no point is queued or running."""
+    from rich.live import Live  # noqa: PLC0415 - 0.1 s, only with --watch
+    from rich.text import Text  # noqa: PLC0415
+
+    sweeps = read(root, names)
+
+    def screen() -> Text:
+        width = shutil.get_terminal_size().columns
+        return Text(printable(sweep_status.text(sweeps, width, at_work=True)))
+
+    with Live(screen(), auto_refresh=False) as shown:
+        while any(profile.live for sweep in sweeps for profile in sweep.profiles):
+            in_slurm = any(sweep.in_slurm for sweep in sweeps)
+            time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
+            sweeps = read(root, names)
+            shown.update(screen(), refresh=True)
+    if not shown.console.is_terminal:
+        print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
+    sys.stdout.flush()
+
+
+@dataclass
+class _Submission:
+    """A submission's manifest, journal, points and rows."""
+
+    dir: SubmissionDir
+    manifest: Manifest
+    sent: Journal
+    ids: dict[int, list[str]]
+    rows: dict[str, PointStatus]  # status by point, of this submission only
+    doubts: dict[str, str]  # by point with status ok: why its row is not valid
+    attempts: list[ShardPath]
+    rowless: list[ShardPath]
+
+    @property
+    def label(self) -> str:
+        return self.manifest.profile + " (profiled)" * self.manifest.is_profiled
+
+    def taken(self) -> Iterable[tuple[str, PointStatus]]:
+        """Return the rows that count: profiled points of a profiled submission, else the others."""
+        profiled, rows = self.manifest.is_profiled, self.rows
+        if not profiled and PointStatus.PROFILED not in rows.values():
+            return rows.items()
+        return (row for row in rows.items() if (row[1] is PointStatus.PROFILED) is profiled)
+
+    @cached_property
+    def in_slurm(self) -> bool:
+        """Whether chunks lack rows whose tasks may be in Slurm's queue."""
+        complete = all(map(self.rows.keys().__ge__, map(set, self.ids.values())))
+        return bool(self.sent.open_chunks) and not complete
+
+
+def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
+    submissions: list[_Submission] = []
+    problems = run.closed()
+    for folder in run.submissions():
+        problems += folder.journal_damage()
+        keys_of: dict[ShardPath, list[shards.RowKey]] = {}
+        doubts: dict[str, str] = {}
+        try:
+            manifest = folder.read_manifest()
+            ids = dict(chunk_file.read_ids(folder.chunks))
+            attempts = run.shards_of(folder.id)
+            for shard in attempts:
+                lines = shards.complete_lines(shard.overall)
+                keys_of[shard] = shards.keys_in(lines)
+                doubts |= outcomes.doubts_in_lines(lines)
+        except ResultsError as error:
+            problems.append(str(error))
+            continue
+        rows = best(chain.from_iterable(keys_of.values()))
+        rowless = [shard for shard, keys in keys_of.items() if not keys]
+        sent = journal.read(folder)
+        own = _Submission(folder, manifest, sent, ids, rows, doubts, attempts, rowless)
+        submissions.append(own)
+    return submissions, problems
+
+
+def _sweep(
+    run: RunDir, submissions: list[_Submission], problems: list[str], answer: SlurmAnswer
+) -> SweepStatus:
+    groups: dict[str, list[_Submission]] = {}
+    for submission in submissions:
+        groups.setdefault(submission.label, []).append(submission)
+    for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
+        groups[label] = [s for s in group if s.manifest.again == group[-1].manifest.again]
+    profiles = [_profile(run, label, group, answer) for label, group in groups.items()]
+    avoided, until = list[bad_nodes.BadNode](), list[AdaptiveRun]()
+    try:
+        rowless = [shard for submission in submissions for shard in submission.rowless]
+        avoided = bad_nodes.current(run, answer, rowless)
+    except ResultsError as error:
+        problems = [*problems, str(error)]
+    try:
+        until = [*rounds.read(run).values()]
+    except ResultsError as error:
+        problems = [*problems, str(error)]
+    in_slurm = any(submission.in_slurm for submission in submissions)
+    return SweepStatus(
+        sweep=run.name,
+        profiles=profiles,
+        problems=problems,
+        avoided=avoided,
+        in_slurm=in_slurm,
+        unanswered=[str(missing) for missing in answer.unanswered if in_slurm],
+        artifacts=run.artifacts(),
+        until=until,
+        runs=_runs(run, submissions),
+    )
+
+
+def _runs(run: RunDir, submissions: Sequence[_Submission]) -> list[Listed]:
+    def look(listed: Run) -> tuple[set[str], dict[str, PointStatus], dict[str, str]]:
+        own = [s for s in submissions if s.dir.id in (listed.dir.only or ())]
+        planned = {point for submission in own for ids in submission.ids.values() for point in ids}
+        doubts = dict(chain.from_iterable(submission.doubts.items() for submission in own))
+        return planned, best(chain.from_iterable(submission.taken() for submission in own)), doubts
+
+    return [Listed(listed, partial(look, listed)) for listed in runs.of(run)]
+
+
+def _profile(
+    run: RunDir, label: str, group: Sequence[_Submission], answer: SlurmAnswer
+) -> ProfileStatus:
+    rows = chain.from_iterable(submission.taken() for submission in group)
+    doubts = dict(chain.from_iterable(submission.doubts.items() for submission in group))
+    attempts = [shard for submission in group for shard in submission.attempts]
+    profile = ProfileStatus(label, status=best(rows), doubts=doubts)
+    if {*profile.status.values()} - outcomes.WELL or any(doubts.values()):
+        with suppress(ResultsError):  # `problems` names unreadable files
+            told = outcomes.rows_of(attempts, outcomes.told_of).values()
+            maps = {text: name for s in group for text, name in s.manifest.maps.items()}
+            failed = (row for row in told if row["status"] not in outcomes.WELL)
+            profile.failures = outcomes.failures_in(failed, maps)
+            profile.disturbed = outcomes.disturbance(run, told)
+    for submission in reversed(group):
+        _add(profile, submission, answer, newer=profile.planned)
+        profile.planned.update(*submission.ids.values())
+    return profile
+
+
+def _add(
+    profile: ProfileStatus, submission: _Submission, answer: SlurmAnswer, newer: set[str]
+) -> None:
+    """Add a submission's chunks to its profile, but for those that a newer submission took over."""
+    newest = {shard.chunk: shard for shard in submission.attempts}
+    rows_of = _rows_by_chunk(submission)
+    runs_here = ledger.local_is_live(submission.dir) if submission.manifest.is_local else None
+    troubles: dict[tuple[str, str], list[int]] = {}
+    for index, ids in submission.ids.items():
+        missing = len(ids) - rows_of[index]
+        last = newest.get(index)
+        chunk = chunk_state.of_chunk(
+            index, submission.sent, answer, last, missing=missing, runs_here=runs_here
+        )
+        if chunk.state.live:
+            _add_live(profile, chunk, last, len(ids), missing)
+            if chunk.state is ChunkState.RUNNING:
+                done = f"{len(ids) - missing} of {count(len(ids), 'point')}"
+                profile.at_work.append(f"{submission.dir.id}:{index} runs, {done} done")
+        elif missing and all(i in newer or i in profile.status for i in ids):
+            continue
+        profile.chunks[chunk.state] += 1
+        if chunk.to_change:
+            words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
+            troubles.setdefault((chunk.state, words), []).append(index)
+        elif chunk.unseen or (missing and not chunk.state.live) or chunk in chunk_state.UNCERTAIN:
+            troubles.setdefault((chunk.state, chunk.why), []).append(index)
+    for (state, why), chunks in troubles.items():
+        profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))
+
+
+def _add_live(
+    profile: ProfileStatus, chunk: ChunkStatus, last: ShardPath | None, points: int, missing: int
+) -> None:
+    profile.live += missing
+    if chunk.state is ChunkState.RUNNING:
+        profile.running_points += points
+        profile.running_done += points - missing
+        profile.pace += _pace(last)
+    elif chunk.why:
+        profile.reasons[chunk.why] += 1
+
+
+def _rows_by_chunk(submission: _Submission) -> dict[int, int]:
+    rows = submission.rows.keys()
+    return {
+        index: len(ids) if rows >= (mine := set(ids)) else len(mine & rows)
+        for index, ids in submission.ids.items()
+    }
+
+
+def _pace(shard: ShardPath | None) -> float:
+    """Points per second of an attempt since its worker was ready; 0 if no row is recent."""
+    if shard is None:
+        return 0.0
+    last, began = _modified(shard.overall), _modified(shard.env)
+    if time.time() - last > _PACE_SECONDS:
+        return 0.0
+    return len(shards.read_keys(shard.overall)) / max(last - began, 0.1)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,217 @@
+"""The status of a sweep as a table, as text and as JSON: points and chunks by state, troubles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hpcsweep.cluster.bad_nodes import BadNode
+from hpcsweep.records import asdict, dataclass, field
+from hpcsweep.store import runs
+from hpcsweep.store.outcomes import VALID, FailureGroup, PointTally
+from hpcsweep.store.rounds import AdaptiveRun
+from hpcsweep.store.runs import Listed
+from hpcsweep.store.state import ChunkState, PointStatus
+from hpcsweep.text import aligned, count, cut, duration, folded, tally
+
+_TROUBLES: Final = 10  # lines
+_CHUNKS: Final = 10
+_KINDS: Final = 4  # kinds of artifacts that are named
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Chunks of one submission that ended too early or can never start, for the same reason."""
+
+    submission: str
+    chunks: str
+    state: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.submission}:{self.chunks} {self.state}: {self.why}"
+
+
+@dataclass
+class ProfileStatus:
+    """The points of one sweep that went to one profile."""
+
+    profile: str
+    planned: set[str] = field(default_factory=set)
+    status: dict[str, PointStatus] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)  # by ok point: why it is not valid
+    live: int = 0  # points without a row in chunks that are queued or running
+    pace: float = 0.0  # points per second of the running chunks
+    chunks: Counter[ChunkState] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # why chunks wait
+    running_done: int = 0  # points with a row in the chunks that run
+    running_points: int = 0
+    troubles: list[Trouble] = field(default_factory=list)
+    at_work: list[str] = field(default_factory=list)  # a line for each chunk that runs
+    failures: list[FailureGroup] = field(default_factory=list)  # why points were not measured
+    disturbed: str = ""  # what disturbed points that are not valid, and what to do
+
+    def tally(self) -> PointTally:
+        """Count the measured points by status, and those with status ok that are not valid."""
+        measured = self.planned & self.status.keys()
+        points = PointTally(Counter(map(self.status.__getitem__, measured)))
+        points.doubt(
+            why
+            for point, why in self.doubts.items()
+            if why != VALID and point in measured and self.status[point] is PointStatus.OK
+        )
+        return points
+
+    @property
+    def running(self) -> int:
+        """Number of chunks that run."""
+        return self.chunks[ChunkState.RUNNING]
+
+    @property
+    def remaining(self) -> int:
+        """Number of points without a row."""
+        return len(self.planned - self.status.keys())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that the live points take at the pace of the running chunks; None if unknown."""
+        return self.live / self.pace if self.pace and self.live else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        points = self.tally()
+        return {
+            "profile": self.profile,
+            "points": len(self.planned),
+            "by_status": points.counts(),
+            **points.to_json(),
+            "pending": self.remaining,
+            "live": self.live,
+            "running_chunks": self.running,
+            "running": {"done": self.running_done, "points": self.running_points},
+            "points_per_second": round(self.pace, 4),
+            "seconds_left": self.seconds_left,
+            "chunks": self._chunks(),
+            "waits_for": dict(self.reasons),
+            "failed": [asdict(failure) for failure in self.failures],
+            "trouble": [asdict(trouble) for trouble in self.troubles],
+        }
+
+    def words(self) -> list[str]:
+        """Return the lines below the table: points that are not valid, chunks, what is wrong."""
+        chunks, points = self._chunks(), self.tally()
+        doubts = [f"{self.profile}: {points}"] if points.not_valid else []
+        doubts += [f"{self.profile}: {self.disturbed}"] if self.disturbed else []
+        doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
+        if not chunks.keys() - {ChunkState.DONE}:
+            return doubts
+        states = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
+        troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
+        if len(self.troubles) > _TROUBLES:
+            troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
+        return [*doubts, f"{self.profile}: chunks: {states}", *troubles]
+
+    def _chunks(self) -> dict[ChunkState, int]:
+        return {state: self.chunks[state] for state in ChunkState if self.chunks[state]}
+
+    def _more(self, state: ChunkState) -> str:
+        if state is ChunkState.RUNNING:
+            pace = f", {self.pace:.2g}/s" if self.pace else ""
+            return f" ({self.running_done} of {self.running_points} points{pace})"
+        if state is ChunkState.PENDING and self.reasons:
+            return f" ({', '.join(f'{n} {reason}' for reason, n in self.reasons.most_common())})"
+        return ""
+
+
+@dataclass
+class SweepStatus:
+    """The profiles and runs of one sweep, unreadable files, and unanswered questions to Slurm."""
+
+    sweep: str
+    profiles: list[ProfileStatus]
+    problems: list[str]
+    avoided: list[BadNode]
+    in_slurm: bool  # some of its chunks may be in the queue
+    unanswered: list[str]
+    artifacts: list[Path]
+    until: list[AdaptiveRun] = field(default_factory=list)  # of `submit --until-error`, by device
+    runs: list[Listed] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "sweep": self.sweep,
+            "runs": [run.to_json() for run in self.runs],
+            "profiles": [profile.to_json() for profile in self.profiles],
+            "problems": self.problems,
+            "avoided_nodes": [asdict(node) for node in self.avoided],
+            "not_asked": self.unanswered,
+            "artifacts": [str(path) for path in self.artifacts],
+            "until_error": [rounds.to_json() for rounds in self.until],
+        }
+
+    def words(self) -> list[str]:
+        """Return the lines below the table."""
+        lines = [*runs.lines(self.runs), *self.problems]
+        lines += [line for profile in self.profiles for line in profile.words()]
+        lines += [f"{rounds.device}: {rounds.text()}" for rounds in self.until]
+        if self.avoided:
+            shown = ", ".join(map(str, self.avoided))
+            again = "`submit --allow-node NODE` uses one again"
+            lines.append(f"new submissions avoid {shown}; {again}")
+        if self.artifacts:
+            kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
+            shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+            more = ", ..." if len(kinds) > _KINDS else ""
+            lines.append(f"artifacts in {self.artifacts[-1].parent}: {shown}{more}")
+        return [f"{self.sweep}: {line}" for line in lines]
+
+
+def text(sweeps: Sequence[SweepStatus], width: int | None = None, *, at_work: bool = False) -> str:
+    """Return the table of sweeps, cut to `width`; with `at_work`, a line for each running chunk."""
+    if not sweeps:
+        return "no results yet; `hpcsweep submit SPEC` makes some"
+    head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
+    rows = [head, *(_cells(sweep.sweep, p) for sweep in sweeps for p in sweep.profiles)]
+    lines = [cut(line, width) for line in aligned(_fitted(rows, width) if width else rows)]
+    if at_work:
+        profiles = [(sweep.sweep, profile) for sweep in sweeps for profile in sweep.profiles]
+        lines += [f"{name}: {line}" for name, p in profiles for line in p.at_work[:_CHUNKS]]
+    lines += [line for sweep in sweeps for line in sweep.words()]
+    unanswered = dict.fromkeys(words for sweep in sweeps for words in sweep.unanswered)
+    lines += [f"not asked: {'; '.join(unanswered)}"] if unanswered else []
+    return "\n".join(folded(lines, width))
+
+
+def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
+    """Shorten the sweeps' names, to 12 characters at least, until the rows fit `width`."""
+    excess = max(map(len, aligned(rows))) - width
+    keep = max(12, max(len(row[0]) for row in rows) - max(excess, 0))
+    return [
+        (row[0] if len(row[0]) <= keep else f"{row[0][: keep - 3]}...", *row[1:]) for row in rows
+    ]
+
+
+def to_json(sweeps: Sequence[SweepStatus]) -> dict[str, Any]:
+    """Return the record that `status --json` prints."""
+    return {"sweeps": [sweep.to_json() for sweep in sweeps]}
+
+
+def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
+    points, left = profile.tally(), profile.seconds_left
+    counts = points.counts()
+    done = sum(counts.values())
+    not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
+    not_valid = f"{points.not_valid:,} not valid" if points.not_valid else ""
+    return (
+        sweep,
+        profile.profile,
+        str(len(profile.planned)),
+        str(done),
+        str(profile.remaining),
+        count(profile.running, "chunk") if profile.running else "-",
+        duration(left) if left is not None else "-",
+        ", ".join(filter(None, (not_valid, not_ok))) or "-",
+    )

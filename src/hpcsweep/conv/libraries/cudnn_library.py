@@ -1,0 +1,180 @@
+"""cuDNN's C interface through ctypes: the convolutions with an explicit algorithm.
+
+Values and signatures are those of the headers of cuDNN 9 (`cudnn_graph.h`, `cudnn_ops.h`,
+`cudnn_cnn.h`); the tests compare every one of them with the headers in cuDNN's wheel. The functions
+are marked deprecated since 9.0 and are all there in 9.26.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from hpcsweep import environment
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, first_usable
+
+NAME: Final = "libcudnn.so.9"
+MAJOR: Final = 9
+_PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
+_WORDS: Final = 1024
+
+# cudnnStatus_t
+NOT_INITIALIZED: Final = 1001
+# cudnnDataType_t
+DATA_TYPES: Final[Mapping[str, int]] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+# cudnnTensorFormat_t
+FORMATS: Final[Mapping[str, int]] = {"nchw": 0, "nhwc": 1}
+# cudnnConvolutionMode_t
+CROSS_CORRELATION: Final = 1
+# cudnnMathType_t; ALLOW_CONVERSION (2) would compute float32 in float16, and is never used
+DEFAULT_MATH: Final = 0
+TENSOR_OP_MATH: Final = 1
+FMA_MATH: Final = 3
+
+
+def _numbered(names: str) -> dict[str, int]:
+    """Return names by their values, which count from 0."""
+    return {name: number for number, name in enumerate(names.split())}
+
+
+# cudnnConvolutionFwdAlgo_t
+FORWARD: Final = _numbered(
+    "implicit_gemm implicit_precomp_gemm gemm direct fft fft_tiling winograd winograd_nonfused"
+)
+# cudnnConvolutionBwdDataAlgo_t and cudnnConvolutionBwdFilterAlgo_t
+BACKWARD_DATA: Final = _numbered("algo_0 algo_1 fft fft_tiling winograd winograd_nonfused")
+BACKWARD_FILTER: Final = _numbered("algo_0 algo_1 fft algo_3 winograd winograd_nonfused fft_tiling")
+
+_NEW: Final = (POINTER(c_void_p),)
+_WORKSPACE: Final = (*(c_void_p,) * 5, c_int, POINTER(c_size_t))
+# handle, alpha, descriptor and address twice, convolution, algorithm, workspace, beta, result
+_RUN: Final = (*(c_void_p,) * 7, c_int, *(c_void_p, c_size_t), *(c_void_p,) * 3)
+_WAYS: Final = ("Forward", "BackwardData", "BackwardFilter")
+_DESCRIPTORS: Final = ("Tensor", "Filter", "Convolution")
+SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "cudnnCreate": _NEW,
+    "cudnnDestroy": (c_void_p,),
+    "cudnnSetStream": (c_void_p, c_void_p),
+    **{f"cudnnCreate{kind}Descriptor": _NEW for kind in _DESCRIPTORS},
+    **{f"cudnnDestroy{kind}Descriptor": (c_void_p,) for kind in _DESCRIPTORS},
+    "cudnnSetTensor4dDescriptorEx": (c_void_p, *(c_int,) * 9),
+    "cudnnSetFilter4dDescriptor": (c_void_p, *(c_int,) * 6),
+    "cudnnSetConvolution2dDescriptor": (c_void_p, *(c_int,) * 8),
+    "cudnnSetConvolutionGroupCount": (c_void_p, c_int),
+    "cudnnSetConvolutionMathType": (c_void_p, c_int),
+    **{f"cudnnGetConvolution{way}WorkspaceSize": _WORKSPACE for way in _WAYS},
+    **{f"cudnnConvolution{way}": _RUN for way in _WAYS},
+}
+
+
+class CudnnError(LibraryError):
+    """A call of cuDNN failed."""
+
+    def __init__(self, function: str, status: int, name: str, words: str = "") -> None:
+        self.function, self.status, self.words = function, status, words
+        super().__init__(f"{function}: {name}{': ' + words if words else ''}")
+
+
+class CudnnNotSupported(CudnnError, NotSupported):
+    """cuDNN cannot do a problem by an algorithm: the normal answer for many layers."""
+
+    def __str__(self) -> str:
+        return self.words or super().__str__()  # a reason for a table
+
+
+class CudnnBadParameter(CudnnError):
+    """A parameter that cuDNN refuses."""
+
+
+class CudnnLibrary(Library):
+    """A loaded libcudnn; a failed call raises the `CudnnError` of its kind."""
+
+    vendor = "cuDNN"
+    signatures = SIGNATURES
+
+    def _check_version(self) -> None:
+        self._library.cudnnGetVersion.restype = c_size_t
+        self.version = int(self._library.cudnnGetVersion())
+        if self.version // 10_000 != MAJOR:
+            raise LibraryUnusable(
+                f"{self.path}: cuDNN {version_text(self.version)} is not of version {MAJOR}; give "
+                "this profile an environment whose torch has cuDNN 9 (torch 2.4 and later)"
+            )
+        self._library.cudnnGetErrorString.restype = c_char_p
+        self._library.cudnnGetErrorString.argtypes = (c_int,)
+        self._library.cudnnGetLastErrorString.restype = None
+        self._library.cudnnGetLastErrorString.argtypes = (c_char_p, c_size_t)
+
+    def _error(self, function: str, status: int) -> CudnnError:
+        name = self._library.cudnnGetErrorString(status) or b"unknown status"
+        kind = _KINDS.get(status // 1000, CudnnError)
+        buffer = ctypes.create_string_buffer(_WORDS)
+        self._library.cudnnGetLastErrorString(buffer, _WORDS)  # of this thread
+        words = " ".join(buffer.value.decode("utf-8", "replace").split())
+        return kind(function, status, name.decode("ascii", "replace"), words)
+
+    def _missing(self, name: str) -> str:
+        return (
+            f"{self.path}: cuDNN {version_text(self.version)} has no {name}; explicit algorithms "
+            "need a cuDNN 9 that still exports it"
+        )
+
+
+# by the thousands of a status; the rest says more
+_KINDS: Final[Mapping[int, type[CudnnError]]] = {2: CudnnBadParameter, 3: CudnnNotSupported}
+
+
+def version_text(version: int) -> str:
+    """Return 92600 as 9.26.0, and 8907 as 8.9.7, which counted in thousands."""
+    if version < 10_000:
+        return f"{version // 1000}.{version // 100 % 10}.{version % 100}"
+    return f"{version // 10_000}.{version // 100 % 100}.{version % 100}"
+
+
+@lru_cache(maxsize=1)
+def load() -> CudnnLibrary:
+    """Return the cuDNN that torch uses; `LibraryUnusable` where there is none, or another one."""
+    library = first_usable(candidates(), CudnnLibrary)
+    ours = torch.backends.cudnn.version() if torch.cuda.is_available() else None
+    if ours is not None and ours != library.version and not os.environ.get(environment.CUDNN):
+        raise LibraryUnusable(
+            f"{library.path} is cuDNN {version_text(library.version)}, torch uses "
+            f"{version_text(ours)}: two versions in one process; see LD_LIBRARY_PATH"
+        )
+    return library
+
+
+def candidates() -> Iterator[str]:
+    """Return where the library may be: named by the user, loaded, in its wheel, on the path."""
+    if named := os.environ.get(environment.CUDNN):
+        yield named
+        return
+    yield from loaded()
+    for package in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            files = metadata.files(package) or ()
+            yield from (str(file.locate()) for file in files if file.name == NAME)
+    own = Path(torch.__file__).parent / "lib" / NAME
+    if own.exists():
+        yield str(own)
+    yield NAME
+
+
+def loaded() -> Iterator[str]:
+    """Return the libcudnn that is in this process already."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    paths = (line.split(maxsplit=5)[-1] for line in lines if "libcudnn.so" in line)
+    yield from dict.fromkeys(paths)

@@ -1,0 +1,239 @@
+"""Plans of cuDNN, run by NVIDIA's own front-end (package nvidia-cudnn-frontend).
+
+`heuristic` is the first plan of heuristic mode A that can be built, `eng12` an engine with its
+default knobs, and a longer name a plan as mode A proposes it. Without TF32, float32 takes no plan
+that uses tensor cores or rounds its inputs, as in the framework.
+
+Not proven on hardware: descriptions, names, refusals and built plans are those of the real library,
+which needs a GPU to run a plan.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any, Final
+
+from hpcsweep import catalog, extras
+from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.libraries import cudnn_graph
+from hpcsweep.conv.libraries.driver import (
+    LibraryError,
+    NotSupported,
+    Plan,
+    Problem,
+    no_gpu,
+    strides,
+)
+from hpcsweep.errors import first_line
+from hpcsweep.records import dataclass, field
+
+_CALL: Final = "cudnnGraphExecute"
+_FIRST, _SECOND, _RESULT = 1, 2, 3
+_DTYPES: Final = {
+    "float32": "FLOAT",
+    "float16": "HALF",
+    "bfloat16": "BFLOAT16",
+    "float64": "DOUBLE",
+}
+_REDUCED: Final = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+
+
+@dataclass(frozen=True)
+class CudnnGraphPlan(Plan):
+    """A built plan of a graph, by its full name, with cuDNN's notes on its engine."""
+
+    front_end: FrontEnd
+    graph: Any
+    index: int
+    notes: str
+
+    @property
+    def told(self) -> tuple[str, str]:
+        """The full name, and the notes."""
+        return self.algorithm, self.notes
+
+    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
+        """Queue the convolution."""
+        tensors = {_FIRST: first, _SECOND: second, _RESULT: out}
+        handle = self.front_end.handle(self.device, stream)
+        try:
+            self.graph.execute_plan_at_index(tensors, workspace, self.index, handle=handle)
+        except self.front_end.refusals as error:
+            raise LibraryError(f"{self.call}: {error}") from error
+
+
+@dataclass
+class FrontEnd:
+    """NVIDIA's front-end, with a handle per thread and device; `version` is that of cuDNN."""
+
+    version: str
+    _handles: threading.local = field(default_factory=threading.local)
+
+    @property
+    def module(self) -> Any:  # noqa: ANN401 - it has no types
+        """The package.
+
+        Raises:
+            LibraryUnusable: it is not installed.
+        """
+        try:
+            return importlib.import_module("cudnn")
+        except ImportError as error:
+            why = f"plans of cuDNN need nvidia-cudnn-frontend: {extras.install('nvidia')} ({error})"
+            raise LibraryUnusable(why) from error
+
+    @property
+    def refusals(self) -> tuple[type[Exception], ...]:
+        """The errors that say that the library cannot do a problem.
+
+        Its own class for that is no `RuntimeError`; other statuses are, or a `ValueError`
+        (`throw_if` in its python/pycudnn.cpp).
+        """
+        return RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError
+
+    def plan(self, problem: Problem, device: int) -> CudnnGraphPlan:
+        """Build the plan of a problem; `NotSupported` where there is none."""
+        name, _, version = problem.algorithm.partition("@")
+        handle = self.handle(device, 0)
+        try:
+            graph = self.graph(problem, handle=handle)
+            places = self._places(graph, name)
+            index = self._built(graph, places, problem)
+        except self.refusals as error:
+            raise NotSupported(self._why(name, version, error)) from error
+        full = graph.get_plan_name_at_index(index)
+        size = int(graph.get_workspace_size_plan_at_index(index))
+        notes = " ".join(self._notes(problem, graph.get_engine_and_knobs_at_index(index)[0]))
+        described = (_CALL, full, device, (), size)
+        return CudnnGraphPlan(*described, self, graph, index, notes)
+
+    def names(self, problem: Problem, device: int, most: int) -> list[str]:
+        """Return the names of mode A's plans, at most so many, then the engines left out.
+
+        What the point's switches forbid is left out, since it would be refused.
+        """
+        handle = self.handle(device, 0)
+        try:
+            graph = self.graph(problem, handle=handle)
+            places = self._places(graph, catalog.HEURISTIC)
+        except self.refusals:
+            return []  # of which it knows no convolution
+        engines = self._asked(problem)["engines"]
+        unwanted = _unwanted(problem)
+        allowed = {one["engine"]: unwanted.isdisjoint(one["notes"]) for one in engines}
+        listed = [
+            graph.get_plan_name_at_index(index)
+            for index in places
+            if allowed.get(graph.get_engine_and_knobs_at_index(index)[0], True)
+        ][:most]
+        can = (
+            one["engine"]
+            for one in engines
+            if one["workspace_bytes"] is not None and allowed[one["engine"]]
+        )
+        seen = {name.partition("_")[0] for name in listed}
+        return listed + [name for engine in can if (name := f"eng{engine}") not in seen]
+
+    def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
+        """Describe a problem: `handle`, or `device_property` for a device that is not here."""
+        frontend, shape = self.module, problem.shape
+        kind = getattr(frontend.data_type, _DTYPES[shape.dtype])
+        compute = kind if shape.dtype == "float64" else frontend.data_type.FLOAT
+        graph = frontend.pygraph(
+            io_data_type=kind, intermediate_data_type=kind, compute_data_type=compute, **how
+        )
+
+        def layout(size: tuple[int, ...]) -> dict[str, list[int]]:
+            return {"dim": [*size], "stride": [*strides(size, problem.layout)]}
+
+        first_size, second_size, size = problem.sizes
+        first, second = (
+            graph.tensor(uid=uid, data_type=kind, **layout(of))
+            for uid, of in ((1, first_size), (2, second_size))
+        )
+        geometry = {
+            "pre_padding": [*shape.padding], "post_padding": [*shape.padding],
+            "stride": [*shape.stride], "dilation": [*shape.dilation],
+        }  # fmt: skip
+        if problem.way is Direction.FORWARD:
+            result = graph.conv_fprop(image=first, weight=second, **geometry)
+        elif problem.way is Direction.DATA:
+            result = graph.conv_dgrad(loss=first, filter=second, **geometry)
+        else:
+            result = graph.conv_wgrad(image=second, loss=first, **geometry)
+        result.set_output(True).set_uid(_RESULT).set_data_type(kind)
+        result.set_dim(layout(size)["dim"]).set_stride(layout(size)["stride"])
+        graph.validate()
+        graph.build_operation_graph()
+        return graph
+
+    def handle(self, device: int, stream: int) -> Any:  # noqa: ANN401 - the front-end's own
+        """Return this thread's handle of a device, set to a stream."""
+        handles: dict[int, Any] = self._handles.__dict__.setdefault("of", {})
+        if device not in handles:
+            try:
+                handles[device] = self.module.create_handle()
+            except RuntimeError as error:
+                raise no_gpu("cuDNN", "NVIDIA", error) from error
+        self.module.set_stream(handles[device], stream)
+        return handles[device]
+
+    def _places(self, graph: Any, name: str) -> list[int]:  # noqa: ANN401
+        """Return where in the graph's list of plans those of a name are."""
+        if "_" not in name and name != catalog.HEURISTIC:
+            graph.create_execution_plan(int(name.removeprefix("eng")), {})
+            return [0]
+        graph.create_execution_plans([self.module.heur_mode.A])
+        places = range(graph.get_execution_plan_count())
+        if name == catalog.HEURISTIC:
+            return list(places)
+        named = [i for i in places if graph.get_plan_name_at_index(i) == name]
+        if not named:
+            raise NotSupported("")
+        return named
+
+    def _built(self, graph: Any, places: list[int], problem: Problem) -> int:  # noqa: ANN401
+        """Return the first of these plans that can be built under the point's switches."""
+        unwanted = _unwanted(problem)
+        if unwanted:
+            notes = self.module.numerical_note
+            graph.deselect_numeric_notes([getattr(notes, name) for name in sorted(unwanted)])
+        refusal: Exception | None = None
+        for index in places:
+            try:
+                graph.build_plan_at_index(index)
+            except self.refusals as error:  # noqa: PERF203 - mostly one of the first is built
+                refusal = error
+            else:
+                return index
+        without = f" without {', '.join(sorted(unwanted))}" if unwanted else ""
+        raise NotSupported(f"no plan can be built{without}: {refusal}")
+
+    def _why(self, name: str, version: str, error: Exception) -> str:
+        """Return why there is no such plan, with the versions that are known."""
+        here = f"cuDNN {self.version}"
+        if "_" in name and not str(error):
+            by_other = (
+                f"; it was found with {version}" if version and version != self.version else ""
+            )
+            return f"{here} proposes no plan {name} for this shape on this GPU{by_other}"
+        other = f" (found with cuDNN {version})" if version and version != self.version else ""
+        return f"{here}: {name}{other}: {first_line(error)}"
+
+    def _asked(self, problem: Problem) -> dict[str, Any]:
+        return cudnn_graph.Graphs(cudnn_graph.load()).ask(problem.shape)
+
+    def _notes(self, problem: Problem, engine: int) -> list[str]:
+        """Return cuDNN's notes on an engine; those on engines of gradients are not asked for."""
+        if problem.way is not Direction.FORWARD:
+            return []
+        engines = self._asked(problem)["engines"]
+        return next((one["notes"] for one in engines if one["engine"] == engine), [])
+
+
+def _unwanted(problem: Problem) -> set[str]:
+    """Return the numerical notes of plans that the point's switches forbid."""
+    reduced = _REDUCED if problem.shape.dtype == "float32" and not problem.tf32 else ()
+    return {*reduced, *(("NONDETERMINISTIC",) if problem.deterministic else ())}

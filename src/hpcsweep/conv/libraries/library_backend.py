@@ -1,0 +1,331 @@
+"""What the back-ends of vendors' libraries share: they ask for support first, and copy nothing.
+
+A library's *driver* turns a problem (direction, algorithm, shape, layout, TF32) into a *plan*, or
+into the reason why it has none. Plans hold descriptors and are kept, so that asking again and
+running cost little. A plan works with torch's own memory: tensors by address, the current stream,
+scratch memory from the caching allocator. It copies nothing, allocates nothing from the driver, and
+does not wait for the device.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from operator import itemgetter
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.autograd.profiler import record_function
+
+from hpcsweep import catalog
+from hpcsweep.conv.backend import Backend, Direction, Expected, Gradient, choose, too_large
+from hpcsweep.conv.libraries import operator
+from hpcsweep.conv.libraries.driver import Driver, LibraryError, NotSupported, Plan, Problem
+from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
+from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+from hpcsweep.records import replace
+
+_GRADIENT_OF: Final[Mapping[Direction, str]] = {
+    Direction.DATA: "the input",
+    Direction.FILTER: "the filters",
+}
+_FRAMEWORK_CALLS: Final = (
+    "aten::cudnn_convolution*",
+    "aten::miopen_convolution*",
+    FRAMEWORK_BACKWARD,
+)
+_FRAMEWORK_GRADIENT: Final = Expected(must=((FRAMEWORK_BACKWARD,),), must_not=LIBRARY_CALLS)
+_NO_RANGE: Final = nullcontext()
+_MOST_PLANS: Final = 4096
+_TRIES: Final = 5  # of a plan that has alternatives
+_LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
+
+
+class VendorBackend:
+    """A back-end on top of a driver; also the engine of torch's operators."""
+
+    def __init__(self, driver: Driver[Any], device_type: str = "cuda") -> None:
+        """Serve a kind of device, and the operators under the driver's name."""
+        self._driver, self._device_type = driver, device_type
+        self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
+        self._untried: set[tuple[Problem, int]] = set()
+        self._most_workspace = math.inf
+        self._engine = driver.name
+        operator.ENGINES[self._engine] = self
+
+    def __deepcopy__(self, _memo: object) -> VendorBackend:
+        return self  # shared by copies of a network: plans and handles belong to the process
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # found again by a process that unpickles a network
+        return _limited, (self._device_type, self._most_workspace)
+
+    @property
+    def name(self) -> str:
+        """What the column `backend` says."""
+        return self._driver.name
+
+    def limited(self, most: float) -> VendorBackend:
+        """Return this back-end with the same plans and another limit of scratch memory, in bytes.
+
+        What needs more is refused before it is tried; gradients, too, which a step asks for by the
+        engine's name. So the limit is that of the networks that were given this one.
+        """
+        limited = object.__new__(VendorBackend)
+        limited.__dict__.update(
+            self.__dict__, _most_workspace=most, _engine=f"{self.name}:{most!r}"
+        )
+        operator.ENGINES[limited._engine] = limited
+        return limited
+
+    def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
+        """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
+        return answer if isinstance(answer, str) else None
+
+    def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
+        """Return the scratch memory of a forward call."""
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
+        return None if isinstance(answer, str) else answer.workspace_bytes
+
+    def plans(self, shape: ConvShape, most: int) -> list[str]:
+        """Return the names of the library's plans for a forward call."""
+        problem = _problem(Direction.FORWARD, catalog.HEURISTIC, shape)
+        return self._driver.plans(problem, self._current(), most)
+
+    def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[str | None, str | None]:
+        """Return the name and the notes of a plan."""
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
+        return (None, None) if isinstance(answer, str) else answer.told
+
+    def forward(
+        self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape
+    ) -> Tensor:
+        """Convolve; the call was found supported before."""
+        steps = (shape.stride, shape.padding, shape.dilation, shape.groups)
+        nhwc = shape.layout == NHWC
+        out = torch.ops.hpcsweep.convolution(x, weight, self._engine, algorithm, *steps, nhwc)
+        if bias is None:
+            return out
+        bias = bias.view(-1, 1, 1)
+        return out + bias if out.requires_grad else out.add_(bias)
+
+    def expected(self, algorithm: str, shape: ConvShape) -> Expected:
+        """Return the operator, the library's call and the kernels that prove an algorithm."""
+        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
+        called = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
+        name = operator.NAMES[Direction.FORWARD]
+        work = {Operation(ran): 1 for ran in (name, *(("aten::add",) if shape.bias else ()))}
+        return replace(called, must=((name,), *called.must), work=work)
+
+    def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
+        """Return what the gradients of input and filters run; asked here, not in the first step."""
+        return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENT_OF)
+
+    def _gradient(self, way: Direction, algorithm: str, shape: ConvShape) -> Gradient:
+        name, inside = self._driver.backward_name(way, algorithm), operator.NAMES[way]
+        if name is None:
+            reason = f"{self.name} has no {algorithm} for the gradient of {_GRADIENT_OF[way]}"
+        else:
+            answer = self._answer(_problem(way, name, shape))
+            if not isinstance(answer, str):
+                expected = replace(self._called(answer, name), inside=inside)
+                return Gradient(way, name, expected, None, answer.workspace_bytes)
+            reason = f"gradient of {_GRADIENT_OF[way]}: {answer}"
+        return Gradient(way, None, replace(_FRAMEWORK_GRADIENT, inside=inside), reason)
+
+    def _called(self, plan: Plan, algorithm: str) -> Expected:
+        """Return the library's call and the kernels that prove an algorithm."""
+        of_driver = self._driver.expected(algorithm)
+        return replace(
+            of_driver,
+            must=((plan.call,), *of_driver.must),
+            must_not=(*_FRAMEWORK_CALLS, *of_driver.must_not),
+        )
+
+    def compute(
+        self,
+        way: Direction,
+        first: Tensor,
+        second: Tensor,
+        size: Sequence[int] | None,
+        algorithm: str,
+        *steps: Any,  # noqa: ANN401
+    ) -> Tensor:
+        """Return an output or a gradient; a gradient by the framework where the library cannot."""
+        forward, x, weight = way is Direction.FORWARD, first.shape, second.shape
+        if way is Direction.DATA:
+            x = size
+        elif way is Direction.FILTER:
+            x, weight = second.shape, size
+        shape = operator.shape_of(first.dtype, x, weight, (algorithm, *steps))
+        out = operator.empty(first, size or shape.output_size, nhwc=shape.layout == NHWC)
+        name = algorithm if forward else self._driver.backward_name(way, algorithm)
+        if name is None or (
+            not forward and isinstance(self._answer(_problem(way, name, shape)), str)
+        ):
+            return _framework_gradient(way, first, second, out, shape)
+        return self._run(_problem(way, name, shape), first, second, out)
+
+    def _run(self, problem: Problem, first: Tensor, second: Tensor, out: Tensor) -> Tensor:
+        """Run a plan; `out` is of the problem's layout already."""
+        plan = self._answer(problem, most_workspace=math.inf)  # the limit counts in decisions
+        if isinstance(plan, str):
+            way = problem.way.value
+            raise NotSupported(f"{self.name} {problem.algorithm} ({way}): {plan}")
+        layout = _LAYOUTS[problem.layout]
+        first, second = _checked(first, out, layout), _checked(second, out, layout)
+        workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
+        _queue(plan, (first, second, out, workspace))
+        return out
+
+    def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
+        """Return the plan of a problem, or why there is none; asked and tried once."""
+        most = self._most_workspace if most_workspace is None else most_workspace
+        key = problem, self._current()
+        answer = self._planned(key)
+        if isinstance(answer, str):
+            return answer
+        least = min(plan.workspace_bytes for plan in answer.candidates)
+        if least > most:
+            return too_large(least, most)
+        if key in self._untried:
+            answer = self._answers[key] = self._tried(answer, problem, most)
+            self._untried.discard(key)
+        return answer
+
+    def _current(self) -> int:
+        return torch.cuda.current_device() if self._device_type == "cuda" else 0
+
+    def _planned(self, key: tuple[Problem, int]) -> Plan | str:
+        if key in self._answers:
+            self._answers.move_to_end(key)
+            return self._answers[key]
+        answer = self._answers[key] = self._ask(*key)
+        if not isinstance(answer, str):
+            self._untried.add(key)
+        if len(self._answers) > _MOST_PLANS:
+            self._untried.discard(self._answers.popitem(last=False)[0])
+        return answer
+
+    def _ask(self, problem: Problem, device: int) -> Plan | str:
+        """Plan a problem; any status of the library is an answer, unless it broke the device."""
+        try:
+            return self._driver.plan(problem, device)
+        except NotSupported as error:
+            return str(error)
+        except LibraryError as error:
+            self._wait()
+            return f"failed when planned: {error}"
+
+    def _tried(self, plan: Plan, problem: Problem, most: float) -> Plan | str:
+        """Return the plan that took least when it ran, or why the first one did not run."""
+        plans = [one for one in plan.candidates if one.workspace_bytes <= most]
+        reasons, took, runs = list[str](), list[tuple[float, Plan]](), _TRIES if plans[1:] else 1
+        for one in plans:
+            try:
+                took.append((self._try(one, problem, runs), one))
+            except NotSupported as error:  # noqa: PERF203 - a run takes longer
+                reasons.append(str(error))
+        return min(took, key=itemgetter(0))[1] if took else reasons[0]
+
+    def _try(self, plan: Plan, problem: Problem, runs: int) -> float:
+        """Run a plan: some libraries take a problem and then do not do it.
+
+        Return the seconds of the fastest run, from an idle device to an idle device. Where there is
+        no memory for that, the real run will say so.
+        """
+        layout, dtype = _LAYOUTS[problem.layout], getattr(torch, problem.shape.dtype)
+        try:
+            tensors = [
+                torch.zeros(size, dtype=dtype, device=self._device_type).to(memory_format=layout)
+                for size in problem.sizes
+            ]
+            workspace = tensors[0].new_empty(plan.workspace_bytes, dtype=torch.uint8)
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+            return 0.0
+        return min(self._attempt(plan, (*tensors, workspace)) for _ in range(runs))
+
+    def _attempt(self, plan: Plan, tensors: tuple[Tensor, ...]) -> float:
+        """Run a plan and wait for it: a failure here is an answer, unless it broke the device.
+
+        Return seconds. TensorFlow and XLA, too, leave out an algorithm that fails when tried.
+        """
+        began = time.perf_counter()
+        try:
+            _queue(plan, tensors)
+        except NotSupported:
+            raise
+        except RuntimeError as error:
+            self._wait()
+            if "ALLOC" not in str(error):
+                raise NotSupported(f"failed when tried: {error}") from error
+        self._wait()
+        return time.perf_counter() - began
+
+    def _wait(self) -> None:
+        """Wait until the device is idle; raise its error if an earlier call broke it."""
+        if self._device_type == "cuda" and not torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize()
+
+
+def _limited(device_type: str, most: float) -> Backend:
+    return choose(device_type).limited(most)
+
+
+def _problem(way: Direction, algorithm: str, shape: ConvShape) -> Problem:
+    # the bias is added by torch; a copy costs a tenth of a call
+    without_bias = replace(shape, bias=False) if shape.bias else shape
+    tf32 = shape.dtype == "float32" and tf32_allowed()
+    return Problem(way, algorithm, without_bias, shape.layout, tf32, determinism_wanted())
+
+
+def determinism_wanted() -> bool:
+    """Say whether a point asks for the same bits every time, by either switch of torch."""
+    return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+
+
+def tf32_allowed() -> bool:
+    """Say whether torch lets convolutions use TF32, by the switch that this torch has."""
+    cudnn = torch.backends.cudnn
+    precision = getattr(getattr(cudnn, "conv", None), "fp32_precision", None)
+    return bool(cudnn.allow_tf32) if precision is None else precision == "tf32"
+
+
+def _checked(tensor: Tensor, out: Tensor, layout: torch.memory_format) -> Tensor:
+    """Return a tensor in the layout of the problem; the framework would convert it, too."""
+    if tensor.device != out.device or tensor.dtype != out.dtype:
+        raise TypeError(
+            f"a convolution of {out.dtype} on {out.device} got {tensor.dtype} on {tensor.device}"
+        )
+    return tensor.contiguous(memory_format=layout)
+
+
+def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
+    """Run a plan on operands, result and workspace, on the current stream."""
+    first, second, out, workspace = (tensor.data_ptr() for tensor in tensors)
+    profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - a range costs, and asking nothing
+    device = tensors[0].device
+    stream = int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
+    with record_function(plan.call) if profiled else _NO_RANGE:
+        plan.run(first, second, out, workspace, stream)
+
+
+def _framework_gradient(
+    way: Direction, grad: Tensor, second: Tensor, out: Tensor, shape: ConvShape
+) -> Tensor:
+    """Return the framework's gradient; `out` stands in for the operand that is not needed."""
+    wants_x = way is Direction.DATA
+    x, weight = (out, second) if wants_x else (second, out)
+    gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
+        *(grad, x, weight, None, shape.stride, shape.padding, shape.dilation),
+        False,  # noqa: FBT003 - not transposed
+        *((0, 0), shape.groups, (wants_x, not wants_x, False)),
+    )
+    return gradients[0 if wants_x else 1]

@@ -1,0 +1,319 @@
+"""The MIOpen back-end: immediate mode, with a solution of the wanted algorithm.
+
+MIOpen groups its solutions (kernels with their parameters) by algorithm. Those of the requested
+algorithm are compiled and tried, and the one that took least runs. MIOpen's own times are not read:
+of a problem that is not in its database they are invented (10 ms times a rank, or 10 ms over an
+index of efficiency), and its interface does not say whether they are. For the same reason a problem
+for which it offers no such solution is unsupported by its guess. Compilation and tries happen while
+support is asked; the column `algorithm_setup_ms` has their time.
+
+Values, structures and signatures are those of ``include/miopen/miopen.h`` of ROCm/MIOpen at
+2d1fd997a6fc (version 3.3, October 2024). The functions are part of the stable interface since
+MIOpen 2.0; nothing below ``MIOPEN_BETA_API`` is used.
+
+Not proven on hardware: written from the public header, and exercised on a stand-in that computes on
+the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import torch
+
+from hpcsweep import catalog, environment
+from hpcsweep.conv.backend import Direction, Expected
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.libraries.driver import (
+    Descriptor,
+    Driver,
+    Library,
+    LibraryError,
+    NotSupported,
+    Plan,
+    Problem,
+    Size,
+    first_usable,
+    no_gpu,
+    strides,
+)
+from hpcsweep.conv.libraries.library_backend import VendorBackend
+from hpcsweep.records import dataclass, replace
+
+NAME: Final = "miopen"
+_FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")
+_MAJORS: Final = (2, 3)
+_MOST_SOLUTIONS: Final = 128
+
+# miopenStatus_t, in the order of its values
+_STATUSES: Final = (
+    "Success", "NotInitialized", "InvalidValue", "BadParm", "AllocFailed", "InternalError",
+    "NotImplemented", "UnknownError", "UnsupportedOp", "GpuOperationsSkipped", "VersionMismatch",
+)  # fmt: skip
+# miopenDataType_t
+_DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
+# miopenConvAlgorithm_t: one numbering for all directions
+ALGORITHMS: Final = {"gemm": 0, "direct": 1, "fft": 2, "winograd": 3, "implicit_gemm": 5}
+_NAMES: Final = {number: name for name, number in ALGORITHMS.items()}
+# miopenConvolutionMode_t: cross-correlation; groups are a count of their own
+_CROSS_CORRELATION: Final = 0
+_FUNCTIONS: Final[Mapping[Direction, str]] = {
+    Direction.FORWARD: "miopenConvolutionForward",
+    Direction.DATA: "miopenConvolutionBackwardData",
+    Direction.FILTER: "miopenConvolutionBackwardWeights",
+}
+
+
+class Solution(ctypes.Structure):
+    """miopenConvSolution_t: what MIOpen offers for a problem; `time` may be invented."""
+
+    _fields_ = (
+        ("time", ctypes.c_float),
+        ("workspace_size", c_size_t),
+        ("solution_id", c_uint64),
+        ("algorithm", c_int),
+    )
+
+
+_PROBLEM: Final = (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)  # handle, descriptors
+_SOLUTIONS: Final = (*_PROBLEM, c_size_t, POINTER(c_size_t), POINTER(Solution))
+_ONE: Final = (*_PROBLEM, c_uint64)
+# handle, descriptor and address twice, convolution, result, workspace, solution
+_RUN: Final = (*(c_void_p,) * 9, c_size_t, c_uint64)
+_NEW: Final = (POINTER(c_void_p),)
+SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "miopenGetVersion": (POINTER(c_size_t), POINTER(c_size_t), POINTER(c_size_t)),
+    "miopenCreateWithStream": (POINTER(c_void_p), c_void_p),
+    "miopenSetStream": (c_void_p, c_void_p),
+    "miopenDestroy": (c_void_p,),
+    "miopenCreateTensorDescriptor": _NEW,
+    "miopenSetTensorDescriptor": (c_void_p, c_int, c_int, POINTER(c_int), POINTER(c_int)),
+    "miopenDestroyTensorDescriptor": (c_void_p,),
+    "miopenCreateConvolutionDescriptor": _NEW,
+    "miopenInitConvolutionDescriptor": (c_void_p, *(c_int,) * 7),
+    "miopenSetConvolutionGroupCount": (c_void_p, c_int),
+    "miopenDestroyConvolutionDescriptor": (c_void_p,),
+    **{f"{function}GetSolution": _SOLUTIONS for function in _FUNCTIONS.values()},
+    **{f"{function}CompileSolution": _ONE for function in _FUNCTIONS.values()},
+    **{f"{function}Immediate": _RUN for function in _FUNCTIONS.values()},
+}
+
+
+class MiopenError(LibraryError):
+    """A call of MIOpen failed."""
+
+    def __init__(self, function: str, status: int, words: str) -> None:
+        self.function, self.status = function, status
+        known = 0 <= status < len(_STATUSES)
+        name = f"miopenStatus{_STATUSES[status]}" if known else f"status {status}"
+        super().__init__(f"{function}: {name}{': ' + words if words and words != name else ''}")
+
+
+class MiopenLibrary(Library):
+    """A loaded libMIOpen; a failed call raises `MiopenError`."""
+
+    vendor = "MIOpen"
+    signatures = SIGNATURES
+
+    def _check_version(self) -> None:
+        numbers = [c_size_t() for _ in range(3)]
+        self._bind("miopenGetVersion")(*map(ctypes.byref, numbers))
+        major, minor, patch = self.version = tuple(number.value for number in numbers)
+        if major not in _MAJORS:
+            known = " or ".join(map(str, _MAJORS))
+            raise LibraryUnusable(f"{self.path}: MIOpen {major}.{minor}.{patch}, not {known}")
+
+    def _error(self, function: str, status: int) -> MiopenError:
+        words = self._library.miopenGetErrorString
+        words.restype, words.argtypes = c_char_p, (c_int,)
+        return MiopenError(function, status, (words(status) or b"").decode("ascii", "replace"))
+
+    def _missing(self, name: str) -> str:
+        return f"{self.path}: no {name}; is this MIOpen 2 or 3?"
+
+
+@lru_cache(maxsize=1)
+def load() -> MiopenLibrary:
+    """Return the MIOpen that torch uses; `LibraryUnusable` where there is none."""
+    return first_usable(_candidates(), MiopenLibrary)
+
+
+def _candidates() -> Iterator[str]:
+    """Return where the library may be: named by the user, in torch's wheel, on the path."""
+    if named := os.environ.get(environment.MIOPEN):
+        yield named
+        return
+    own = Path(torch.__file__).parent / "lib"
+    yield from (str(own / name) for name in _FILES if (own / name).exists())
+    yield from _FILES
+
+
+def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]:
+    """Return what MIOpen is told: first operand, second, convolution, result, in its order."""
+    first, second, result = (_tensor(library, problem, sizes) for sizes in problem.sizes)
+    if problem.way is Direction.FORWARD:  # MIOpen takes filters before the input
+        first, second = second, first
+    shape, convolution = problem.shape, Descriptor(library, NAME, "Convolution")
+    library.call(
+        "miopenInitConvolutionDescriptor",
+        *(convolution, _CROSS_CORRELATION),
+        *(*shape.padding, *shape.stride, *shape.dilation),
+    )
+    library.call("miopenSetConvolutionGroupCount", convolution, shape.groups)
+    return first, second, convolution, result
+
+
+def _tensor(library: MiopenLibrary, problem: Problem, sizes: Size) -> Descriptor:
+    found, four = Descriptor(library, NAME, "Tensor"), ctypes.c_int * 4
+    number, steps = _DATA_TYPES[problem.shape.dtype], strides(sizes, problem.layout)
+    library.call("miopenSetTensorDescriptor", found, number, 4, four(*sizes), four(*steps))
+    return found
+
+
+@dataclass(frozen=True)
+class MiopenPlan(Plan):
+    """A compiled solution; `algorithm` is what MIOpen says that it is of."""
+
+    driver: Miopen
+    forward: bool
+    solution: int
+    others: tuple[MiopenPlan, ...] = ()
+
+    @property
+    def told(self) -> tuple[str | None, str | None]:
+        """The solution, and the algorithm that MIOpen files it under."""
+        return f"sol{self.solution}", self.algorithm
+
+    @property
+    def candidates(self) -> tuple[Plan, ...]:
+        """This solution, and the others of the algorithm."""
+        return self, *self.others
+
+    def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
+        """Queue the convolution."""
+        if self.forward:
+            first, second = second, first
+        a, b, convolution, result = self.descriptors
+        self.driver.library.call(
+            self.function,
+            self.driver.handle(self.device, stream),
+            *(a, first, b, second, convolution, result, out),
+            *(workspace, self.workspace_bytes, self.solution),
+        )
+
+
+class Miopen(Driver[MiopenLibrary]):
+    """MIOpen as a driver."""
+
+    name: ClassVar[str] = NAME
+
+    def plan(self, problem: Problem, device: int) -> MiopenPlan:
+        """Compile the solutions of the algorithm; which of them runs is found by trying."""
+        name = problem.algorithm.partition("@")[0]
+        wanted = ALGORITHMS.get(name)
+        if wanted is None and not name.startswith("sol") and name != catalog.HEURISTIC:
+            names = ", ".join(ALGORITHMS)
+            raise NotSupported(f"MIOpen has no {problem.algorithm} (it has {names})")
+        if problem.shape.dtype not in _DATA_TYPES:
+            raise NotSupported(f"MIOpen convolves no {problem.shape.dtype}")
+        if problem.deterministic:
+            raise NotSupported("MIOpen does not say which of its solutions are deterministic")
+        function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
+        solutions = self._solutions(function, described, device)
+        fitting = [
+            solution
+            for solution in solutions
+            if solution.algorithm == wanted or _name(solution) == name
+        ]
+        if name == catalog.HEURISTIC:
+            fitting = solutions[:1]
+        if not fitting:
+            there = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
+            raise NotSupported(
+                f"MIOpen offers no {problem.algorithm} for this shape "
+                f"(but: {', '.join(there) or 'none'}); that may be its guess"
+            )
+        first, *others = [
+            MiopenPlan(
+                *(f"{function}Immediate", _NAMES[solution.algorithm], device, described),
+                *(
+                    solution.workspace_size,
+                    self,
+                    problem.way is Direction.FORWARD,
+                    solution.solution_id,
+                ),
+            )
+            for solution in self._compiled(function, described, device, fitting)
+        ]
+        return replace(first, others=tuple(others))
+
+    def plans(self, problem: Problem, device: int, most: int) -> list[str]:
+        """Return the solutions that MIOpen offers, in its order; it offers no others."""
+        function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
+        return [*map(_name, self._solutions(function, described, device))][:most]
+
+    def backward_name(self, way: Direction, algorithm: str) -> str | None:
+        """Return the same family, a plan being of one way; FFT has no gradient of filters."""
+        if catalog.is_plan(algorithm):
+            return catalog.HEURISTIC
+        return None if way is Direction.FILTER and algorithm == "fft" else algorithm
+
+    def expected(self, algorithm: str) -> Expected:
+        """Return that the kernels must not be those of another algorithm."""
+        return Expected(algorithm=algorithm if algorithm in ALGORITHMS else None)
+
+    def _create_handle(self, made: object) -> None:
+        try:
+            self.library.call("miopenCreateWithStream", made, 0)
+        except MiopenError as error:
+            raise no_gpu("MIOpen", "AMD", error) from error
+
+    def _solutions(
+        self, function: str, described: tuple[Descriptor, ...], device: int
+    ) -> list[Solution]:
+        """Return what MIOpen offers for a problem."""
+        room, count = (Solution * _MOST_SOLUTIONS)(), ctypes.c_size_t()
+        self.library.call(
+            f"{function}GetSolution",
+            *(self.handle(device, 0), *described),
+            *(_MOST_SOLUTIONS, ctypes.byref(count), room),
+        )
+        return list(room[: count.value])
+
+    def _compiled(
+        self,
+        function: str,
+        described: tuple[Descriptor, ...],
+        device: int,
+        solutions: Sequence[Solution],
+    ) -> list[Solution]:
+        """Return the solutions that compile; where none does, raise the first one's error."""
+        handle, errors, done = self.handle(device, 0), list[MiopenError](), list[Solution]()
+        for solution in solutions:
+            try:
+                self.library.call(
+                    f"{function}CompileSolution", handle, *described, solution.solution_id
+                )
+            except MiopenError as error:  # noqa: PERF203 - compiling takes a second
+                errors.append(error)
+            else:
+                done.append(solution)
+        if not done:
+            raise errors[0]
+        return done
+
+
+def _name(solution: Solution) -> str:
+    """Return a solution's name; MIOpen's interface tells its number alone, which never changes."""
+    return f"sol{solution.solution_id}"
+
+
+def create(device_type: str) -> VendorBackend:
+    """Return the back-end; the library is loaded when it is first asked."""
+    return VendorBackend(Miopen(load), device_type)

@@ -1,0 +1,1 @@
+"""What a point runs: one module or folder per workload."""

@@ -1,0 +1,231 @@
+"""The trainer: a network with its optimizer and state, and one step on a batch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
+
+from hpcsweep.conv.proof import autograd_graph
+from hpcsweep.measure import models
+from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.workloads.training.phases import Phase, untimed
+from hpcsweep.point import Point
+from hpcsweep.records import dataclass, field
+
+# defaults of torch's examples, for an axis `lr` without value
+USUAL_LR: Final[Mapping[str, float]] = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
+_MOMENTUM: Final = 0.9
+
+
+def optimizer(axes: Mapping[str, Any], parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return a point's optimizer over parameters."""
+    name = axes["optimizer"]
+    settings: dict[str, Any] = {"lr": USUAL_LR[name] if axes["lr"] is None else axes["lr"]}
+    if axes["weight_decay"] is not None:
+        settings["weight_decay"] = axes["weight_decay"]
+    if name == "sgd":
+        return torch.optim.SGD(parameters, momentum=_MOMENTUM, **settings)
+    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+    return kind(parameters, **settings)
+
+
+def schedule(
+    axes: Mapping[str, Any], optimizer: torch.optim.Optimizer, steps: int
+) -> torch.optim.lr_scheduler.LRScheduler:
+    """Return a point's learning-rate schedule over `steps` optimizer steps."""
+    warmup, cosine = axes["lr_warmup_steps"], axes["lr_schedule"] == "cosine"
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: factor(step, warmup, steps, cosine=cosine)
+    )
+    # torch would warn if the gradient scaler skips the first step, which the schedule counts
+    optimizer._opt_called = True  # noqa: SLF001
+    return scheduler
+
+
+def factor(step: int, warmup: int, steps: int, *, cosine: bool) -> float:
+    """Return the learning rate of a step (from 0) over `lr`.
+
+    It rises linearly over the warm-up, ``(step + 1) / warmup``; then it is 1, or half a cosine that
+    reaches 0 after the last step.
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    if not cosine:
+        return 1.0
+    done = (step - warmup) / max(steps - warmup, 1)
+    return 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+
+Batch = tuple[Tensor, Tensor]
+AUTOCAST: Final[Mapping[str, torch.dtype]] = {"fp16": torch.float16, "bf16": torch.bfloat16}
+# Weight of auxiliary heads (googlenet, inception_v3): Szegedy et al. 2014, section 5.
+_AUXILIARY: Final = 0.3
+
+
+@dataclass
+class Score:
+    """Sums over batches, kept on the device so that no step waits for them."""
+
+    loss: Tensor
+    right: Tensor
+    images: int = 0
+
+    @classmethod
+    def zero(cls, device: torch.device) -> Score:
+        """Return empty sums."""
+        return cls(torch.zeros((), device=device), torch.zeros((), device=device))
+
+    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Add a batch, given its mean loss."""
+        self.loss += loss.detach() * len(labels)
+        self.right += (logits.detach().argmax(1) == labels).sum()
+        self.images += len(labels)
+
+    def result(self) -> Result:
+        """Return the means; waits for the device."""
+        count = max(self.images, 1)
+        return Result(self.loss.item() / count, self.right.item() / count)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Mean loss and share of right answers."""
+
+    loss: float
+    accuracy: float
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss)
+
+
+@dataclass
+class Trainer:
+    """The state of a training; `run` is the network's forward pass, compiled or not.
+
+    `epoch` counts finished epochs. `state_dict` has everything to resume a training: weights,
+    optimizer, schedule, scaler, epoch and random numbers.
+    """
+
+    point: Point
+    device: torch.device
+    model: nn.Module
+    run: Callable[[Any], Any]
+    total_steps: int
+    epoch: int = 0
+    optimizer: torch.optim.Optimizer = field(init=False)
+    schedule: torch.optim.lr_scheduler.LRScheduler = field(init=False)
+    scaler: torch.amp.GradScaler = field(init=False)
+
+    def __post_init__(self) -> None:
+        axes = self.point.axes
+        self.optimizer = optimizer(axes, self.model.parameters())
+        self.schedule = schedule(axes, self.optimizer, self.total_steps)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=axes["amp"] == "fp16")
+        self._dtype = getattr(torch, axes["dtype"])
+        self._layout = models.LAYOUTS[axes["memory_format"]]
+        self._smoothing = axes["label_smoothing"]
+        self._amp = AUTOCAST.get(axes["amp"])
+
+    def step(self, batches: Iterator[Batch], score: Score, phase: Phase = untimed) -> None:
+        """Train on the next batch; StopIteration at the end."""
+        with phase("data"):
+            batch = next(batches)
+        with phase("h2d"):
+            images, labels = self.to_device(batch)
+        with phase("forward"), self.autocast():
+            outputs = self.run(images)
+        with phase("loss"):
+            with self.autocast():
+                loss, logits = self.loss(outputs, labels)
+            score.add(loss, logits, labels)
+        with phase("backward"):
+            self.scaler.scale(loss).backward()
+        with phase("optimizer"):
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.schedule.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def compute(self, batch: Batch) -> None:
+        """Run forward pass, loss and backward pass on a batch, and drop the gradients."""
+        images, labels = batch
+        with self.autocast():
+            loss, _ = self.loss(self.model(images), labels)
+        self.scaler.scale(loss).backward()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Yield the modules of the network, and of its compiled form."""
+        yield from self.model.modules()
+        if isinstance(self.run, nn.Module):
+            yield from self.run.modules()
+
+    def to_device(self, batch: Batch) -> Batch:
+        """Copy a batch to the device; from page-locked memory the copy does not wait."""
+        images, labels = batch
+        images = images.to(self.device, self._dtype, non_blocking=True, memory_format=self._layout)
+        return images, labels.to(self.device, non_blocking=True)
+
+    def loss(
+        self, outputs: object, labels: Tensor, *, smooth: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Return cross-entropy and logits; auxiliary heads count less."""
+        logits, *auxiliary = scores = [*autograd_graph.tensors_in(outputs)] or [labels]
+        if any(each.dim() != 2 or len(each) != len(labels) for each in scores):
+            raise CannotMeasure(
+                "training needs scores of classes for each image; the network returns tensors of "
+                f"{' and '.join(str(tuple(each.shape)) for each in scores)}"
+            )
+        smoothing = self._smoothing if smooth else 0.0
+        loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        for other in auxiliary:
+            loss = loss + _AUXILIARY * F.cross_entropy(other, labels, label_smoothing=smoothing)
+        return loss, logits
+
+    def autocast(self) -> torch.autocast:
+        """Return the mixed precision of the point."""
+        return torch.autocast(self.device.type, self._amp, enabled=self._amp is not None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of all state in the host's memory, to leave the GPU's memory free."""
+        on_gpu = self.device.type == "cuda"
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "epoch": self.epoch,
+            "rng": torch.get_rng_state(),
+            "rng_cuda": torch.cuda.get_rng_state(self.device) if on_gpu else None,
+        }
+        return {name: _on_host(value) for name, value in state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state that `state_dict` returned."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self.schedule.load_state_dict(copy.deepcopy(state["schedule"]))
+        self.scaler.load_state_dict(state["scaler"])
+        self.epoch = state["epoch"]
+        torch.set_rng_state(state["rng"])
+        if state["rng_cuda"] is not None:
+            torch.cuda.set_rng_state(state["rng_cuda"], self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def _on_host(value: Any) -> Any:  # noqa: ANN401 - whatever state is made of
+    """Return a copy with every tensor in the host's memory."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return {key: _on_host(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_on_host(item) for item in value)
+    return copy.deepcopy(value)

@@ -1,0 +1,309 @@
+"""`hpcsweep submit --until-error`: rounds of ordinary submissions, until the rest can be predicted.
+
+Each round is planned from the rows that there are, under the lock of the folder, and written to
+`until.json` before it is sent. So a kill at any moment costs nothing: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from hpcsweep.cluster import journal
+from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
+from hpcsweep.forecast import estimate, groups, past_rows, sweep
+from hpcsweep.forecast.groups import Group
+from hpcsweep.forecast.past_rows import Known
+from hpcsweep.forecast.training_data import Measured
+from hpcsweep.records import dataclass, replace
+from hpcsweep.spec.expansion import SAMPLED
+from hpcsweep.store import ledger, locks, outcomes, rounds, shards
+from hpcsweep.store.collect import collector as collecting
+from hpcsweep.store.rounds import AdaptiveRun, Round
+from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.state import PointStatus
+from hpcsweep.submit import check_inputs, prepare, steps
+from hpcsweep.submit.adaptive import fill, planning
+from hpcsweep.submit.adaptive.fill import Layers
+from hpcsweep.submit.adaptive.judge import Judged, Why
+from hpcsweep.submit.adaptive.planning import NextRound
+from hpcsweep.submit.request import Request, Say
+from hpcsweep.text import aligned, count
+
+_LOCKED_BY: Final = "hpcsweep submit --until-error"
+_LOOK_SECONDS: Final = 1.0  # for rows
+_ASK_SECONDS: Final = 10.0  # slurmctld has better things to do
+_SHOWN: Final = 20  # groups
+# why a group has ended, the worst first, and what to do about it
+_NEXT: Final = {
+    Why.INVALID: "when some of them have valid rows, the same command goes on",
+    Why.BUDGET: "the same command with a larger --max-gpu-hours goes on",
+    Why.STUCK: "a larger target can be reached; without --until-error every point is measured",
+    Why.NOISE: "a larger target can be reached, or this one with less noise (more `iterations`)",
+    Why.REACHED: "",
+    Why.COMPLETE: "points without a valid time cannot be measured in rounds: see `hpcsweep show`",
+}
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all rounds share."""
+
+    run: RunDir
+    asked: Request
+    target: float
+    say: Say
+
+    @cached_property
+    def groups(self) -> Sequence[Group]:
+        return groups.of(self.asked.points(), self.asked.sweep.maps)
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        return frozenset(point_id for group in self.groups for point_id in group.ids)
+
+    @cached_property
+    def beside(self) -> Measured | None:
+        """What other sweeps teach of these networks."""
+        return fill.beside(self.run, list(self.asked.points()), self.asked.device)
+
+
+def submit(results: Path, asked: Request, target: float, say: Say, *, watch: bool = False) -> int:
+    """Measure in rounds until the mean error at held-out points is surely at most `target`.
+
+    Returns 0, or the exit code for points that failed or are missing, or for a target that was
+    missed. Without `watch` a round in Slurm's queue is not waited for.
+
+    Raises:
+        Refused: the first round would cost more than `max_gpu_hours`.
+        UsageError: there are no sizes or batches between which something could be predicted.
+    """
+    job = _Job(RunDir(results / asked.sweep.name), asked, target, say)
+    _check(job)
+    worst, over, fruitless = 0, False, 0
+    while True:
+        layers = _layers(job)
+        plan, known, until = _planned(job, layers, over=over)
+        if not plan.points:
+            return max(worst, _finish(job, plan, known, until, layers))
+        try:
+            code = _send(job, plan, until, known)
+        except steps.OutOfTime as gone:
+            say(str(gone))
+            over = True
+            continue
+        if asked.profile.in_slurm and watch and not code:
+            fruitless = 0 if _waited(job, until, known) else fruitless + 1
+            code = Incomplete.exit_code if fruitless > 1 else 0
+        elif asked.profile.in_slurm or code not in {0, PointsFailed.exit_code}:
+            return _left(job, until, code)
+        if code == Incomplete.exit_code:
+            return _left(job, until, code)
+        worst = max(worst, code)
+
+
+def _check(job: _Job) -> None:
+    """Raise `UsageError` for a sweep in which nothing could be predicted."""
+    asked = job.asked
+    if asked.sweep.workload == "training":
+        raise UsageError("--until-error predicts inference; leave it out for a training sweep")
+    if not any(group.places.shape[1] for group in job.groups):
+        axes = " or ".join(SAMPLED)
+        raise UsageError(
+            f"{asked.sweep.name}: --until-error predicts between values of {axes}, and no "
+            "algorithm, network and GPU has several of them; leave it out to measure every point"
+        )
+    if other := check_inputs.changed(job.run, asked):
+        again = job.run.command("retry", "--changed")
+        raise UsageError(
+            f"{asked.sweep.name}: {count(len(other), 'point')} measured with another version of "
+            f"{', '.join(dict.fromkeys(other.values()))}, from which nothing can be predicted; "
+            f"first: {again}"
+        )
+
+
+def _layers(job: _Job) -> Layers | None:
+    """Return what the layer rows of all rounds so far teach."""
+    sweep = job.asked.sweep
+    if not sweep.measure.get("layers") or sweep.workload == "noop" or not job.run.shards():
+        return None
+    collecting.collect(job.run)
+    return fill.layers_of(job.run, job.beside)
+
+
+def _planned(
+    job: _Job, layers: Layers | None, *, over: bool
+) -> tuple[NextRound, Known, AdaptiveRun]:
+    """Return what comes next, and write it down."""
+    with locks.held(job.run, _LOCKED_BY):
+        every = rounds.read(job.run)
+        device, options = job.asked.device, job.asked.options
+        before = every.get(device, AdaptiveRun(device=device, target=job.target))
+        until = replace(
+            before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
+        )
+        sent = until.rounds
+        known = past_rows.known(job.run, job.ids, {name for each in sent for name in each.points})
+        over = over or (before.spent and _seconds(until) <= _seconds(before))  # no larger budget
+        left = 0.0 if over else _seconds(until) - known.seconds
+        plan = planning.plan(
+            job.groups,
+            known,
+            sent,
+            target=job.target,
+            seconds_left=left,
+            seconds=estimate.estimator(job.run, job.asked),
+            layers=layers,
+        )
+        if not sent:
+            prepare.check_budget(plan.wanted, options.max_gpu_hours)
+        until = _with(until, plan)
+        rounds.write(job.run, every, until)
+    return plan, known, until
+
+
+def _seconds(until: AdaptiveRun) -> float:
+    return math.inf if until.max_gpu_hours is None else 3600 * until.max_gpu_hours
+
+
+def _with(until: AdaptiveRun, plan: NextRound) -> AdaptiveRun:
+    """Return the record with the error of the last round, and the round that comes now."""
+    if plan.missing:
+        return replace(until, outcome="", spent=False)
+    done = until.rounds
+    if done and plan.error is not None:
+        done = (*done[:-1], replace(done[-1], error=plan.error, held_out=plan.held_out))
+    if plan.new:
+        points, again = (tuple(p.point_id for p in part) for part in (plan.new, plan.again))
+        new = Round(points=points, again=again)
+        return replace(until, rounds=(*done, new), outcome="", spent=False)
+    spent = Why.BUDGET in plan.why.values()
+    return replace(until, rounds=done, outcome=_worst(plan.why.values()).says, spent=spent)
+
+
+def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
+    """Submit the points of a round as any others; return the exit code of that."""
+    asked = job.asked
+    left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
+    stop_after = math.inf if asked.profile.in_slurm else left
+    options = replace(
+        asked.options, max_gpu_hours=None, stop_after=stop_after, suppress_next_hint=True
+    )
+    job.say(f"{job.run.name}: {until.text()}")
+    again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
+    of_round = replace(asked, only=frozenset(plan.points), again=again, options=options)
+    return steps.submit(job.run.path.parent, of_round, job.say)
+
+
+def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
+    """Wait until nothing of a round is queued or running; say whether it brought new rows."""
+    wanted, asked_at = {*until.rounds[-1].points, *until.rounds[-1].again}, -math.inf
+    while True:
+        if _is_complete(job, until.rounds[-1]):
+            return True
+        if time.monotonic() - asked_at >= _ASK_SECONDS:
+            queue = journal.ask(job.run.submissions())
+            if not wanted & ledger.read(job.run, queue.live_chunks).live.keys():
+                known = past_rows.known(job.run, job.ids, ())
+                return sum(known.rows.values()) > sum(before.rows.values())
+            asked_at = time.monotonic()
+        time.sleep(_LOOK_SECONDS)
+
+
+def _is_complete(job: _Job, last: Round) -> bool:
+    """Say whether a round has all its rows; whole rows are read only if the quick look says so."""
+    keys = shards.keys_of(job.run.shards())
+    looks = Known({}, Counter(key.point_id for key in keys))
+    return not planning.missing(last, job.groups, looks) and not planning.missing(
+        last, job.groups, past_rows.known(job.run, job.ids, ())
+    )
+
+
+def _left(job: _Job, until: AdaptiveRun, code: int) -> int:
+    """Say how to go on; return the exit code of a round that is not through."""
+    if code == EXIT_INTERRUPTED:
+        return code
+    how = "the same command again goes on"
+    if job.asked.profile.in_slurm:
+        how = "the same command again judges this round and sends the next; --watch does it alone"
+    job.say(f"{job.run.name}: {until.error_text()}; {how}")
+    return code
+
+
+def _finish(
+    job: _Job, plan: NextRound, known: Known, until: AdaptiveRun, layers: Layers | None
+) -> int:
+    """Fill in the rest, and tell how it went."""
+    table = fill.filled(job.run.name, plan.judged, known, layers)
+    overall, *_ = table.write(job.run.path)
+    predicted = sum(row["status"] == sweep.PREDICTED for row in table.rows)
+    for line in _summary(job, plan, known, until, predicted):
+        job.say(line)
+    job.say(f"   {overall}")
+    job.say(f"next: {job.run.command('collect')}")
+    return TargetMissed.exit_code if _missed(plan, known) else 0
+
+
+def _worst(reasons: Iterable[Why]) -> Why:
+    return min(reasons, key=[*_NEXT].index, default=Why.COMPLETE)
+
+
+def _missed(plan: NextRound, known: Known) -> list[Judged]:
+    """Return the groups whose points are predicted worse than was asked, or nobody knows how."""
+    return [
+        judged
+        for judged in plan.judged
+        if plan.why.get(judged.group.name) is not Why.REACHED
+        and not known.done.issuperset(judged.group.ids)
+    ]
+
+
+def _summary(
+    job: _Job, plan: NextRound, known: Known, until: AdaptiveRun, predicted: int
+) -> Iterator[str]:
+    """Yield the whole sweep, then each group, then what was not measured."""
+    every = plan.judged
+    yield (
+        f"{job.run.name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
+        f"({known.seconds / 3600:.3g} GPU-hours); {until.error_text()}: {until.outcome}"
+    )
+    heads = ("group", "measured", "mean error", "over", "from", "90 % interval", "")
+    rows = [heads, *(_row(judged, _why(plan, judged)) for judged in every[:_SHOWN])]
+    yield from (f"  {line}" for line in aligned(rows))
+    if len(every) > _SHOWN:
+        yield f"  and {count(len(every) - _SHOWN, 'group')} more"
+    if known.doubtful:
+        yield f"  measured, but not valid, so not used: {count(len(known.doubtful), 'point')}"
+        yield f"  {outcomes.disturbance(job.run, known.doubtful.values())}"
+    if known.failed:
+        yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
+    if missed := _missed(plan, known):
+        why = _worst(_why(plan, judged) for judged in missed)
+        yield f"  target missed in {len(missed):,} of {count(len(every), 'group')}; {_NEXT[why]}"
+    if rest := until.of - len(known.done) - predicted:
+        yield f"  without a time, and with none to predict it from: {count(rest, 'point')}"
+    yield f"  {count(predicted, 'point')} predicted, the others as measured:"
+
+
+def _why(plan: NextRound, judged: Judged) -> Why:
+    return plan.why.get(judged.group.name, Why.COMPLETE)
+
+
+def _row(judged: Judged, why: Why) -> tuple[str, ...]:
+    error = "not known" if judged.error is None else f"{100 * judged.error:.1f} %"
+    noise = f" ({100 * median(judged.differences):.1f} %)" if why is Why.NOISE else ""
+    return (
+        judged.group.name,
+        f"{judged.measured:,} of {len(judged.group.points):,}",
+        error,
+        count(len(judged.errors), "point"),
+        str(judged.basis),
+        f"a factor of {judged.width.total:.2f}{', a guess' if judged.width.is_guess else ''}",
+        f"{why.says}{noise}",
+    )

@@ -1,0 +1,179 @@
+"""`hpcsweep submit` in steps, from a request to an exit code.
+
+A step that returns a number ends the command with this exit code. Steps that change the run folder,
+or rely on nobody else changing it, hold its lock. Those of Slurm are in `to_slurm`, which a local
+run does not import.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hpcsweep.cluster import launchers
+from hpcsweep.cluster.local import supervisors, this_machine
+from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
+from hpcsweep.records import replace
+from hpcsweep.store import ledger, locks, outcomes, rundir, runs
+from hpcsweep.store.outcomes import PointTally
+from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.state import FAILED
+from hpcsweep.submit import check_inputs, prepare, support
+from hpcsweep.submit.prepare import LOCKED_BY, Submit
+from hpcsweep.submit.request import Request, Say, gpus
+from hpcsweep.text import count
+
+
+class OutOfTime(Refused):
+    """The seconds of `Options.stop_after` are over; the current points were finished."""
+
+
+def submit(results: Path, request: Request, say: Say) -> int:
+    """Submit what is missing; return 0, or the exit code for failed or missing points."""
+    if not request.checked:
+        check_inputs.check_inputs([request], say)
+        support.warn([request], say)
+    job = Submit(rundir.RunDir(results / request.sweep.name), request, say)
+    prepare.check_same_name(job.run, request)
+    prepare.warn_of_results_elsewhere(job.run, request, say)
+    if not request.only and not request.options.again:
+        check_inputs.tell_changed(job.run, request, say)
+    with locks.held(job.run, LOCKED_BY):
+        code = _send(job) if request.profile.in_slurm else _reserve(job)
+    return _run_here(job) if code is None else code
+
+
+def _reserve(job: Submit) -> int | None:
+    """Write the submission of this machine; return the exit code where nothing is left."""
+    ledger.fence_off_dead(job.run)
+    _write_submission(job)
+    code = _end_if_nothing_is_left(job)
+    if code is None:
+        ledger.note_start(job.submission)  # so that nobody else submits its points
+    return code
+
+
+def _send(job: Submit) -> int:
+    from hpcsweep.submit import to_slurm  # noqa: PLC0415 - a local run needs nothing of Slurm
+
+    to_slurm.find_lost_arrays(job)
+    to_slurm.ask_slurm(job)
+    to_slurm.fence_off_lost_attempts(job)
+    _write_submission(job)
+    to_slurm.fence_off_lost_attempts(job)  # those that began meanwhile
+    to_slurm.learn_from_slurm(job)
+    code = _end_if_nothing_is_left(job)
+    if code is None:
+        to_slurm.check_and_send(job)
+    return code or 0
+
+
+def _write_submission(job: Submit) -> None:
+    queue = job.answer.live_chunks if job.answer else None
+    with suppress(OSError):
+        job.sweep_before = job.run.sweep_file.read_bytes()
+    job.ready = prepare.prepare(job.run, job.request, queue)
+
+
+def _end_if_nothing_is_left(job: Submit) -> int | None:
+    if job.ready.submission:
+        return None
+    settled = dict(job.ready.settled)
+    live = settled.pop(prepare.LIVE, 0)
+    before = _measured_before(job, settled)
+    done = f" ({before})" if str(before) else ""
+    if not live:
+        job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
+        if before.not_valid:
+            _tell_disturbed(job, outcomes.rows_of(job.run.shards(), outcomes.told_of))
+        return _exit_code(job)
+    verb = "is" if live == 1 else "are"
+    where = f"{count(live, 'point')} {verb} already queued or running in"
+    watch = f"watch with {job.run.command('status', '--watch')}"
+    ids = ", ".join(job.ready.live)
+    job.say(f"{job.run.name}: nothing to measure{done}: {where} {ids}; {watch}")
+    return 0 if job.request.profile.in_slurm else _exit_code(job)
+
+
+def _run_here(job: Submit) -> int:
+    job.say(job.headline)
+    if job.request.rehearsal:
+        wants, has = ", ".join(gpus(job.request.sweep)), job.request.device
+        job.say(f"note: the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
+    if job.request.sweep.workload != "noop" and (busy := this_machine.busy()):
+        job.say(f"warning: {busy}")
+    launcher = launchers.here(job.request.profile)
+    try:
+        quiet = job.request.options.quiet
+        with supervisors.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
+            shown.stop_after = job.request.options.stop_after
+            result = launcher.run(job.submission, job.request.profile, shown)
+    finally:
+        ledger.note_end(job.submission)
+    for why in result.refusals:
+        job.say(f"stopped: {why}")
+    measured = f"{job.run.name}: measured {str(result.tally) or 'nothing'}"
+    if result.interrupted:
+        job.say(f"{measured}; interrupted: run the same command again to resume")
+        return EXIT_INTERRUPTED
+    if result.out_of_time:
+        raise OutOfTime(f"{measured}; the time for it is over")
+    if result.tally.statuses.keys() - outcomes.WELL:
+        shards = job.run.shards_of(job.submission.id)
+        for failure in outcomes.failures_of(shards, job.request.sweep.maps):
+            job.say(f"  {failure}")
+    hint = _hint(job.run, result.tally.statuses)
+    then = "" if job.request.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
+    job.say(f"{measured}{then}{hint}")
+    if result.tally.not_valid:
+        shards = job.run.shards_of(job.submission.id)
+        _tell_disturbed(job, outcomes.rows_of(shards, outcomes.told_of))
+    return result.exit_code or _exit_code(job)
+
+
+def _measured_before(job: Submit, settled: dict[str, int]) -> PointTally:
+    """Return how many points were measured before, and how many of them are not valid."""
+    doubts, points = outcomes.doubts_in(job.counts.shards()), job.request.points()
+    tally = PointTally(Counter(settled))
+    tally.doubt(filter(None, (doubts.get(point.point_id) for point in points)))
+    return tally
+
+
+def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    point_ids = {point.point_id for point in job.request.points()}
+    measured = (row for point_id, row in rows.items() if point_id in point_ids)
+    if disturbance := outcomes.disturbance(job.run, measured):
+        job.say(f"  {disturbance}")
+
+
+def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:
+    """Say what can be done about failed points, if there are some."""
+    if not any(by_status.get(name) for name in FAILED):
+        return ""
+    return f"; failed points: {run.command('show')}, {run.command('retry')}"
+
+
+def _exit_code(job: Submit) -> int:
+    """Return 0 when every point asked for is final and none failed."""
+    status_of = runs.statuses(job.counts)
+    statuses = {status_of.get(point.point_id) for point in job.request.points()}
+    if None in statuses:
+        return Incomplete.exit_code
+    return PointsFailed.exit_code if statuses & FAILED else 0
+
+
+def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Request]:
+    """Check every profile before anything enters the queue; return the requests, checked."""
+    check_inputs.check_inputs(requests, say)
+    support.warn(requests, say)
+    if any(request.profile.in_slurm for request in requests):
+        from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above
+
+        to_slurm.check_ahead(results, requests, say)
+    return [
+        replace(request, checked=True, options=replace(request.options, doctor=False))
+        for request in requests
+    ]

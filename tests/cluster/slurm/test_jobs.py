@@ -1,0 +1,207 @@
+"""Asking for the states of jobs, and cancelling them, where Slurm's answers are odd."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import STATES, Meaning
+from hpcsweep.errors import SchedulerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+# The manuals of squeue (JOB STATE CODES, long and short), sacct, and "Job State Codes".
+MANUAL = {
+    "BF": "BOOT_FAIL",
+    "CA": "CANCELLED",
+    "CD": "COMPLETED",
+    "CF": "CONFIGURING",
+    "CG": "COMPLETING",
+    "DL": "DEADLINE",
+    "F": "FAILED",
+    "NF": "NODE_FAIL",
+    "OOM": "OUT_OF_MEMORY",
+    "PD": "PENDING",
+    "PR": "PREEMPTED",
+    "R": "RUNNING",
+    "RD": "RESV_DEL_HOLD",
+    "RF": "REQUEUE_FED",
+    "RH": "REQUEUE_HOLD",
+    "RQ": "REQUEUED",
+    "RS": "RESIZING",
+    "RV": "REVOKED",
+    "S": "SUSPENDED",
+    "SE": "SPECIAL_EXIT",
+    "SI": "SIGNALING",
+    "SO": "STAGE_OUT",
+    "ST": "STOPPED",
+    "TO": "TIMEOUT",
+}
+WITHOUT_SHORT = ["EXPEDITING", "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL", "UPDATE_DB"]
+NAMES = [*MANUAL.values(), *WITHOUT_SHORT]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_state_of_the_manual_is_in_the_table_once(name: str):
+    """Each has a meaning and words for people, whatever Slurm puts around it."""
+    assert [state.name for state in STATES].count(name) == 1
+    for printed in (name, f"{name} by 1000", f"{name}+", f" {name},UPDATE_DB", name.lower()):
+        state = slurm.state_of(printed)
+        assert state.name == name
+        assert state.meaning is not Meaning.UNKNOWN
+        assert state.says
+
+
+def test_the_table_has_nothing_that_the_manual_has_not():
+    """No state was invented, and every short form is the manual's."""
+    assert sorted(state.name for state in STATES) == sorted(NAMES)
+    assert {state.short: state.name for state in STATES if state.short} == MANUAL
+    assert {short: slurm.state_of(short).name for short in MANUAL} == MANUAL
+
+
+@pytest.mark.parametrize(
+    ("meaning", "names"),
+    [
+        (Meaning.DONE, "COMPLETED"),
+        (Meaning.FAILED, "FAILED OUT_OF_MEMORY"),
+        (Meaning.TIMEOUT, "TIMEOUT DEADLINE"),
+        (Meaning.CANCELLED, "CANCELLED"),
+        (
+            Meaning.INFRASTRUCTURE,
+            "BOOT_FAIL LAUNCH_FAILED NODE_FAIL PREEMPTED RECONFIG_FAIL REVOKED",
+        ),
+        (Meaning.REQUEUED, "EXPEDITING REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT"),
+    ],
+)
+def test_who_is_charged_for_an_end(meaning: Meaning, names: str):
+    """Only FAILED and OUT_OF_MEMORY are the job's own fault; the cluster's faults are free."""
+    assert sorted(s.name for s in STATES if s.meaning is meaning) == sorted(names.split())
+
+
+def test_only_broken_nodes_are_excluded():
+    """Preemption and federation are not the node's fault."""
+    at_fault = {state.name for state in STATES if state.node_at_fault}
+    assert at_fault == {"BOOT_FAIL", "LAUNCH_FAILED", "NODE_FAIL", "RECONFIG_FAIL"}
+
+
+def test_an_unknown_state_is_shown_as_itself_and_is_not_over():
+    """A word of a later release must not make a chunk run twice."""
+    state = slurm.state_of("QUANTUM_LEAP by 7")
+    assert (state.name, state.meaning) == ("QUANTUM_LEAP by 7", Meaning.UNKNOWN)
+    assert not state.over
+    assert slurm.state_of("").meaning is Meaning.UNKNOWN
+
+
+def test_states_that_are_over_are_those_that_end_an_attempt():
+    """Waiting, running and requeued jobs are alive; everything else has ended."""
+    alive = {Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED}
+    assert all(state.over == (state.meaning not in alive) for state in STATES)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("PartitionTimeLimit", "above the partition's limit"),
+        ("(DependencyNeverSatisfied)", "waits for failed"),
+        ("launch_failed_requeued_held", "scontrol release"),
+        ("QOSMaxWallDurationPerJobLimit", "allows for one job"),
+        ("AssocMaxGRESPerJobLimit", "allows for one job"),
+        ("Priority", ""),
+        ("Resources", ""),
+        ("JobArrayTaskLimit", ""),
+        ("QOSMaxJobsPerUserLimit", ""),
+        ("ReqNodeNotAvail, UnavailableNodes:l40sn[1-3]", ""),
+        ("MaxMemPerLimit", "memory"),
+        (
+            "Job's account not permitted to use this partition (small allows small not lab)",
+            "does not take its account",
+        ),
+    ],
+)
+def test_reasons_for_which_waiting_is_in_vain_are_told(reason: str, told: str):
+    """A job that can never start is told apart from one that has to wait."""
+    assert told in slurm.in_vain(reason)
+    assert bool(slurm.in_vain(reason)) == bool(told)
+
+
+SINCE = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def test_an_order_without_an_answer_is_an_error(program: Callable[[str, str], Path]):
+    """Nobody may believe that a job was cancelled when Slurm did not say so."""
+    program("scancel", "exec sleep 60")
+    with pytest.raises(SchedulerError, match="no answer within"):
+        slurm.cancel(["1"], timeout=0.3)
+
+
+def test_nonsense_in_an_answer_is_left_out(program: Callable[[str, str], Path]):
+    """Headings of clusters, torn lines, other encodings and unknown states do not stop us."""
+    line = r"12_3\037GLIDING\037None\037n\377|,\037N/A\037N/A\037garbage"
+    program("squeue", f"printf 'CLUSTER: far\\n\\n{line}\\n12_4\\037RUN'")
+    (job,) = slurm.queue(["12"])
+    assert (job.id.key, job.state.name, job.state.meaning) == ((12, 3), "GLIDING", Meaning.UNKNOWN)
+    assert (job.nodes, job.ended) == ("n\N{REPLACEMENT CHARACTER}|,", None)
+
+
+def test_very_many_jobs_are_asked_for_by_their_user(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """A command line has an end, so the answer is sifted here instead; it is still one call."""
+    line = r"\037RUNNING\037\037n1\037N/A\037N/A\037N/A\n"
+    program(
+        "squeue", f"echo \"$@\" | head -c 400 >> {tmp_path}/calls\nprintf '5{line}999999{line}'"
+    )
+    found = slurm.queue(str(job) for job in range(50_000))
+    assert [job.id.job for job in found] == [5]
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 1
+    assert f"--user={os.getuid()}" in calls[0]
+
+
+def test_nothing_to_ask_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No ids, or none that is one, is an empty answer, even where there is no Slurm."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm.queue([]) == []
+    assert slurm.queue(["not an id"]) == []
+    assert slurm.attempts([], SINCE) == []
+    assert slurm.survey([], SINCE) == slurm.Survey({}, ())
+    assert slurm.hostnames("") == slurm.hostnames("None assigned") == ()
+    assert slurm.hostnames("n1,n2") == ("n1", "n2")
+    slurm.cancel([])
+
+
+@pytest.mark.slow
+def test_queue_and_accounts_are_asked_at_the_same_time(program: Callable[[str, str], Path]):
+    """A hang of both costs our patience once: each saw the other running before it was ended."""
+    meet = 'until [ -e squeue.up ] && [ -e sacct.up ]; do sleep 0.02; done; touch "$0.seen"'
+    text = f'cd "${{0%/*}}"; touch "$0.up"; {meet}; exec sleep 60'
+    paths = [program(name, text) for name in ("squeue", "sacct")]
+    survey = slurm.survey(["1"], SINCE, timeout=2)
+    assert [answer.program for answer in survey.unanswered] == ["squeue", "sacct"]
+    assert all(path.with_suffix(".seen").exists() for path in paths)
+
+
+def test_an_array_that_the_accounts_have_not_split_yet_is_not_a_job_of_its_own(
+    program: Callable[[str, str], Path],
+):
+    """Sacct lists a new array as one job without a task; the queue's tasks are the truth."""
+    queued = r"12_0\037RUNNING\037\037n1\037N/A\037N/A\037N/A\n"
+    past = r"12\037PENDING\037None\037\037N/A\037N/A\037N/A\0370:0\n"
+    program("squeue", f"printf '{queued}'")
+    program("sacct", f"printf '{past}'")
+    assert list(slurm.survey(["12"], SINCE).jobs) == [(12, 0)]
+
+
+def test_a_list_of_tasks_that_nobody_has_costs_nothing(program: Callable[[str, str], Path]):
+    """Slurm says which tasks wait in one line; a broken one may name more than fit into memory."""
+    line = r"12_[0-99999999999]\037PENDING\037None\037\037N/A\037N/A\037N/A\0370:0\n"
+    program("sacct", f"printf '{line}{line.replace('99999999999', '9999999')}'")
+    found = slurm.attempts(["12"], SINCE)
+    assert len(found) < 200_000

@@ -1,0 +1,215 @@
+"""Submitting where sbatch hangs, retries, or prints more than an id."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import JobId, LimitReached, Rejected, Unanswered
+from hpcsweep.cluster.slurm.sbatch import refusal
+from hpcsweep.errors import SchedulerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+# What sbatch 22.05 printed, word for word.
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+FAILED = "sbatch: error: Batch job submission failed: "
+NO_NODE = "Requested node configuration is not available"
+
+
+@pytest.mark.parametrize(
+    ("printed", "option"),
+    [
+        (f"sbatch: error: invalid partition specified: x\n{FAILED}Invalid partition", "partition"),
+        (f"{FAILED}Required partition not available (inactive or drain)", "partition"),
+        (f"{FAILED}User's group not permitted to use this partition", "partition"),
+        (f"{FAILED}Invalid feature specification", "constraint"),
+        ("sbatch: error: Invalid generic resource (gres) specification", "gres"),
+        (f"{FAILED}Invalid qos specification", "qos"),
+        (f"{FAILED}Invalid account or account/partition combination specified", "account"),
+        (f"sbatch: error: Memory specification can not be satisfied\n{FAILED}{NO_NODE}", "mem"),
+        (f"{FAILED}{NO_NODE}", ""),
+        (f"{FAILED}Requested time limit is invalid (missing or exceeds some limit)", "time"),
+        (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{FAILED}{POLICY}", "time"),
+        (f"sbatch: error: QOSMaxMemoryPerJob\n{FAILED}{POLICY}", "mem"),
+        (f"sbatch: error: QOSMaxCpuPerJobLimit\n{FAILED}{POLICY}", "cpus_per_task"),
+        (f"sbatch: error: AssocMaxGRESPerJob\n{FAILED}{POLICY}", "gres"),
+        (f"{FAILED}{POLICY}", ""),
+        (f"{FAILED}More processors requested than permitted", "cpus_per_task"),
+        (f"{FAILED}Invalid node name specified", "exclude"),
+        (f"{FAILED}Invalid job array specification", "array"),
+        ("sbatch: error: Invalid --time specification", "time"),
+        ("sbatch: error: Invalid --cpus-per-task specification", "cpus_per_task"),
+        ("sbatch: unrecognized option '--nos'\nTry \"sbatch --help\"", "nos"),
+        (f"{FAILED}Job dependency problem", "dependency"),
+        ("sbatch: error: Unable to open file /no.sh", "script"),
+        ("sbatch: error: This does not look like a batch script.  The first", "script"),
+        (r"sbatch: error: Batch script contains DOS line breaks (\r\n)", "script"),
+        (f"{FAILED}Access/permission denied", ""),
+        (f"sbatch: error: You must name a project\n{FAILED}Unspecified error", ""),
+        (f"{FAILED}Invalid wckey specification", ""),
+        ("sbatch: option '--mem' requires an argument\nTry \"sbatch --help\"", "mem"),
+        ("sbatch: invalid option -- 'z'", "z"),
+        ("allocation failure: Invalid qos specification", "qos"),
+    ],
+)
+def test_every_refusal_names_what_to_change(printed: str, option: str):
+    """The error holds Slurm's words, the key of the profile, and a second line with the way out."""
+    error = refusal(printed, "job.sbatch")
+    assert isinstance(error, Rejected)
+    first, advice = str(error).splitlines()
+    key = f" (`{option}`)" if option else ""
+    told = first.removeprefix(f"job.sbatch: sbatch refuses{key}: ")
+    assert told != first
+    assert "sbatch:" not in told
+    assert advice
+    assert error.exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("printed", "limit"),
+    [
+        (
+            f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{FAILED}{POLICY}",
+            "QOSMaxSubmitJobPerUserLimit",
+        ),
+        (f"sbatch: error: AssocMaxSubmitJobLimit\n{FAILED}{POLICY}", "AssocMaxSubmitJobLimit"),
+        (f"sbatch: error: QOSGrpSubmitJobsLimit\n{FAILED}{POLICY}", "QOSGrpSubmitJobsLimit"),
+        ("Slurm temporarily unable to accept job, sleeping and retrying", "MaxJobCount"),
+        (f"{FAILED}Resource temporarily unavailable", "MaxJobCount"),
+    ],
+)
+def test_a_limit_on_the_number_of_jobs_is_not_a_mistake(printed: str, limit: str):
+    """It has its own type: what went in is kept, and the same command sends the rest later."""
+    error = refusal(printed, "job.sbatch")
+    assert isinstance(error, LimitReached)
+    assert error.limit == limit
+    assert "same command" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("words", "maybe"),
+    [
+        ("Unable to contact slurm controller (connect failure)", False),
+        ("Unable to contact slurm controller (receive failure)", True),
+        ("Socket timed out on send/recv operation", True),
+        ("Zero Bytes were transmitted or received", True),
+        ("Protocol authentication error", True),
+        ("Connection reset by peer", True),
+        ("Words of a later release", True),
+    ],
+)
+def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
+    """What is no refusal leaves open whether the job went in; a refused connection does not."""
+    error = refusal(f"{FAILED}{words}", "job.sbatch")
+    assert isinstance(error, Unanswered)
+    assert error.maybe_accepted is maybe
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "kill -KILL $$",
+        "kill -PIPE $$",
+        "exit 141",
+        "exit 255",
+        "echo '12;far'; exit 1",
+        "echo 12; echo 'sbatch: error: Access/permission denied' >&2; exit 1",
+        "echo '/site/sbatch: line 7: /log: Permission denied' >&2; exit 1",
+        "echo 'sbatch: warning: QOS debug is not allowed there, moved' >&2; kill -KILL $$",
+        "echo 'sbatch: error: Invalid qos\n' >/dev/null; exit 137",
+    ],
+)
+def test_every_other_end_of_sbatch_leaves_open_whether_the_job_went_in(
+    program: Callable[[str, str], Path], tmp_path: Path, then: str
+):
+    """A signal, a code without words, an id and a failure, words of a site's script."""
+    program("sbatch", then)
+    with pytest.raises(Unanswered, match="it looks there first") as caught:
+        slurm.submit(tmp_path / "job.sh")
+    assert caught.value.maybe_accepted
+
+
+def test_a_submission_that_hangs_may_have_been_accepted(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """The error says so, and says how to look."""
+    program("sbatch", "exec sleep 60")
+    with pytest.raises(Unanswered, match="may be in the queue") as caught:
+        slurm.submit(tmp_path / "job.sh", timeout=0.3)
+    assert caught.value.maybe_accepted
+
+
+def test_sbatch_that_retries_for_ever_is_ended_early(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """At MaxJobCount sbatch sleeps and retries; after `patience` it is a limit, not a time-out."""
+    said = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
+    program("sbatch", f"echo '{said}' >&2; exec sleep 600")
+    with pytest.raises(LimitReached) as caught:
+        slurm.submit(tmp_path / "job.sh", timeout=300, patience=0.3)
+    assert caught.value.limit == "MaxJobCount"
+    assert caught.value.maybe_accepted  # it was ended while it tried
+
+
+def test_what_a_sites_script_started_is_ended_with_it(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """An sbatch behind a wrapper must not submit later what we have reported as refused."""
+    said = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
+    program("sbatch", f"echo '{said}' >&2; sleep 60 & echo $! > {tmp_path}/pid; wait")
+    with pytest.raises(LimitReached):
+        slurm.submit(tmp_path / "job.sh", timeout=300, patience=0.5)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 10
+    while _is_alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_greeting_around_the_job_id_is_not_the_job_id(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """The id is found among a site's own lines; none at all is an open question, not a job."""
+    program("sbatch", "echo Welcome; echo '12;far'; echo 'Have a nice day'")
+    assert slurm.submit(tmp_path / "job.sh").key == (12, None)
+    program("sbatch", "echo Welcome")
+    with pytest.raises(Unanswered, match="no job id but 'Welcome'") as caught:
+        slurm.submit(tmp_path / "job.sh")
+    assert caught.value.maybe_accepted
+
+
+def test_a_slow_answer_to_a_submission_is_waited_for(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """Only sbatch's own word that it retries shortens our patience."""
+    program("sbatch", "sleep 0.6; echo '7;far'")
+    job = slurm.submit(tmp_path / "job.sh", timeout=30, patience=0.2)
+    assert job == JobId("7;far", 7, cluster="far")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_an_answer_without_an_id_is_shown_in_part(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """A site may greet at length, or refuse with its rules."""
+    script = tmp_path / "job.sh"
+    for code in (0, 1):
+        often = "%.0s' $(seq 9999)"
+        program("sbatch", f"printf 'Welcome. {often}; printf 'No. {often} >&2; exit {code}")
+        with pytest.raises(SchedulerError) as caught:
+            slurm.submit(script)
+        assert len(str(caught.value)) < 1000

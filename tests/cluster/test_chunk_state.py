@@ -1,0 +1,419 @@
+"""Each state of a chunk, and whether its task may still write rows, whatever Slurm says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hpcsweep.cluster import cancel, chunk_state, journal, slurm
+from hpcsweep.errors import SchedulerError
+from hpcsweep.store import attempt, chunk_file
+from hpcsweep.store.attempt import AttemptRecord
+from hpcsweep.store.jobs_file import Cancelled, Queued, Sending
+from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.rundir import RunDir, ShardPath
+from hpcsweep.store.state import AttemptState, ChunkState
+from hpcsweep.submit import to_slurm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import SubmissionDir
+
+# As squeue 22.05 prints them: id, state, reason, nodes, partition, user, times, elapsed, name.
+QUEUED = "7_0|{state}|{reason}|l40sn1|gpu|root|2026-11-21T07:33:23|N/A|N/A|0:00|hpcsweep-s"
+
+
+def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
+    answer = journal.ask([submission])
+    return chunk_state.of_chunk(chunk, journal.read(submission), answer, newest)
+
+
+@pytest.mark.parametrize("state", slurm.STATES, ids=lambda state: state.name)
+def test_every_state_has_an_answer(submission, say, state):
+    """Live if and only if Slurm's state is not over; the words are those of the table."""
+    say(QUEUED.format(state=state.name, reason="Priority") + "\n")
+    found = _of(submission)
+    assert found.state.live is not state.over
+    assert journal.ask([submission]).live_chunks(submission) == ({0} if not state.over else set())
+
+
+def test_a_word_of_a_later_slurm_is_live_and_shown(submission, say):
+    """Nothing is sent twice because of it."""
+    say(QUEUED.format(state="GLIDING", reason="None") + "\n")
+    assert _of(submission) == chunk_state.ChunkStatus(ChunkState.UNKNOWN, "Slurm says GLIDING")
+
+
+def test_waiting_in_vain_is_told(submission, say):
+    """With what to change."""
+    say(QUEUED.format(state="PENDING", reason="PartitionTimeLimit") + "\n")
+    assert _of(submission).to_change == "`time` is above the partition's limit"
+
+
+def test_what_nobody_lists_is_lost_only_after_a_grace_time(submission, say):
+    """The last sign of life counts: an attempt that wrote a moment ago."""
+    say()
+    assert _of(submission).state == "lost"
+    shard = ShardPath(submission.shards, 0, 0)
+    shard.overall.write_text("point_id\n")
+    assert _of(submission, newest=shard).state == "lost?"
+    os.utime(shard.overall, (0, 0))
+    shard.env.write_text(json.dumps({"state": "refused", "reason": "wrong device"}))
+    assert _of(submission, newest=shard) == chunk_state.ChunkStatus(
+        ChunkState.FAILED, "wrong device"
+    )
+    assert _of(submission, chunk=1).state == "unsent"
+
+
+ME = slurm.here(timeout=0.01).user
+MINE = {"cluster": "a", "controller": "ctl:6817", "user": ME}
+CONF = "ClusterName = a\nSlurmctldHost[0] = ctl(10.0.0.1)\nSlurmctldPort = 6817\n"
+INVALID = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+DISABLED = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A submission whose job is 7, and programs that say of it what a test wants."""
+
+    submission: SubmissionDir
+    bin: Path
+
+    def program(self, name: str, text: str) -> None:
+        """Write an executable."""
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def controller(self, jobs: str = INVALID, config: str = CONF) -> None:
+        """Let scontrol answer for a cluster."""
+        told = f"case \"$*\" in *config*) printf '%s' {shlex.quote(config)};; *) {jobs};; esac"
+        self.program("scontrol", told)
+
+    def row(self, state: str = "RUNNING", folder: str = "", job: str = "7_0") -> str:
+        """Return a line as squeue and, with an exit code, sacct print it; as printf takes it."""
+        return self._line([job, state, "None", "n1", "N/A", "N/A", "N/A"], folder)
+
+    def account(self, state: str = "RUNNING", folder: str = "", job: str = "7_0") -> str:
+        """Return a line of sacct."""
+        return self._line([job, state, "None", "n1", "N/A", "N/A", "N/A", "0:0"], folder)
+
+    def _line(self, fields: list[str], folder: str) -> str:
+        return r"\037".join([*fields, folder or str(self.submission.path)]) + r"\n"
+
+    def sent(self, ago: float = 60.0, **origin: str) -> None:
+        """Note that the job went in so many seconds ago."""
+        at = (datetime.now(timezone.utc) - timedelta(seconds=ago)).isoformat()
+        self.submission.append_job(Queued(job_id="7", tasks=1, submitted_at=at, **origin))
+
+    def attempt(self, ago: float, state: str = "running") -> ShardPath:
+        """Let an attempt have given its last sign of life so many seconds ago."""
+        shard = ShardPath(self.submission.shards, 0, 0)
+        shard.overall.write_text("point_id\n")
+        shard.samples.touch()
+        attempt.write(shard, AttemptRecord(state=AttemptState(state)), {})
+        for path in (shard.overall, shard.samples):
+            os.utime(path, (time.time() - ago,) * 2)
+        return shard
+
+    def live(self) -> bool:
+        """Say whether the job's chunk counts as live, as everybody who asks is told."""
+        answer, known = journal.ask([self.submission]), journal.read(self.submission)
+        live = bool(answer.live_chunks(self.submission))
+        shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
+        assert shown.state.live is live, shown
+        to_slurm.fence_off(self.submission.run, answer)
+        shard = ShardPath(self.submission.shards, 0, 0)
+        assert not (live and shard.next_attempt().overall.exists())
+        return live
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Give a submission of one chunk whose jobs may take 30 minutes; no program answers yet."""
+    made = RunDir(tmp_path / "results/s").submission("20261121-073323-l40")
+    for folder in (made.path, made.shards, tmp_path / "bin"):
+        folder.mkdir(parents=True)
+    manifest = Manifest(id=made.id, launcher="sbatch", chunks=1, profile_fields={"time": "30"})
+    made.write_manifest(manifest)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    found = Site(made, tmp_path / "bin")
+    found.controller()
+    found.program("squeue", INVALID)
+    found.program("sacct", "")
+    return found
+
+
+HOUR, DAY = 3600.0, 86_400.0
+ACCOUNTS = ["runs", "none", "off", "bad"]
+RUNS, ROWS = "printf '{account}'", "printf '{row}'"
+
+# What squeue does wrong while the job runs, sent a minute ago; the accounts know it, or none are.
+LIES = {
+    "greeting and noise": "echo 'Welcome to a!'; echo 'maintenance on Monday'",
+    "error text, exit 0": "echo 'squeue: error: cannot load jobs' >&2",
+    "greeting, error, exit 0": "echo hello; echo 'slurm_load_jobs error' >&2",
+    "cut in the first row": r"printf '7_0\037RUNN'",
+    "cut before the first row": "printf '7'",
+    "empty": "",
+    "only blank lines": r"printf '\n\n'",
+    "its heading alone": "echo 'JOBID STATE REASON'",
+    "an html page": "echo '<html><body>502 Bad Gateway</body></html>'",
+    "rows of others": r"printf '8_0\037RUNNING\037None\037n1\037N/A\037N/A\037N/A\037/x\n'",
+    "an unknown id, as for hidden jobs": INVALID,
+    "rows without an id": r"printf '\037RUNNING\037None\037n1\037N/A\037N/A\037N/A\037/x\n'",
+    "another format": "echo '7_0|RUNNING|None|n1|N/A|N/A|N/A|/x'",
+    "binary": r"printf '\000\001\377'",
+    "killed": "kill -9 $$",
+    "a core limit": "exit 139",
+    "an error of its wrapper": "echo 'module: not found' >&2; exit 127",
+    "no permission": "echo 'squeue: error: Access denied' >&2; exit 1",
+    "its controller is away": "echo 'Unable to contact slurm controller' >&2; exit 1",
+    "a heading of another cluster": "echo 'CLUSTER: far'",
+    "the same number, another folder": "printf '{foreign}'",
+    "the same number, over, another folder": "printf '{foreign_over}'",
+    "other tasks of the array": r"printf '7_[1-9]\037PENDING\037\037\037N/A\037N/A\037N/A\n'",
+    "a torn row that ends in time": r"printf '7_0\037COMPLETED\037None'",
+}
+
+
+def _say(site: Site, name: str, text: str) -> None:
+    words = {
+        "{row}": site.row(), "{account}": site.account(),
+        "{foreign}": site.row(folder="/elsewhere/of/another/job"),
+        "{foreign_over}": site.row("COMPLETED", folder="/elsewhere/of/another/job"),
+    }  # fmt: skip
+    for word, stands_for in words.items():
+        text = text.replace(word, stands_for)
+    site.program(name, text)
+
+
+@pytest.mark.parametrize(
+    "accounts", [RUNS, "", DISABLED, "exit 1"], ids=["runs", "none", "off", "bad"]
+)
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_job_lives_on_whatever_squeue_says(site: Site, lie: str, accounts: str) -> None:
+    """It was sent a minute ago; submit leaves it alone, status calls it live, nobody fences it."""
+    site.sent(**MINE)
+    site.controller("printf 'JobId=7 ArrayJobId=7 ArrayTaskId=0 JobState=RUNNING WorkDir=/w'")
+    _say(site, "squeue", lie)
+    _say(site, "sacct", accounts)
+    assert site.live()
+
+
+@pytest.mark.parametrize(
+    ("sent", "beat", "squeue", "sacct", "controller", "live"),
+    [
+        (DAY, 10, "", "", INVALID, True),  # its attempt beats
+        (DAY, 10, "", DISABLED, INVALID, True),
+        (DAY, 10, INVALID, RUNS, INVALID, True),
+        (DAY, 1200, "", RUNS, "exit 1", True),  # the accounts do not agree: 30 minutes more
+        (DAY, 1200, "", RUNS, INVALID, False),  # slurmctld forgot it, and says so twice
+        (DAY, 1200, "", DISABLED, "exit 1", True),
+        (DAY, 1200, "", DISABLED, "printf 'JobId=7 JobState=RUNNING WorkDir=/w'", True),
+        (DAY, 1200, "", DISABLED, INVALID, False),  # slurmctld says so twice
+        (DAY, 1200, INVALID, "", INVALID, False),  # both say so
+        (DAY, 1200, "echo noise >&2", "", INVALID, True),
+        (DAY, 1200, INVALID, "echo noise >&2", "exit 1", True),
+        (DAY, 4000, "", RUNS, "exit 1", False),  # no job takes so long: the accounts are wrong
+        (DAY, 4000, "", DISABLED, "exit 1", False),
+        (DAY, None, "", RUNS, "exit 1", False),
+        (1200, None, "", RUNS, "exit 1", True),
+        (1200, None, "", "", INVALID, False),
+        (1, None, "", "", INVALID, False),  # cancelled while it waited: Slurm keeps no trace
+        (1, None, "", DISABLED, INVALID, False),
+        (1, None, "", "", "exit 1", True),  # the accounts lag
+        (1, None, "", "", "true", True),
+        (1, 10, INVALID, DISABLED, INVALID, True),
+        (DAY, 10, "", "printf '{account_over}'", INVALID, False),  # the accounts know how it ended
+        (DAY, DAY, ROWS, "printf '{account_over}'", INVALID, True),  # requeued: the queue is newer
+        (DAY, 10, "printf '{row_over}'", RUNS, INVALID, False),
+        (DAY, DAY, "printf '{row}'; echo warning >&2", "", INVALID, True),
+        (DAY, 1200, "printf '{revoked}'", "", INVALID, True),  # of a federation: it runs elsewhere
+    ],
+)
+def test_an_empty_answer_counts_where_nothing_speaks_against_it(  # noqa: PLR0917
+    site: Site,
+    sent: float,
+    beat: float | None,
+    squeue: str,
+    sacct: str,
+    controller: str,
+    live: bool,  # noqa: FBT001
+) -> None:
+    """Neither the accounts, nor slurmctld where there are none, nor signs of life."""
+    site.sent(sent, **MINE)
+    if beat is not None:
+        site.attempt(beat)
+    words = {
+        "{account_over}": site.account("TIMEOUT"), "{row_over}": site.row("TIMEOUT"),
+        "{revoked}": site.row("REVOKED"),
+    }  # fmt: skip
+    for name, text in (("squeue", squeue), ("sacct", sacct)):
+        for word, stands_for in words.items():
+            text = text.replace(word, stands_for)  # noqa: PLW2901
+        _say(site, name, text)
+    site.controller(controller)
+    assert site.live() is live
+
+
+OTHERS = {
+    "another cluster": {**MINE, "cluster": "b"},
+    "of the same name": {**MINE, "controller": "other:6817"},
+    "on another port": {**MINE, "controller": "ctl:6818"},
+    "another user": {**MINE, "user": "somebody"},
+    "an old journal": {},
+}
+
+
+@pytest.mark.parametrize("origin", OTHERS.values(), ids=OTHERS)
+def test_what_may_be_hidden_lives_for_its_time_limit(site: Site, origin: dict[str, str]) -> None:
+    """Since it was sent, or since its attempt beat; two answers of here do not end it."""
+    site.sent(1800, **origin)
+    assert site.live()
+    site.submission.jobs.unlink()
+    site.sent(3 * HOUR, **origin)
+    shard = site.attempt(1800)
+    assert site.live()
+    os.utime(shard.overall, (time.time() - HOUR,) * 2)
+    os.utime(shard.samples, (time.time() - HOUR,) * 2)
+    assert not site.live()
+    assert shard.next_attempt().overall.exists()  # it may only be suspended
+
+
+@pytest.mark.parametrize("state", ["done", "refused"])
+def test_an_attempt_that_says_that_its_job_ended_is_believed(site: Site, state: str) -> None:
+    """Wherever it ran; one that was stopped may be requeued."""
+    site.sent(**OTHERS["another cluster"])
+    site.attempt(10, state)
+    assert not site.live()
+    site.attempt(10, "stopped")
+    assert site.live()
+
+
+@pytest.mark.parametrize("origin", [*OTHERS][:3])
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_another_clusters_number_is_never_looked_up_here(
+    site: Site, origin: str, state: str
+) -> None:
+    """A job here has the same one: it is not cancelled, and its end is not the other's."""
+    site.sent(**OTHERS[origin])
+    site.program("squeue", f"printf '{site.row(state)}'")
+    site.program("sacct", f"printf '{site.account(state)}'")
+    site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
+    assert site.live()
+    answer = journal.ask([site.submission])
+    journal.record(site.submission, answer)
+    assert journal.read(site.submission).over == {}
+    lines = cancel.cancel(site.submission.run, [])
+    with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
+        list(lines)
+    assert not (site.bin / "cancelled").exists()
+    name = OTHERS[origin]["cluster"]
+    shown = chunk_state.of_chunk(0, journal.read(site.submission), answer, None)
+    assert shown.why.startswith(f"queued on cluster {name}")
+    assert shown.why.endswith(": ask there")
+
+
+def test_a_foreign_job_of_the_same_number_is_not_cancelled(site: Site) -> None:
+    """Slurm forgot ours and gave its number away; ours goes to scancel by its number else."""
+    site.sent(**MINE)
+    site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
+    site.program("squeue", f"printf '{site.row(folder='/elsewhere/of/another/job')}'")
+    with pytest.raises(SchedulerError, match="7_0 is another job here, in /elsewhere"):
+        list(cancel.cancel(site.submission.run, []))
+    assert not (site.bin / "cancelled").exists()
+    site.program("squeue", f"printf '{site.row()}'")
+    (line,) = cancel.cancel(site.submission.run, [])
+    assert "cancelled chunks 0" in line
+    assert (site.bin / "cancelled").read_text() == "7_[0]\n"
+
+
+def test_each_cluster_that_sbatch_named_is_asked_about_its_own(site: Site) -> None:
+    """Their jobs may have the same number; one that does not answer does not silence the other."""
+    site.sent(**MINE)
+    other = site.submission.run.submission("20261121-073324-l40")
+    other.path.mkdir()
+    other.append_job(Queued(job_id="7;far", tasks=1, submitted_at=journal.now(), user=ME))
+    row, far = site.row("COMPLETED"), site.row(folder=str(other.path))
+    told = f"case \"$*\" in *--clusters=far*) printf '{far}';; *) printf '{row}';; esac"
+    site.program("squeue", told)
+    both = [site.submission, other]
+    assert [journal.ask(both).live_chunks(one) for one in both] == [set(), {0}]
+    site.program("squeue", f"case \"$*\" in *--clusters=far*) exit 1;; *) printf '{row}';; esac")
+    answer = journal.ask(both)
+    assert [answer.live_chunks(one) for one in both] == [set(), {0}]
+    assert journal.read(other).targets([0]) == ["7_[0];far"]
+
+
+@pytest.mark.parametrize("origin", [*OTHERS.values()][:4], ids=[*OTHERS][:4])
+def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
+    site: Site, origin: dict[str, str]
+) -> None:
+    """Another cluster's queue, or another user's, says nothing of it."""
+    site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **origin))
+    site.program("squeue", "")
+    site.controller("echo 'No jobs in the system'")
+    assert list(journal.settle([site.submission])) == []
+    assert journal.ask([site.submission]).live_chunks(site.submission) == {0}
+
+
+def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -> None:
+    """The one that commands reach by default has no such job, and the one named may be silent."""
+    far = {"cluster": "far", "user": ME}
+    site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **far))
+    site.controller("echo 'No jobs in the system'")
+    site.program("squeue", 'case "$*" in *--clusters=far*) exit 1;; esac')
+    assert list(journal.settle([site.submission])) == []
+    assert journal.ask([site.submission]).live_chunks(site.submission) == {0}
+    row = rf"9\037{site.submission.path}\n"
+    site.program("squeue", f"case \"$*\" in *--clusters=far*) printf '{row}';; esac")
+    (line,) = journal.settle([site.submission])
+    assert line.endswith("1 chunks went in as 9")
+    assert journal.read(site.submission).targets([0]) == ["9_[0];far"]
+
+
+@pytest.mark.parametrize(
+    ("squeue", "controller", "told"),
+    [
+        ("", "echo 'No jobs in the system'", "did not go in"),
+        ("", "printf 'JobId=9 JobState=RUNNING WorkDir=/x StdErr=/x\\n'", "did not go in"),
+        ("", "printf 'JobId=9 JobState=PENDING WorkDir={0} StdErr=/x\\n'", "went in as 9"),
+        ("echo hello", "echo 'No jobs in the system'", ""),
+        ("", "true", ""),
+        ("", "echo 'slurm_load_jobs error: down' >&2; exit 1", ""),
+    ],
+)
+def test_an_array_did_not_go_in_where_slurmctld_says_so_twice(
+    site: Site, squeue: str, controller: str, told: str
+) -> None:
+    """To squeue and to scontrol; else it counts as live, and submit asks again."""
+    site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **MINE))
+    site.program("squeue", squeue)
+    site.controller(controller.format(site.submission.path))
+    assert [told in line for line in journal.settle([site.submission])] == [True] * bool(told)
+    live = journal.ask([site.submission]).live_chunks(site.submission)
+    assert live == (set() if told == "did not go in" else {0})
+
+
+def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many points, of which chunks, and whom to ask."""
+    site.sent(**OTHERS["another cluster"])
+    monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
+    (line,) = to_slurm.left_alone(site.submission.run, journal.ask([site.submission]))
+    where = "2 points of 20261121-073323-l40:0"
+    assert line == f"s: leaves {where} alone, which may be measured: on cluster b: ask there"
+
+
+def test_what_was_cancelled_and_is_not_listed_is_over(site: Site) -> None:
+    """Slurm keeps no trace of it, so nothing can confirm it; where it is, its own journal says."""
+    site.sent(**MINE)
+    site.submission.append_job(Cancelled(cancelled="0", at=journal.now()))
+    assert not site.live()

@@ -1,0 +1,220 @@
+"""The doctor finds what is wrong, says what to do, and imports nothing heavy to do so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcsweep.cluster import doctor
+from hpcsweep.cluster.slurm.job_request import Wants
+from hpcsweep.measure.machine import fit
+from hpcsweep.spec import profile
+
+
+def test_results_in_memory_are_not_seen_by_nodes():
+    """A tmpfs is of one machine alone."""
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no /dev/shm here")
+    found = doctor.shared(Path("/dev/shm/hpcsweep/not/yet/there"))
+    assert (found.level, "memory of this machine" in found.detail) == ("warn", True)
+    assert "--results" in found.do
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "level", "words"),
+    [
+        ("nfs4", "/", "ok", "nfs4"),
+        ("lustre", "/", "ok", "lustre"),
+        ("nfs4", "/tmp/x", "ok", "nfs4"),  # some sites do
+        ("ext4", "/tmp/x", "warn", "temporary"),
+        ("ext4", "/", "warn", "do the nodes mount it?"),
+        ("tmpfs", "/", "warn", "memory"),
+        ("", "/", "ok", "unknown"),
+    ],
+)
+def test_the_kind_of_file_system_tells(kind, path, level, words, monkeypatch):
+    """Network file systems are fine, disks of this machine are doubtful."""
+    monkeypatch.setattr(doctor, "_file_system", lambda _: kind)
+    found = doctor.shared(Path(path))
+    assert (found.level, words in found.detail) == (level, True), found
+
+
+def test_findmnt_names_this_machines_file_system():
+    """Nothing is made up: the root has some kind."""
+    assert doctor._file_system(Path("/"))
+
+
+def test_a_log_folder_that_is_not_there_is_told(tmp_path):
+    """Slurm would take the job, fail it, and leave no word."""
+    there, absent = tmp_path / "there", tmp_path / "absent"
+    there.mkdir()
+    places = {"output": "p.yaml:3"}
+    (wrong,) = doctor.logs(Wants({"output": f"{absent}/%j.out"}, places))
+    assert (wrong.level, wrong.where) == ("fail", "p.yaml:3")
+    assert str(absent) in wrong.detail
+    fine = ("logs/x-%j.out", f"{there}/%j.out", "x.out", "", f"{tmp_path}/%u/x.out", "/dev/null")
+    for text in fine:
+        assert list(doctor.logs(Wants({"output": text}, places))) == [], text
+
+
+def test_a_relative_log_folder_lies_in_the_submission(tmp_path):
+    """Jobs run there."""
+    (tmp_path / "mine").mkdir()
+    asked = Wants({"error": "mine/x.err"}, {})
+    assert list(doctor.logs(asked, tmp_path)) == []
+    assert len(list(doctor.logs(asked, tmp_path / "mine"))) == 1
+
+
+def by_what(findings):
+    """Return findings by what was looked at."""
+    return {finding.what: finding for finding in findings}
+
+
+def test_this_environment_is_fit(desk):
+    """The tests could not run otherwise: torch and torchvision are a pair, results writable."""
+    found = by_what(doctor.examine(None, desk.results))
+    assert found["torch"].level == "ok", found["torch"]
+    assert found["results"].level == "ok"
+    assert found["python"].level == "ok"
+
+
+def test_a_results_path_that_cannot_be_written_fails(desk):
+    """The check writes, since permissions alone do not tell."""
+    (desk.folder / "file").write_text("")
+    found = by_what(doctor.examine(None, desk.folder / "file" / "results"))
+    assert found["results"].level == "fail"
+    assert "--results" in found["results"].do
+
+
+def test_a_wrong_pair_is_told(monkeypatch):
+    """Torchvision itself says which torch it needs."""
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: ["numpy", "torch==2.4.1"])
+    wrong = doctor._pairing("2.5.0+cu121", "0.19.1")
+    assert wrong.level == "fail"
+    assert "goes with torch 2.4.1" in wrong.do
+    assert doctor._pairing("2.4.1+cu121", "0.19.1").level == "ok"
+
+
+@pytest.mark.slow
+def test_torch_is_imported_in_a_process_of_its_own(desk):
+    """The process that really runs; what it says is tried in this one every day."""
+    found = by_what(doctor.examine(None, desk.results, deep=True))
+    assert found["torch import"].level == "ok"
+
+
+def test_without_torch_the_deep_look_names_the_extra(desk, monkeypatch):
+    """No process is started in vain."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = by_what(doctor.examine(None, desk.results, deep=True))["torch import"]
+    assert (found.level, found.do) == ("fail", "pip install 'hpcsweep[measure]'")
+
+
+def test_what_the_process_says_is_what_the_doctor_reads(desk, monkeypatch):
+    """Its line of JSON, here without another import of torch."""
+    python = desk.folder / "python"
+    said = json.dumps(fit.report())
+    python.write_text(f"#!/bin/sh\n[ $2 = {fit.__name__} ] && echo {shlex.quote(said)}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    found = by_what(doctor.examine(None, desk.results, deep=True))
+    assert found["torch import"].level == "ok"
+
+
+def test_a_broken_installation_is_a_finding(desk, monkeypatch):
+    """Not a crash: the last line of what the process said."""
+    python = desk.folder / "python"
+    python.write_text("#!/bin/sh\necho 'ImportError: libcudart.so.12' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    found = by_what(doctor.examine(None, desk.results, deep=True))["torch import"]
+    assert (found.level, found.detail) == ("fail", "ImportError: libcudart.so.12")
+
+
+@pytest.mark.parametrize(
+    ("refused", "level", "told"),
+    [("", "ok", "Tesla V100"), ("torch 9.9 has no code for 'Tesla V100'", "fail", "no code")],
+)
+def test_what_torch_says_of_the_gpu_is_told(desk, monkeypatch, refused, level, told):
+    """The process answers as a worker on that machine would; here a script answers for it."""
+    seen = {"threads": 4, "mkldnn": True, "gpu": "Tesla V100 (sm_70)", "refused": refused}
+    python = desk.folder / "python"
+    python.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(seen))}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    gpu = by_what(doctor.examine(None, desk.results, deep=True))["gpu"]
+    assert (gpu.level, told in gpu.detail) == (level, True)
+
+
+def test_a_cluster_profile_needs_a_cluster(desk, monkeypatch):
+    """Without sbatch the profile cannot be checked, and that is a failure."""
+    monkeypatch.setattr("hpcsweep.cluster.slurm.available", lambda: False)
+    found = by_what(doctor.examine(profile.load("l40"), desk.results))
+    assert found["slurm"].level == "fail"
+    assert "login node" in found["slurm"].do
+
+
+def test_a_profile_whose_jobs_would_lack_torch_is_told(desk, monkeypatch):
+    """Where it names a Python of its own, that one is not ours to judge."""
+    desk.spec("gpu: v100\n", "plain.yaml")
+    desk.spec("gpu: v100\npython: /opt/python\n", "own.yaml")
+    monkeypatch.setattr("hpcsweep.cluster.slurm.available", lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    plain, own = (
+        doctor.examine(profile.load(desk.folder / name), desk.results)
+        for name in ("plain.yaml", "own.yaml")
+    )
+    assert [one.what for one in plain if one.level == "warn" and "torch" in one.detail]
+    assert not [one.what for one in own if one.level == "warn" and "torch" in one.detail]
+    assert by_what(plain)["[measure]"].do == "pip install 'hpcsweep[measure]'"
+    assert not {"[measure]", "load", "device"} & by_what(own).keys()  # a login node needs none
+    here = by_what(doctor.examine(profile.load("local"), desk.results))
+    assert {"load", "device"} <= here.keys()
+
+
+def test_json_and_exit_code(desk):
+    """Pure JSON on stdout."""
+    done = desk.run_process("doctor", "--json")
+    assert done.returncode == 0
+    assert {"level", "what", "detail", "do", "where"} == set(
+        json.loads(done.stdout)["machines"][0]["findings"][0]
+    )
+
+
+def _gpu_on_path(folder, monkeypatch, name):
+    """Put an nvidia-smi on the path that lists a GPU."""
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\necho '{name}'\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_on_a_gpu_its_properties_are_written_beside_the_profile(tmp_path, monkeypatch):
+    """What the program tells of the device; a profile of another GPU gets none."""
+    _gpu_on_path(tmp_path, monkeypatch, "NVIDIA L40")
+    told = tmp_path / "told.py"
+    told.write_text(
+        "import json, sys; print(json.dumps({'deviceVer': 890, **json.load(sys.stdin)}))"
+    )
+    monkeypatch.setattr(doctor, "_PROPERTIES", "told")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in ("l40", "h100"):
+        (tmp_path / f"{name}.yaml").write_text(f"launcher: local\ngpu: {name}\n")
+    (found,) = doctor._properties(profile.load(tmp_path / "l40.yaml"))
+    assert (found.level, "l40.device.json" in found.detail) == ("ok", True)
+    written = json.loads((tmp_path / "l40.device.json").read_text())
+    assert written == {"deviceVer": 890, "here": 0}
+    assert list(doctor._properties(profile.load(tmp_path / "h100.yaml"))) == []
+
+
+def test_a_gpu_whose_properties_cudnn_does_not_tell_is_a_warning(tmp_path, monkeypatch):
+    """Such as where there is no driver: nothing is written."""
+    _gpu_on_path(tmp_path, monkeypatch, "NVIDIA L40")
+    monkeypatch.setattr(doctor, "_PROPERTIES", "hpcsweep.no_such_program")
+    (tmp_path / "l40.yaml").write_text("launcher: local\ngpu: l40\n")
+    (found,) = doctor._properties(profile.load(tmp_path / "l40.yaml"))
+    assert (found.level, "data sheets" in found.do) == ("warn", True)
+    assert not (tmp_path / "l40.device.json").exists()

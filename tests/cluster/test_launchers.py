@@ -1,0 +1,90 @@
+"""Launchers: the table, the protocols, and one more that is added as CONTRIBUTING says."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hpcsweep
+from hpcsweep.catalog import LAUNCHERS, Launcher
+from hpcsweep.cluster import launchers
+from hpcsweep.cluster.launchers import RunsHere, SendsToSlurm
+from hpcsweep.spec import profile
+
+SOURCE = Path(hpcsweep.__file__).parent
+ONE_FILE = '''\
+"""Runs the chunks of a submission one after the other."""
+
+import subprocess
+import sys
+
+from hpcsweep.cluster.launchers import LaunchResult
+
+
+def run(submission, profile, progress):
+    for chunk in range(submission.read_manifest().chunks):
+        command = [sys.executable, "-m", "hpcsweep.node.supervisor", submission.path, str(chunk)]
+        subprocess.run(command, check=True)
+    return LaunchResult()
+'''
+ONE_LINE = '    "in_turn": Launcher(module="in_turn"),\n'
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_of_the_table_satisfies_its_protocol(name: str, tmp_path: Path):
+    """Its module has the protocol's functions, with the same arguments."""
+    path = tmp_path / "site.yaml"
+    path.write_text(f"gpu: v100\nlauncher: {name}\ntime: 60\n")
+    chosen = profile.load(path)
+    protocol = SendsToSlurm if chosen.in_slurm else RunsHere
+    module = (launchers.slurm if chosen.in_slurm else launchers.here)(chosen)
+    for function, wanted in inspect.getmembers(protocol, inspect.isfunction):
+        if not function.startswith("_"):
+            own = inspect.signature(getattr(module, function))
+            assert ["self", *own.parameters] == list(inspect.signature(wanted).parameters)
+
+
+def test_what_a_launcher_needs_is_asked_of_the_profile(tmp_path: Path, monkeypatch):
+    """A GPU and a time where the table says so; the complaint names the line."""
+    monkeypatch.setitem(LAUNCHERS, "local", Launcher(module="local", needs_time=True))
+    path = tmp_path / "site.yaml"
+    path.write_text("launcher: local\n")
+    with pytest.raises(Exception, match=r":1: launcher: `time` is missing"):
+        profile.load(path)
+    path.write_text("launcher: local\ntime: 60\n")
+    assert profile.load(path).time == "60"
+
+
+@pytest.mark.slow
+def test_a_launcher_is_added_in_one_file_and_one_line(tmp_path: Path):
+    """A copy of the program gets both; a sweep is submitted through it, status knows its chunks."""
+    package = tmp_path / "src" / "hpcsweep"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "submit" / "launchers" / "in_turn.py").write_text(ONE_FILE)
+    table = package / "catalog" / "launchers.py"
+    head, begin, rest = table.read_text().partition("= {\n")
+    table.write_text(head + begin + ONE_LINE + rest)
+    (tmp_path / "mine.yaml").write_text("launcher: in_turn\nworkers: 2\n")
+    (tmp_path / "s.yaml").write_text("workload: noop\naxes: {model: [a, b], input_size: [1, 2]}\n")
+
+    def hpcsweep(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hpcsweep", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = hpcsweep("submit", "s.yaml", "--cluster", "mine.yaml")
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(hpcsweep("status", "s", "--json").stdout)["sweeps"][0]["profiles"]
+    assert (told["by_status"], told["chunks"]) == ({"ok": 4}, {"done": 2})
+    assert (
+        "nothing to measure (4 ok)" in hpcsweep("submit", "s.yaml", "--cluster", "mine.yaml").stdout
+    )

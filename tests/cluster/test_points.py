@@ -1,0 +1,141 @@
+"""`hpcsweep show`: each point with its status, reason, node, and its part of the log."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from hpcsweep.cluster import points
+from hpcsweep.cluster.points import PointState
+from localruns import FORTY_SLOW
+
+FAILING = """\
+workload: noop
+axes: {model: [a], input_size: [1, 2, 3]}
+measure:
+  fail: [{when: {input_size: 2}, how: error}]
+"""
+
+
+@pytest.fixture
+def failed(desk):
+    """Return a folder with a sweep of three points, of which one failed."""
+    desk.spec(FAILING)
+    desk.submit()
+    return desk
+
+
+def test_every_point_has_a_line(failed):
+    """In 80 columns, with the reason where there is one."""
+    head, _, columns, *lines = failed.run("show", "sweep").stdout.splitlines()
+    assert head == "sweep: 2 ok, 1 error"
+    assert columns.split() == ["point", "status", "what", "median", "ms", "node", "why"]
+    assert sorted(line.split()[1] for line in lines) == ["error", "ok", "ok"]
+    (wrong,) = (line for line in lines if " error " in line)
+    assert wrong.endswith("RuntimeError: injected error")
+    assert max(map(len, lines)) <= 80
+    (line,) = failed.run("show", "--status", "error").stdout.splitlines()[3:]
+    assert line.split() == wrong.split()
+
+
+def test_points_stand_in_the_order_of_the_sweep(desk):
+    """Not in that of the jobs, which is random; a point that the file lost comes last."""
+    desk.spec("workload: noop\naxes: {model: [b, a], input_size: [3, 1, 2]}\n")
+    desk.submit()
+    wanted = [(model, size) for model in "ba" for size in "312"]
+
+    def shown():
+        record = json.loads(desk.run("show", "sweep", "--json").stdout)
+        return [(point["model"], point["input_size"]) for point in record["points"]]
+
+    assert shown() == wanted
+    desk.spec("workload: noop\naxes: {model: [a, b], input_size: [1, 2]}\n")
+    desk.submit()
+    assert shown()[:4] == [(model, size) for model in "ab" for size in "12"]
+    assert set(shown()[4:]) == {("a", "3"), ("b", "3")}
+    desk.sweep().sweep_file.write_text("axes: [")
+    assert sorted(shown()) == sorted(wanted)
+    desk.sweep().sweep_file.unlink()
+    assert sorted(shown()) == sorted(wanted)
+
+
+def test_a_point_is_shown_with_its_part_of_the_log(failed):
+    """The lines between its beginning and its end are its own, with the traceback."""
+    (record,) = json.loads(failed.run("show", "--status", "error", "--json").stdout)["points"]
+    assert (record["status"], record["input_size"]) == ("error", "2")
+    shown = failed.run("show", "sweep", record["point_id"][:6]).stdout
+    assert re.search(r"^status_reason +RuntimeError: injected error$", shown, re.MULTILINE)
+    log = shown[shown.index("begins a 2 1 auto") :]
+    assert "Traceback" in log
+    assert "/3 error a 2 1 auto" in log.splitlines()[-1]
+    assert "a 1 1 auto" not in log
+    (submission,) = failed.sweep().submissions()
+    lines = submission.log(0, 0).read_text().splitlines()
+    assert record["point_id"] in lines[record["log_line"] - 1]
+    one = json.loads(failed.run("show", "sweep", record["point_id"], "--json").stdout)
+    assert one == {**one, **record, "command": "show"}
+
+
+def test_every_line_of_the_log_is_of_a_point(failed):
+    """Each point begins and ends with a line that has its id."""
+    (submission,) = failed.sweep().submissions()
+    log = submission.log(0, 0).read_text()
+    assert [log.count(row["point_id"]) for row in failed.rows()] == [2, 2, 2]
+
+
+def test_points_without_a_row_wait(desk):
+    """A sweep that was interrupted shows what is left."""
+    desk.spec(FORTY_SLOW)
+    running = desk.start("submit", "sweep.yaml")
+    desk.wait_for_rows(1)
+    running.terminate()
+    running.communicate()
+    shown = desk.run("show", "sweep", "--status", "waiting").stdout
+    assert shown.startswith("sweep: ")
+    assert " waiting\n" in shown
+
+
+def test_what_is_not_there_is_a_mistake(failed):
+    """With the nearest status."""
+    for words, told in (
+        (["--status", "erorr"], "no status 'erorr'; did you mean 'error'?"),
+        (["sweep", "zz"], "0 points begin with 'zz'"),
+    ):
+        done = failed.run("show", *words)
+        assert (done.returncode, told in done.stderr) == (2, True)
+
+
+def test_the_headline_counts_what_is_not_valid():
+    """As every other headline does."""
+    row = {"status": "ok", "valid": "false", "flags": "very_noisy;host_bound"}
+    found = [PointState("0123456789abcdef", "a 1", row, None)]
+    head = "sweep: 1 ok, 1 of them not valid: very_noisy 1"
+    assert points.table("sweep", found, (), 80).splitlines()[0] == head
+
+
+def test_a_long_reason_stands_below_its_point_on_a_narrow_terminal():
+    """Nothing is cut: it says what to do."""
+    why = "UsageError: " + " ".join(f"word{number}" for number in range(30))
+    row = {"status": "error", "status_reason": why}
+    told = points.table("sweep", [PointState("0123456789abcdef", "a 1", row, None)], (), 60)
+    assert told.split()[-31:] == why.split()
+    lines = told.splitlines()
+    assert lines[3] == "01234567  error   a 1"
+    assert lines[4].startswith("   UsageError: word0")
+    assert all(line.startswith("   word") for line in lines[5:])
+    assert max(map(len, lines)) <= 60
+
+
+def test_a_damaged_row_is_shown_as_it_is(failed):
+    """Whatever its cells hold by now: `collect` says that its checksum does not fit."""
+    (shard,) = failed.sweep().shards()
+    rows = shard.overall.read_bytes()
+    columns = rows.splitlines()[0].split(b",")
+    for name in (b"chunk", b"attempt", b"median_ms"):
+        lines = [line.split(b",") for line in rows.splitlines()]
+        lines[1][columns.index(name)] = b"x7"
+        shard.overall.write_bytes(b"\n".join(map(b",".join, lines)) + b"\n")
+        done = failed.run("show", "sweep")
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,147 @@
+"""What `status` says: rows first, then who still lives; and what it could not read."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpcsweep.cluster import status, sweep_status
+from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus
+from hpcsweep.errors import UsageError
+from hpcsweep.store.shards import read_keys
+
+if TYPE_CHECKING:
+    from localruns import Desk
+
+SLOW = """\
+workload: noop
+axes: {model: [a], input_size: {start: 1, stop: 60, num: 60}}
+measure:
+  sleep_ms: 100
+  fail: [{when: {input_size: [2, 12, 22, 32, 42, 52]}, how: oom}]
+"""
+
+
+def rows(desk: Desk) -> int:
+    """Return how many rows there are."""
+    return sum(len(read_keys(shard.overall)) for shard in desk.sweep().shards())
+
+
+def live_run(desk: Desk):
+    """Start a sweep and wait for its first rows."""
+    desk.spec(SLOW)
+    running = desk.start("submit", "sweep.yaml", "--cluster", "local")
+    until = time.monotonic() + 30
+    while rows(desk) < 4 or "oom" not in {row["status"] for row in desk.rows()}:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return running
+
+
+def test_a_live_sweep_shows_done_remaining_and_pace(desk):
+    """Every point is counted once, whatever state it is in."""
+    running = live_run(desk)
+    (found,) = status.read(desk.results, [])
+    (profile,) = found.profiles
+    counts = profile.tally().counts()
+    assert len(profile.planned) == 60
+    assert counts["oom"] >= 1
+    assert sum(counts.values()) + profile.remaining == 60
+    assert profile.live == profile.remaining > 0
+    assert profile.running == 1
+    assert profile.seconds_left > 0
+    head, row, chunk, *_ = sweep_status.text([found], 80, at_work=True).splitlines()
+    assert max(map(len, (head, row, chunk))) <= 80
+    (submission,) = desk.sweep().submissions()
+    done = profile.running_done
+    assert chunk == f"sweep: {submission.id}:0 runs, {done} of 60 points done"
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    (after,) = status.read(desk.results, ["sweep"])
+    assert after.profiles[0].live == 0
+    assert after.profiles[0].remaining > 0
+
+
+def test_each_shard_is_read_once(measured, monkeypatch):
+    """Statuses and what is not valid come from one look, which is most of what `status` does."""
+    read, seen = Path.read_bytes, Counter()
+    monkeypatch.setattr(Path, "read_bytes", lambda path: seen.update([path]) or read(path))
+    (found,) = status.read(measured.results, [])
+    assert len(found.profiles[0].status) == 10
+    assert [seen[shard.overall] for shard in measured.sweep().shards()] == [1]
+
+
+@pytest.mark.slow
+def test_watch_ends_when_nothing_is_live(desk):
+    """It is told by the operating system, not by a file."""
+    running = live_run(desk)
+    watching = desk.start("status", "--watch")
+    running.communicate(timeout=60)
+    out, errors = watching.communicate(timeout=30)
+    assert watching.returncode == 0, errors
+    assert "60" in out
+    assert out.endswith("\n")
+
+
+def test_the_table_fits_the_terminal_that_is_watched():
+    """A long name is cut, and the figures stay."""
+    long = "resnet152_implicit_precomp_gemm_of_a_very_long_study"
+    profiles = [ProfileStatus("v100")]
+    one = SweepStatus(long, profiles, [], [], in_slurm=False, unanswered=[], artifacts=[])
+    head, row = sweep_status.text([one], 80).splitlines()
+    assert max(len(head), len(row)) <= 80
+    assert row.startswith("resnet152_im")
+    assert row.split()[1:3] == ["v100", "0"]
+    assert sweep_status.text([one]).splitlines()[1].startswith(long)
+
+
+def test_text_and_json_agree(desk):
+    """Machines get the figures that people see."""
+    desk.spec("workload: noop\naxes: {model: [a, b]}\n")
+    desk.run("submit", "sweep.yaml")
+    record = json.loads(desk.run_process("status", "--json").stdout)
+    assert record["sweeps"][0]["profiles"][0]["by_status"] == {"ok": 2}
+    head, row = desk.run("status", "sweep").stdout.splitlines()
+    assert dict(zip(head.split()[:5], row.split()[:5], strict=True)) == {
+        "sweep": "sweep", "profile": "local", "points": "2", "done": "2", "remaining": "0",
+    }  # fmt: skip
+
+
+def test_a_damaged_manifest_hides_no_other_submission(desk):
+    """The problem is named, the rest is shown."""
+    desk.spec("workload: noop\naxes: {model: [a, b]}\n")
+    desk.run("submit", "sweep.yaml")
+    broken = desk.sweep().submission("20000101-000000-local")
+    broken.path.mkdir()
+    broken.manifest.write_text("{half")
+    (found,) = status.read(desk.results, [])
+    assert found.profiles[0].tally().counts() == {"ok": 2}
+    assert "20000101-000000-local" in found.problems[0]
+
+
+def test_nothing_yet_and_no_such_sweep_are_told(desk):
+    """Asking without a name is no mistake."""
+    assert "no results yet" in sweep_status.text(status.read(desk.results, []))
+    with pytest.raises(UsageError, match="no results of a sweep 'x'"):
+        status.read(desk.results, ["x"])
+
+
+def test_artifacts_are_listed_and_shards_are_not(desk):
+    """Counted by kind in the table, by name in the JSON; a file in the making is none."""
+    desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n")
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
+    (submission,) = desk.sweep().submissions()
+    names = ("ab.trace.json.gz", "cd.trace.json.gz", "ab.last.pt", "0.0.nsys-rep")
+    for name in (*names, ".ab.best.pt.x.tmp"):
+        (submission.shards / name).write_bytes(b"x")
+    shown = desk.run("status").stdout
+    assert f"artifacts in {submission.shards.relative_to(desk.folder)}" in shown
+    assert "2 trace.json.gz, 1 0.nsys-rep, 1 last.pt" in shown
+    (found,) = json.loads(desk.run("status", "--json").stdout)["sweeps"]
+    assert {path.rpartition("/")[2] for path in found["artifacts"]} == set(names)

@@ -1,0 +1,149 @@
+"""cuDNN's graph interface, asked about GPUs that are not here: the real library answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import runpy
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from hpcsweep import environment
+from hpcsweep.catalog import gpus
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.libraries import cudnn_graph
+from hpcsweep.conv.libraries.cudnn_graph import Graphs
+from hpcsweep.conv.libraries.cudnn_library import CudnnError
+from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+from paths import ROOT
+
+REAL = Path(os.environ.get("REAL_GPU_FACTS", ROOT.parent / "shared" / "real")) / "cudnn"
+SHAPES = [
+    ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1),
+    ConvShape(8, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3),
+    ConvShape(1, 256, 14, 14, 1024, 1, 1),
+    ConvShape(2, 32, 27, 27, 48, 5, 5, 1, 1, 2, 2),
+    ConvShape(4, 128, 28, 28, 128, 3, 3, 2, 2, 1, 1),
+]
+
+
+@pytest.fixture(scope="module")
+def library(real):
+    """Return the graph interface of the libcudnn of torch's own wheel."""
+    return cudnn_graph.CudnnGraph(real.path)
+
+
+def _told(script, gpu, shape, dtype, layout):
+    """Return engines with workspaces and notes, and the heuristic's order, as the script says."""
+    sizes = [shape.n, shape.in_c, shape.in_h, shape.in_w, shape.out_c, shape.kernel_h]
+    words = [f"{gpu}.json", *sizes, shape.stride_h, shape.pad_h, dtype, layout]
+    printed, before = io.StringIO(), sys.argv
+    sys.argv = [str(script), *map(str, words)]
+    try:
+        with redirect_stdout(printed):
+            runpy.run_path(str(script))
+    finally:
+        sys.argv = before
+    found = re.findall(r"engine +(\d+)  workspace (\d+|no plan: .*?)  (.*)", printed.getvalue())
+    order = json.loads(re.search(r"heuristic A: (.*)", printed.getvalue())[1])
+    engines = {int(n): (int(size) if size.isdigit() else None, notes) for n, size, notes in found}
+    return engines, order
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a100", "l40", "h100"])
+def test_the_answers_are_those_of_an_independent_script(library, gpu):
+    """Engines, notes, workspaces and the heuristic's order: five shapes, both layouts and types.
+
+    The script's devices were typed by another hand; by the table's there are the same engines.
+    """
+    if not (script := REAL / "support.py").is_file():
+        pytest.skip(f"no {script}")
+    graphs = Graphs.of(library, json.loads((REAL / f"{gpu}.json").read_text()))
+    by_table = Graphs.of(library, gpus.cudnn_properties(gpu))
+    for shape in SHAPES:
+        for dtype, short in (("float32", "f32"), ("float16", "f16")):
+            for layout in (NCHW, NHWC):
+                one = ConvShape(**{**vars(shape), "dtype": dtype, "layout": layout})
+                ours = graphs.ask(one)
+                engines, order = _told(script, gpu, one, short, layout)
+                assert {
+                    e["engine"]: (e["workspace_bytes"], " ".join(e["notes"]))
+                    for e in ours["engines"]
+                } == engines
+                assert [e["engine"] for e in by_table.ask(one)["engines"]] == list(engines)
+                names = [int(re.match(r"eng(\d+)", name)[1]) for name in ours["heuristic"]]
+                assert names[:40] == order
+
+
+@pytest.mark.parametrize("gpu", gpus.KNOWN_TO_CUDNN)
+def test_every_gpu_of_the_table_is_one_that_cudnn_takes(library, gpu):
+    """Each has engines for a plain convolution; Winograd ends with Hopper."""
+    found = Graphs.of(library, gpus.cudnn_properties(gpu)).ask(SHAPES[0])
+    winograd = any("WINOGRAD" in one["notes"] for one in found["engines"])
+    assert found["engines"]
+    assert found["heuristic"]
+    assert winograd == (gpu not in {"v100", "h100", "h200"})
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ConvShape(1, 64, 8, 8, 64, 3, 3, 1, 1, 1, 1, groups=64),
+        ConvShape(1, 64, 8, 8, 64, 3, 3, 1, 1, 1, 1, groups=4, dtype="bfloat16", layout=NHWC),
+        ConvShape(1, 8, 9, 7, 8, 3, 1, 1, 1, 2, 0, dilation_h=2, bias=True),
+        ConvShape(1, 8, 9, 7, 8, 3, 1, dtype="float64"),
+        ConvShape(1, 8, 2, 2, 8, 3, 3),
+    ],
+    ids=["depthwise", "grouped", "dilated", "float64", "impossible"],
+)
+def test_odd_convolutions_have_an_answer_too(library, shape):
+    """What cuDNN cannot describe has no engine."""
+    found = Graphs.of(library, gpus.cudnn_properties("a100")).ask(shape)
+    assert bool(found["engines"]) == (shape.in_h > 2)
+
+
+def test_properties_that_are_none_are_refused(library):
+    """Text that is no JSON object of a device."""
+    with pytest.raises(CudnnError):
+        Graphs.of(library, {})
+
+
+def test_every_number_is_that_of_the_header(header):
+    """Descriptors, types, attributes, notes and the heuristic's mode."""
+    for names, stem, tail in (
+        (cudnn_graph.DESCRIPTORS, "CUDNN_BACKEND_", "_DESCRIPTOR"),
+        (cudnn_graph.TYPES, "CUDNN_TYPE_", ""),
+        ({n: v for n, (v, _) in cudnn_graph.ATTRIBUTES.items()}, "CUDNN_ATTR_", ""),
+        ({n: v for v, n in enumerate(cudnn_graph.NOTES)}, "CUDNN_NUMERICAL_NOTE_", ""),
+        ({"MODE_A": cudnn_graph.HEUR_MODE_A}, "CUDNN_HEUR_", ""),
+    ):
+        for name, value in names.items():
+            found = re.search(rf"\b{stem}{name}{tail}\s*=\s*(\d+)", header)
+            assert found, name
+            assert int(found[1]) == value, name
+
+
+def test_a_cudnn_that_knows_only_the_gpu_that_is_here_is_told(real, monkeypatch):
+    """Before 9.8 no device can be given as JSON."""
+    monkeypatch.setenv(environment.CUDNN, real.path)
+    monkeypatch.setattr(cudnn_graph, "_TAKES_JSON", 99_900)
+    with pytest.raises(LibraryUnusable, match=r"answers only for the GPU that is here; 9\.99\.0"):
+        cudnn_graph.load()
+
+
+def test_the_properties_of_this_machines_gpu_need_one(library):
+    """Without a driver cuDNN says so."""
+    import torch
+
+    if torch.cuda.is_available():
+        found = cudnn_graph.properties_here(library)
+        assert Graphs.of(library, found).ask(SHAPES[0])["engines"]
+        assert found.keys() >= {"deviceVer", "multiProcessorCount"}
+        return
+    with pytest.raises(CudnnError):
+        cudnn_graph.properties_here(library)

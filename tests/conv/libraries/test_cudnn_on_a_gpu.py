@@ -1,0 +1,255 @@
+"""The cuDNN back-end on an NVIDIA GPU: right, where it says, on the stream, without copies."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - its own habit
+
+from hpcsweep.conv import backend as backends
+from hpcsweep.conv import swap
+from hpcsweep.conv.libraries import cudnn_library
+from hpcsweep.conv.proof import backward_pass
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure.machine import framework
+from hpcsweep.measure.workloads.inference import Inference
+from measuring import point
+from standins import EXPLICIT
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports"),
+]
+
+# input channels, output channels, size, kernel, stride, padding, dilation, groups
+SHAPES = [
+    (3, 64, 64, 7, 2, 3, 1, 1),
+    (64, 64, 56, 3, 1, 1, 1, 1),
+    (64, 128, 28, 3, 2, 1, 1, 1),
+    (256, 64, 14, 1, 1, 0, 1, 1),
+    (32, 32, 28, 3, 1, 2, 2, 1),
+    (32, 32, 28, 3, 1, 1, 1, 32),
+    (48, 64, 28, 5, 1, 2, 1, 1),
+]
+# of the largest value, against float64
+TOLERANCE = {"float64": 1e-11, "float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-2}
+
+
+@pytest.fixture(scope="module")
+def backend():
+    """Return the back-end of this machine's GPU."""
+    return backends.choose("cuda")
+
+
+@pytest.fixture(autouse=True)
+def _full_precision():
+    framework.allow_tf32(allowed=False)
+    yield
+    framework.allow_tf32(allowed=False)
+
+
+def _layer(spec, dtype=torch.float32, layout=torch.contiguous_format, batch=2):
+    in_c, out_c, size, kernel, stride, padding, dilation, groups = spec
+    layer = nn.Conv2d(in_c, out_c, kernel, stride, padding, dilation, groups)
+    x = torch.randn(batch, in_c, size, size)
+    place = {"device": "cuda", "dtype": dtype, "memory_format": layout}
+    return layer.to(**place), x.to(**place)
+
+
+def _error(ours, exact):
+    return ((ours.double() - exact).abs().max() / exact.abs().max()).item()
+
+
+def test_the_library_is_the_one_that_torch_loaded():
+    """One version, one file in the process."""
+    assert cudnn_library.load().version == torch.backends.cudnn.version()
+    assert len(set(cudnn_library.loaded())) == 1
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("algorithm", EXPLICIT)
+def test_outputs_and_gradients_are_right_wherever_it_is_supported(backend, algorithm, nhwc, dtype):
+    """Against float64 by the plain framework; what is refused has a reason."""
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    for spec in SHAPES:
+        layer, x = _layer(spec, getattr(torch, dtype), layout)
+        exact, exact_x = layer.double(), x.double()
+        wanted = [t.clone() for t in _with_gradients(exact, exact_x)]
+        layer = layer.to(getattr(torch, dtype))
+        model = nn.Sequential(layer)
+        swap.swap(model)
+        calls = [("0", ConvShape.of(layer, x))]
+        (picked,) = swap.assign(model, calls, algorithm, swap.FALLBACK, backend)
+        assert picked.reason if picked.fallback else picked.backend == "cudnn"
+        for ours, theirs in zip(_with_gradients(model, x), wanted, strict=True):
+            assert _error(ours, theirs) < 3 * TOLERANCE[dtype], (spec, picked)
+
+
+def _with_gradients(model, x):
+    x = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    out = model(x)
+    model.zero_grad()
+    out.sum().backward()
+    return [out.detach(), x.grad, *(p.grad for p in model.parameters())]
+
+
+def test_float32_is_no_tf32_unless_asked(backend):
+    """A thousandfold of error apart, on GPUs that have TF32."""
+    if torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("no TF32 on this GPU")
+    layer, x = _layer(SHAPES[1])
+    shape = ConvShape.of(layer, x)
+    exact = F.conv2d(x.double(), layer.weight.double(), layer.bias.double(), padding=1)
+    errors = {}
+    for allowed in (False, True):
+        framework.allow_tf32(allowed=allowed)
+        with torch.no_grad():
+            out = backend.forward("implicit_precomp_gemm", x, layer.weight, layer.bias, shape)
+        errors[allowed] = _error(out, exact)
+    assert errors[False] < 1e-5 < errors[True]
+
+
+def test_work_goes_to_the_current_stream_without_waiting(backend):
+    """Behind a long delay the call returns at once, and the result is there after it."""
+    layer, x = _layer(SHAPES[1])
+    shape = ConvShape.of(layer, x)
+    with torch.no_grad():
+        wanted = backend.forward("implicit_gemm", x, layer.weight, None, shape)
+        side = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(200_000_000)
+            out = backend.forward("implicit_gemm", x, layer.weight, None, shape)
+        assert not side.query(), "the call waited for the delay"
+        torch.cuda.synchronize()
+    torch.testing.assert_close(out, wanted)
+
+
+@pytest.mark.parametrize("algorithm", EXPLICIT)
+def test_a_graph_replays_what_was_captured(backend, algorithm):
+    """New input in the same place, new output."""
+    layer, x = _layer(SHAPES[1])
+    shape = ConvShape.of(layer, x)
+    if backend.unsupported(algorithm, shape):
+        pytest.skip("not supported here")
+    with torch.no_grad():
+        for _ in range(3):
+            backend.forward(algorithm, x, layer.weight, layer.bias, shape)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = backend.forward(algorithm, x, layer.weight, layer.bias, shape)
+        x.normal_()
+        # what the graph holds, its scratch memory too, is nobody else's meanwhile
+        others = [torch.full((1 << 22,), torch.nan, device="cuda") for _ in range(16)]
+        for _ in range(2):
+            graph.replay()
+        torch.cuda.synchronize()
+        assert all(other.isnan().all() for other in others)
+        exact = F.conv2d(x.double(), layer.weight.double(), layer.bias.double(), padding=1)
+    assert _error(out, exact) < 1e-4
+
+
+@pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
+def test_no_pass_copies_anything(backend, nhwc):
+    """Neither between host and device, which made others' numbers memcpy, nor on the device."""
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    layer, x = _layer(SHAPES[1], layout=layout)
+    shape = ConvShape.of(layer, x)
+    if reason := backend.unsupported("implicit_gemm", shape):
+        pytest.skip(reason)
+    with torch.no_grad():
+        backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        for _ in range(2):  # a first session may lose kernels
+            with torch.profiler.profile(activities=activities) as seen:
+                out = backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
+                torch.cuda.synchronize()
+    names = [event.key for event in seen.key_averages()]
+    unwanted = ("Memcpy*", "cudaMalloc*", "aten::copy_", "aten::contiguous", "aten::clone")
+    assert not [n for n in names if any(fnmatchcase(n, pattern) for pattern in unwanted)]
+    assert out.is_contiguous(memory_format=layout)
+    (call,) = (event for event in seen.events() if event.name == "hpcsweep::convolution")
+    assert call.kernels, "the profiler gives the library's kernels to the operator"
+
+
+def test_another_thread_gets_a_handle_of_its_own(backend):
+    """Autograd's threads convolve, too."""
+    layer, x = _layer(SHAPES[1])
+    shape = ConvShape.of(layer, x)
+
+    def run():
+        with torch.no_grad():
+            return backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
+
+    wanted = run()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(run).result()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("algorithm", ["implicit_gemm", "fft", "winograd_nonfused", "gemm"])
+def test_the_kernels_of_gradients_are_seen(backend, algorithm):
+    """Autograd runs them in a thread of its own; the proof has them all the same."""
+    net = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)).cuda()
+    x = torch.randn(2, 16, 28, 28, device="cuda")
+    swap.swap(net)
+    inner = torch.empty(2, 32, 28, 28, device="cuda")
+    calls = [("0", ConvShape.of(net[0], x)), ("1", ConvShape.of(net[1], inner))]
+    picked = swap.assign(net, calls, algorithm, swap.FALLBACK, backend)
+    for _ in range(2):  # a first session may lose kernels
+        found = backward_pass.prove(net, lambda: net(x).sum().backward(), picked, backend)
+    for call in found:
+        assert call.problem is None
+        assert call.seen.kernels
+
+
+def test_autocast_gives_half_types(backend):
+    """As with the framework's own layer."""
+    layer, x = _layer(SHAPES[1])
+    model = nn.Sequential(layer)
+    swap.swap(model)
+    with torch.autocast("cuda", dtype=torch.float16):
+        calls = [("0", ConvShape.of(layer, x))]
+        (picked,) = swap.assign(model, calls, "implicit_precomp_gemm", swap.FALLBACK, backend)
+        out = model(x)
+    assert (picked.shape.dtype, out.dtype) == ("float16", torch.float16)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("nhwc", [False, True])
+def test_the_operator_passes_torchs_own_checks(backend, nhwc):
+    """On the device that it is for."""
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    x = torch.randn(2, 4, 8, 8, device="cuda").to(memory_format=layout).requires_grad_()
+    weight = torch.randn(4, 4, 3, 3, device="cuda").to(memory_format=layout).requires_grad_()
+    arguments = (x, weight, backend.name, "implicit_gemm", [1, 1], [1, 1], [1, 1], 1, nhwc)
+    torch.library.opcheck(torch.ops.hpcsweep.convolution.default, arguments)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "launch"), list(itertools.product(EXPLICIT, ["eager", "graph"]))
+)
+def test_a_network_runs_every_algorithm_with_proof(algorithm, launch):
+    """ResNet-50: what ran is what was asked, or a fallback with its reason; the output is right."""
+    wanted = point(
+        "resnet50", gpu="gpu", input_size=224, algorithm=algorithm, launch=launch, measure={}
+    )
+    done = Inference("cuda").measure(wanted)
+    assert done.row["max_rel_error"] < 1e-4
+    assert "algorithm_mismatch" not in done.row["flags"], [
+        row["algorithm_evidence"] for row in done.layers if "mismatch" in str(row)
+    ][:3]
+    convolutions = [row for row in done.layers if row["op"] == "conv2d"]
+    assert len(convolutions) == 53
+    for row, call in zip(convolutions, done.proof.calls, strict=True):
+        assert row["algorithm_used"] == algorithm or row["fallback_reason"]
+        assert call.seen.kernels, row["algorithm_evidence"]
+    assert done.row["algorithm_evidence"] == "profiler"

@@ -1,0 +1,352 @@
+"""Engines and plans of cuDNN: described, named, refused by the real front-end, run by a stand-in.
+
+The front-end lists and builds the plans of a device that is not here. Only running needs a GPU:
+the stand-in convolves on the host, at the addresses it is given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import sys
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torchvision import models
+
+from hpcsweep.catalog import gpus
+from hpcsweep.conv import choice
+from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.libraries import cudnn_graph
+from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
+from hpcsweep.conv.libraries.driver import NotSupported, Problem
+from hpcsweep.conv.proof import backward_pass, forward_pass
+from hpcsweep.conv.proof.evidence import cell
+from hpcsweep.conv.shape import NHWC, ConvShape
+from hpcsweep.conv.swap import ExplicitConv2d, assign, swap
+from hpcsweep.measure.shape_pass import shape_pass
+
+cudnn = pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+SHAPE = ConvShape(1, 64, 14, 14, 64, 3, 3, 1, 1, 1, 1)
+
+
+class _Graph:
+    """A real graph for a device that is not here, whose plans are run on the host."""
+
+    def __init__(self, graph, log):
+        self._graph, self._log, self._tensors, self._what = graph, log, {}, None
+
+    def __getattr__(self, name):
+        return getattr(self._graph, name)
+
+    def tensor(self, **how):
+        made = self._graph.tensor(**how)
+        self._tensors[how["uid"]] = (how["dim"], how["stride"])
+        return made
+
+    def conv_fprop(self, **how):
+        return self._described("conv_fprop", how)
+
+    def conv_dgrad(self, **how):
+        return self._described("conv_dgrad", how)
+
+    def conv_wgrad(self, **how):
+        return self._described("conv_wgrad", how)
+
+    def _described(self, name, how):
+        self._what = name, {k: v for k, v in how.items() if isinstance(v, list)}
+        self._result = getattr(self._graph, name)(**how)
+        return self._result
+
+    def deselect_numeric_notes(self, notes):
+        self._log.append(("deselected", [note.name for note in notes]))
+        self._graph.deselect_numeric_notes(notes)
+
+    def execute_plan_at_index(self, tensors, workspace, index, handle):
+        self._log.append(("ran", self._graph.get_plan_name_at_index(index), handle))
+        assert workspace or not self._graph.get_workspace_size_plan_at_index(index)
+        first, second = (_at(tensors[uid], *self._tensors[uid]) for uid in (1, 2))
+        out = _at(tensors[3], [*self._result.get_dim()], [*self._result.get_stride()])
+        _convolve(first, second, out, *self._what)
+
+
+def _convolve(first, second, out, name, how):
+    """Convolve tap by tap in numpy, which torch's profiler does not see."""
+    (down, across), (top, left), (lower, right) = how["stride"], how["pre_padding"], how["dilation"]
+    x, weight, y = {
+        "conv_fprop": (first, second, out),
+        "conv_dgrad": (out, second, first),
+        "conv_wgrad": (second, out, first),
+    }[name]
+    around = np.pad(
+        np.zeros_like(x) if name == "conv_dgrad" else x, ((0, 0), (0, 0), (top, top), (left, left))
+    )
+    if name == "conv_fprop":
+        y[...] = 0
+    height, width = y.shape[2:]
+    for row, column in np.ndindex(*weight.shape[2:]):
+        rows = slice(row * lower, row * lower + down * (height - 1) + 1, down)
+        columns = slice(column * right, column * right + across * (width - 1) + 1, across)
+        patch, tap = around[:, :, rows, columns], (slice(None), slice(None), row, column)
+        if name == "conv_fprop":
+            y += np.einsum("nchw,kc->nkhw", patch, weight[tap])
+        elif name == "conv_dgrad":
+            patch += np.einsum("nkhw,kc->nchw", y, weight[tap])
+        else:
+            weight[tap] = np.einsum("nkhw,nchw->kc", y, patch)
+    if name == "conv_dgrad":
+        x[...] = around[:, :, top : top + x.shape[2], left : left + x.shape[3]]
+
+
+def _at(address, size, stride):
+    """Return the float32 numbers at an address."""
+    count = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    numbers = np.frombuffer((ctypes.c_float * count).from_address(address), dtype=np.float32)
+    return np.lib.stride_tricks.as_strided(numbers, size, [4 * step for step in stride])
+
+
+class _Module:
+    """The real front-end, told of a GPU."""
+
+    def __init__(self, gpu="l40"):
+        self.log = []
+        self._device = cudnn.create_device_properties(json.dumps(gpus.cudnn_properties(gpu)))
+
+    def __getattr__(self, name):
+        return getattr(cudnn, name)
+
+    def pygraph(self, handle=None, **how):
+        assert handle == "handle"
+        return _Graph(cudnn.pygraph(device_property=self._device, **how), self.log)
+
+    def create_handle(self):
+        return "handle"
+
+    def set_stream(self, handle, stream):
+        assert (handle, stream) == ("handle", 0)
+
+
+@pytest.fixture
+def told_of(monkeypatch, real):
+    """Return what lets the back-end take the stand-in for the front-end on a GPU."""
+
+    def tell(gpu):
+        found = _Module(gpu)
+        library = cudnn_graph.CudnnGraph(real.path)
+        graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties(gpu))
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # a point may have left it
+        monkeypatch.setattr(FrontEnd, "module", found)
+        monkeypatch.setattr(FrontEnd, "_asked", lambda _, problem: graphs.ask(problem.shape))
+        return found
+
+    return tell
+
+
+@pytest.fixture
+def module(told_of):
+    """Return the stand-in on an L40."""
+    return told_of("l40")
+
+
+def problem(algorithm="heuristic", shape=SHAPE, way=Direction.FORWARD, **more):
+    """Return a convolution."""
+    return Problem(way, algorithm, shape, shape.layout, **{"tf32": True, **more})
+
+
+def _first(module):
+    return FrontEnd("9.26.0").plan(problem(), 0).algorithm
+
+
+@pytest.mark.parametrize("layout", ["nchw", NHWC])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_front_end_names_the_plans_that_the_graph_interface_names(module, real, dtype, layout):
+    """Two ways to ask one library: the same engines and knobs, in the same order."""
+    shape = replace(SHAPE, dtype=dtype, layout=layout)
+    graphs = cudnn_graph.Graphs.of(cudnn_graph.CudnnGraph(real.path), gpus.cudnn_properties("l40"))
+    told = graphs.ask(shape)
+    names = FrontEnd("9").names(problem(shape=shape), 0, 5)
+    listed, engines = told["heuristic"][:5], told["engines"]
+    assert names[:5] == listed
+    tried = {name.partition("_")[0] for name in listed}
+    assert names[5:] == [
+        name
+        for one in engines
+        if (name := f"eng{one['engine']}") not in tried and one["workspace_bytes"] is not None
+    ]
+    assert FrontEnd("9").plan(problem(shape=shape), 0).algorithm == listed[0]
+
+
+def test_a_plan_is_found_by_its_full_name_and_an_engine_by_its_number(module):
+    """Its notes are cuDNN's; the scratch memory is what the plan asks for."""
+    front_end = FrontEnd("9.26.0")
+    for name in front_end.names(problem(), 0, 8):
+        found = front_end.plan(problem(name), 0)
+        assert found.told[0] == name
+        assert found.call == f"cudnnGraphExecute:{name}"
+        assert found.workspace_bytes == found.graph.get_workspace_size_plan_at_index(found.index)
+    assert front_end.plan(problem("eng12"), 0).notes == "WINOGRAD WINOGRAD_TILE_4x4"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("eng53_k2=77", "cuDNN 9.26.0 proposes no plan eng53_k2=77 for this shape on this GPU"),
+        ("eng53_k2=77@9.20.0", "on this GPU; it was found with 9.20.0"),
+        ("eng9999@9.20.0", "cuDNN 9.26.0: eng9999 (found with cuDNN 9.20.0): Invalid engine id."),
+        ("eng9999@9.26.0", "cuDNN 9.26.0: eng9999: Invalid engine id."),
+    ],
+)
+def test_a_plan_that_is_not_there_is_refused_with_both_versions(module, name, words):
+    """It is tried; the version it was found with may be part of the name."""
+    with pytest.raises(NotSupported, match=re.escape(words)):
+        FrontEnd("9.26.0").plan(problem(name), 0)
+
+
+def test_a_plan_of_another_version_that_is_here_too_runs(module):
+    """Only the name decides."""
+    first = _first(module)
+    assert FrontEnd("9.26.0").plan(problem(f"{first}@9.1.0"), 0).algorithm == first
+
+
+@pytest.mark.parametrize(
+    ("dtype", "switches", "left_out"),
+    [
+        ("float32", {"tf32": False},
+         ["TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION"]),
+        ("float32", {"tf32": True}, None),
+        ("float16", {"tf32": False}, None),
+        ("float16", {"tf32": False, "deterministic": True}, ["NONDETERMINISTIC"]),
+    ],
+)  # fmt: skip
+def test_the_switches_of_the_point_leave_plans_out(module, dtype, switches, left_out):
+    """As the framework does: without TF32 no tensor cores in float32."""
+    FrontEnd("9").plan(problem(shape=replace(SHAPE, dtype=dtype), **switches), 0)
+    found = [words for what, words, *_ in module.log if what == "deselected"]
+    assert found == ([sorted(left_out)] if left_out else [])
+
+
+@cache
+def _shapes(network):
+    """Return the distinct convolutions of a network of torchvision."""
+    with torch.device("meta"):
+        net = models.get_model(network).eval()
+    calls = shape_pass(net.to_empty(device="cpu"), torch.empty(1, 3, 224, 224)).convolutions
+    return list(dict.fromkeys(shape for _, shape in calls))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "first_refused", "without_any"),
+    [("v100", 0, 0), ("t4", 0, 0), ("l40", 14, 1), ("a100", 15, 0), ("h100", 20, 0)],
+)
+def test_if_the_first_plan_is_refused_a_later_one_runs(told_of, gpu, first_refused, without_any):
+    """Without TF32 a library for tensor cores refuses most of what its heuristic proposes."""
+    told_of(gpu)
+    front_end, refused, reasons = FrontEnd("9.26.0"), 0, []
+    for shape in _shapes("resnet152"):
+        first = front_end.names(problem(shape=shape), 0, 1)[0]
+        asked = problem(shape=shape, tf32=False)
+        try:
+            refused += front_end.plan(asked, 0).algorithm != first
+        except NotSupported as reason:
+            reasons.append(str(reason))
+    assert (refused + len(reasons), len(reasons)) == (first_refused, without_any)
+    forbidden = "without DOWN_CONVERT_INPUTS, REDUCED_PRECISION_REDUCTION, TENSOR_CORE"
+    whose = f"cuDNN 9.26.0: heuristic: no plan can be built {forbidden}: "
+    assert all(why.startswith(whose) for why in reasons)
+
+
+def test_a_call_whose_every_plan_is_refused_falls_back(told_of, backend):
+    """The point goes on, with the reason in its row."""
+    told_of("l40")
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        why = [backend.unsupported("heuristic", shape) for shape in _shapes("resnet152")]
+    assert {None} < set(why)
+    assert all("no plan can be built" in reason for reason in why if reason)
+
+
+@pytest.mark.parametrize("gpu", ["v100", "l40", "h100"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_every_listed_plan_can_be_built(told_of, gpu, dtype):
+    """So `plans` of them are tried; what the library cannot describe or list has none."""
+    told_of(gpu)
+    front_end = FrontEnd("9.26.0")
+    shapes = [_shapes("mobilenet_v2")[1], _shapes("alexnet")[0]]
+    for shape in (replace(shape, dtype=dtype) for shape in shapes):
+        asked = problem(shape=shape, tf32=False, deterministic=True)
+        names = front_end.names(asked, 0, 20)
+        assert bool(names) == ((gpu, dtype) != ("v100", "bfloat16"))
+        for name in names:
+            assert front_end.plan(replace(asked, algorithm=name), 0).algorithm.startswith(name)
+        if not names:
+            with pytest.raises(NotSupported, match=r"no engine .* proposed a plan"):
+                front_end.plan(asked, 0)
+
+
+@pytest.mark.parametrize("layout", ["nchw", NHWC])
+def test_forward_and_gradients_run_and_are_those_of_the_framework(module, backend, layout):
+    """Gradients of a plan take the heuristic's, since a plan is of one direction."""
+    memory = torch.channels_last if layout == NHWC else torch.contiguous_format
+    net = nn.Sequential(nn.Conv2d(4, 8, 3, 1, 1), nn.Conv2d(8, 8, 3, 2)).to(memory_format=memory)
+    x = torch.randn(2, 4, 9, 9).to(memory_format=memory).requires_grad_()
+    wanted = net(x)
+    of_wanted = torch.autograd.grad(wanted.sum(), [x, *net.parameters()])
+    swap(net)
+    calls = shape_pass(net, x).convolutions
+    names = [FrontEnd("9").names(problem(shape=shape), 0, 3)[1] for _, shape in calls]
+    picked = assign(net, calls, dict(zip("01", names, strict=True)), "error", backend)
+    module.log.clear()
+    found = net(x)
+    torch.testing.assert_close(found, wanted)
+    ran = [words for what, words, *_ in module.log if what == "ran"]
+    assert ran == names == [one.plan for one in picked]
+    of_found = torch.autograd.grad(found.sum(), [x, *net.parameters()])
+    torch.testing.assert_close(of_found, of_wanted)
+    gradients = [choice.GradientChoice.of(one, backend) for one in picked]
+    assert {one.algorithms for one in gradients} == {("heuristic",)}
+    assert all(isinstance(layer, ExplicitConv2d) for layer in net)
+
+
+def test_the_evidence_names_the_plan_of_each_call(module, backend):
+    """By the range around the library's call; its gradients name theirs."""
+    net = nn.Sequential(nn.Conv2d(4, 8, 3, 1, 1))
+    x = torch.randn(1, 4, 9, 9)
+    swap(net)
+    picked = assign(net, shape_pass(net, x).convolutions, "heuristic", "error", backend)
+    proof = forward_pass.prove(net, lambda: net(x), picked, backend)
+    assert picked[0].plan.startswith("eng")
+    assert [cell(call) for call in proof.calls] == [f"api: cudnnGraphExecute:{picked[0].plan}"]
+    of_gradients = backward_pass.prove(net, lambda: net(x).sum().backward(), picked, backend)
+    assert not any(call.problem for call in of_gradients)
+    assert "cudnnGraphExecute:eng" in cell(of_gradients[0])
+
+
+def test_a_map_takes_plans_for_layers(module, backend):
+    """One by its name, one by the heuristic, the rest by the framework."""
+    net = nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)))
+    swap(net)
+    x = torch.randn(1, 4, 9, 9)
+    calls = shape_pass(net, x).convolutions
+    picked = assign(net, calls, {"0": "eng0", "1": "heuristic"}, "error", backend)
+    assert [one.used for one in picked] == ["eng0", "heuristic", "auto"]
+    assert (picked[0].plan, picked[2].plan) == ("eng0", None)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    """And not only that something is missing."""
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    with pytest.raises(LibraryUnusable, match=r"pip install 'hpcsweep\[nvidia\]'"):
+        FrontEnd("9").plan(problem(), 0)
+
+
+def test_without_a_gpu_the_real_front_end_makes_no_handle():
+    """The error says which library, and why."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(LibraryUnusable, match="cuDNN finds no NVIDIA GPU here"):
+        FrontEnd("9").plan(problem(), 0)

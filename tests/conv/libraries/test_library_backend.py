@@ -1,0 +1,406 @@
+"""What the vendors' back-ends share, on cuDNN's stand-in: support, plans, evidence, errors."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.profiler_util import Kernel
+from torch.nn import functional as F  # noqa: N812 - its own habit
+
+from hpcsweep.conv import backend as backends
+from hpcsweep.conv import swap
+from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.libraries import cudnn_library
+from hpcsweep.conv.libraries import library_backend as vendor_backend
+from hpcsweep.conv.libraries.cudnn import Cudnn
+from hpcsweep.conv.libraries.cudnn_library import CudnnError
+from hpcsweep.conv.libraries.driver import NotSupported
+from hpcsweep.conv.libraries.library_backend import VendorBackend
+from hpcsweep.conv.proof import backward_pass, forward_pass
+from hpcsweep.conv.proof.evidence import Source, cell
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure.workloads.training.workload import Training
+from measuring import training
+from standins import EXPLICIT, check_every_algorithm
+
+GEOMETRIES = [
+    {"kernel_size": 3, "padding": 1},
+    {"kernel_size": 3, "padding": 1, "bias": False},
+    {"kernel_size": (3, 5), "stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)},
+    {"kernel_size": 3, "groups": 2, "padding": 1},
+    {"kernel_size": 1, "stride": 2},
+    {"kernel_size": 3, "padding": "same", "dilation": 2},
+    {"kernel_size": 4, "padding": "same"},
+    {"kernel_size": 3, "padding": 1, "padding_mode": "reflect"},
+]
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+@pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_forward_and_gradients_are_those_of_the_framework(backend, geometry, nhwc, dtype):
+    """Every algorithm that the library takes, through a swapped layer and autograd."""
+    check_every_algorithm(backend, geometry, nhwc=nhwc, dtype=dtype)
+
+
+def test_support_is_asked_before_anything_runs_and_once(backend, fake):
+    """FFT with stride 2 and Winograd with 1x1 are answers, not accidents; asking again is free."""
+    strided = ConvShape(1, 4, 16, 16, 4, 3, 3, stride_h=2, stride_w=2)
+    assert backend.unsupported("fft", strided) == "FFT wants stride 1"
+    assert backend.unsupported("winograd", ConvShape(1, 4, 16, 16, 4, 1, 1)).startswith("Winograd")
+    assert backend.unsupported("direct", strided) == "not implemented"
+    assert "cudnnConvolutionForward" not in fake.calls
+    before = len(fake.calls)
+    assert backend.unsupported("fft", strided) == "FFT wants stride 1"
+    assert len(fake.calls) == before
+
+
+def test_what_a_library_takes_but_then_does_not_do_is_unsupported(backend, fake):
+    """The first run is a try."""
+    fake.fail("cudnnConvolutionForward", 3007)
+    reason = backend.unsupported("gemm", ConvShape(1, 4, 16, 16, 4, 3, 3))
+    assert "cudnnConvolutionForward" in reason
+
+
+def test_an_execution_that_fails_when_tried_is_unsupported(backend, fake):
+    """One layer is not worth the point: the reason has function, status and the library's words."""
+    fake.fail("cudnnConvolutionForward", 5000)
+    reason = backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    assert reason == ("failed when tried: cudnnConvolutionForward: CUDNN_STATUS_EXECUTION_FAILED")
+
+
+def test_an_execution_that_fails_later_is_a_typed_error(backend, fake):
+    """With function and status."""
+    x, weight = torch.randn(1, 4, 17, 16), torch.randn(4, 4, 3, 3)
+    shape = ConvShape(1, 4, 17, 16, 4, 3, 3)
+    assert backend.unsupported("gemm", shape) is None
+    fake.fail("cudnnConvolutionForward", 5000)
+    with pytest.raises(CudnnError, match="cudnnConvolutionForward: CUDNN_STATUS_EXECUTION_FAILED"):
+        backend.forward("gemm", x, weight, None, shape)
+
+
+def test_a_device_that_a_try_broke_is_an_error_and_no_answer(backend, fake, monkeypatch):
+    """Then nothing that follows in this process would be right."""
+
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(backend, "_wait", broken)
+    with pytest.raises(RuntimeError, match="CUDA error: an illegal"):
+        backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    fake.fail("cudnnConvolutionForward", 5000)
+    with pytest.raises(RuntimeError, match="CUDA error: an illegal"):
+        backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+
+
+@pytest.mark.parametrize("status", [2002, 4000, 4003, 5000])
+def test_any_status_at_planning_is_an_answer_for_that_layer(backend, fake, status):
+    """With function, status and words; and the layers beside it are asked as if nothing was."""
+    asking = "cudnnGetConvolutionForwardWorkspaceSize"
+    fake.fail(asking, status)
+    reason = backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    wanted = "" if status // 1000 == 2 else "failed when planned: "  # a refused parameter answers
+    assert reason.startswith(f"{wanted}{asking}: CUDNN_")
+    fake.forget()
+    assert backend.unsupported("gemm", ConvShape(1, 4, 18, 16, 4, 3, 3)) is None
+
+
+def test_a_gradient_that_cannot_be_planned_is_the_framework_s(backend, fake):
+    """With the reason, in the proof as in the step."""
+    fake.fail("cudnnGetConvolutionBackwardDataWorkspaceSize", 4000)
+    of_input, of_filters = backend.gradients("fft", ConvShape(1, 4, 17, 16, 4, 3, 3))
+    assert (of_input.algorithm, of_filters.algorithm) == (None, "fft")
+    assert of_input.reason.startswith("gradient of the input: failed when planned: cudnnGet")
+    assert "CUDNN_STATUS_INTERNAL_ERROR" in of_input.reason
+
+
+def test_a_device_that_planning_broke_is_an_error_and_no_answer(backend, fake, monkeypatch):
+    """As it is after a try."""
+
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(backend, "_wait", broken)
+    fake.fail("cudnnGetConvolutionForwardWorkspaceSize", 5000)
+    with pytest.raises(RuntimeError, match="CUDA error: an illegal"):
+        backend.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+
+
+def test_a_handle_that_cannot_be_made_is_no_answer_of_a_layer(fake):
+    """Without a handle the library does no layer at all."""
+    fake.fail("cudnnCreate", 4000)
+    alone = VendorBackend(Cudnn(lambda: fake.library), "cpu")
+    with pytest.raises(LibraryUnusable, match=r"no handle.*CUDNN_STATUS_INTERNAL_ERROR"):
+        alone.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
+
+
+def test_what_needs_more_scratch_memory_than_allowed_is_never_tried(backend, fake, monkeypatch):
+    """A try of tens of GB would take them, or fail; the limit comes first, in every direction."""
+    monkeypatch.setattr(backend, "_try", lambda *_: pytest.fail("tried"))
+    layer = nn.Conv2d(4, 4, 3)
+    shape = ConvShape.of(layer, torch.empty(1, 4, 34, 34))
+    model = nn.Sequential(layer)
+    swap.swap(model)
+    calls = [("0", shape)]
+    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend, most_workspace=1000)
+    assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
+    for gradient in backend.limited(1000).gradients("fft", shape):
+        assert gradient.algorithm is None
+        assert gradient.reason.endswith(" MiB; 0.000953674 MiB are allowed")
+    assert not [name for name in fake.calls if name.startswith("cudnnConvolution")]
+    monkeypatch.undo()
+    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend)
+    assert (picked.used, picked.fallback) == ("fft", False)
+    assert [gradient.algorithm for gradient in backend.gradients("fft", shape)] == ["fft", "fft"]
+
+
+def test_the_workspace_is_told_and_limited(backend):
+    """A limit that is too small falls back, with both numbers."""
+    layer = nn.Conv2d(4, 4, 3)
+    shape = ConvShape.of(layer, torch.empty(1, 4, 34, 34))
+    assert backend.workspace_bytes("gemm", shape) == 4 * 4 * 9 * 32 * 32
+    assert backend.workspace_bytes("implicit_gemm", shape) == 0
+    model = nn.Sequential(layer)
+    swap.swap(model)
+    (picked,) = swap.assign(
+        model, [("0", shape)], "gemm", swap.FALLBACK, backend, most_workspace=1000
+    )
+    assert (picked.used, picked.fallback) == ("auto", True)
+    assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
+
+
+NET_CALLS = [
+    ("0", ConvShape(2, 3, 12, 12, 4, 3, 3, bias=True)),
+    ("1", ConvShape(2, 4, 10, 10, 4, 3, 3, bias=True)),
+]
+
+
+def _stepped(backend, algorithm):
+    """Return a swapped network, its choices, and a step of it that warmed up."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    swap.swap(net)
+    picked = swap.assign(net, NET_CALLS, algorithm, swap.FALLBACK, backend)
+    x = torch.randn(2, 3, 12, 12)
+
+    def step():
+        net(x).sum().backward()
+
+    step()
+    return net, picked, step
+
+
+def test_the_limit_of_scratch_memory_is_a_network_s_own(backend, fake, monkeypatch):
+    """What another network may take, later, changes nothing in what the first one's step runs."""
+    net, _, step = _stepped(backend, "fft")
+    fake.forget()
+    step()
+    alone = fake.ran
+    assert len(alone) == 5  # two forward, two for filters, one for the data between
+    other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    swap.swap(other)
+    picked = swap.assign(other, NET_CALLS, "fft", swap.FALLBACK, backend, most_workspace=0)
+    assert all(choice.fallback for choice in picked)
+    fake.forget()
+    step()
+    assert fake.ran == alone
+    monkeypatch.setattr(vendor_backend, "choose", lambda _device_type: backend)
+    again = pickle.loads(pickle.dumps(other))
+    assert again[0].assigned.backend.unsupported("fft", NET_CALLS[0][1]).startswith("a workspace")
+    assert net[0].assigned.backend.unsupported("fft", NET_CALLS[0][1]) is None
+
+
+@pytest.mark.parametrize("algorithm", EXPLICIT)
+def test_evidence_of_both_directions_is_what_the_library_was_called_with(backend, fake, algorithm):
+    """Call by call: the cell names function and algorithm, and the library's own log agrees."""
+    net, picked, step = _stepped(backend, algorithm)
+    fake.forget()
+    forward = forward_pass.prove(net, step, picked, backend).calls
+    logged = fake.ran
+    backward = backward_pass.prove(net, step, picked, backend)
+    assert not any(call.problem for call in [*forward, *backward])
+    if algorithm == "direct":  # declared by cuDNN, never done
+        assert logged == []
+        return
+    number = cudnn_library.FORWARD[algorithm]
+    assert [cell(call) for call in forward] == [f"api: cudnnConvolutionForward:{algorithm}"] * 2
+    driver = Cudnn(lambda: fake.library)
+    names = [driver.backward_name(way, algorithm) for way in (Direction.DATA, Direction.FILTER)]
+    wanted = [(0, number), (0, number)]
+    for index, of_call in ((1, backward[1]), (0, backward[0])):  # the last layer comes first
+        tables = (cudnn_library.BACKWARD_DATA, cudnn_library.BACKWARD_FILTER)
+        for way, name, table in zip((1, 2), names, tables, strict=True):
+            function = ("BackwardData", "BackwardFilter")[way - 1]
+            asked = way == 2 or index == 1  # the first layer's input needs no gradient
+            told = f"cudnnConvolution{function}:{name}" in of_call.seen.library_calls
+            assert told == (asked and name is not None)
+            wanted += [(way, table[name])] if told else []
+        ran_framework = "aten::convolution_backward" in of_call.seen.operators
+        assert ran_framework == (None in names[1 - index :])
+    assert sorted(logged) == sorted(2 * wanted)  # once without the profiler
+
+
+def test_gradients_of_another_algorithm_than_claimed_are_a_mismatch(backend):
+    """Also where the framework took them over in silence."""
+    net, picked, step = _stepped(backend, "implicit_precomp_gemm")
+    claims = [replace(choice, used="fft") for choice in picked]
+    found = backward_pass.prove(net, step, claims, backend)
+    assert [call.problem for call in found] == [
+        "filter: no cudnnConvolutionBackwardFilter:fft",
+        "data: no cudnnConvolutionBackwardData:fft",
+    ]
+    net, picked, step = _stepped(backend, "gemm")
+    claims = [replace(choice, used="implicit_gemm") for choice in picked]
+    found = backward_pass.prove(net, step, claims, backend)
+    assert found[1].problem == "data: ran aten::convolution_backward"
+
+
+@pytest.mark.parametrize(("kernel", "fits"), [("implicit_convolve", True), ("fft2d_r2c", False)])
+def test_the_kernels_of_a_gradient_are_those_of_its_operator(backend, kernel, fits):
+    """The profiler gives kernels to the innermost operator, which is the gradient's own."""
+    net, picked, step = _stepped(backend, "implicit_gemm")
+    with backward_pass.ranges(net), torch.profiler.profile() as seen:
+        step()
+    events = seen.events()
+    for event in events:
+        if event.name == "hpcsweep::convolution_filter_gradient":
+            event.kernels = [Kernel(kernel, 0, 5)]
+    found = backward_pass.read(events, picked, backend)
+    wanted = None if fits else f"filter: ran {kernel}, which is of fft or fft_tiling"
+    assert [call.problem for call in found] == [wanted, wanted]
+    assert all(call.seen.kernels and kernel in cell(call) for call in found)
+
+
+SGEMM = "ran ampere_sgemm_128x64, which is of gemm or implicit_gemm or implicit_precomp_gemm"
+
+
+@pytest.mark.parametrize(
+    ("names", "problem", "source"),
+    [
+        (["fft2d_r2c_32x32"], None, Source.PROFILER),
+        (["a_kernel_of_next_year"], "no *fft*", Source.PROFILER),
+        (["ampere_sgemm_128x64"], SGEMM, Source.PROFILER),
+        (["cudnnConvolutionForward:fft"], None, Source.API),  # our range on the GPU's time line
+        (["cudnnConvolutionForward:fft", "ampere_sgemm_128x64"], SGEMM, Source.PROFILER),
+        ([], None, Source.API),
+    ],
+)
+def test_the_proof_of_an_fft_can_fail(backend, names, problem, source):
+    """The library was called for FFT and ran something else: our own range proves nothing."""
+    net, picked, step = _stepped(backend, "fft")
+    with forward_pass.ranges(net), torch.profiler.profile() as seen:
+        step()
+    events = seen.events()
+    for event in events:
+        if event.name == "hpcsweep::convolution":
+            event.kernels = [Kernel(name, 0, 5) for name in names]
+    found = forward_pass.read(events, picked, backend).calls
+    assert [call.problem for call in found] == [problem] * 2
+    assert [call.source for call in found] == [source] * 2
+
+
+def test_what_the_backward_pass_runs_is_told_per_call(backend):
+    """As asked, half of it, or none; with the library's scratch memory and the reasons."""
+    _, picked, _ = _stepped(backend, "fft")
+    whole = backward_pass.choices(picked, backend)[1]
+    assert (whole.algorithms, whole.backends, whole.fallback) == (("fft",), ("cudnn",), False)
+    assert whole.workspace_bytes > 0
+    _, picked, _ = _stepped(backend, "winograd")
+    half = backward_pass.choices(picked, backend)[1]
+    assert (half.algorithms, half.backends) == (("winograd", "auto"), ("cudnn", "framework"))
+    assert (half.fallback, half.as_requested) == (True, False)
+    assert half.reason == "cudnn has no winograd for the gradient of the filters"
+    _, picked, _ = _stepped(backend, "gemm")
+    none = backward_pass.choices(picked, backend)[1]
+    assert (none.algorithms, none.backends) == (("auto",), ("framework",))
+
+
+def test_a_training_row_tells_what_its_gradients_ran(backend, monkeypatch):
+    """Forward rows as asked, backward rows the framework's, covered by half the time or so."""
+    monkeypatch.setattr(backends, "choose", lambda _device_type: backend)
+    bench = Training("cpu")
+    wanted = {"layers": True, "evidence": True}
+    done = bench.measure(training(algorithm="gemm", measure=wanted))
+    forward, backward = (
+        [row for row in done.layers if row["direction"] == way and row.get("algorithm_used")]
+        for way in ("forward", "backward")
+    )
+    assert {(r["backend"], r["algorithm_used"]) for r in forward} == {("cudnn", "gemm")}
+    assert {(r["backend"], r["algorithm_used"]) for r in backward} == {("framework", "auto")}
+    assert all("cudnn has no gemm" in r["fallback_reason"] for r in backward)
+    assert all(r["algorithm_evidence"].startswith("api: cudnn") for r in forward)
+    assert all("aten::convolution_backward" in r["algorithm_evidence"] for r in backward)
+    row = done.row
+    assert row["algorithm_evidence"] == "profiler"
+    assert row["algorithm_coverage_pct"] == 100
+    assert 0 < row["algorithm_coverage_time_pct"] < 100
+    assert "fallback" in row["flags"].split(";")
+    assert "algorithm_mismatch" not in row["flags"].split(";")
+
+
+def test_a_wrong_device_or_type_is_a_typed_error(backend):
+    """Not an address handed to a library."""
+    x, weight = torch.randn(1, 2, 8, 8), torch.randn(2, 2, 3, 3)
+    shape = ConvShape(1, 2, 8, 8, 2, 3, 3)
+    with pytest.raises(TypeError, match=r"float32 on cpu got torch.float64"):
+        backend.forward("implicit_gemm", x, weight.double(), None, shape)
+    with pytest.raises(NotSupported, match="no int32"):
+        backend.forward("implicit_gemm", x.int(), weight.int(), None, shape)
+
+
+def test_tensors_that_are_not_contiguous_are_made_so(backend):
+    """As the framework does."""
+    x = torch.randn(1, 8, 8, 2).permute(0, 3, 1, 2)[:, :, ::2]
+    weight = torch.randn(2, 2, 3, 3)
+    shape = ConvShape(1, 2, 4, 8, 2, 3, 3)
+    out = backend.forward("implicit_gemm", x, weight, None, shape)
+    torch.testing.assert_close(out, F.conv2d(x, weight), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
+def test_nothing_runs_beside_the_library_in_any_direction(backend, nhwc):
+    """No copy and no filling, which on a GPU would be kernels within the layer's time."""
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    layer = nn.Conv2d(4, 6, 3, bias=False).to(memory_format=layout)
+    x = torch.randn(2, 4, 9, 9).to(memory_format=layout).requires_grad_()
+    shape = ConvShape.of(layer, x)
+    grad = torch.randn(2, 6, 7, 7).to(memory_format=layout)
+    for _ in range(2):  # the first time the back-end tries its plans
+        with torch.profiler.profile() as seen:
+            backend.forward("winograd_nonfused", x, layer.weight, None, shape).backward(grad)
+    names = {event.key for event in seen.key_averages()}
+    assert {
+        "hpcsweep::convolution",
+        "hpcsweep::convolution_data_gradient",
+        "hpcsweep::convolution_filter_gradient",
+    } <= names
+    assert not {n for n in names if n.startswith("aten::")} & {
+        "aten::copy_",
+        "aten::clone",
+        "aten::contiguous",
+        "aten::zero_",
+        "aten::fill_",
+    }
+
+
+def test_a_swapped_network_survives_copies_state_dicts_and_autocast(backend):
+    """What people do with modules still works."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    x = torch.randn(1, 3, 12, 12)
+    wanted = net(x)
+    swap.swap(net)
+    shapes = [
+        ("0", ConvShape.of(net[0], x)),
+        ("2", ConvShape.of(net[2], torch.empty(1, 4, 10, 10))),
+    ]
+    swap.assign(net, shapes, "implicit_gemm", swap.FALLBACK, backend)
+    torch.testing.assert_close(net(x), wanted, rtol=1e-4, atol=1e-5)
+    twin = copy.deepcopy(net)
+    twin.load_state_dict(net.state_dict())
+    torch.testing.assert_close(twin(x), wanted, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,584 @@
+"""The inference workload end to end, on small networks and the CPU."""
+
+from __future__ import annotations
+
+import json
+import warnings
+import weakref
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import hostgraphs
+from benchmarks import odd_structures
+from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
+from hpcsweep.conv.proof import witness
+from hpcsweep.conv.proof.evidence import Source, cell
+from hpcsweep.measure import models, numerics, rounding, workbench
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.measure.timing import clocks, lanes, layer_timer
+from hpcsweep.measure.workloads.inference import Inference
+from measuring import Throttled, point
+
+QUICK = {"layers": False, "evidence": False, "numerics": False}
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """One bench for all tests, as a worker has one for all its points."""
+    return Inference("cpu")
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """Return the keys of the networks that are built from now on."""
+    keys, build = [], models.build
+    monkeypatch.setattr(models, "build", lambda key, *rest: keys.append(key) or build(key, *rest))
+    return keys
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_a_point_fills_its_row_its_layers_and_its_samples(bench):
+    """Every key is a column, everything crosses the pipe as JSON, and the counts fit."""
+    wanted = point("resnet18", input_size=64)
+    done = bench.measure(wanted)
+    json.dumps([done.row, done.layers, done.samples])
+    assert set(done.row) <= set(columns.OVERALL_COLUMNS)
+    assert all(set(row) <= set(columns.LAYER_COLUMNS) for row in done.layers)
+    assert len(done.layers) == 61
+    assert len(done.samples) == done.row["n"] == 4
+    assert (done.row["warmup_n"], done.row["stop_reason"], done.row["timer"]) == (
+        1,
+        "fixed",
+        "host",
+    )
+    assert {row["n"] for row in done.layers} == {4}
+    timed_ms = sum(done.samples) + 4 * done.row["layer_pass_mean_ms"]
+    assert done.timed_s == pytest.approx(timed_ms / 1000, rel=0.02)
+
+
+def test_a_starved_layer_pass_is_told_and_the_overall_time_stays_valid(bench, monkeypatch):
+    """The clean pass ran by itself; only what the layer rows say is in doubt."""
+    done = bench.measure(point(measure={"evidence": False}))
+    assert (done.row["layer_pass_parts"], "layer_starved" in done.row["flags"]) == (1, False)
+    join = layer_timer.joined
+    monkeypatch.setattr(layer_timer, "joined", lambda parts, starved: join(parts, starved=True))
+    flags = bench.measure(point(measure={"evidence": False})).row["flags"]
+    assert "layer_starved" in flags
+    assert "layer_starved" not in columns.DOUBTFUL
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
+    """They take longer than a short point does, and are not in its times."""
+
+    class Counting(Telemetry):
+        asked, counts_energy = 0, True
+
+        def energy_of(self, run, finish, block):
+            self.asked += 1
+            assert block >= 5
+            run()
+            finish()
+            return {"energy_j": 0.5, "energy_method": "counter"}
+
+    counting = Counting()
+    row = Inference("cpu", counting).measure(point(measure={"energy": wanted})).row
+    assert (counting.asked, row.get("energy_j")) == ((1, 0.5) if wanted else (0, None))
+    assert row["n"] == 4
+
+
+class Metered(Telemetry):
+    """A GPU whose counter grows by a joule with each pass."""
+
+    counts_energy = True
+
+    def energy_of(self, run, finish, block):
+        """Run one pass."""
+        run()
+        return {"energy_j": 1.0, "energy_method": "counter"}
+
+
+def _energy_of(telemetry, capture, **axes):
+    """Return the cells of a point whose host is slower than its device."""
+    bench, lane = Inference("cpu", telemetry), SimpleNamespace(run=lambda: None)
+    lanes = SimpleNamespace(clean=lane)
+    ready = SimpleNamespace(point=point(**{"model": "resnet18", **axes}), run=lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clocks, "capture", capture)
+        return bench._energy(ready, lanes, 1.0, idles=True)
+
+
+def test_energy_where_the_host_is_slow_is_that_of_a_graphs_replay():
+    """Explicit algorithms cost the host more, and no energy: the method tells the two apart."""
+    ran = []
+    cells = _energy_of(Metered(), lambda _run: lambda: ran.append("replay"))
+    assert cells == {"energy_j": 1.0, "energy_method": "graph"}
+    assert ran == ["replay"]
+
+
+def test_what_cannot_be_replayed_keeps_its_times_and_has_no_energy():
+    """Too little memory, a graph already, one's own code, several inputs."""
+
+    def refuse(_run):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def never(_run):
+        pytest.fail("captured")
+
+    none = {"energy_method": "launch_bound"}
+    assert _energy_of(Metered(), refuse) == none
+    assert _energy_of(Metered(), never, launch="graph") == none
+    assert _energy_of(Metered(), never, model="tinynets:Residual") == none
+    assert _energy_of(Metered(), never, cache_state="rotated") == none
+
+
+def test_a_gpu_without_a_counter_captures_nothing_and_keeps_its_times():
+    """Slices, virtual and older GPUs: the cells are empty, and nobody is told of a slow host."""
+    assert _energy_of(Telemetry(), lambda _run: pytest.fail("captured")) == {}
+    row = Inference("cpu", Telemetry()).measure(point(measure={"energy": True})).row
+    flags = set(row["flags"].split(";")) - {"noisy", "very_noisy"}
+    assert flags.isdisjoint(columns.DOUBTFUL)
+    assert row["median_ms"] > 0
+    assert row.get("energy_j") is row.get("energy_method") is None
+
+
+def test_the_work_of_resnet18_at_224_is_known_to_the_integer(bench):
+    """3,628,146,688 operations, 11,689,512 parameters, and the layers add up to both."""
+    done = bench.measure(point("resnet18", input_size=224, measure={"iterations": 1}))
+    assert done.row["flops"] == 3_628_146_688 == sum(r.get("flops", 0) for r in done.layers)
+    assert done.row["params"] == 11_689_512 == _parameters_of(done.layers)
+    assert done.row["bytes_min"] == sum(r.get("bytes_min", 0) for r in done.layers)
+
+
+def _parameters_of(layers):
+    return sum({row["layer"]: row.get("params", 0) for row in layers}.values())
+
+
+def test_the_layers_explain_the_pass(bench):
+    """Percentages sum to 100, the rest is neither negative nor most of it."""
+    done = bench.measure(point("resnet18", input_size=64, measure={"iterations": 6}))
+    assert sum(row["percentage"] for row in done.layers) == pytest.approx(100)
+    assert done.layers[-1]["layer"] == "__other__"
+    assert 0 <= done.row["other_pct"] < 50
+    total = sum(row["mean_ms"] for row in done.layers)
+    assert total == pytest.approx(done.row["layer_pass_mean_ms"])
+
+
+@pytest.mark.parametrize(
+    "algorithm", [name for name in ALGORITHMS if name not in {AUTOTUNE, HEURISTIC}]
+)
+def test_every_algorithm_runs_is_proven_and_is_right(bench, algorithm):
+    """Requested, used, evidence and error of each; what falls back says so."""
+    done = bench.measure(point(algorithm=algorithm, measure={"iterations": 2}))
+    convolutions = [row for row in done.layers if row["op"] == "conv2d"]
+    assert len(convolutions) == done.row["conv_calls"] == 2
+    assert done.row["max_rel_error"] < 1e-4
+    assert done.row["algorithm_evidence"] == "profiler"
+    for row, call in zip(convolutions, done.proof.calls, strict=True):
+        assert row["algorithm_used"] == algorithm or row["fallback_reason"]
+        assert row["algorithm_evidence"] == cell(call)
+        assert (call.layer, call.source, call.problem) == (row["layer"], Source.PROFILER, None)
+    assert "algorithm_mismatch" not in done.row["flags"]
+    assert ("fallback" in done.row["flags"]) == (done.row["conv_fallbacks"] > 0)
+
+
+def test_autotune_where_nothing_tunes_is_unsupported(bench):
+    """It would be `auto` under another name."""
+    with pytest.raises(CannotMeasure, match="algorithm: autotune tunes cuDNN; on cpu there"):
+        bench.measure(point(algorithm=AUTOTUNE))
+
+
+def test_passes_that_are_not_wanted_do_not_happen(bench):
+    """No layers, no evidence, no numerics: an overall row alone."""
+    done = bench.measure(point(algorithm="gemm", measure=QUICK))
+    assert done.layers == []
+    assert [call.seen for call in done.proof.calls] == [None] * 2
+    assert done.row["algorithm_evidence"] == "none"
+    assert done.row["max_rel_error"] is None
+    assert "hook_overhead_pct" not in done.row
+    assert done.row["algorithm_coverage_time_pct"] is None
+
+
+def test_adaptive_points_stop_for_a_reason(bench):
+    """The reason is one of the documented ones, and at least `min_iterations` were timed."""
+    settings = {"stop": "adaptive", "min_iterations": 5, "max_seconds": 1.0, "target": 0.5}
+    done = bench.measure(point(measure=settings))
+    assert done.row["stop_reason"] in columns.STOP_REASONS
+    assert done.row["n"] == len(done.samples) >= 5
+
+
+@pytest.mark.parametrize("state", ["cold", "rotated"])
+def test_cache_states_measure(bench, state):
+    """Flushed or rotated, the pass runs and the row has a number."""
+    settings = {"iterations": 2, "evidence": False, "numerics": False}
+    done = bench.measure(point(cache_state=state, input_size=64, measure=settings))
+    assert done.row["median_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"dtype": "float64"}, {"memory_format": "nhwc"}],
+)
+def test_dtypes_and_layouts_measure(bench, axes):
+    """What torch can do on a CPU is measured, with an error of the dtype's size."""
+    done = bench.measure(point(**axes))
+    assert done.row["max_rel_error"] < 0.1
+    assert done.row["valid"] or "very_noisy" in done.row["flags"]
+
+
+def test_flags_are_documented_and_doubt_makes_a_row_invalid(bench, monkeypatch):
+    """Every flag is in the list of flags; one that puts the number in doubt clears `valid`."""
+    assert set(columns.FLAGS) >= columns.DOUBTFUL
+    monkeypatch.setattr(rounding, "_DEPTH_GROWTH", 1e-9)
+    row = bench.measure(point()).row
+    assert "inaccurate" in row["flags"].split(";")
+    assert set(row["flags"].split(";")) <= set(columns.FLAGS)
+    assert row["valid"] is False
+
+
+def test_threads_are_explicit(bench, monkeypatch):
+    """The axis sets them; several workers on one machine raise the flag that doubts the number."""
+    assert bench.measure(point(num_threads=2)).row["threads"] == 2
+    monkeypatch.setenv("HPCSWEEP_THREADS", "1")
+    row = bench.measure(point(num_threads=None)).row
+    assert row["threads"] == 1
+    assert "shared_cpu" in row["flags"]
+    assert row["valid"] is False
+
+
+def test_running_out_of_memory_is_a_finding_and_the_next_point_runs(bench, built):
+    """Peak and limit are told; the model is given back; nothing else breaks."""
+    with pytest.raises(OutOfMemory) as caught:
+        bench.measure(point("tinynets:Hungry"))
+    assert 0 < caught.value.peak < caught.value.limit
+    built.clear()
+    assert bench.measure(point()).row["median_ms"] > 0
+    with pytest.raises(OutOfMemory):
+        bench.measure(point("tinynets:Hungry"))
+    assert [key.name for key in built] == ["tinynets:Residual", "tinynets:Hungry"]
+
+
+def test_a_batch_that_cannot_be_allocated_is_out_of_memory(bench):
+    """The input itself may be what does not fit."""
+    with pytest.raises(OutOfMemory):
+        bench.measure(point(batch_size=1 << 40))
+
+
+def test_graphs_need_a_gpu(bench):
+    """`launch: graph` on a CPU is unsupported, not a crash."""
+    with pytest.raises(CannotMeasure, match="needs a GPU"):
+        bench.measure(point(launch="graph"))
+
+
+def test_an_image_that_the_network_does_not_take_is_unsupported(bench):
+    """The network's own words are the reason."""
+    with pytest.raises(CannotMeasure, match="32x32"):
+        bench.measure(point("alexnet"))
+
+
+def test_the_skip_policy_makes_a_point_unsupported(bench):
+    """A layer that the algorithm cannot do, with `unsupported: skip`."""
+    with pytest.raises(CannotMeasure):
+        bench.measure(point("resnet18", algorithm="winograd", measure={"unsupported": "skip"}))
+
+
+def test_a_dtype_without_an_operator_is_unsupported(bench, monkeypatch):
+    """Torch's complaint about a dtype is a finding about this machine."""
+
+    def refuse(*_args, **_kwargs):
+        raise RuntimeError("\"slow_conv2d_cpu\" not implemented for 'Half'")
+
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", refuse)
+    with pytest.raises(CannotMeasure, match="not implemented for 'Half'"):
+        bench.measure(point())
+
+
+def test_a_networks_own_failure_keeps_its_type(bench):
+    """What is neither memory nor an operator is an error for the worker to write down."""
+    with pytest.raises(RuntimeError, match="layer calls"):
+        bench.measure(point("tinynets:Twofaced"))
+
+
+def test_consecutive_points_share_the_network(built):
+    """Another algorithm or size keeps it; another seed builds anew."""
+    bench = Inference("cpu")
+    for axes in ({}, {"algorithm": "fft", "input_size": 24}, {"seed": 3}):
+        bench.measure(point(**axes, measure=QUICK))
+    assert [key.seed for key in built] == [0, 3]
+
+
+def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):
+    """Also one that holds itself: there is memory for one of them at a time."""
+    bench, build = Inference("cpu"), models.build
+    bench.measure(point(measure=QUICK))
+    network = bench._models.get(models.ModelKey.of(point()))
+    network.__dict__["itself"] = network
+    gone, alive = weakref.ref(network), []
+    del network
+    monkeypatch.setattr(models, "build", lambda *key: alive.append(gone()) or build(*key))
+    bench.measure(point(seed=1, measure=QUICK))
+    assert alive == [None]
+
+
+def test_an_algorithm_does_not_leak_into_the_next_point(bench):
+    """After an explicit algorithm, `auto` runs the framework's own layers again."""
+    bench.measure(point(algorithm="gemm", measure={"numerics": False}))
+    done = bench.measure(point(algorithm="auto"))
+    assert done.row["backend"] == "framework"
+    assert all("aten::convolution" in call.seen.operators for call in done.proof.calls)
+
+
+def test_networks_with_several_outputs_measure(bench):
+    """Dicts of tensors are compared as a whole."""
+    assert bench.measure(point("tinynets:Dicts")).row["max_rel_error"] < 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_a_real_gpu_measures(launch):
+    """Device events or a graph: times, layers that add up, memory from the allocator."""
+    done = Inference("cuda").measure(point("resnet50", input_size=224, gpu="gpu", launch=launch))
+    assert done.row["timer"] == {"eager": "events", "graph": "graph"}[launch]
+    assert done.row["mem_source"] == "cuda_allocator"
+    assert done.row["host_ms"] > 0
+    assert len(done.layers) == 159
+    assert sum(row["percentage"] for row in done.layers) == pytest.approx(100)
+    assert 0.8 < done.row["layer_sum_over_total"] < 1.2
+    assert done.row["max_rel_error"] < 1e-4
+    assert {row["layer_timer"] for row in done.layers} == {done.row["timer"]}
+    assert all(row["median_ms"] > 0 for row in done.layers[:-1])
+    assert "launch_bound" not in done.row["flags"]
+    assert done.row["mem_peak_bytes"] < done.row["mem_limit_bytes"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events():
+    """Events add their own time to that of the kernels, and no more than that to long layers."""
+    bench = Inference("cuda")
+    for _ in range(2):  # later sessions lose kernels, too
+        done = bench.measure(point("resnet50", input_size=224, gpu="gpu", batch_size=32))
+        rows = [row for row in done.layers if row["op"] == "conv2d"]
+        assert all(0 < row["kernel_ms"] < 1.1 * row["median_ms"] for row in rows)
+        assert 0 < done.row["event_floor_ms"] < 0.05
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+@pytest.mark.parametrize("launch", ["eager", "graph"])
+def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
+    """CUPTI stays in the process, so the order of points could show in their times."""
+    bench, axes = Inference("cuda"), {"input_size": 224, "gpu": "gpu", "launch": launch}
+    settings = {"warmup": 20, "iterations": 50, "layers": False, "numerics": False}
+    first = bench.measure(point("resnet50", measure=settings | {"evidence": False}, **axes)).row
+    bench.measure(point("resnet18", measure=settings, **axes))
+    later = bench.measure(point("resnet50", measure=settings | {"evidence": False}, **axes)).row
+    assert later["median_ms"] == pytest.approx(first["median_ms"], rel=0.02)
+
+
+def test_evidence_leaves_nothing_on_the_network_that_later_points_use(bench):
+    """No hook, no wrapped `forward`, no profiler that still listens: the order does not matter."""
+    bench.measure(point(algorithm="gemm"))
+    network = bench._models.get(models.ModelKey.of(point()))
+    for module in network.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert "forward" not in module.__dict__
+    assert not torch.autograd._profiler_enabled()
+
+
+@pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
+def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
+    """The row is the second try's, the first one's median stays; throttled twice is flagged."""
+    monkeypatch.setattr(workbench, "COOLING_S", 0.0)
+    bench = Inference("cpu", Throttled(times))
+    done = bench.measure(point())
+    assert done.row["throttled_median_ms"] > 0
+    assert ("throttled" in done.row["flags"]) == flagged
+    assert {row["n"] for row in done.layers} == {len(done.samples)} == {4}
+
+
+def test_an_unthrottled_measurement_is_taken_once(bench):
+    """The column is empty."""
+    assert bench.measure(point()).row["throttled_median_ms"] is None
+
+
+@pytest.mark.parametrize("layers", [True, False, "unique"])
+def test_errors_of_convolutions_go_with_their_layer_rows(bench, layers):
+    """Without such rows they are judged all the same, but told nowhere."""
+    done = bench.measure(point(algorithm="gemm", measure={"layers": layers, "numerics": "layers"}))
+    errors = [row["max_rel_error"] for row in done.layers if row["op"] == "conv2d"]
+    assert len(errors) == (2 if layers else 0)
+    assert all(0 < error < 1e-5 for error in errors)
+    assert 0 < done.row["max_rel_error"] < 1e-5
+
+
+@pytest.mark.parametrize("network", ["Unbatched", "OfItsOwn"])
+@pytest.mark.parametrize("layers", [True, False])
+def test_errors_of_convolutions_are_those_of_the_calls_that_have_rows(bench, network, layers):
+    """A call that the shape pass does not take for a convolution of a batch has no error."""
+    settings = {"layers": layers, "numerics": "layers"}
+    done = bench.measure(point(f"tinynets:{network}", measure=settings))
+    asked = [row for row in done.layers if "algorithm_used" in row]
+    assert all(row["max_rel_error"] < 1e-5 for row in asked)
+    assert bool(asked) == layers
+    assert done.row["max_rel_error"] < 1e-5
+
+
+def test_the_row_says_how_much_of_a_network_no_backend_can_run(bench):
+    """By work and by the time in the layer rows; times are good, the label is not all of it."""
+    done = bench.measure(point("tinynets:OtherKinds", algorithm="gemm"))
+    row, by_op = done.row, {layer["op"]: layer["mean_ms"] for layer in done.layers}
+    assert row["algorithm_coverage_pct"] == pytest.approx(29.7, rel=0.01)
+    others = by_op["convtranspose2d"] + by_op["conv1d"]
+    share = 100 * by_op["conv2d"] / (by_op["conv2d"] + others)
+    assert row["algorithm_coverage_time_pct"] == pytest.approx(share)
+    assert (row["conv_calls"], row["conv_fallbacks"]) == (3, 2)
+    assert row["algorithm_uncovered"].startswith("52.7 % conv1d (line)")
+    assert {"uncovered", "fallback"} <= set(row["flags"].split(";"))
+    assert "algorithm_absent" not in row["flags"].split(";")
+    assert "aten::convolution" in done.proof.outside
+
+
+def test_a_row_of_an_algorithm_that_nothing_ran_is_not_valid(bench):
+    """It has the times of the fallback under another name."""
+    row = bench.measure(point("tinynets:Volume", algorithm="gemm")).row
+    assert row["algorithm_coverage_pct"] == 0
+    assert "algorithm_absent" in row["flags"].split(";")
+    assert row["valid"] is False
+
+
+def test_a_path_that_the_shape_pass_did_not_take_is_found_by_the_profiler(bench):
+    """Then the share of the work is unknown, but the row says so."""
+    row = bench.measure(point("tinynets:Turning", algorithm="gemm", measure={"layers": False})).row
+    assert row["algorithm_uncovered"].startswith("the profiler saw aten::")
+    assert "uncovered" in row["flags"].split(";")
+
+
+HONEST = ("Rewritten", "Converting", "Casting", "SparseOutput", "Renewing")
+
+
+@pytest.mark.parametrize("network", HONEST)
+def test_a_network_that_does_odd_things_is_not_accused(bench, network):
+    """Whatever it runs is what it runs in float64, and what nobody can swap is told."""
+    doubts = {"inaccurate", "unverified", "algorithm_mismatch"}
+    for algorithm in ("auto", "gemm"):
+        settings = {"numerics": "layers"}
+        row = bench.measure(point(f"tinynets:{network}", algorithm=algorithm, measure=settings)).row
+        assert doubts.isdisjoint(row["flags"].split(";")), row["numerics_reason"]
+    left = {"Rewritten": "conv2d (second)", "Renewing": "conv2d"}.get(network)
+    assert (left or "") in (row["algorithm_uncovered"] or "")
+    assert (row["algorithm_coverage_pct"] == 100) == (left is None)
+
+
+# Operations on two images of 32: of the stem, of a convolution of 8 channels, of the head.
+STEM, BODY, HEAD = (2 * 2 * n for n in (8 * 27 * 32**2, 8 * 72 * 32**2, 8 * 10))
+ODD = [network.__name__ for network in odd_structures.NETWORKS]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+@pytest.mark.parametrize("network", ODD)
+def test_an_honest_network_of_any_structure_is_measured_and_not_accused(bench, network, algorithm):
+    """Fused, copied, folded, mapped, recomputed, exported: what it computes is right."""
+    wanted = point(
+        f"benchmarks.odd_structures:{network}",
+        algorithm=algorithm,
+        batch_size=2,
+        measure={"numerics": "layers", "warmup": 0, "iterations": 1, "energy": False},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, of what it compiles
+        row = bench.measure(wanted).row
+    accused = {"inaccurate", "unverified", "algorithm_mismatch"} & {*row["flags"].split(";")}
+    assert accused == set(), row["numerics_reason"]
+
+
+@pytest.mark.parametrize(
+    ("network", "flops"),
+    [
+        ("Looped", STEM + BODY + HEAD + 3 * 2 * 2 * 8 * 32**3),
+        ("Loop", STEM + 3 * BODY + HEAD),
+        ("Ensemble", STEM + 6 * BODY + HEAD),
+        ("Stacked", STEM + 4 * BODY + HEAD),
+    ],
+)
+def test_what_runs_in_functions_of_torch_is_counted(bench, network, flops):
+    """Products and convolutions that `while_loop` and `vmap` call are work like any other."""
+    wanted = point(
+        f"benchmarks.odd_structures:{network}",
+        batch_size=2,
+        measure={"numerics": False, "evidence": False, "warmup": 0, "iterations": 1},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert bench.measure(wanted).row["flops"] == flops
+
+
+def test_a_network_that_switches_threads_is_told(bench):
+    """The number in the row is not the number that its passes had."""
+    for network, switched in (("Switching", True), ("Plain", False)):
+        row = bench.measure(point(f"tinynets:{network}", num_threads=1)).row
+        assert ("switched" in row["flags"].split(";")) == switched
+        assert not (switched and row["valid"])
+
+
+def test_a_network_that_failed_is_not_measured_again_as_it_was_left(bench):
+    """Whatever it raised: the next point builds it anew, and fails alike."""
+    for _ in range(2):
+        with pytest.raises(KeyError, match="gone"):
+            bench.measure(point("tinynets:Failing"))
+
+
+@pytest.fixture
+def on_host_graphs(monkeypatch):
+    """Return a bench whose lanes are those of a GPU, with graphs that replay on the host."""
+    hostgraphs.install(monkeypatch, lanes)
+    of_device, gpu = lanes.lanes, torch.device("cuda", 0)
+    monkeypatch.setattr(lanes, "lanes", lambda _, *how: of_device(gpu, *how))
+    monkeypatch.setattr(Inference, "_refuse_early", lambda *_: None)
+    monkeypatch.setattr(witness, "replayed_kernels", lambda *_: Counter())
+    return Inference("cpu")
+
+
+@pytest.mark.parametrize("network", ["resnet18", "squeezenet1_0"])
+@pytest.mark.parametrize("layers", [True, False])
+def test_a_replay_is_compared_with_its_own_output(on_host_graphs, network, layers):
+    """The layers' graph leaves the clean one's memory alone, and the other way round."""
+    wanted = point(network, algorithm="gemm", launch="graph", measure={"layers": layers})
+    row = on_host_graphs.measure(wanted).row
+    assert "algorithm_mismatch" not in row["flags"]
+    assert row["algorithm_coverage_pct"] == 100
+    assert row["error_over_bound"] <= 1
+
+
+@pytest.mark.parametrize("full", ["the pass itself", "float64"])
+def test_memory_that_runs_out_beside_the_times_takes_none_of_them_away(bench, monkeypatch, full):
+    """What was timed is valid; the row says that it was not compared."""
+
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.60 GiB")
+
+    if full == "float64":
+        monkeypatch.setattr(rounding, "_of_images", fail)
+        monkeypatch.setattr(numerics, "_outputs_of", fail)
+    else:
+        monkeypatch.setattr(numerics.Convolutions, "_compare", fail)
+    done = bench.measure(point(batch_size=2))
+    flags = done.row["flags"].split(";")
+    assert "partly_checked" in flags
+    assert not {"unverified", "inaccurate", "unchecked"} & {*flags}
+    assert "no memory to compare 2 of 2 images with float64" in done.row["numerics_reason"]
+    assert len(done.samples) == done.row["n"] == 4
+    monkeypatch.undo()
+    assert "partly_checked" not in bench.measure(point(batch_size=2)).row["flags"]

@@ -1,0 +1,139 @@
+"""Phases and ticks by injected clocks: a host that counts, a device that is simulated."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from hpcsweep.catalog import columns
+from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
+from hpcsweep.measure.workloads.training.phases import (
+    DATA,
+    PHASES,
+    PhaseTimer,
+    PhaseTimes,
+    Ticker,
+    untimed,
+)
+from simulatedgpu import SimulatedGpu
+
+MS = 1_000_000
+
+
+class Clock:
+    """A host's clock that moves when it is told to."""
+
+    def __init__(self):
+        """Begin at nought."""
+        self.ns = 0
+
+    def __call__(self):
+        """Return the time."""
+        return self.ns
+
+    def pass_ms(self, ms):
+        """Let time pass."""
+        self.ns += int(ms * MS)
+
+
+def _host_phases(clock, **waits):
+    return PhaseTimer(HostStamps(clock), host=HostStamps(clock), **waits)
+
+
+def _step(clock, timer, between=0.0):
+    with timer.step():
+        for length, name in enumerate(PHASES, 1):
+            with timer.phase(name):
+                clock.pass_ms(length)
+            clock.pass_ms(between)
+
+
+def test_each_phase_has_its_own_time_and_the_step_its_own_clock():
+    """1 to 6 ms, and a step that is as long as its phases."""
+    clock = Clock()
+    timer = _host_phases(clock)
+    for _ in range(4):
+        _step(clock, timer)
+    times = timer.times()
+    row = times.cells(steps=1000, median_ms=20.0)
+    assert [row[f"phase_{name}_ms"] for name in PHASES] == [1, 2, 3, 4, 5, 6]
+    assert row["phase_step_ms"] == 21
+    assert row["phase_sum_over_step"] == 1
+    assert row["phase_overhead_pct"] == pytest.approx(5)
+    assert row["backward_total_s"] == 5
+    assert set(row) <= set(columns.OVERALL_COLUMNS)
+    assert times.flags() == []
+
+
+@pytest.mark.parametrize(("between", "flags"), [(0.1, []), (0.5, ["phase_sum"])])
+def test_time_in_no_phase_is_flagged_beyond_five_percent(between, flags):
+    """0.6 ms of 21.6 is nothing; 3 ms of 24 is."""
+    clock = Clock()
+    timer = _host_phases(clock)
+    _step(clock, timer, between)
+    assert timer.times().flags() == flags
+
+
+def test_phases_that_are_longer_than_the_step_are_flagged_too():
+    """As where a device's clock is not the host's."""
+    times = PhaseTimes([10.0], {name: [2.0] for name in PHASES})
+    assert times.sum_over_step == pytest.approx(1.2)
+    assert times.flags() == ["phase_sum"]
+
+
+def test_a_phase_of_an_asynchronous_device_ends_when_the_device_has():
+    """The host waits at the end of each phase, where there are no events."""
+    clock = Clock()
+    timer = _host_phases(clock, after_phase=lambda: clock.pass_ms(1))
+    _step(clock, timer)
+    assert timer.times().phases["h2d"] == [3]
+
+
+def test_device_phases_are_the_devices_and_data_is_the_hosts():
+    """One wait per step; a loader that takes 4 ms, kernels that take 2 ms each."""
+    gpu = SimulatedGpu()
+    host = HostStamps(lambda: int(gpu.host * MS))
+    timer = PhaseTimer(EventStamps(gpu.event), host=host, around_step=gpu.synchronize)
+    for _ in range(3):
+        with timer.step():
+            for name in PHASES:
+                with timer.phase(name):
+                    if name == DATA:
+                        gpu.host += 4.0
+                    else:
+                        gpu.issue(0.01, 2.0)
+    times = timer.times()
+    assert times.phases[DATA] == pytest.approx([4.0] * 3)
+    assert times.phases["backward"] == pytest.approx([2.0] * 3, rel=0.01)
+    assert times.steps == pytest.approx([14.0] * 3, rel=0.01)
+    assert times.flags() == []
+
+
+def test_ticks_time_steps_without_waiting():
+    """A host that runs ahead does not shorten the device's steps; only reading waits."""
+    gpu = SimulatedGpu()
+    ticker = Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
+    for _ in range(2):
+        ticker.tick()
+        for _ in range(5):
+            gpu.issue(0.01, 3.0)
+            ticker.tick()
+        assert gpu.host < gpu.device
+        assert ticker.read() == pytest.approx([3.0] * 5, rel=0.01)
+
+
+def test_host_ticks_are_differences():
+    """One more tick than steps."""
+    ticker = Ticker(HostStamps(itertools.count(0, 5 * MS).__next__))
+    for _ in range(4):
+        ticker.tick()
+    assert ticker.read() == [5.0] * 3
+    ticker.tick()
+    assert ticker.read() == []
+
+
+def test_an_untimed_phase_is_nothing():
+    """What the training pass itself runs under."""
+    with untimed("forward"):
+        pass

@@ -1,0 +1,93 @@
+"""The trainer: what a step does, and going on from a state as if nothing had happened."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from hpcsweep import catalog
+from hpcsweep.measure.data import loaders
+from hpcsweep.measure.workloads.training import trainer
+from hpcsweep.measure.workloads.training.epochs import next_steps
+from hpcsweep.measure.workloads.training.trainer import Score
+from measuring import CPU, make_trainer, training
+
+
+def test_the_learning_rate_rises_and_falls():
+    """Linearly to the full rate, then half a cosine to nothing."""
+    rates = [trainer.factor(step, 4, 12, cosine=True) for step in range(13)]
+    assert rates[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert rates[8] == pytest.approx(0.5)
+    assert rates[12] == pytest.approx(0)
+    assert trainer.factor(1000, 4, 12, cosine=False) == 1
+
+
+def test_optimizers_take_the_axes_or_what_is_usual():
+    """Unset is not nought."""
+    weights = [nn.Parameter(torch.zeros(1))]
+    usual = trainer.optimizer(catalog.axis_defaults("training"), weights)
+    assert (usual.defaults["lr"], usual.defaults["momentum"]) == (0.1, 0.9)
+    named = {"optimizer": "adamw", "lr": 0.5, "weight_decay": 0.25}
+    found = trainer.optimizer(catalog.axis_defaults("training") | named, weights)
+    assert (found.defaults["lr"], found.defaults["weight_decay"]) == (0.5, 0.25)
+
+
+def _losses(trainer, opened, count):
+    losses = []
+    for batches in next_steps(opened, count):
+        score = Score.zero(CPU)
+        trainer.step(batches, score)
+        losses.append(score.result().loss)
+    return losses
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_a_state_goes_on_as_if_it_had_never_stopped(optimizer):
+    """Weights, moments, learning rate and dropout; also in a new trainer."""
+    axes = {"optimizer": optimizer, "lr_schedule": "cosine", "lr_warmup_steps": 3}
+    point = training("tinynets:Dropping", **axes)
+    torch.manual_seed(0)
+    trainer, opened = make_trainer(point), loaders.open_data(point)
+    _losses(trainer, opened, 4)
+    trainer.epoch = 1
+    state = trainer.state_dict()
+    wanted = _losses(trainer, opened, 3)
+    other = make_trainer(training("tinynets:Dropping", seed=9, **axes))
+    other.load_state_dict(state)
+    assert other.epoch == 1
+    assert _losses(other, opened, 3) == wanted
+    trainer.load_state_dict(state)
+    assert _losses(trainer, opened, 3) == wanted
+
+
+def test_a_step_that_the_scaler_skips_changes_no_weight_and_the_next_ones_do():
+    """The first of a training in fp16 often overflows; no warning, and the schedule goes on."""
+    trainer, opened = make_trainer(training(lr_schedule="cosine")), loaders.open_data(training())
+    trainer.scaler = torch.amp.GradScaler("cpu")
+    weights = [p.detach().clone() for p in trainer.model.parameters()]
+    overflow = trainer.model.head.weight.register_hook(lambda grad: grad * math.inf)
+    _losses(trainer, opened, 1)
+    overflow.remove()
+    assert all(map(torch.equal, weights, trainer.model.parameters()))
+    assert trainer.scaler.get_scale() == 32768
+    assert trainer.schedule.last_epoch == 1
+    before = trainer.state_dict()
+    trainer.scaler.update(1024.0)
+    _losses(trainer, opened, 2)
+    assert not all(map(torch.equal, weights, trainer.model.parameters()))
+    trainer.load_state_dict(before)
+    assert trainer.scaler.get_scale() == 32768
+    assert all(map(torch.equal, weights, trainer.model.parameters()))
+
+
+def test_auxiliary_heads_count_less():
+    """The loss of a tuple of outputs; the first one answers."""
+    trainer = make_trainer(training())
+    logits, labels = torch.randn(4, 10), torch.tensor([0, 1, 2, 3])
+    plain, _ = trainer.loss(logits, labels)
+    both, answer = trainer.loss((logits, logits), labels)
+    assert both.item() == pytest.approx(1.3 * plain.item())
+    assert answer is logits

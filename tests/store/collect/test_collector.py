@@ -1,0 +1,250 @@
+"""What collect finds, leaves out, and tells; which points are orphans."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from filelock import FileLock
+
+import resultsfolder
+from hpcsweep.errors import Busy, DamagedResults, ResultsError
+from hpcsweep.store.collect.collector import collect
+from hpcsweep.store.rundir import RunDir
+from localruns import Desk
+from resultsfolder import SWEEP, TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, overall
+from standins import compile_library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from resultsfolder import Folder
+
+
+@pytest.mark.parametrize(
+    "content", [b"\0" * 500 + b"\n", b"\x89PNG\r\n\x1a\n" * 20, b"hello\n" * 9]
+)
+def test_a_shard_that_is_no_shard_is_an_error_after_all_others_are_merged(
+    measured: Folder, content: bytes
+) -> None:
+    """It is named; the exit code says that something is wrong."""
+    broken = measured.shard("s1", 7)
+    broken.overall.write_bytes(content)
+    report = collect(measured.run)
+    assert report.points == 8
+    assert report.unreadable == [str(broken.overall)]
+    assert isinstance(report.error(), DamagedResults)
+    assert str(broken.overall) in str(report.error())
+    assert collect(measured.run).unreadable == report.unreadable
+
+
+def test_an_unreadable_shard_that_grows_stays_unreadable(measured: Folder) -> None:
+    """Until a row of it can be read."""
+    broken = measured.shard("s1", 7)
+    broken.overall.write_bytes(b"hello\n")
+    assert collect(measured.run).unreadable == [str(broken.overall)]
+    with broken.overall.open("ab") as file:
+        file.write(b"torn")
+    report = collect(measured.run)
+    assert (report.unreadable, report.shards_read) == ([str(broken.overall)], 1)
+    assert len(report.left_out) == 2  # the header, and a torn line
+
+
+def test_a_shard_that_cannot_be_opened_is_an_error_every_time(measured: Folder) -> None:
+    """A folder in its place (root may read any file); it is tried again the next time."""
+    broken = measured.shard("s1", 7)
+    broken.overall.mkdir()
+    for _ in range(2):
+        report = collect(measured.run)
+        assert (report.points, report.unreadable) == (8, [str(broken.overall)])
+        assert "cannot be read" in report.left_out[0]
+    broken.overall.rmdir()
+    assert collect(measured.run).error() is None
+
+
+# Every file descriptor is taken but those for the lock and for the three tables.
+def test_what_could_not_be_read_is_named_with_the_advice_to_collect_again(
+    measured: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never with the advice to delete it, or to measure it again."""
+    shard = measured.shard("s1")
+
+    def stale(path: Path, *rest: Any, opened: Callable[..., int] = os.open) -> int:
+        if path == shard.samples:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return opened(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", stale)
+        report = collect(measured.run)
+    told = str(report.error())
+    assert (report.points, report.unreadable) == (0, [str(shard.overall)])
+    assert f"{shard.samples}: cannot be read (Stale file handle)" in report.left_out[0]
+    assert told.endswith(f"Collect again when they can be read: {measured.run.command('collect')}")
+    assert "delete" not in told
+    assert collect(measured.run).points == 8
+
+
+def test_few_file_descriptors_are_enough(measured: Folder) -> None:
+    """Files that are kept open for later make room for those that are needed now."""
+    for chunk, point in enumerate(measured.points, 1):
+        measured.measure(measured.shard("s1", chunk), [point])
+    done = collect_in_a_process(measured.run, TOO_MANY_OPEN_FILES.format(free=6))
+    assert (done.stdout, done.stderr) == ("8\n", "")
+    assert measured.run.collect_index.exists()
+
+
+def test_a_newer_layout_is_told_before_anything_is_written(measured: Folder) -> None:
+    """An older program must not misread it."""
+    collect(measured.run)
+    before = measured.tables()
+    measured.submit("s2", layout=99)
+    measured.measure(measured.shard("s2"))
+    with pytest.raises(ResultsError, match="written by a newer hpcsweep"):
+        collect(measured.run)
+    assert measured.tables() == before
+
+
+@pytest.mark.parametrize(
+    ("limit", "largest"),
+    [
+        (0, {}),
+        (100, {}),
+        (1500, {}),
+        (3500, {"status_reason": "x" * 600}),  # too large is overall.csv alone
+        (3500, {"times": 9}),  # and here samples.csv, less than a buffer
+    ],
+)
+def test_a_full_disk_leaves_the_old_tables(
+    folder: Folder, limit: int, largest: dict[str, Any]
+) -> None:
+    """All three of them, and no rubbish; a limit on file size stands in for the disk."""
+    folder.measure(folder.shard("s1"), folder.points[:2])
+    collect(folder.run)
+    before = folder.tables()
+    folder.measure(folder.shard("s1", 1), folder.points[2:], **largest)
+    done = collect_in_a_process(
+        folder.run, f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    )
+    assert "cannot be written" in done.stdout, done.stderr
+    assert done.stderr == ""
+    assert folder.tables() == before
+    assert not [path for path in folder.run.path.iterdir() if path.name.endswith(".tmp")]
+    assert collect(folder.run).points == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["FAIL_FSYNC", "FAIL_CLOSE"])
+@pytest.mark.parametrize("table", [".overall.csv.", ".layers.csv.", ".samples.csv."])
+def test_a_quota_that_is_told_by_the_last_call_leaves_the_old_tables(
+    folder: Folder, tmp_path: Path, call: str, table: str
+) -> None:
+    """All three of them."""
+    folder.measure(folder.shard("s1"), folder.points[:2])
+    collect(folder.run)
+    before = folder.tables()
+    folder.measure(folder.shard("s1", 1), folder.points[2:])
+    library = compile_library("filesystem", tmp_path, "-ldl")
+    desk = Desk(tmp_path)
+    done = desk.run_process("collect", "demo", LD_PRELOAD=str(library), **{call: table})
+    assert done.returncode == ResultsError.exit_code
+    assert "cannot be written (Disk quota exceeded)" in done.stderr
+    assert folder.tables() == before
+
+
+def test_a_read_only_folder_is_told(measured: Folder) -> None:
+    """Another user's results; root is bound by rights only after giving up its power."""
+    collect(measured.run)
+    before = measured.tables()
+    for path in [measured.run.path, *measured.run.path.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for parent in measured.run.path.parents[:3]:
+        parent.chmod(0o755)
+    become = "os.setuid(65534)" if os.getuid() == 0 else ""
+    done = collect_in_a_process(measured.run, become)
+    measured.run.path.chmod(0o755)
+    if "Permission denied" in done.stderr and "ModuleNotFoundError" in done.stderr:
+        pytest.skip("another user cannot read this Python")
+    assert "cannot be written (Permission denied)" in done.stdout, done.stderr
+    assert measured.tables() == before
+
+
+def test_two_collects_do_not_run_at_once(measured: Folder) -> None:
+    """The second is told who holds the lock."""
+    with FileLock(measured.run.lock), pytest.raises(Busy, match="locked for more than"):
+        collect(measured.run, timeout=0.1)
+    assert collect(measured.run).points == 8
+
+
+def test_a_copied_folder_collects_to_the_same_tables(measured: Folder, tmp_path: Path) -> None:
+    """From the cluster's disk to a laptop: inodes and times change, results do not."""
+    collect(measured.run)
+    copy = tmp_path / "elsewhere" / "demo"
+    shutil.copytree(measured.run.path, copy)
+    report = collect(RunDir(copy))
+    assert report.points == 8
+    assert Path(copy / "overall.csv").read_bytes() == measured.run.overall.read_bytes()
+
+
+def test_collecting_loads_neither_pandas_nor_pydantic(measured: Folder) -> None:
+    """The quick path is what `submit` and scripts wait for."""
+    done = collect_in_a_process(measured.run, "import sys")
+    assert done.stdout == "8\n", done.stderr
+    code = "import sys, hpcsweep.store.collect.collector; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"pandas", "numpy", "pydantic", "torch", "rich", "yaml"} & set(loaded.stdout.split())
+
+
+def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path) -> None:
+    """Their rows stay; what the edited file still has is none, though submitted long ago."""
+    text = SWEEP.replace("64, ", "").replace("224", "256")
+    new = resultsfolder.points_of(tmp_path, text)
+    fresh = [p for p in new if p.axes["input_size"] == 256]
+    measured.submit("s2", fresh, text=text)
+    measured.measure(measured.shard("s2"), fresh[:1])
+    report = collect(measured.run)
+    orphan = {(row["input_size"], row["orphan"]) for row in overall(measured.run)}
+    assert orphan == {
+        ("64", "true"), ("96", "false"), ("128", "false"), ("224", "true"), ("256", "false")
+    }  # fmt: skip
+    assert (report.orphans, report.missing, report.points) == (4, 1, 9)
+
+
+def test_an_edited_sweep_that_leaves_nothing_to_measure_has_orphans_too(measured: Folder) -> None:
+    """Points were only taken away, so there is a new sweep file and no new submission."""
+    assert collect(measured.run).orphans == 0
+    measured.run.sweep_file.write_text(SWEEP.replace("64, 96, ", ""))
+    report = collect(measured.run)
+    assert (report.orphans, report.missing, report.shards_read) == (4, 0, 0)
+    orphan = {(row["input_size"], row["orphan"]) for row in overall(measured.run)}
+    assert orphan == {("64", "true"), ("96", "true"), ("128", "false"), ("224", "false")}
+
+
+def test_points_of_another_profile_are_no_orphans(tmp_path: Path) -> None:
+    """Each submission's device and rehearsal count."""
+    folder = resultsfolder.make(tmp_path)
+    real = resultsfolder.points_of(tmp_path, gpu="l40")
+    folder.submit("s1", text=f"{SWEEP}# first\n")
+    folder.submit("s2", real, gpu="l40", rehearsal=False)
+    folder.measure(folder.shard("s1"))
+    folder.measure(folder.shard("s2"), real)
+    report = collect(folder.run)
+    assert (report.points, report.orphans) == (16, 0)
+
+
+def test_without_a_readable_sweep_file_orphans_are_unknown(measured: Folder) -> None:
+    """The cell is empty, and the report says why."""
+    measured.submit("s2", measured.points[:2], text="workload: [\n")
+    report = collect(measured.run)
+    orphan = by_point(measured.run, "orphan")
+    assert [orphan[p.point_id] for p in measured.points] == ["false"] * 2 + [""] * 6
+    assert report.orphans == 0
+    assert "orphans is unknown" in report.text()

@@ -1,0 +1,393 @@
+"""What the merged tables hold, in which order, whatever version wrote the rows; as Parquet, too."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hpcsweep
+import manypoints
+import quickstart
+import resultsfolder
+from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
+from hpcsweep.errors import MissingDependency, ResultsError
+from hpcsweep.store import shards
+from hpcsweep.store.collect import merged_tables
+from hpcsweep.store.collect.collector import collect
+from hpcsweep.store.seals import parse_block
+from hpcsweep.text import harmless
+from localruns import Desk
+from resultsfolder import SWEEP, by_point, overall, reseal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcsweep.store.rundir import ShardPath
+    from resultsfolder import Folder
+
+
+def test_every_measured_point_has_one_row(measured: Folder) -> None:
+    """With the columns of the schema, sorted by model, size, batch and algorithm."""
+    report = collect(measured.run)
+    rows = overall(measured.run)
+    assert tuple(rows[0]) == MERGED_COLUMNS
+    assert [(int(row["input_size"]), row["algorithm"]) for row in rows] == [
+        (size, algorithm) for size in (64, 96, 128, 224) for algorithm in ("gemm", "winograd")
+    ]
+    assert (report.points, report.statuses, report.layer_rows) == (8, {"ok": 8}, 16)
+    assert report.to_json()["missing"] == report.orphans == report.duplicates == 0
+    assert report.error() is None
+
+
+def test_layers_and_samples_stand_in_the_order_of_the_points(measured: Folder) -> None:
+    """They join on the point's id."""
+    collect(measured.run)
+    ids = [row["point_id"] for row in overall(measured.run)]
+    with measured.run.layers.open(newline="") as file:
+        layers = list(csv.DictReader(file))
+    assert tuple(layers[0]) == LAYER_COLUMNS
+    assert [(row["point_id"], row["layer"]) for row in layers] == [
+        (point_id, layer) for point_id in ids for layer in ("conv1", "fc")
+    ]
+    samples = measured.run.samples.read_text().splitlines()
+    assert samples[0] == "point_id,i,ms"
+    assert [line.split(",")[0] for line in samples[1::3]] == ids
+
+
+def test_a_notebook_of_the_predecessor_runs_on_the_tables(measured: Folder) -> None:
+    """Its pandas lines, unchanged."""
+    collect(measured.run)
+    overall = pd.read_csv(measured.run.overall)
+    layers = pd.read_csv(measured.run.layers)
+    assert sorted(set(overall["input_size"])) == [64, 96, 128, 224]
+    assert overall["mean_ms"].tolist() == [2.0] * 8
+    means = layers.groupby("layer")["mean_ms"].mean().sort_values(ascending=False)
+    assert means.to_dict() == {"conv1": 1.5, "fc": 0.5}
+    joined = overall.merge(layers, on="point_id", suffixes=("", "_layer"))
+    assert len(joined) == 16
+
+
+def test_layer_rows_are_the_bytes_that_the_worker_wrote(measured: Folder) -> None:
+    """No number is parsed and printed again."""
+    collect(measured.run)
+    shard = measured.shard("s1")
+    assert sorted(measured.run.layers.read_bytes().splitlines()) == sorted(
+        shard.layers.read_bytes().splitlines()
+    )
+
+
+def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
+    """96 comes before 224."""
+    folder = resultsfolder.make(tmp_path, SWEEP.replace("[64, 96, 128, 224]", "[1000, 64, 224]"))
+    folder.submit("s1")
+    folder.measure(folder.shard("s1"))
+    collect(folder.run)
+    assert [row["input_size"] for row in overall(folder.run)[::2]] == ["64", "224", "1000"]
+
+
+def test_points_that_differ_in_measurement_alone_stand_in_the_order_of_their_ids(
+    measured: Folder, tmp_path: Path
+) -> None:
+    """Whichever was measured first."""
+    text = SWEEP + "measure: {iterations: 50}\n"
+    more = resultsfolder.points_of(tmp_path, text)
+    measured.submit("s2", more, text=text)
+    measured.measure(measured.shard("s2"), more)
+    collect(measured.run)
+    ids = [row["point_id"] for row in overall(measured.run)]
+    pairs = list(zip(ids[::2], ids[1::2], strict=True))
+    assert len(pairs) == 8
+    assert all(first < second for first, second in pairs)
+
+
+def test_nothing_measured_makes_no_tables(folder: Folder) -> None:
+    """It is said instead, every time; the first row changes that."""
+    for _ in range(2):
+        report = collect(folder.run)
+        assert (report.points, report.missing, report.written) == (0, 8, [])
+        assert report.text().endswith("\n  no table was written: no point has a row yet")
+        assert not folder.run.overall.exists()
+
+
+def test_a_cell_of_any_length_is_read_back(folder: Folder) -> None:
+    """Maps of algorithms may be long; also when the tables are built on."""
+    reason = "x" * 200_000
+    folder.measure(folder.shard("s1"), folder.points[:4], status="error", status_reason=reason)
+    assert collect(folder.run).statuses == {"error": 4}
+    folder.measure(folder.shard("s1", 1), folder.points[4:])
+    report = collect(folder.run)
+    assert (report.statuses, report.shards_read, report.left_out) == ({"ok": 4, "error": 4}, 1, [])
+    cells = pd.read_csv(folder.run.overall)["status_reason"].dropna()
+    assert [len(cell) for cell in cells] == [200_000] * 4
+
+
+FORMULAS = ["=1", "@1", "=cmd|' /C calc'!A0", "+1+1", "-1+cmd", "@sum(a,b)", "-", "--flag"]
+HARMLESS = ["-0.5", "+1", "-1e-05", "-inf", "x=1", "a, =b", "", "1"]
+
+
+@pytest.mark.parametrize("cell", FORMULAS + HARMLESS)
+def test_no_cell_reaches_a_spreadsheet_as_a_formula(folder: Folder, cell: str) -> None:
+    """Text gets a quote in front, numbers stay numbers; on request all stays as it was measured."""
+    shard = folder.shard("s1")
+    with shards.ShardWriter(shard) as writer:
+        for point in folder.points:
+            row = {**resultsfolder.row_of(point, shard), "status_reason": cell}
+            layer = resultsfolder.layer_of(point, "conv1", -1.5)
+            writer.commit(row, [{**layer, "fallback_reason": cell}, layer], [1.0])
+    before = sorted(shard.layers.read_bytes().splitlines())
+    wanted = f"'{cell}" if cell in FORMULAS else cell
+    for raw, shown in ((False, wanted), (True, cell), (True, cell), (False, wanted)):
+        assert collect(folder.run, raw=raw).points == 8
+        assert set(by_point(folder.run, "status_reason").values()) == {shown}
+        with folder.run.layers.open(newline="") as file:
+            layers = list(csv.DictReader(file))
+        assert {row["fallback_reason"] for row in layers} == {shown, ""}
+        assert {row["mean_ms"] for row in layers} == {"-1.5"}
+        if shown == cell:
+            assert sorted(folder.run.layers.read_bytes().splitlines()) == before
+
+
+CELLS = st.sampled_from([*FORMULAS, *HARMLESS, "a", "@", "=", "+", "1e-07", 'q"=1', "-.5e+3"])
+
+
+@given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=4))
+def test_layer_rows_are_made_harmless_cell_by_cell(rows: list[list[str]]) -> None:
+    """Wherever the cell stands: first, last, quoted, beside numbers; other bytes stay."""
+    block = "".join(f"{shards.joined(row)}\n" for row in rows).encode()
+    wanted = "".join(f"{shards.joined([*map(harmless, row)])}\n" for row in rows).encode()
+    assert merged_tables._harmless(block) == wanted
+
+
+def test_collect_writes_cells_as_they_are_on_request(measured: Folder, tmp_path: Path) -> None:
+    """What was collected before stays as it is until it is asked for."""
+    measured.measure(measured.shard("s1", 1), measured.points[:1], status_reason="=1")
+    desk = Desk(tmp_path)
+    for arguments, shown in (([], "'=1"), (["--raw"], "=1")):
+        assert desk.run("collect", "demo", *arguments).returncode == 0
+        assert by_point(measured.run, "status_reason")[measured.points[0].point_id] == shown
+
+
+def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
+    """One that this version does not know, and one that the other did not have."""
+    folder.measure(folder.shard("s1"), folder.points[:3])
+    folder.measure(folder.shard("s1", 1), folder.points[3:])
+
+    def other(cells: dict[str, str]) -> dict[str, str]:
+        del cells["tf32"]
+        return {**{k: cells.pop(k) for k in ("point_id", "status")}, "fan_rpm": "900", **cells}
+
+    reseal(folder.shard("s1", 1), other)
+    report = collect(folder.run)
+    rows = overall(folder.run)
+    assert tuple(rows[0]) == (*MERGED_COLUMNS, "fan_rpm")
+    got = {row["point_id"]: (row["fan_rpm"], row["tf32"], row["mean_ms"]) for row in rows}
+    assert [got[p.point_id] for p in folder.points] == (
+        [("", "false", "2")] * 3 + [("900", "", "2")] * 5
+    )
+    assert report.left_out == []
+
+
+def rewrite_layers(shard: ShardPath, columns: list[str]) -> None:
+    """Give a shard's layer rows other columns, with places and checksums that fit."""
+    found = shards.read(shard)
+    rows = list(parse_block(shard.layers.read_bytes(), LAYER_COLUMNS))[1:]
+    blocks = {}
+    at = len(",".join(columns)) + 1
+    text = ",".join(columns) + "\n"
+    for point in dict.fromkeys(row["point_id"] for row in rows):
+        block = "".join(
+            ",".join(row.get(name, "new") for name in columns) + "\n"
+            for row in rows
+            if row["point_id"] == point
+        )
+        blocks[point] = (at, len(block))
+        at, text = at + len(block), text + block
+    shard.layers.write_text(text)
+
+    def moved(cells: dict[str, str]) -> dict[str, str]:
+        offset, length = blocks[cells["point_id"]]
+        return {**cells, "layers_offset": str(offset), "layers_bytes": str(length)}
+
+    reseal(shard, moved, tuple(columns), found)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_layer_columns_of_other_versions_are_mapped_by_name(folder: Folder, first: int) -> None:
+    """Whichever was collected first: every row of the table has all columns."""
+    folder.measure(folder.shard("s1"), folder.points[:3])
+    folder.measure(folder.shard("s1", 1), folder.points[3:])
+    names = [name for name in LAYER_COLUMNS if name != "dtype"]
+    rewrite_layers(folder.shard("s1", 1), [names[1], "l2_misses", names[0], *names[2:]])
+    hidden = folder.shard("s1", 1 - first).overall
+    away = hidden.with_suffix(".away")
+    hidden.rename(away)
+    collect(folder.run)
+    away.rename(hidden)
+    report = collect(folder.run)
+    assert report.left_out == []
+    table = pd.read_csv(folder.run.layers, dtype=str, keep_default_na=False)
+    assert tuple(table.columns) == (*LAYER_COLUMNS, "l2_misses")
+    ids = [p.point_id for p in folder.points[:3]]
+    ours = table[table["point_id"].isin(ids)]
+    theirs = table[~table["point_id"].isin(ids)]
+    assert set(zip(ours["dtype"], ours["l2_misses"], strict=True)) == {("float32", "")}
+    assert set(zip(theirs["dtype"], theirs["l2_misses"], strict=True)) == {("", "new")}
+    assert set(table["mean_ms"]) == {"0.5", "1.5"}
+    with folder.run.layers.open(newline="") as file:
+        assert {len(row) for row in csv.reader(file)} == {len(LAYER_COLUMNS) + 1}
+
+
+def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
+    """They may mean something else."""
+    measured.submit("s2")
+    measured.measure(measured.shard("s2"), measured.points[:2], schema_version="2.0")
+    report = collect(measured.run)
+    assert report.points == 8
+    assert "written by a newer hpcsweep (columns 2.0, this one knows 1.0)" in report.left_out[0]
+    assert report.unreadable == [str(measured.shard("s2").overall)]
+
+
+def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
+    """By collect and report alike."""
+    desk = Desk(tmp_path)
+    desk.spec("workload: noop\naxes: {model: [a]}\n")
+    desk.run("submit", "sweep.yaml")
+    wrote = desk.run_process("collect", "sweep").stdout
+    assert "wrote overall.csv, layers.csv (0 rows), samples.csv in results/sweep" in wrote
+    *_, overall, layers, samples = desk.run("report", "sweep").stdout.splitlines()
+    assert layers.strip() == "results/sweep/layers.csv (0 rows)"
+    assert "(0 rows)" not in overall + samples
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"), [("layer_rows", "many"), ("schema_version", "9" * 5000)]
+)
+def test_a_cell_that_another_program_wrote_costs_its_row_at_most(
+    tmp_path: Path, column: str, cell: str
+) -> None:
+    """Its checksum fits; the layer rows that there are, are counted."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("a", folder.points[:2])
+    with resultsfolder.shards.ShardWriter(folder.shard("a")) as writer:
+        for point, more in zip(folder.points[:2], ({}, {column: cell}), strict=True):
+            resultsfolder.commit(writer, point, folder.shard("a"), **more)
+    report = collect(folder.run)
+    assert report.points == 2 - (column == "schema_version")
+    assert report.layer_rows == 2 * report.points
+
+
+def test_rows_of_an_earlier_version_of_own_files_are_marked_until_they_are_measured_again(
+    tmp_path: Path,
+) -> None:
+    """Not valid, and named; a later failure of the new version does not hide that they are old.
+
+    A collect that reads only what is new writes the same tables as one that reads everything.
+    """
+    text = resultsfolder.SWEEP.replace("resnet18", "nets:tiny")
+    folder = resultsfolder.make(tmp_path, text)
+    points = folder.points
+
+    def measured(name: str, day: int, cell: str, some: Any, **more: Any) -> list[str]:
+        folder.submit(name, some, text=text, round=day)
+        started = f"2026-01-0{day}T00:00:00Z"
+        folder.measure(folder.shard(name), some, own_files=cell, started_at=started, **more)
+        report = collect(folder.run)
+        tables = folder.tables()
+        folder.run.collect_index.unlink()
+        assert collect(folder.run).notes == report.notes
+        assert folder.tables() == tables
+        old = [row for row in resultsfolder.overall(folder.run) if "old_files" in row["flags"]]
+        assert all(row["valid"] == "false" for row in old)
+        assert report.not_valid == len(old)
+        return [row["point_id"] for row in old]
+
+    assert not measured("s1", 1, "", points)  # by an older hpcsweep
+    assert {*measured("s2", 2, "model=a;weights=w", points[:2])} == {
+        point.point_id for point in points[2:]
+    }
+    assert len(measured("s3", 3, "model=b;weights=w", points[:1], status="error")) == len(points)
+    assert len(measured("s4", 4, "model=b;weights=w", points[1:])) == 1
+    assert not measured("s5", 5, "model=b;weights=w", points[:1])
+    rows = resultsfolder.overall(folder.run)
+    assert {(row["valid"], row["flags"]) for row in rows} == {("true", "")}
+
+
+NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"
+
+
+def test_parquet_has_the_same_rows_with_types(tmp_path):
+    """As `hpcsweep.load` reads them: every cell, empty ones too; but floats have 32 bits."""
+    run = quickstart.collected(tmp_path)
+    assert [path.name for path in merged_tables.write_parquet(run)] == [
+        "overall.parquet", "layers.parquet", "samples.parquet",
+    ]  # fmt: skip
+    found = hpcsweep.load(run.path)
+    for name in ("overall", "layers", "samples"):
+        table = pd.read_parquet(run.file(f"{name}.parquet"), dtype_backend="numpy_nullable")
+        wanted = getattr(found, name)
+        assert list(table) == list(wanted)
+        assert table["point_id"].tolist() == wanted["point_id"].tolist()
+        for column in wanted:
+            known = wanted[column].notna()
+            assert table[column].notna().tolist() == known.tolist()
+            cells = wanted[column][known]
+            if pd.api.types.is_float_dtype(cells):
+                cells = cells.astype("float32")
+            assert table[column][known].tolist() == cells.tolist()
+
+
+def test_parquet_is_much_smaller(tmp_path):
+    """A tenth of the bytes, though times are random digits."""
+    run = manypoints.collected(tmp_path)
+    merged_tables.write_parquet(run)
+    sizes = {path.suffix: 0 for path in (run.layers, run.layers.with_suffix(".parquet"))}
+    for path in (run.overall, run.layers, run.samples):
+        for one in (path, path.with_suffix(".parquet")):
+            sizes[one.suffix] += one.stat().st_size
+    assert sizes[".parquet"] < sizes[".csv"] / 10
+
+
+def test_collect_writes_parquet_if_asked(desk):
+    """And names the files."""
+    desk.spec(NOOP)
+    desk.submit()
+    done = desk.run("collect", "sweep", "--parquet")
+    assert done.returncode == 0, done.stderr
+    assert "results/sweep/overall.parquet" in done.stdout
+    assert len(pd.read_parquet(desk.results / "sweep" / "overall.parquet")) == 2
+
+
+def test_without_pyarrow_nothing_is_merged_and_the_extra_is_named(desk, monkeypatch):
+    """Before a long collect, not after it."""
+    desk.spec(NOOP)
+    desk.submit()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = desk.run("collect", "sweep", "--parquet")
+    assert done.returncode == MissingDependency.exit_code
+    assert "pip install 'hpcsweep[parquet]'" in done.stderr
+    assert not (desk.results / "sweep" / "overall.csv").exists()
+
+
+def test_where_no_table_is_yet_none_is_written(tmp_path):
+    """Before the first point is measured."""
+    run = quickstart.collected(tmp_path)
+    for path in (run.overall, run.layers):
+        path.unlink()
+    assert merged_tables.write_parquet(run) == [run.file("samples.parquet")]
+
+
+def test_a_cell_that_is_no_number_is_told(tmp_path):
+    """In the table, with its line; the old Parquet file stays."""
+    run = quickstart.collected(tmp_path)
+    merged_tables.write_parquet(run)
+    before = run.file("overall.parquet").read_bytes()
+    run.overall.write_text(run.overall.read_text().replace(",64,", ",sixty-four,", 1))
+    with pytest.raises(ResultsError, match=r"overall\.csv.*sixty-four"):
+        merged_tables.write_parquet(run)
+    assert run.file("overall.parquet").read_bytes() == before

@@ -1,0 +1,157 @@
+"""What predictions were wrong by at points that the fit had not seen, and when that is enough."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import sizes
+from hpcsweep.forecast import Basis, groups, intervals
+from hpcsweep.submit.adaptive.judge import HeldOut, Judged, Why, judge
+
+(GROUP,) = groups.of(sizes.points([32, 64, 128, 256, 512]))
+ROUNDS = [["auto-32-1", "auto-512-1"], ["auto-128-1"], ["auto-64-1", "auto-256-1"]]
+
+
+def known(**changes):
+    """Return times that grow with the pixels, of all points."""
+    ms = {point.point_id: point.axes["input_size"] ** 2 / 1000 for point in GROUP.points}
+    return sizes.known(ms | changes)
+
+
+def rounds(*errors, basis=Basis.LINES):
+    """Return four points after each round, of which every one is off by so much."""
+    true = np.full(4, 10.0)
+    return [HeldOut(true, {basis: true * (1 + error)}) for error in errors]
+
+
+def test_each_point_between_others_is_predicted_from_all_of_them():
+    """Those of later rounds did not count earlier: 128, then 64, 128 and 256."""
+    judged = judge(GROUP, known(**{"auto-128-1": 32.768}), ROUNDS)
+    first, last = (one.errors(Basis.LINES) for one in judged.rounds)
+    assert first == pytest.approx([0.5])  # 16.384 was expected of it
+    assert last == pytest.approx([2**0.5 - 1, 0.5, 2**0.5 - 1])
+
+
+def test_the_ends_are_between_no_others():
+    """Nor the corners of sizes and batches; nor is the only point."""
+    (plane,) = groups.of(sizes.points([32, 64, 128], [1, 2, 4]))
+    ms = {point.point_id: sizes.smooth(point) for point in plane.points}
+    (held,) = judge(plane, sizes.known(ms), [plane.ids]).rounds
+    assert len(held.true) == 5
+    one = judge(GROUP, sizes.known({"auto-32-1": 1.0}), [GROUP.ids])
+    assert not one.rounds
+
+
+def test_rows_of_before_the_first_round_count_from_it_on():
+    """As after a submit of a sample."""
+    judged = judge(GROUP, known(), [["auto-128-1"]])
+    assert len(judged.rounds) == 1
+    assert judged.errors == pytest.approx([0.0] * 3, abs=1e-9)
+
+
+def test_too_few_points_say_nothing():
+    """Three between the ends."""
+    few = judge(GROUP, known(), [GROUP.ids])
+    assert (few.error, few.why(0.5), few.width.total) == (None, None, intervals.UNKNOWN)
+
+
+def test_the_mean_must_be_below_the_target_by_its_own_doubt():
+    """One jump among four points is no accident that a median may pass over."""
+    true = np.full(4, 10.0)
+    jumps = Judged(GROUP, [HeldOut(true, {Basis.LINES: true * np.array([1.01, 1, 1, 1.2])})])
+    assert float(np.median(jumps.errors)) < 0.01
+    assert jumps.error == pytest.approx(0.0525)
+    assert jumps.why(0.06) is None
+    assert jumps.why(0.2) is Why.REACHED
+    assert Judged(GROUP, rounds(0.025)).why(0.03) is None  # alike by chance
+    many = HeldOut(np.full(40, 10.0), {Basis.LINES: np.full(40, 10.25)})
+    assert Judged(GROUP, [many]).why(0.03) is Why.REACHED
+
+
+def test_the_basis_with_the_smaller_error_counts():
+    """Layers where they are better, and lines where there are no layers."""
+    true = np.full(4, 10.0)
+    both = HeldOut(true, {Basis.LINES: true * 1.1, Basis.SIZES: true * 0.98})
+    assert (Judged(GROUP, [both]).basis, Judged(GROUP, [both]).error) == (
+        Basis.SIZES,
+        pytest.approx(0.02),
+    )
+    assert Judged(GROUP, rounds(0.1)).basis is Basis.LINES
+    assert Judged(GROUP, []).basis is Basis.LINES
+
+
+def test_what_layers_say_is_asked_twice_after_the_last_round():
+    """Every other point is left out at once; a fit of many layers takes long."""
+    asked = []
+
+    def layers(before, test):
+        asked.append((list(before), list(test)))
+        return dict.fromkeys(test, 1.0)
+
+    judged = judge(GROUP, known(), ROUNDS, layers)
+    first, second, third, fourth, fifth = GROUP.ids
+    assert asked == [
+        ([first, third, fifth], [second, fourth]),
+        ([first, second, fourth, fifth], [third]),
+    ]
+    assert [set(one.said) for one in judged.rounds] == [
+        {Basis.LINES},
+        {Basis.LINES, Basis.SIZES},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("errors", "noise", "why"),
+    [
+        ([0.2, 0.02], None, Why.REACHED),
+        ([0.2, 0.029], None, None),  # there is some doubt
+        ([0.2, 0.05], None, None),
+        ([0.2, 0.05], 0.1, Why.NOISE),
+        ([0.2, 0.05], 0.02, None),
+        ([0.1, 0.07], None, None),
+        ([0.1, 0.09], None, Why.STUCK),  # surely beyond the target
+        ([0.03, 0.029], None, None),
+        ([0.1, 0.09, 0.085], None, Why.STUCK),
+        ([0.1, 0.09, 0.04], None, None),
+        ([0.1, 0.04, 0.05], None, None),  # the round before the last had helped
+        ([0.1, 0.04, 0.05, 0.04], None, Why.STUCK),
+    ],
+)
+def test_when_no_more_points_are_measured(errors, noise, why):
+    """The target, the noise of points measured twice (of two rounds), or rounds without help."""
+    differences = [] if noise is None else [noise * share for share in (0.5, 0.9, 1.1, 1.5)]
+    assert Judged(GROUP, rounds(*errors), differences).why(0.03) is why
+
+
+def test_an_interval_counts_the_places_after_the_last_round():
+    """Those before do not count; four places make a guess, and a wide one."""
+    true = np.full(12, 10.0)
+    errors = np.tile([0.3, 0.1, 0.05], 4)
+    judged = Judged(GROUP, [*rounds(5.0), HeldOut(true, {Basis.LINES: true * (1 + errors)})])
+    assert 1.3 < judged.width.total < 1.5
+    assert (judged.width.parts, judged.width.is_guess) == (12, False)
+    few = Judged(GROUP, rounds(0.05))
+    assert few.width.is_guess
+    assert few.width.total > 1.1
+
+
+def test_several_visits_of_one_place_count_once():
+    """They are wrong together, in whichever rounds they were held out."""
+    places = np.array([[1.0], [2.0], [2.0], [2.0]])
+    true = np.full(4, 10.0)
+    held = HeldOut(true, {Basis.LINES: true * np.array([1.3, 1.1, 1.1, 1.1])}, places)
+    assert Judged(GROUP, [held]).width.parts == 2
+    at_once = HeldOut(true, held.said, np.zeros((4, 1)))
+    assert Judged(GROUP, [at_once]).width.total == intervals.UNKNOWN
+
+
+def test_the_interval_is_wider_where_the_machine_has_changed():
+    """As the newest controls show."""
+    one = known()
+    ids = [[point] for point in GROUP.ids[:1]] + [GROUP.ids[1:]]
+    before = judge(GROUP, one, ids)
+    after = judge(GROUP, replace(one, controls=[1.0] * 20 + [1.2] * 9), ids)
+    assert after.width.total == pytest.approx(1.2 * before.width.total)
