@@ -153,7 +153,7 @@ def seen(folder: Path, name: str) -> Seen:
     alone = RunDir(folder / "after" / name)
     link(alone, run, [sample.id])
     nothing = RunDir(folder / "before" / name)
-    said = [estimate.estimator(where, asked) for where in (nothing, alone)]
+    said = [estimate.estimator(where, asked.sweep, asked.device) for where in (nothing, alone)]
     before, after = ({point.point_id: one(point) for point in left} for one in said)
     limit = TimeLimit(alone, asked)
     chunk = Chunk(0, tuple(left), said[1].start + sum(after.values()))

@@ -25,7 +25,7 @@ from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
 from hpcsweep.cluster import slurm
 from hpcsweep.extras import EXTRAS
-from hpcsweep.spec import profile, sweep_file
+from hpcsweep.spec import profile, sweep_keys
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def files() -> dict[Path, str]:
     pages = {path: page(path.read_text(encoding="utf-8")) for path in ROOT.glob("docs/**/*.md")}
     return {
         **pages,
-        ROOT / "sweeps" / "schema.json": sweep_file.schema(),
+        ROOT / "sweeps" / "schema.json": sweep_keys.schema(),
         ROOT / "cluster_profiles" / "schema.json": profile.schema(),
     }
 
@@ -183,9 +183,9 @@ def slurm_states() -> str:
     )
 
 
-def sweep_keys() -> str:
+def keys_of_sweeps() -> str:
     """Return the keys of a sweep file."""
-    return _fields(sweep_file.SweepFile.model_fields)
+    return _fields(sweep_keys.SweepFile.model_fields)
 
 
 def profile_keys() -> str:
@@ -325,7 +325,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "exit codes": exit_codes,
     "extras": extras,
     "slurm states": slurm_states,
-    "sweep keys": sweep_keys,
+    "sweep keys": keys_of_sweeps,
     "profile keys": profile_keys,
     "overall columns": overall_columns,
     "layer columns": layer_columns,

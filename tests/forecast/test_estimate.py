@@ -39,7 +39,7 @@ def after(path, measured, law=LAW, text=SIZES):
     folder, asked = resultsfolder.make(path, text), asked_of(path, text)
     chosen = [point for point in folder.points if measured(point)]
     timedrows.measure(folder, folder.submit("20260101-000000-local").id, chosen, law)
-    return estimate.estimator(folder.run, asked), folder, asked
+    return estimate.estimator(folder.run, asked.sweep, asked.device), folder, asked
 
 
 def off(seconds_of, points, law=LAW):
@@ -92,7 +92,7 @@ def test_predicted_passes_serve_where_no_such_point_was_measured(tmp_path):
         values = {**point.axes, "status": "predicted", "median_ms": ms, "predicted_hi_ms": 1.4 * ms}
         lines.append(",".join(columns.cell(values.get(name)) for name in names))
     (folder.run.path / "predicted.csv").write_text("\n".join(lines))
-    seconds_of = estimate.estimator(folder.run, asked)
+    seconds_of = estimate.estimator(folder.run, asked.sweep, asked.device)
     *_, most, network = sorted(map(abs, off(seconds_of, folder.points)))
     assert most < 0.02 < network  # no row tells what it takes to make a second network
     assert seconds_of.counts == {Basis.MEASURED: 26, Basis.PREDICTED: 26}
@@ -102,7 +102,8 @@ def test_predicted_passes_serve_where_no_such_point_was_measured(tmp_path):
 def test_without_rows_a_table_of_peaks_serves(tmp_path):
     """Longer for larger images, slower algorithms and slower devices."""
     folder = resultsfolder.make(tmp_path, SIZES)
-    seconds_of = estimate.estimator(folder.run, asked_of(tmp_path))
+    asked = asked_of(tmp_path)
+    seconds_of = estimate.estimator(folder.run, asked.sweep, asked.device)
     first, *_, last = [p for p in folder.points if p.axes["algorithm"] == "winograd"]
     assert seconds_of(first) < seconds_of(last)
     assert set(seconds_of.counts) == {Basis.PEAKS}
@@ -112,7 +113,10 @@ def test_a_map_of_algorithms_has_a_time_too(tmp_path):
     """It is no name that one could look up."""
     text = SIZES.replace("[gemm, winograd]", "[{layer1.0.conv1: gemm, default: auto}]")
     folder, asked = resultsfolder.make(tmp_path, text), asked_of(tmp_path, text)
-    assert all(estimate.estimator(folder.run, asked)(point) > 0 for point in folder.points)
+    assert all(
+        estimate.estimator(folder.run, asked.sweep, asked.device)(point) > 0
+        for point in folder.points
+    )
 
 
 def test_rows_of_a_noop_teach_nothing(tmp_path):

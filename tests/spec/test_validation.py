@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from hpcsweep.catalog import AXES, SETTINGS, VISIT
 from hpcsweep.errors import ProfileError, SpecError
-from hpcsweep.spec import document, profile, sweep_file
+from hpcsweep.spec import document, profile, sweep_file, sweep_keys
 from hpcsweep.spec.document import read
 from hpcsweep.spec.validation import check, integral
 from paths import ROOT
@@ -137,7 +137,7 @@ def validator(text: str) -> Draft202012Validator:
 @pytest.fixture(scope="module")
 def sweeps() -> Draft202012Validator:
     """Return the validator of sweep files."""
-    return validator(sweep_file.schema())
+    return validator(sweep_keys.schema())
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def data_of(folder: Path, text: str) -> dict[str, Any]:
 
 def test_the_committed_schemas_are_those_of_the_code() -> None:
     """After a change: `python docs/generate.py`."""
-    assert (ROOT / "sweeps" / "schema.json").read_text() == sweep_file.schema()
+    assert (ROOT / "sweeps" / "schema.json").read_text() == sweep_keys.schema()
     assert (ROOT / "cluster_profiles" / "schema.json").read_text() == profile.schema()
 
 
@@ -240,7 +240,7 @@ def test_what_an_editor_could_see_is_wrong_is_invalid(
 
 def test_every_axis_and_setting_is_completed_with_its_meaning() -> None:
     """What the catalogue knows, the editor shows."""
-    schema = json.loads(sweep_file.schema())
+    schema = json.loads(sweep_keys.schema())
     axes = schema["$defs"]["Axes"]["properties"]
     assert list(axes) == sorted(AXES.keys() - {VISIT})  # a file says `repeats`
     assert all(AXES[name].doc in axes[name]["description"] for name in axes)

@@ -30,14 +30,14 @@ LONG = (
     "tests/on_slurm/test_disasters.py",
     "tests/on_slurm/",
     "tests/node/test_kill.py",
-    "tests/measure/training/test_checkpoints.py",
+    "tests/measure/workloads/training/test_checkpoints.py",
     "tests/docs/test_seeds.py",
-    "tests/measure/training/test_workload.py",
+    "tests/measure/workloads/training/test_workload.py",
     "tests/node/test_verify.py",
     "tests/properties/",
     "tests/submit/",
     "tests/measure/",
-    "tests/tracking/",
+    "tests/cluster/",
     "tests/conv/",
 )
 SLURM, OTHERS = "slurm", "others"

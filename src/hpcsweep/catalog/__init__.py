@@ -266,10 +266,10 @@ INJECTIONS: Final[Mapping[str, str]] = {
 class Launcher:
     """What other parts of the program need to know of a way to start chunks.
 
-    A new launcher is one file in `submit/launchers/` and one line in `LAUNCHERS`.
+    A new launcher is one file in `cluster/` and one line in `LAUNCHERS`.
     """
 
-    module: str  # in `submit/launchers/`; its functions are those of a protocol there
+    module: str  # in `cluster/`; it has the functions of a protocol in `cluster/launchers.py`
     template: str = ""  # of what it hands to sbatch, in `jobs/templates/`
     in_slurm: bool = False  # sends chunks to Slurm's queue; otherwise they run on this machine
     runs_profilers: bool = False  # its jobs take the profile's `wrapper`
@@ -278,11 +278,11 @@ class Launcher:
 
 
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
-    "sbatch": Launcher("sbatch", "job.sbatch.j2", in_slurm=True, runs_profilers=True),
+    "sbatch": Launcher("slurm.arrays", "job.sbatch.j2", in_slurm=True, runs_profilers=True),
     "submitit": Launcher(
-        "via_submitit", "setup.sh.j2", in_slurm=True, needs_time=True, extra="submitit"
+        "slurm.via_submitit", "setup.sh.j2", in_slurm=True, needs_time=True, extra="submitit"
     ),
-    "local": Launcher("local"),
+    "local": Launcher("local.supervisors"),
 }
 
 

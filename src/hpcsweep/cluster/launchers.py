@@ -85,4 +85,4 @@ def slurm(profile: Profile) -> SendsToSlurm:
 
 
 def _module(profile: Profile) -> object:
-    return importlib.import_module(f"{__name__}.{LAUNCHERS[profile.launcher].module}")
+    return importlib.import_module(f"{__package__}.{LAUNCHERS[profile.launcher].module}")

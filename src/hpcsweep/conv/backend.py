@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 # platform (the device type, but `hip` where torch calls an AMD GPU `cuda`) to module
-BACKENDS: Final[Mapping[str, str]] = {"cuda": "vendor.cudnn", "hip": "vendor.miopen"}
-_ANYWHERE: Final = "reference.backend"
+BACKENDS: Final[Mapping[str, str]] = {"cuda": "libraries.cudnn", "hip": "libraries.miopen"}
+_ANYWHERE: Final = "reference.algorithms"
 # what the column `backend` says of the reference back-end, and of the framework's own layers
 REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"

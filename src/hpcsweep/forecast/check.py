@@ -20,7 +20,7 @@ from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
-from hpcsweep.forecast.intervals import KINDS, OWN, Widths
+from hpcsweep.forecast.intervals import KINDS, OWN, Left, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.terms import Flags, Floats
 from hpcsweep.forecast.training_data import WORK, Measured
@@ -38,28 +38,6 @@ _MOST_FOLDS: Final = 12
 _BEST: Final = 0.95  # the rate that a device can reach, where no table says it
 _ROWS: Final = 50_000  # that boosting learns from
 _COLUMNS: Final = ("totals", "layers", "convolutions")
-
-
-@dataclass(frozen=True)
-class Left:
-    """What was left out: `total_ms` or `ms` are measured, `prediction` and baselines are said.
-
-    `fold` says what was left out together.
-    """
-
-    kind: str
-    points: pd.DataFrame
-    calls: pd.DataFrame
-
-    def parts(self) -> Iterator[tuple[str, Left, Left]]:
-        """Yield the name of each fold, what was left out in it, and what in the others."""
-        for fold in self.points["fold"].unique():
-            of_points, of_calls = self.points["fold"] == fold, self.calls["fold"] == fold
-            yield (
-                fold,
-                Left(self.kind, self.points[of_points], self.calls[of_calls]),
-                Left(self.kind, self.points[~of_points], self.calls[~of_calls]),
-            )
 
 
 def leave_out(

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep.forecast import intervals, physics, terms
-from hpcsweep.forecast.check import Left
-from hpcsweep.forecast.intervals import OWN
+from hpcsweep.forecast.intervals import OWN, Left
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.records import dataclass
 

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpcsweep.catalog import axis_defaults
 from hpcsweep.forecast import Basis, curves, passes, past_rows
@@ -23,10 +23,8 @@ from hpcsweep.forecast.curves import Curve
 from hpcsweep.forecast.past_rows import Kind, PointTime
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field, replace
+from hpcsweep.spec.space import Sweep
 from hpcsweep.store.rundir import RunDir
-
-if TYPE_CHECKING:
-    from hpcsweep.submit.request import Request
 
 _LEVEL: Final = 0.9
 _FEWEST: Final = 5  # errors from which a quantile is taken; rows from which a line is
@@ -307,9 +305,9 @@ def _upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashabl
     return intervals.upper(true, said, parts)
 
 
-def estimator(run: RunDir, asked: Request) -> Estimates:
-    """Return an estimator of a request's points, which learns from the rows so far."""
-    workload, device = asked.sweep.workload, asked.device
+def estimator(run: RunDir, sweep: Sweep, device: str) -> Estimates:
+    """Return an estimator of a sweep's points on a device, which learns from the rows so far."""
+    workload = sweep.workload
     rows = past_rows.measured(run, workload, device) if workload != "noop" else []
     learnt = learn(rows, past_rows.predicted(run, workload, device))
-    return Estimates(workload, asked.sweep.measure, learnt, asked.sweep.repeats)
+    return Estimates(workload, sweep.measure, learnt, sweep.repeats)

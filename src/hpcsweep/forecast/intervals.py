@@ -10,7 +10,7 @@ fewer than five networks it is a guess. It is a factor: a time between `said / w
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,8 +22,6 @@ from hpcsweep.records import dataclass, field, replace
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hpcsweep.forecast.check import Left
-
 
 # What can be left out, each with the column that says which it is; and the column of what was said.
 KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
@@ -33,6 +31,28 @@ UNKNOWN: Final = 4.0  # the factor where nothing of that kind could be left out
 FEWEST: Final = 5  # parts: of fewer, a width is a guess
 _SPENT: Final = 2  # degrees of freedom: the fit knows the mean, and errors have heavy tails
 _NEWEST: Final = 9  # controls that tell the state of the machine now
+
+
+@dataclass(frozen=True)
+class Left:
+    """What was left out: `total_ms` or `ms` are measured, `prediction` and baselines are said.
+
+    `fold` says what was left out together.
+    """
+
+    kind: str
+    points: pd.DataFrame
+    calls: pd.DataFrame
+
+    def parts(self) -> Iterator[tuple[str, Left, Left]]:
+        """Yield the name of each fold, what was left out in it, and what in the others."""
+        for fold in self.points["fold"].unique():
+            of_points, of_calls = self.points["fold"] == fold, self.calls["fold"] == fold
+            yield (
+                fold,
+                Left(self.kind, self.points[of_points], self.calls[of_calls]),
+                Left(self.kind, self.points[~of_points], self.calls[~of_calls]),
+            )
 
 
 @dataclass(frozen=True)

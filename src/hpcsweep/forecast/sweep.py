@@ -16,8 +16,7 @@ from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import Basis, check, energy, intervals, model, training_data
-from hpcsweep.forecast.check import Left
-from hpcsweep.forecast.intervals import Widths
+from hpcsweep.forecast.intervals import Left, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.training_data import Measured
 from hpcsweep.point import Point

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.spec.document import Document
     from hpcsweep.spec.space import Condition
-    from hpcsweep.spec.sweep_file import SweepFile
+    from hpcsweep.spec.sweep_keys import SweepFile
     from hpcsweep.spec.validation import Shape
 
     Loc = tuple[str | int, ...]

@@ -79,7 +79,7 @@ class Cost:
 def of(results: Path, request: Request) -> Cost:
     """Return what a request is expected to cost, without writing anything."""
     run = rundir.RunDir(results / request.sweep.name)
-    seconds_of = estimate.estimator(run, request)
+    seconds_of = estimate.estimator(run, request.sweep, request.device)
     settled: dict[str, int] = {}
     known = prepare.known(run, request, journal.ask(run.submissions()).live_chunks)
     limit = TimeLimit(run, request)

@@ -95,7 +95,7 @@ def _here(request: Request) -> tuple[Request, Point]:
 
 
 def _seconds(run: rundir.RunDir, here: Request, point: Point) -> float:
-    seconds_of = estimate.estimator(run, here)
+    seconds_of = estimate.estimator(run, here.sweep, here.device)
     return seconds_of.start + seconds_of(point)
 
 

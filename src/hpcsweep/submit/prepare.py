@@ -86,7 +86,7 @@ def prepare(
             save_sweep(run, request.sweep.text.encode())
         live = sorted(_holders(request, before))
         return PreparedSubmission(settled=settled, live=live, again=before.again)
-    number, seconds_of = run.next_round(), estimate.estimator(run, request)
+    number, seconds_of = run.next_round(), estimate.estimator(run, request.sweep, request.device)
     submission = rundir.new_submission(into or run, request.profile.name)
     with _discarded_on_failure(submission):
         blocks = packing.blocks(chain([first], left))

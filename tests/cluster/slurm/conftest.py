@@ -1,10 +1,14 @@
-"""Programs that stand in for Slurm's."""
+"""Programs that stand in for Slurm's, and profiles compared with a cluster made by hand."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+
+from clusters import CLUSTER
+from hpcsweep.cluster.slurm import profile_checks
+from hpcsweep.spec import profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,3 +29,18 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
         return path
 
     return write
+
+
+@pytest.fixture
+def look(tmp_path):
+    """Return a function: a profile's lines and a cluster in, what is not ok out."""
+
+    def examine(text, cluster=CLUSTER, gpu="v100"):
+        path = tmp_path / "p.yaml"
+        path.write_text(f"gpu: {gpu}\ntime: 60\n{text}")
+        found = profile_checks.examine(
+            profile.load(path), cluster, lambda names: tuple(names.split(","))
+        )
+        return [(f.level, f.what, f"{f.detail} -> {f.do}") for f in found if f.level != "ok"]
+
+    return examine

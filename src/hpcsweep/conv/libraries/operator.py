@@ -11,16 +11,13 @@ that of the result of a gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
 
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-
-if TYPE_CHECKING:
-    from hpcsweep.conv.libraries.library_backend import VendorBackend
 
 NAMES: Final[Mapping[Direction, str]] = {
     Direction.FORWARD: "hpcsweep::convolution",
@@ -38,7 +35,22 @@ _OPERANDS: Final[Mapping[Direction, str]] = {
 }
 
 
-ENGINES: Final[dict[str, VendorBackend]] = {}  # by the name that an operator is given
+class Engine(Protocol):
+    """What runs the calls of the operators."""
+
+    def compute(
+        self,
+        way: Direction,
+        first: Tensor,
+        second: Tensor,
+        size: Sequence[int] | None,
+        algorithm: str,
+        *steps: Any,  # noqa: ANN401 - stride, padding, dilation, groups, whether NHWC
+    ) -> Tensor:
+        """Return the result of a convolution, or of one of its gradients, which has a `size`."""
+
+
+ENGINES: Final[dict[str, Engine]] = {}  # by the name that an operator is given
 _library: Final = torch.library.Library("hpcsweep", "DEF")
 
 

@@ -1,7 +1,7 @@
 """What an algorithm of the reference back-end is: how it computes, and what proves that it did.
 
 A new algorithm is a subclass of `OperatorFamily` with three methods (`convolve`, `expected`,
-`gradients`), an entry in `reference.backend.FAMILIES`, and its name in `catalog.ALGORITHMS`. One
+`gradients`), an entry in `reference.algorithms.FAMILIES`, and its name in `catalog.ALGORITHMS`. One
 whose operators all have known sizes lists them instead, as steps (`AccountedFamily`).
 """
 

@@ -158,7 +158,7 @@ def _planned(
             sent,
             target=job.target,
             seconds_left=left,
-            seconds=estimate.estimator(job.run, job.asked),
+            seconds=estimate.estimator(job.run, job.asked.sweep, job.asked.device),
             layers=layers,
         )
         if not sent:
