@@ -25,7 +25,7 @@ ONE_FILE = '''\
 import subprocess
 import sys
 
-from hpcsweep.cluster.launchers import LaunchResult
+from hpcsweep.cluster.local.supervisors import LaunchResult
 
 
 def run(submission, profile, progress):
@@ -67,8 +67,8 @@ def test_a_launcher_is_added_in_one_file_and_one_line(tmp_path: Path):
     """A copy of the program gets both; a sweep is submitted through it, status knows its chunks."""
     package = tmp_path / "src" / "hpcsweep"
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "submit" / "launchers" / "in_turn.py").write_text(ONE_FILE)
-    table = package / "catalog" / "launchers.py"
+    (package / "cluster" / "in_turn.py").write_text(ONE_FILE)
+    table = package / "catalog" / "__init__.py"
     head, begin, rest = table.read_text().partition("= {\n")
     table.write_text(head + begin + ONE_LINE + rest)
     (tmp_path / "mine.yaml").write_text("launcher: in_turn\nworkers: 2\n")

@@ -182,14 +182,13 @@ def _completion(shell: str) -> Iterator[str]:
     """Write the script of a shell where that shell looks for it, or say what would load it."""
     from click.shell_completion import get_completion_class
 
-    from hpcsweep.cli import main
-
     if shell == _NONE:
         return
     maker = get_completion_class(shell) if shell in SHELLS else None
     if maker is None:
         yield f"completion: none for {shell or 'this shell'}; --shell takes {', '.join(SHELLS)}"
         return
+    program = click.get_current_context().find_root().command
     data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     path = {
         "bash": data / "bash-completion" / "completions" / "hpcsweep",
@@ -197,7 +196,7 @@ def _completion(shell: str) -> Iterator[str]:
         "fish": lookup.config_folder().parent / "fish" / "completions" / "hpcsweep.fish",
     }[shell]
     name = "_HPCSWEEP_COMPLETE"
-    _write(path, maker(main, {}, "hpcsweep", name).source(), name)
+    _write(path, maker(program, {}, "hpcsweep", name).source(), name)
     more = f"; add to ~/.zshrc: source {path}" if shell == "zsh" else " (in new shells)"
     yield f"completion: {path}{more}"
 

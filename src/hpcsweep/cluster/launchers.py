@@ -8,45 +8,14 @@ journal and resume are the same for all. A module is imported when a profile nam
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Protocol, cast
 
 from hpcsweep.catalog import LAUNCHERS
-from hpcsweep.records import dataclass, field
-from hpcsweep.store.outcomes import PointTally
-
-if TYPE_CHECKING:
-    from hpcsweep.cluster.local.supervisors import Counts
-    from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import SubmissionDir
-
-
-RESTARTS: Final = 100  # requeues of one task at most
-
-
-@dataclass
-class LaunchResult:
-    """How a run on this machine ended."""
-
-    tally: PointTally = field(default_factory=PointTally)  # rows that were written
-    interrupted: bool = False
-    out_of_time: bool = False  # time was over before the last point
-    refusals: dict[str, int] = field(default_factory=dict)  # why a supervisor ended: its exit code
-
-    @property
-    def exit_code(self) -> int:
-        """Return the worst exit code of a supervisor that refused, else 0."""
-        return max(self.refusals.values(), default=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preview:
-    """What a launcher would hand to sbatch for the first array of a submission."""
-
-    script: str
-    file: str  # where the script would lie in the submission's folder
-    options: Sequence[str] = ()
-    arguments: Sequence[str] = ()
+from hpcsweep.cluster.local.progress import Counts
+from hpcsweep.cluster.local.supervisors import LaunchResult
+from hpcsweep.cluster.slurm.sbatch import Preview
+from hpcsweep.spec.profile import Profile
+from hpcsweep.store.rundir import SubmissionDir
 
 
 class RunsHere(Protocol):

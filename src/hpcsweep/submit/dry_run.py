@@ -13,7 +13,7 @@ from typing import Final
 
 from hpcsweep import extras
 from hpcsweep.cluster import bad_nodes, journal, launchers, slurm
-from hpcsweep.cluster.local import supervisors, this_machine
+from hpcsweep.cluster.local import progress, supervisors, this_machine
 from hpcsweep.cluster.slurm import arrays, job_script
 from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
@@ -113,7 +113,7 @@ def _rehearse(run: rundir.RunDir, request: Request, say: Say) -> int:
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
         label = point.label(request.sweep.maps)
         say(f"measuring one point here: {label} on {here.device}, about {about}")
-        result = supervisors.run(submission, request.profile, supervisors.Counts(1))
+        result = supervisors.run(submission, request.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
     say("\n".join(f"  {line}" for line in log[-3:]))
     how = str(result.tally) or "; ".join(result.refusals)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcsweep.cluster import launchers
-from hpcsweep.cluster.local import supervisors, this_machine
+from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.records import replace
 from hpcsweep.store import ledger, locks, outcomes, rundir, runs
@@ -108,7 +108,7 @@ def _run_here(job: Submit) -> int:
     launcher = launchers.here(job.request.profile)
     try:
         quiet = job.request.options.quiet
-        with supervisors.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
+        with progress.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
             shown.stop_after = job.request.options.stop_after
             result = launcher.run(job.submission, job.request.profile, shown)
     finally:

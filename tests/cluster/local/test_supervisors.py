@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -14,10 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
-from hpcsweep.cluster.local import supervisors
 from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import request, steps
@@ -194,65 +189,3 @@ def test_modules_beside_the_sweep_do_not_stand_in_for_those_of_python(desk, how,
     assert done.returncode == 0, done.stderr
     assert not (desk.folder / "ran").exists()
     assert len(desk.rows()) == 10
-
-
-@pytest.mark.parametrize(
-    ("took", "current", "points", "told"),
-    [
-        ([], 0.0, 30, "not known yet"),
-        ([0.1, 0.1], 0.0, 28, "not known yet"),
-        ([2.0, 2.0, 2.0], 0.0, 10, "about 20 s"),
-        ([1.0, 1.0, 4.0], 0.0, 10, "20 s to 40 s"),
-        ([1.0, 1.0, 1.0], 60.0, 10, "1 s to 9 min"),  # the point in work takes longer than any
-    ],
-)
-def test_the_time_left_is_a_range(took, current, points, told):
-    """It is not told from two points, and grows with a point that takes long."""
-    assert supervisors.left(took, current, points) == told
-
-
-def test_the_time_left_is_that_of_the_estimate_until_some_points_are_done(desk, monkeypatch):
-    """From the first line on; an estimate that was too low says nothing more."""
-    monkeypatch.setattr(supervisors, "_LINE_SECONDS", 0.0)
-    desk.spec("workload: noop\naxes: {model: [a, b, c]}\nmeasure: {sleep_ms: 400}\n")
-    first = desk.submit().stderr.splitlines()[0]
-    assert re.fullmatch(r"  0/3 points, 0 failed, elapsed 1 s, left about 1 s; now .*", first)
-    assert supervisors.left([0.1, 0.1], 0.0, 8, 120.0) == "about 2 min"
-    assert supervisors.left([0.1, 0.1], 0.0, 8, -3.0) == "not known yet"
-
-
-def test_lines_are_labelled_and_name_the_point_in_work(capsys):
-    """Every ten seconds, whether a point has ended or not."""
-    now = [0.0]
-    shown = supervisors.Lines(5, clock=lambda: now[0])
-    shown.begins("vgg16 224 1 gemm")
-    now[0] = 9.0
-    shown.tick()
-    assert capsys.readouterr().err == ""
-    now[0] = 11.0
-    shown.tick()
-    told = "0/5 points, 0 failed, elapsed 11 s, left not known yet; now vgg16 224 1 gemm"
-    assert capsys.readouterr().err == f"  {told}\n"
-    for end in (12.0, 18.0, 24.0, 30.0):
-        now[0] = end
-        shown.point("error" if end == 30.0 else "ok")
-    shown.tick()
-    told = "  4/5 points, 1 failed, elapsed 30 s, left 8 s to 12 s; now vgg16 224 1 gemm\n"
-    assert capsys.readouterr().err == told
-
-
-def test_the_bar_fits_80_columns():
-    """With the point in work below it, and the answer to Ctrl-C."""
-    out = io.StringIO()
-    columns = (BarColumn(bar_width=12), TextColumn("{task.fields[told]}", markup=False))
-    console = Console(file=out, width=80, force_terminal=True, color_system=None)
-    with Progress(*columns, console=console, auto_refresh=False) as shown:
-        bar = supervisors.Bar(30_000, 0.0, shown)
-        bar.begins("resnet152 512 1 implicit_precomp_gemm")
-        for _ in range(4):
-            bar.point("ok")
-        bar.stopping()
-        lines = [line.strip() for line in out.getvalue().splitlines()]
-    assert any("4/30000 points, 0 failed, elapsed 1 s, left " in line for line in lines)
-    wanted = "now resnet152 512 1 implicit_precomp_gemm (finishing the current point; Ctrl-C"
-    assert any(wanted[:50] in line for line in lines)

@@ -16,22 +16,20 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from hpcsweep import environment, processes
-from hpcsweep.cluster.launchers import LaunchResult
+from hpcsweep.cluster.local.progress import Counts
 from hpcsweep.errors import EXIT_REQUEUE
-from hpcsweep.records import dataclass
+from hpcsweep.records import dataclass, field
 from hpcsweep.spec.profile import Profile
+from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.rundir import SubmissionDir
-from hpcsweep.store.state import FAILED
-from hpcsweep.text import duration
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -41,9 +39,21 @@ _VAIN_STARTS: Final = 3
 _REST_SECONDS: Final = 0.01
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _END_SECONDS: Final = 5.0  # that a supervisor has to end its worker and itself
-_LINE_SECONDS: Final = 10.0
-_FEW: Final = 3  # points that say too little about the others
-_STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
+
+
+@dataclass
+class LaunchResult:
+    """How a run on this machine ended."""
+
+    tally: PointTally = field(default_factory=PointTally)  # rows that were written
+    interrupted: bool = False
+    out_of_time: bool = False  # time was over before the last point
+    refusals: dict[str, int] = field(default_factory=dict)  # why a supervisor ended: its exit code
+
+    @property
+    def exit_code(self) -> int:
+        """Return the worst exit code of a supervisor that refused, else 0."""
+        return max(self.refusals.values(), default=0)
 
 
 @dataclass
@@ -196,120 +206,3 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
     with suppress(subprocess.TimeoutExpired):
         process.wait(max(seconds, 0.0))
     return process.returncode is not None
-
-
-def left(took: Sequence[float], current: float, points: int, expected: float = 0.0) -> str:
-    """Return the time that so many points need, as a range.
-
-    `took` are the seconds of those that are done, `current` those of the point in work. The range
-    is between the mean and the slowest third, to which a point that takes long belongs at once.
-    While few are done it is what is left of the estimate: `expected`.
-    """
-    if len(took) < _FEW:
-        return f"about {duration(expected)}" if expected > 0 else "not known yet"
-    known = [*took, current] if current > max(took) else [*took]
-    slowest = sorted(known)[-max(1, len(known) // 3) :]
-    low = max(points * sum(took) / len(took) - current, 0.0)
-    high = max(points * sum(slowest) / len(slowest) - current, low)
-    first, last = duration(low), duration(high)
-    return f"about {last}" if first == last else f"{first} to {last}"
-
-
-class Counts:
-    """Counts the points of a run, which should take `expected` seconds; shows nothing."""
-
-    def __init__(
-        self, total: int, expected: float = 0.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._total, self._failed, self._label, self._expected = total, 0, "", expected
-        self._took: list[float] = []
-        self._clock = clock
-        self._began = self._last = self._told = clock()
-        self._first: float | None = None
-        self.stop_after = math.inf  # seconds since the first point began
-
-    def begins(self, label: str) -> None:
-        """Note the point in work."""
-        self._label = label
-        if self._first is None:
-            self._first = self._clock()
-
-    def time_is_over(self) -> bool:
-        """Say whether points have been measured for longer than `stop_after`."""
-        return self._first is not None and self._clock() - self._first > self.stop_after
-
-    def point(self, status: str) -> None:
-        """Count one more row."""
-        now = self._clock()
-        self._took.append(now - self._last)
-        self._last = now
-        self._failed += status in FAILED
-
-    def tick(self) -> None:
-        """Refresh what is shown; called a few times a second."""
-
-    def stopping(self) -> None:
-        """Say that the first Ctrl-C was heard."""
-
-    def text(self) -> str:
-        """Return how many points are done, how long that took, and what the rest may take."""
-        now, done = self._clock(), len(self._took)
-        counted = f"{done}/{self._total} points, {self._failed} failed"
-        elapsed = now - self._began
-        rest = left(self._took, now - self._last, self._total - done, self._expected - elapsed)
-        return f"{counted}, elapsed {duration(elapsed)}, left {rest}"
-
-
-class Lines(Counts):
-    """Prints a line at most every ten seconds."""
-
-    def tick(self) -> None:
-        """Print a line if the last one is long ago."""
-        if self._clock() - self._told >= _LINE_SECONDS:
-            self._told = self._clock()
-            self._print(f"{self.text()}; now {self._label or 'starting'}")
-
-    def stopping(self) -> None:
-        """Print it at once."""
-        self._print(_STOPPING)
-
-    @staticmethod
-    def _print(text: str) -> None:
-        print(f"  {text}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-class Bar(Counts):
-    """A live bar on a terminal, and the point in work below it."""
-
-    def __init__(self, total: int, expected: float, progress: Any) -> None:  # noqa: ANN401 - rich's
-        super().__init__(total, expected)
-        self._progress, self._note = progress, ""
-        self._task = progress.add_task("points", total=total, told="")
-
-    def tick(self) -> None:
-        """Show the counts and the clock of now."""
-        now = f"now {self._label or 'starting'}{self._note}"
-        self._progress.update(self._task, completed=len(self._took), told=f"{self.text()}\n{now}")
-        self._progress.refresh()
-
-    def stopping(self) -> None:
-        """Say it behind the point in work."""
-        self._note = f" ({_STOPPING})"
-        self.tick()
-
-
-@contextmanager
-def shown(total: int, expected: float, *, quiet: bool = False) -> Iterator[Counts]:
-    """Show the progress of points that should take so many seconds, unless it has to be quiet."""
-    if quiet:
-        yield Counts(total)
-        return
-    if not sys.stderr.isatty():
-        yield Lines(total, expected)
-        return
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s, only for terminals
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
-
-    columns = (BarColumn(bar_width=12), TextColumn("{task.fields[told]}", markup=False))
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        yield Bar(total, expected, progress)

@@ -15,8 +15,8 @@ from typing import Final
 
 from hpcsweep import files
 from hpcsweep.cluster import journal, slurm
-from hpcsweep.cluster.launchers import Preview
 from hpcsweep.cluster.slurm import job_request, job_script
+from hpcsweep.cluster.slurm.sbatch import Preview
 from hpcsweep.errors import HpcsweepError, PartlySubmitted, SchedulerError
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.rundir import SubmissionDir

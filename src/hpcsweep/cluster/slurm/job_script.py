@@ -17,7 +17,7 @@ import jinja2
 
 from hpcsweep import search_path
 from hpcsweep.catalog import LAUNCHERS, gpus
-from hpcsweep.cluster.launchers import RESTARTS
+from hpcsweep.cluster.slurm.sbatch import RESTARTS
 from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup

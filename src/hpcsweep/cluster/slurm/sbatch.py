@@ -25,6 +25,18 @@ from hpcsweep.errors import MissingDependency, SchedulerError
 from hpcsweep.records import dataclass
 from hpcsweep.text import cut
 
+RESTARTS: Final = 100  # requeues of one task at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What a launcher would hand to sbatch for the first array of a submission."""
+
+    script: str
+    file: str  # where the script would lie in the submission's folder
+    options: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+
 
 class Rejected(SchedulerError):
     """Slurm refuses the script; the message names the key of the profile to change."""

@@ -30,7 +30,7 @@ from submitit.core.utils import DelayedSubmission, FailedJobError, FailedSubmiss
 
 from hpcsweep import processes
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.launchers import RESTARTS, Preview
+from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
 from hpcsweep.records import dataclass
 
