@@ -34,12 +34,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep import catalog
+from hpcsweep.cli.verify import CHECKS, Verification
 from hpcsweep.conv import swap
 from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.workloads.inference import Inference
-from hpcsweep.node.verify import CHECKS, Verification
 from hpcsweep.point import Point
 
 Forward = Callable[[str, Tensor, Tensor, Tensor | None, ConvShape], Tensor]

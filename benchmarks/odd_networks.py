@@ -40,13 +40,13 @@ from torchvision.models import VisionTransformer
 import odd_structures
 import odd_zoo
 from hpcsweep import catalog
+from hpcsweep.cli.verify import Verification
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap
 from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.workloads.inference import Inference
-from hpcsweep.node.verify import Verification
 from hpcsweep.point import Point
 
 SIZE, BATCH = 75, 7

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import odd_networks
+from hpcsweep.cli.verify import Verification
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
-from hpcsweep.node.verify import Verification
 
 TOLD = {"algorithm": "gemm", "covered": 100.0, "counted": 100.0, "error": 1e-7, "uncovered": None}
 LAYER = {"layer": "a", "unique_key": "k", "algorithm_used": "gemm", "fallback_reason": None}

@@ -25,7 +25,7 @@ import json, sys
 from hpcsweep.measure import models, numerics
 from hpcsweep.point import Point
 from hpcsweep.catalog import axis_defaults, sizes_of_inputs
-from hpcsweep.node import supervisor
+from hpcsweep.node import dominated
 from hpcsweep.forecast.training_data import SETTINGS
 from hpcsweep.submit import packing
 from hpcsweep.forecast import past_rows
@@ -47,7 +47,7 @@ facts = {}
 for role in sys.argv[1:]:
     axes = {**axis_defaults("inference"), "model": "resnet18"}
     points = [Point("inference", {**axes, f"axis_of_{role}": value}) for value in (1, 2)]
-    known = supervisor.OutOfMemoryPoints([points[0].axes])
+    known = dominated.OutOfMemoryPoints([points[0].axes])
     facts[role] = {
         "network in memory": models.ModelKey.of(points[0]) != models.ModelKey.of(points[1]),
         "network of the order": measured_side_by_side(axes, f"axis_of_{role}"),

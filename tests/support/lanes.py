@@ -33,7 +33,7 @@ LONG = (
     "tests/measure/workloads/training/test_checkpoints.py",
     "tests/docs/test_seeds.py",
     "tests/measure/workloads/training/test_workload.py",
-    "tests/node/test_verify.py",
+    "tests/cli/test_verify.py",
     "tests/properties/",
     "tests/submit/",
     "tests/measure/",

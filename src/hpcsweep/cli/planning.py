@@ -196,8 +196,8 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
     environment.keep_miopen_apart()
+    from hpcsweep.cli import verify as proof
     from hpcsweep.measure.bench import torch_bench
-    from hpcsweep.node import verify as proof
     from hpcsweep.spec import sweep_file
 
     profile = (cluster or ("local",))[0]

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
-from hpcsweep.catalog import VISIT, sizes_of_inputs
+from hpcsweep.catalog import VISIT
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError, UsageError
-from hpcsweep.node import point_row
+from hpcsweep.node import dominated, point_row
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome, PointRequest
 from hpcsweep.node.worker_care import Stop, WorkerCare, process_key
-from hpcsweep.point import canonical_json, varying
+from hpcsweep.point import varying
 from hpcsweep.records import replace
 from hpcsweep.store import attempt, chunk_file, outcomes, rundir, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
@@ -43,45 +43,11 @@ from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from hpcsweep.catalog.columns import Row
     from hpcsweep.point import Point
     from hpcsweep.store.rundir import ShardPath, SubmissionDir
-
-
-GROWING: Final = tuple(sorted(sizes_of_inputs()))  # the order in which a reason names them
-
-
-class OutOfMemoryPoints:
-    """The points that ran out of memory, by their axes."""
-
-    def __init__(self, points: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._sizes: dict[str, list[tuple[Any, ...]]] = {}
-        for axes in points:
-            self.add(axes)
-
-    def add(self, axes: Mapping[str, Any]) -> None:
-        """Add a point that ran out of memory."""
-        self._sizes.setdefault(_others(axes), []).append(_sizes(axes))
-
-    def why_skip(self, axes: Mapping[str, Any]) -> str | None:
-        """Return why a point is skipped (a smaller one ran out of memory); None if it is not."""
-        sizes = _sizes(axes)
-        for smaller in self._sizes.get(_others(axes), ()):
-            if all(a >= b for a, b in zip(sizes, smaller, strict=True)):
-                tried = ", ".join(f"{axis} {n}" for axis, n in zip(GROWING, smaller, strict=True))
-                why = "ran out of memory already; submit without --skip-dominated to try it"
-                return f"{tried} {why}"
-        return None
-
-
-def _others(axes: Mapping[str, Any]) -> str:
-    return canonical_json({name: v for name, v in axes.items() if name not in GROWING})
-
-
-def _sizes(axes: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(axes.get(name) or 0 for name in GROWING)
 
 
 _DEATHS: Final = 2  # attempts that died at a point, after which it is not tried again
@@ -127,7 +93,7 @@ class Attempt:
         if not self._manifest.is_profiled:  # left over from another job
             os.environ.pop(environment.WRAPPER, None)
         self._wrapper = os.environ.get(environment.WRAPPER, "")
-        self._too_large = OutOfMemoryPoints(self._manifest.run.known_oom)
+        self._too_large = dominated.OutOfMemoryPoints(self._manifest.run.known_oom)
         self._places = {point.point_id: at for at, point in enumerate(self._chunk.points)}
         self._telling = varying(self._chunk.points)
         self._visit: object = None  # of the point before

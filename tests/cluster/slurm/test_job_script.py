@@ -1,6 +1,6 @@
 """The job script: as it was agreed on, quoted, and accepted by the shell.
 
-``HPCSWEEP_GOLDEN=write pytest tests/cluster/slurm/test_job_script.py`` writes `tests/golden/*.sbatch` anew.
+`HPCSWEEP_GOLDEN=write pytest` of this file writes `tests/golden/*.sbatch` anew.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep.cli import verify
+from hpcsweep.cli.verify import Verification
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.measure.bench_api import Bench, CannotMeasure, Measurement, OutOfMemory
 from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.measure.workloads.training.workload import Training
-from hpcsweep.node import verify
-from hpcsweep.node.verify import Verification
 from hpcsweep.point import canonical_json
 from measuring import lying, point, training
 
