@@ -246,7 +246,7 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
     return task
 
 
-def _held(part: intervals.Left, others: check.Left, what: str) -> Floats:
+def _held(part: intervals.Left, others: intervals.Left, what: str) -> Floats:
     widths = intervals.calibrate(others)
     own, rows = intervals.OWN, part.calls if what == "layers" else part.points
     width = widths.of_layers(rows) if what == "layers" else widths.total

@@ -14,9 +14,9 @@ from typing import Final
 
 from hpcsweep import units
 from hpcsweep.catalog import gpus
-from hpcsweep.cluster import gpu_kinds, slurm
-from hpcsweep.cluster.gpu_kinds import GpuKind
-from hpcsweep.cluster.slurm import profile_checks, site
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import gpu_kinds, profile_checks, site
+from hpcsweep.cluster.slurm.gpu_kinds import GpuKind
 from hpcsweep.cluster.slurm.job_request import Wants, listed
 from hpcsweep.cluster.slurm.profile_checks import Rights, open_to
 from hpcsweep.cluster.slurm.site import Cluster, Partition

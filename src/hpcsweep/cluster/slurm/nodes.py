@@ -17,8 +17,7 @@ from functools import partial
 from typing import Final
 
 from hpcsweep.catalog import gpus
-from hpcsweep.cluster import gpu_kinds
-from hpcsweep.cluster.slurm import CouldNotAsk
+from hpcsweep.cluster.slurm import CouldNotAsk, gpu_kinds
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
 from hpcsweep.records import dataclass, replace
