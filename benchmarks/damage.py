@@ -136,7 +136,7 @@ def make(path: Path) -> Folder:
             for place, point in enumerate(points[:3] if not number else points[2:3]):
                 cells = {"status": ("ok", "oom", "ok")[place], "mean_ms": 1.5 + place + 10 * number}
                 resultsfolder.commit(writer, point, made.shard(name), **cells)
-        attempt.write(
+        attempt.write_record(
             made.shard(name), attempt.AttemptRecord(state=AttemptState.STOPPED, pid=7), {}
         )
         now = "2026-01-01T10:00:00+00:00"
@@ -151,7 +151,9 @@ def make(path: Path) -> Folder:
         ):
             submission.append_job(entry)
     first = rounds.Round(points=(points[0].point_id,), error=0.1, held_out=2)
-    rounds.write(run, {}, rounds.AdaptiveRun(device="cpu", target=0.03, of=8, rounds=(first,)))
+    rounds.write_rounds(
+        run, {}, rounds.AdaptiveRun(device="cpu", target=0.03, of=8, rounds=(first,))
+    )
     node = bad_nodes.BadNode("n1", "NODE_FAIL", "2026-01-01T00:00:00+00:00")
     run.bad_nodes.write_text(f'{{"nodes": [{str(vars(node)).replace(chr(39), chr(34))}]}}')
     collect(run)
@@ -170,7 +172,7 @@ def check(folder: Folder, path: Path, found: bytes) -> tuple[Counter[str], list[
         report = collect(run)
         counts += _rows(folder, path, found, report, wrong)
         _ledger(folder, wrong)
-        status.read(run.path.parent, [run.name])
+        status.read_status(run.path.parent, [run.name])
     except HpcsweepError as error:
         wrong.append(f"refused: {error}")
     except Exception:  # noqa: BLE001 - it is what is looked for
@@ -252,7 +254,7 @@ def _ledger(folder: Folder, wrong: list[str]) -> None:
     if not folder.run.submissions()[-1].read_jobs():
         return  # cut in the first entry: as if `submit` was killed before it called sbatch
     try:
-        known = ledger.read(folder.run, folder.queue)
+        known = ledger.read_ledger(folder.run, folder.queue)
     except ResultsError:
         return
     if folder.waits not in known.settled():

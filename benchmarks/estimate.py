@@ -192,7 +192,7 @@ def link(alone: RunDir, run: RunDir, submissions: list[str]) -> None:
 def rows(run: RunDir, submissions: list[str]) -> list[dict[str, Any]]:
     """Return the rows of some submissions."""
     return [row for name in submissions for shard in run.shards_of(name)
-            for row in shards.read(shard).rows]  # fmt: skip
+            for row in shards.read_shard(shard).rows]  # fmt: skip
 
 
 def keep(folder: Path, found: list[Seen], env: Path) -> None:

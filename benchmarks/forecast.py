@@ -58,7 +58,7 @@ def find_dbs(folder: Path) -> pd.DataFrame:
     rows = []
     for path in sorted((folder / "miopen").glob("*.fdb.txt*")):
         gpu = "{}_{}".format(*finddb.gpu_of(path.name))
-        for number, (problem, times) in enumerate(finddb.read(path, finddb.Counts())):
+        for number, (problem, times) in enumerate(finddb.read_find_db(path, finddb.Counts())):
             shape, direction = problem
             if (shape.dtype, direction, shape.layout) == ("float32", "forward", NCHW):
                 work = {**work_cells(shape), "direction": direction, "gpu": gpu}
@@ -225,7 +225,7 @@ def imported(folder: Path) -> training_data.Measured:
                 (plain / path.name.removesuffix(".gz")).write_bytes(file.read())
         run = importer.bring(Path(scratch), plain, "predecessor").run
         collecting.collect(run)
-        return training_data.read([run])
+        return training_data.read_sweeps([run])
 
 
 def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:

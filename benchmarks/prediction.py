@@ -53,7 +53,7 @@ def main() -> None:
         spec.write_text(SWEEP.format(seeds=", ".join(map(str, range(rounds)))))
         hpcsweep(chosen.folder, "submit", str(spec), "--cluster", "local")
     hpcsweep(chosen.folder, "collect", "cpu_networks")
-    measured = training_data.read([run])
+    measured = training_data.read_sweeps([run])
     if chosen.picture and (left := check.leave_out(measured, "network")):
         draw(left, chosen.picture)
     print(noise(run))
@@ -86,7 +86,7 @@ def hpcsweep(folder: Path, *words: str) -> None:
 
 def noise(run: RunDir) -> str:
     """Say by how much two measurements of the same point differ, and of the same layer call."""
-    data = dataset.read(run)
+    data = dataset.read_dataset(run)
     points = data.rows.set_index("point_id")
     layers = data.layers().join(points["seed"], on="point_id")
     layers = layers[layers["layer"] != training_data.OTHER]

@@ -34,7 +34,7 @@ def rounds(table: pd.DataFrame, target: float, seed: int = 0) -> pd.DataFrame:
         points = _points(rows)
         ms = dict(zip((p.point_id for p in points), rows["median"], strict=True))
         spread = dict(zip(ms, rows["std"] / rows["mean"] / _PASSES**0.5, strict=True))
-        (group,) = groups.of(points)
+        (group,) = groups.groups_of(points)
         times: dict[str, list[float]] = {}
         done: list[Round] = []
         for _ in range(_MOST):
@@ -85,7 +85,7 @@ def evenly(table: pd.DataFrame, sizes: int) -> Floats:
     found = []
     for _, rows in table.groupby(["device", "model", "algorithm"]):
         points = _points(rows.sort_values("input_size"))
-        (group,) = groups.of(points)
+        (group,) = groups.groups_of(points)
         ms = dict(zip(group.ids, rows.sort_values("input_size")["median"], strict=True))
         chosen = np.linspace(0, len(points) - 1, sizes).round().astype(int)
         times = {group.ids[place]: [ms[group.ids[place]]] for place in chosen}

@@ -241,7 +241,7 @@ def sparse_peaks() -> Figure:
 def roofline() -> Figure:
     """Draw the sample export, as `hpcsweep roofline --example --out` does."""
     figure = plt.figure(figsize=(8.5, 6.4), layout="constrained")
-    found = model.read([model.sample()])
+    found = model.read_roofline([model.sample()])
     chart.fill(figure, found, found.export.work)
     return figure
 

@@ -22,7 +22,7 @@ def test_the_folders_are_absolute_and_each_is_named_once(tmp_path, monkeypatch):
     """The sweep's, the working directory, then those of PYTHONPATH."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", "", str(tmp_path)]))
-    found = search_path.of(Path("sweeps/a.yaml"))
+    found = search_path.beside(Path("sweeps/a.yaml"))
     assert found == tuple(map(str, (tmp_path / "sweeps", tmp_path, tmp_path / "src")))
 
 
@@ -51,6 +51,6 @@ def test_a_password_in_pythonpath_is_not_kept(tmp_path, monkeypatch):
     """The folders go into the manifest; a URL is none, and its colons part it."""
     urls = ("https://user:secret@host/simple", "ftp://secret@host:21/a")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/first", *urls, "/last"]))
-    found = search_path.of(tmp_path / "a.yaml")
+    found = search_path.beside(tmp_path / "a.yaml")
     assert "secret" not in " ".join(found)
     assert {"/first", "/last"} <= {*found}

@@ -229,7 +229,7 @@ def test_points_of_nothing_own_have_an_empty_cell(folder, monkeypatch):
         ("inference", "resnet18", "gone.pt"),
         ("noop", "nets:tiny", "random"),
     ):
-        assert not sources.here(Point(workload, {"model": model, "weights": weights}, {}))
+        assert not sources.own_files_here(Point(workload, {"model": model, "weights": weights}, {}))
     training = {"model": "resnet18", "dataset": "nets:tiny", "weights": "random"}
-    cell = sources.here(Point("training", training, {"resume_from": "w.pt"}))
+    cell = sources.own_files_here(Point("training", training, {"resume_from": "w.pt"}))
     assert [*sources.parts(cell)] == ["dataset", "resume_from"]

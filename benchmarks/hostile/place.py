@@ -125,12 +125,14 @@ def _results(folder: Path) -> None:
             resultsfolder.commit(
                 writer, point, shard, status=status, median_ms=1.5 + number, **more
             )
-    attempt.write(shard, attempt.AttemptRecord(state=AttemptState.STOPPED, pid=7), {})
+    attempt.write_record(shard, attempt.AttemptRecord(state=AttemptState.STOPPED, pid=7), {})
     journal = made.run.submissions()[0]
     journal.append_job(Started(process=processes.identity(), at=1.0))
     journal.append_job(Ended(ended=2.0))
     first = rounds.Round(points=(points[0].point_id,), error=0.1, held_out=2)
-    rounds.write(made.run, {}, rounds.AdaptiveRun(device="cpu", target=0.03, of=8, rounds=(first,)))
+    rounds.write_rounds(
+        made.run, {}, rounds.AdaptiveRun(device="cpu", target=0.03, of=8, rounds=(first,))
+    )
     (made.run.bad_nodes).write_text(
         '{"nodes": [{"name": "n1", "why": "NODE_FAIL: its node failed", '
         '"at": "2026-01-01T00:00:00+00:00"}], "allowed": {"n2": "2026-01-02T00:00:00+00:00"}}'

@@ -172,8 +172,8 @@ def _journal(place: Place, data: bytes) -> None:
     before = submission.jobs.read_bytes()
     submission.jobs.write_bytes(data)
     place.call(lambda: [*journal.settle([submission])])
-    place.call(lambda: journal.record(submission, journal.ask([submission])))
-    place.call(lambda: journal.ask([submission]).live_chunks(submission))
+    place.call(lambda: journal.record(submission, journal.ask_slurm([submission])))
+    place.call(lambda: journal.ask_slurm([submission]).live_chunks(submission))
     if zlib.crc32(data) % 3 == 1:
         submission.jobs.write_bytes(data)
         place.command("status", QUEUED)

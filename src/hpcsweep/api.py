@@ -56,7 +56,9 @@ class LayerTable(pd.DataFrame):
     ) -> View:
         """Return the slowest layers, with their share of the pass."""
         run: RunDir = self.__dict__["_run"]
-        return slowest.read(run, by=by, where=where, metric=metric, top=top, everything=unreliable)
+        return slowest.slowest_layers(
+            run, by=by, where=where, metric=metric, top=top, everything=unreliable
+        )
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,11 @@ class Results:
 
     def report(self, *, where: str = "", metric: str = "") -> View:
         """Return the table of `hpcsweep report`: its values are in `frame`."""
-        return reports.read(self.run, where=where, metric=metric).views()[0]
+        return reports.read_report(self.run, where=where, metric=metric).views()[0]
 
     def best(self, *, where: str = "", over: str = catalog.AUTO, unreliable: bool = False) -> View:
         """Return the table of `hpcsweep best`; the maps are in its `record`."""
-        return choices.read(self.run, where=where, over=over, everything=unreliable).view()
+        return choices.best_of_sweep(self.run, where=where, over=over, everything=unreliable).view()
 
     def compare(
         self,
@@ -145,7 +147,7 @@ class Results:
         """
         from hpcsweep.analysis import output, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
 
-        lines = plot.read(self.run, x, y, by=by, where=where, baseline=baseline)
+        lines = plot.read_plot(self.run, x, y, by=by, where=where, baseline=baseline)
         return plot_chart.picture_of(lines, output.Look(**look))
 
     @property

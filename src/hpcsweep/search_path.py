@@ -19,7 +19,7 @@ _FILE_SUFFIXES: Final = (".pt", ".pth", ".bin")
 _in_use: list[str] = []  # as `sys.path`, it belongs to the process
 
 
-def of(sweep_file: Path) -> tuple[str, ...]:
+def beside(sweep_file: Path) -> tuple[str, ...]:
     """Return where the names of a sweep file are looked for: its folder, this one, PYTHONPATH."""
     named = filter(None, _PASSWORD.sub("", os.environ.get("PYTHONPATH", "")).split(os.pathsep))
     folders = [sweep_file.parent, Path(), *map(Path, named)]

@@ -226,7 +226,7 @@ class Sources:
 _lasting = lru_cache(maxsize=4)(Sources)
 
 
-def here(point: Point) -> str:
+def own_files_here(point: Point) -> str:
     """Return the cell of a point in this process, which keeps the modules that it imported."""
     return _lasting(search_path.in_use()).cell(point)
 

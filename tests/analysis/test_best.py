@@ -16,7 +16,7 @@ MAP = {"conv1": "gemm", "conv2": "winograd"}
 
 def test_the_prediction_is_the_default_less_what_the_layers_save(tmp_path):
     """4 ms of 11 at 64 pixels, and an interval that is made of those of the layers."""
-    found = best.read(layered(tmp_path, REPEATED))
+    found = best.best_of_sweep(layered(tmp_path, REPEATED))
     row = found.table.iloc[0]
     assert found.maps[row["map"]] == MAP
     assert (row["layers"], row["changed"]) == (3, 2)
@@ -31,7 +31,7 @@ def test_the_prediction_is_the_default_less_what_the_layers_save(tmp_path):
 
 def test_layers_that_sum_to_more_than_their_network_save_as_much_less(tmp_path):
     """They are timed one by one; a network that takes less than no time cannot be."""
-    found = best.read(
+    found = best.best_of_sweep(
         layered(tmp_path, REPEATED, changes={"auto": {"mean_ms": 2.1, "median_ms": 2.1}})
     )
     row = found.table.iloc[0]  # 64 pixels: 4 ms of 10.5 ms of layers
@@ -41,7 +41,7 @@ def test_layers_that_sum_to_more_than_their_network_save_as_much_less(tmp_path):
 
 def test_the_file_is_a_sweep_as_it_is(tmp_path):
     """Each map under its name, beside the default."""
-    found = best.read(layered(tmp_path, REPEATED))
+    found = best.best_of_sweep(layered(tmp_path, REPEATED))
     path = tmp_path / "map.yaml"
     path.write_text(found.sweep_file())
     points = list(expansion.expand(sweep_file.load(path), gpu="cpu"))
@@ -58,14 +58,14 @@ def test_axes_that_are_not_default_are_in_the_file(tmp_path):
     """A map holds for the configuration that was measured, and for no other."""
     text = REPEATED.replace("axes:\n", "axes:\n  tf32: [true]\n  num_threads: [2]\n")
     path = tmp_path / "map.yaml"
-    path.write_text(best.read(layered(tmp_path, text)).sweep_file())
+    path.write_text(best.best_of_sweep(layered(tmp_path, text)).sweep_file())
     points = list(expansion.expand(sweep_file.load(path), gpu="cpu"))
     assert {(point.axes["tf32"], point.axes["num_threads"]) for point in points} == {(True, 2)}
 
 
 def test_where_nothing_is_faster_beyond_the_noise_there_is_no_map(tmp_path):
     """The sweep file then measures the default alone."""
-    found = best.read(layered(tmp_path, REPEATED, spread=8.0))
+    found = best.best_of_sweep(layered(tmp_path, REPEATED, spread=8.0))
     assert set(map(str, found.maps.values())) == {"{}"}
     assert "no layer has an algorithm that beats auto" in found.view().written("table")
     assert "&" not in found.sweep_file()
@@ -77,7 +77,7 @@ def test_noise_is_no_reason_to_leave_a_point_out(tmp_path):
         "gemm": {"valid": False, "flags": "very_noisy"},
         "winograd": {"valid": False, "flags": "algorithm_mismatch"},
     }
-    found = best.read(layered(tmp_path, REPEATED, changes=changes))
+    found = best.best_of_sweep(layered(tmp_path, REPEATED, changes=changes))
     assert set(found.maps[found.table["map"][0]].values()) == {"gemm"}
     assert (
         "6 unreliable points left out (algorithm_mismatch); --unreliable takes them" in found.notes
@@ -89,7 +89,7 @@ def test_a_training_sweep_is_refused(tmp_path):
     changes = {name: {"workload": "training"} for name in ("auto", "gemm", "winograd")}
     run = layered(tmp_path, REPEATED, changes=changes)
     with pytest.raises(UsageError, match="demo: a training sweep, and best chooses by forward"):
-        best.read(run)
+        best.best_of_sweep(run)
 
 
 ITSELF = (1.0, 0.98, 1.02)
@@ -98,7 +98,7 @@ ITSELF = (1.0, 0.98, 1.02)
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """Return the maps of two sizes."""
-    return best.read(layered(tmp_path_factory.mktemp("confirm"), REPEATED))
+    return best.best_of_sweep(layered(tmp_path_factory.mktemp("confirm"), REPEATED))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_layer_of_another_product_is_no_choice(tmp_path):
     """An L40S under the same value of `gpu` beats every algorithm of an L40."""
     names = {"auto": "NVIDIA L40", "gemm": "NVIDIA L40", "winograd": "NVIDIA L40S"}
     changes = {name: {"gpu": "l40", "device_name": device} for name, device in names.items()}
-    found = best.read(layered(tmp_path, REPEATED, changes=changes))
+    found = best.best_of_sweep(layered(tmp_path, REPEATED, changes=changes))
     assert set(found.table["gpu"]) == {"l40"}
     assert {name for layers in found.maps.values() for name in layers.values()} == {"gemm"}
     assert "2 configurations without layers under the default" in found.notes

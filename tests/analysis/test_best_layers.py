@@ -14,7 +14,7 @@ from layeredsweep import REPEATED, SWEEP, TIMES, layered
 
 def chosen(run, default="auto", **columns):
     """Return the choice of each layer of the small images."""
-    data = dataset.read(run)
+    data = dataset.read_dataset(run)
     found = best_layers.per_layer(data, data.rows, default)
     small = found[found["config"] == 0].set_index("layer")
     return small["algorithm"].to_dict() if not columns else small
@@ -32,7 +32,7 @@ def test_a_layer_takes_the_fastest_that_is_separated_from_the_default(tmp_path):
 
 def test_a_call_that_fell_back_is_no_candidate(tmp_path):
     """Its time is that of another algorithm: conv1 under winograd ran auto."""
-    data = dataset.read(layered(tmp_path, REPEATED.replace("gemm, ", "")))
+    data = dataset.read_dataset(layered(tmp_path, REPEATED.replace("gemm, ", "")))
     found = best_layers.per_layer(data, data.rows).set_index("layer")
     assert set(found.loc["conv1", "algorithm"]) == {"auto"}
     assert set(found.loc["conv1", "tried"]) == {0}
@@ -80,7 +80,7 @@ def test_seeds_are_visits_too(tmp_path):
     """Seeds are repeats of one configuration, not configurations."""
     text = SWEEP.replace("[64, 128]", "[64]").replace("axes:\n", "axes:\n  seed: [0, 1, 2]\n")
     run = layered(tmp_path, text)
-    data = dataset.read(run)
+    data = dataset.read_dataset(run)
     assert set(dataset.configurations(data.rows)) == {0}
     assert len(best_layers.per_layer(data, data.rows)) == 3
 

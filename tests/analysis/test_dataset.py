@@ -31,7 +31,7 @@ def test_only_measured_points_that_the_sweep_still_has_are_shown(tmp_path):
         "20260102-000000-bbbbbb", resultsfolder.points_of(tmp_path, smaller), text=smaller
     )
     collector.collect(folder.run)
-    found = plot.read(folder.run, "batch_size")
+    found = plot.read_plot(folder.run, "batch_size")
     assert found.places == [1]
     assert "(6 ok, 6 oom, 6 orphans left out)" in table_of(found)
 
@@ -54,7 +54,7 @@ def test_what_is_not_there_is_told_with_what_is(run, options, words):
     """The nearest column, or the values that there are."""
     given = {"x": "batch_size", **options}
     with pytest.raises(UsageError, match=words):
-        plot.read(run, given.pop("x"), given.pop("y", "median_ms"), **given)
+        plot.read_plot(run, given.pop("x"), given.pop("y", "median_ms"), **given)
 
 
 @pytest.mark.slow
@@ -80,14 +80,14 @@ def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_pa
         name = ["demo"] * ("demo" not in command)
         done = desk.run(command[0], *name, *command[1:])
         assert told in done.stdout + done.stderr, (command, done)
-    assert len(dataset.read(folder.run).rows) == 6
-    assert "retry demo --changed" in " ".join(dataset.read(folder.run).notes())
+    assert len(dataset.read_dataset(folder.run).rows) == 6
+    assert "retry demo --changed" in " ".join(dataset.read_dataset(folder.run).notes())
     folder.submit("s3", folder.points[:1], text=text, round=3)
     folder.measure(folder.shard("s3"), folder.points[:1], own_files="model=c", started_at="2027",
                    status="error")  # fmt: skip
     collector.collect(folder.run)
     with pytest.raises(UsageError, match="8 points left out"):
-        dataset.read(folder.run)
+        dataset.read_dataset(folder.run)
 
 
 def test_what_the_framework_chose_fell_back_from_nothing_and_a_reason_is_one():

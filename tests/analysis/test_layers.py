@@ -28,7 +28,7 @@ def run(tmp_path_factory):
 
 def test_the_slowest_layers_come_first_with_their_share(run):
     """A share is that of the layer pass, `__other__` included, so all shares sum to 100."""
-    found = layers.read(run, where="input_size=64,algorithm=auto").frame
+    found = layers.slowest_layers(run, where="input_size=64,algorithm=auto").frame
     assert list(found["layer"][:2]) == ["conv1", "conv2"]
     assert found["share_pct"].sum() == pytest.approx(100)
     assert found.set_index("layer").loc["conv1", "share_pct"] == pytest.approx(100 * 4 / 11)
@@ -37,19 +37,19 @@ def test_the_slowest_layers_come_first_with_their_share(run):
 
 def test_times_are_means_over_the_configurations(run):
     """Two sizes, of which the larger takes four times as long; the note says over what."""
-    found = layers.read(run)
+    found = layers.slowest_layers(run)
     assert found.frame.set_index("layer").loc["conv2", "winograd"] == pytest.approx(2.5)
     assert "means over input_size 64, 128" in found.written("table")
 
 
 def test_a_table_that_is_read_in_parts_tells_the_same(run, monkeypatch):
     """Also where a part ends within a point: all layer rows may be larger than the memory."""
-    whole = layers.read(run)
+    whole = layers.slowest_layers(run)
     monkeypatch.setattr(merged, "_ROWS", 7)
-    parts = [*dataset.read(run).layers_in_parts(dataset.read(run).rows, {"layer"})]
+    parts = [*dataset.read_dataset(run).layers_in_parts(dataset.read_dataset(run).rows, {"layer"})]
     assert [len(part) % 5 for part in parts] == [0] * len(parts)
     assert max(map(len, parts)) <= 10
-    found = layers.read(run)
+    found = layers.slowest_layers(run)
     assert found.notes == whole.notes
     pd.testing.assert_frame_equal(found.frame, whole.frame)
 
@@ -61,24 +61,24 @@ def test_rows_of_a_point_that_stand_apart_are_refused(tmp_path, monkeypatch):
     head, *lines = run.layers.read_text().splitlines(keepends=True)
     run.layers.write_text("".join([head, *lines[1:], lines[0]]))
     with pytest.raises(UsageError, match="stand apart; run `hpcsweep "):
-        layers.read(run)
+        layers.slowest_layers(run)
 
 
 def test_the_title_says_which_part_of_the_points_the_values_are_of(tmp_path):
     """The larger size was measured with one algorithm alone: it is not among the means."""
     run = layered(tmp_path)
-    assert layers.read(run).title == "demo: slowest by layer, ms of one pass"
+    assert layers.slowest_layers(run).title == "demo: slowest by layer, ms of one pass"
     merged = pd.read_csv(run.overall, dtype=str)
     lost = (merged["input_size"] == "128") & (merged["algorithm"] != "auto")
     merged.loc[lost, "status"] = "oom"
     merged.to_csv(run.overall, index=False)
     of = "demo: slowest by layer, ms of one pass, at input_size 64 alone, of 64, 128"
-    assert layers.read(run).title == of
+    assert layers.slowest_layers(run).title == of
 
 
 def test_a_layer_that_ran_another_algorithm_is_marked(run):
     """Not the time of the algorithm that the column names."""
-    lines = layers.read(run, where="input_size=64").written("table").splitlines()
+    lines = layers.slowest_layers(run, where="input_size=64").written("table").splitlines()
     assert next(line for line in lines if line.startswith("conv1")).endswith("4~")
     assert next(line for line in lines if line.startswith("conv2")).endswith("1")
     assert "~ some calls ran another algorithm" in lines[-1]
@@ -93,24 +93,26 @@ def test_a_few_slow_passes_do_not_make_a_layer_the_slowest(tmp_path, slow):
     hit = (merged["layer"] == slow) & (merged["algorithm"] == "gemm")
     merged.loc[hit, "mean_ms"] *= 100
     merged.to_csv(run.layers, index=False)
-    found = layers.read(run, where="input_size=64")
+    found = layers.slowest_layers(run, where="input_size=64")
     frame = found.frame.set_index("layer")
     assert frame.loc[slow, "gemm"] == pytest.approx(merged[hit]["median_ms"].iloc[0])
     assert frame["share_pct"].sum() == pytest.approx(100)
-    assert list(frame.index) == list(layers.read(run, metric="median_ms").frame["layer"])
+    assert list(frame.index) == list(layers.slowest_layers(run, metric="median_ms").frame["layer"])
     assert (frame.loc[slow, "medians"], frame.loc["conv1", "medians"]) == ("gemm", "")
     text = found.written("table")
     assert next(line for line in text.splitlines() if line.startswith(slow)).count("^") == 1
     assert "^ the median" in text
-    by_mean = layers.read(run, metric="mean_ms", where="input_size=64").frame.set_index("layer")
+    by_mean = layers.slowest_layers(run, metric="mean_ms", where="input_size=64").frame.set_index(
+        "layer"
+    )
     assert by_mean.loc[slow, "gemm"] == pytest.approx(100 * frame.loc[slow, "gemm"])
 
 
 def test_calls_are_summed_by_kind_and_by_work(run):
     """Three convolutions are one kind, and three pieces of work."""
-    ops = layers.read(run, by="op", where="input_size=64").frame.set_index("op")
+    ops = layers.slowest_layers(run, by="op", where="input_size=64").frame.set_index("op")
     assert (ops.loc["conv2d", "calls"], ops.loc["conv2d", "auto"]) == (3, 10.0)
-    shapes = layers.read(run, by="shape", where="input_size=64").frame
+    shapes = layers.slowest_layers(run, by="shape", where="input_size=64").frame
     assert "conv2-64" in list(shapes["shape"])
 
 
@@ -118,12 +120,12 @@ def test_unreliable_points_are_left_out_and_counted(tmp_path):
     """Unless all are taken; where all are unreliable, the message says how to take them."""
     doubtful = {"valid": False, "flags": "very_noisy"}
     run = layered(tmp_path, changes={"gemm": doubtful})
-    found = layers.read(run)
+    found = layers.slowest_layers(run)
     assert "gemm" not in found.frame
     assert "2 unreliable points left out (very_noisy)" in found.written("table")
-    assert "gemm" in layers.read(run, everything=True).frame
+    assert "gemm" in layers.slowest_layers(run, everything=True).frame
     with pytest.raises(UsageError, match=r"every point is unreliable \(very_noisy\)") as refused:
-        layers.read(run, where="algorithm=gemm")
+        layers.slowest_layers(run, where="algorithm=gemm")
     assert all(way in str(refused.value) for way in ("--unreliable", "=True", f"{run.name} --inv"))
 
 
@@ -132,7 +134,7 @@ def test_imported_times_are_not_to_be_measured_again(tmp_path):
     foreign = {"valid": False, "flags": "foreign;very_noisy"}
     run = layered(tmp_path, changes={"gemm": foreign, "auto": foreign, "winograd": foreign})
     with pytest.raises(UsageError, match="every point is unreliable") as refused:
-        best.read(run)
+        best.best_of_sweep(run)
     assert "retry" not in str(refused.value)
 
 
@@ -143,14 +145,14 @@ def test_only_configurations_that_every_algorithm_has_are_compared(tmp_path):
         "axes: {model: [resnet18], input_size: [64, 128], algorithm: [auto, gemm]}\n"
         "exclude: [{algorithm: gemm, input_size: 128}]\n"
     )
-    found = layers.read(layered(tmp_path, text))
+    found = layers.slowest_layers(layered(tmp_path, text))
     assert found.frame.set_index("layer").loc["conv1", "auto"] == 4.0
     assert "1 point left out: not every algorithm has that configuration" in found.notes
 
 
 def test_the_rest_is_counted_and_every_form_has_the_same_rows(run):
     """CSV and JSON hold numbers, the others what people read."""
-    found = layers.read(run, top=2)
+    found = layers.slowest_layers(run, top=2)
     assert "3 layers more; --top 5 shows all" in found.written("table")
     assert len(found.written("csv").splitlines()) == 3
     assert len(found.to_json()["rows"]) == 2
@@ -170,7 +172,7 @@ def test_the_rest_is_counted_and_every_form_has_the_same_rows(run):
 def test_what_is_not_there_is_told(run, options, words):
     """With what is there."""
     with pytest.raises(UsageError, match=words):
-        layers.read(run, **options)
+        layers.slowest_layers(run, **options)
 
 
 @pytest.mark.parametrize("how", ["unique", pytest.param("batched", marks=pytest.mark.slow), "true"])
@@ -190,7 +192,7 @@ def test_shares_of_convolutions_that_were_timed_alone_say_of_what_they_are(tmp_p
             if how != "true":
                 assert [layer["percentage"] for layer in done.layers] == pytest.approx(shares)
     collector.collect(folder.run)
-    found = layers.read(folder.run)
+    found = layers.slowest_layers(folder.run)
     assert found.frame["share_pct"].sum() == pytest.approx(100)
     told = next(note for note in found.notes if note.startswith("times are mean_ms; shares are"))
     if how == "true":

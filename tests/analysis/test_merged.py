@@ -43,7 +43,7 @@ def test_what_collect_would_not_have_written_is_named(
     path = tmp_path / "overall.csv"
     path.write_text(f"{head}\n{ROW.format('0')}{',a' * head.endswith(',model')}\n{row}\n")
     with pytest.raises(UsageError) as caught:
-        merged.read(path, "s")
+        merged.read_table(path, "s")
     assert words in str(caught.value)
     assert str(caught.value).endswith("; run `hpcsweep collect s` again")
 
@@ -52,7 +52,7 @@ def test_a_table_as_it_was_written_is_read(tmp_path: Path) -> None:
     """Numbers as numbers, all else as text; a status of a point that has no time."""
     path = tmp_path / "overall.csv"
     path.write_text(f"{HEAD}\n{ROW.format('0')}\n1,oom,a,gemm,64,,1\n")
-    table = merged.read(path, "s")
+    table = merged.read_table(path, "s")
     assert (list(table["input_size"]), list(table["point_id"])) == ([64, 64], ["0", "1"])
 
 
@@ -61,7 +61,7 @@ def test_a_loss_that_diverged_is_a_number(tmp_path: Path) -> None:
     path = tmp_path / "overall.csv"
     rows = [f"{ROW.format(i)},{loss}" for i, loss in enumerate(("0.5", "nan", "inf"))]
     path.write_text("\n".join([f"{HEAD},train_loss", *rows, ""]))
-    assert len(merged.read(path, "s")) == 3
+    assert len(merged.read_table(path, "s")) == 3
 
 
 ROWS = pd.DataFrame(
@@ -150,15 +150,15 @@ def test_every_command_that_takes_where_takes_the_same(run):
     both = compare.read_side(run.path.parent, "demo:batch_size<=4", "batch_size>1", everything=True)
     assert set(both.rows["batch_size"]) == {4}
     assert compare.compare(both, both).verdicts
-    assert len(report.read(run, where="batch_size=1..4").rows) == 6
+    assert len(report.read_report(run, where="batch_size=1..4").rows) == 6
 
 
 def test_a_baseline_is_one_value_of_each_column(run):
     """Anything else could mean several baselines."""
     for text in ("batch_size>=4", "algorithm=gemm,algorithm=winograd", "batch_size=1..4"):
         with pytest.raises(UsageError, match="a baseline is column=value"):
-            plot.read(run, "batch_size", baseline=text)
-    kept = plot.read(
+            plot.read_plot(run, "batch_size", baseline=text)
+    kept = plot.read_plot(
         run, "batch_size", where="algorithm=gemm,algorithm=winograd", baseline="algorithm=gemm"
     )
     assert kept.rows["speedup"].max() == 2

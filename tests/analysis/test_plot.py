@@ -18,7 +18,7 @@ def labels(found):
 
 def test_there_is_a_line_for_every_combination_of_what_else_varies(run):
     """In the order of the catalogue and of numbers; the model does not vary, so it is not said."""
-    found = plot.read(run, "batch_size")
+    found = plot.read_plot(run, "batch_size")
     assert found.by == ("algorithm", "num_threads")
     assert labels(found) == [
         f"{name}, num_threads {n}" for name in ("gemm", "winograd") for n in (1, 2, 4)
@@ -28,7 +28,7 @@ def test_there_is_a_line_for_every_combination_of_what_else_varies(run):
 
 def test_what_by_leaves_out_is_a_median_and_is_said(run):
     """Over threads here: 8, 4 and 2 ms."""
-    found = plot.read(run, "batch_size", by=["algorithm"])
+    found = plot.read_plot(run, "batch_size", by=["algorithm"])
     assert labels(found) == ["gemm", "winograd"]
     assert (found.lines[0].dots[0].y, found.lines[0].dots[0].n) == (4.0, 3)
     assert "values are medians over num_threads, of up to 3 points each" in table_of(found)
@@ -38,7 +38,7 @@ def test_other_seeds_are_repeats(tmp_path):
     """Their median is shown; they make no lines."""
     text = SWEEP.replace("[1, 2, 4]", "[1]") + "  seed: [0, 1, 2]\n"
     times = {0: 3.0, 1: 1.0, 2: 10.0}
-    found = plot.read(
+    found = plot.read_plot(
         collected(tmp_path, text, lambda axes: {"median_ms": times[axes["seed"]]}), "batch_size"
     )
     assert found.by == ("algorithm",)
@@ -48,12 +48,12 @@ def test_other_seeds_are_repeats(tmp_path):
 def test_x_is_the_numeric_axis_that_varies_where_there_is_one(tmp_path, run):
     """Of several the one with most values, and a note names the others."""
     text = SWEEP.replace("[1, 2, 4]", "[1]")
-    assert plot.read(collected(tmp_path, text)).x == "batch_size"
-    several = plot.read(run)
+    assert plot.read_plot(collected(tmp_path, text)).x == "batch_size"
+    several = plot.read_plot(run)
     assert several.x == "batch_size"
     assert "x is batch_size, with most values; --x chooses num_threads" in several.notes
     with pytest.raises(UsageError, match="no axis varies"):
-        plot.read(
+        plot.read_plot(
             collected(tmp_path / "one", text.replace("[1, 4, 16]", "[1]")), where="algorithm=gemm"
         )
 
@@ -66,7 +66,7 @@ def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):
         flags = doubt.get((axes["batch_size"], axes["algorithm"]), "")
         return {**cells_of(axes), "flags": flags}
 
-    found = plot.read(collected(tmp_path, SWEEP, cells), "batch_size", by=["algorithm"])
+    found = plot.read_plot(collected(tmp_path, SWEEP, cells), "batch_size", by=["algorithm"])
     assert [dot.doubtful for dot in found.lines[0].dots] == [False, True, False]
     assert "16?" in table_of(found)
     assert "?  unreliable: noisy (3 points)" in table_of(found)
@@ -78,7 +78,7 @@ def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):
 
 def test_a_baseline_is_the_point_that_is_equal_but_for_what_is_named(run):
     """Of a time: baseline over value."""
-    found = plot.read(run, "num_threads", by=["algorithm"], baseline="num_threads=1")
+    found = plot.read_plot(run, "num_threads", by=["algorithm"], baseline="num_threads=1")
     assert [dot.speedup for dot in found.lines[0].dots] == [1.0, 2.0, 4.0]
     assert found.compared == "speed-up over num_threads=1"
     assert "4x" in table_of(found)
@@ -86,13 +86,13 @@ def test_a_baseline_is_the_point_that_is_equal_but_for_what_is_named(run):
 
 def test_of_a_rate_more_is_faster(run):
     """Value over baseline."""
-    found = plot.read(run, "num_threads", "throughput_ips", baseline="num_threads=1")
+    found = plot.read_plot(run, "num_threads", "throughput_ips", baseline="num_threads=1")
     assert {tuple(dot.speedup for dot in line.dots) for line in found.lines} == {(1.0, 2.0, 4.0)}
 
 
 def test_a_baseline_may_differ_in_several_columns(run):
     """Then every point is compared with one of another algorithm and other threads."""
-    found = plot.read(run, "batch_size", baseline="algorithm=gemm,num_threads=1")
+    found = plot.read_plot(run, "batch_size", baseline="algorithm=gemm,num_threads=1")
     best = next(line for line in found.lines if line.label == "winograd, num_threads 4")
     assert [dot.speedup for dot in best.dots] == [8.0, 8.0, 8.0]
 
@@ -100,7 +100,7 @@ def test_a_baseline_may_differ_in_several_columns(run):
 def test_of_what_is_neither_time_nor_rate_a_ratio_is_told(tmp_path):
     """More memory is no speed-up."""
     memory = collected(tmp_path, SWEEP, lambda axes: {"mem_peak_bytes": 1000 * axes["batch_size"]})
-    found = plot.read(memory, "num_threads", "mem_peak_bytes", baseline="batch_size=1")
+    found = plot.read_plot(memory, "num_threads", "mem_peak_bytes", baseline="batch_size=1")
     assert found.compared == "ratio to batch_size=1"
     assert {dot.speedup for line in found.lines for dot in line.dots} == {1.0, 4.0, 16.0}
 
@@ -108,7 +108,7 @@ def test_of_what_is_neither_time_nor_rate_a_ratio_is_told(tmp_path):
 def test_points_without_a_baseline_are_counted(tmp_path):
     """A missing cell stays a missing cell."""
     text = SWEEP + "exclude:\n  - {batch_size: 16, num_threads: 1}\n"
-    found = plot.read(collected(tmp_path, text), "batch_size", baseline="num_threads=1")
+    found = plot.read_plot(collected(tmp_path, text), "batch_size", baseline="num_threads=1")
     assert "4 points have no baseline: no row has num_threads=1 with the same" in table_of(found)
     assert [dot.speedup for dot in found.lines[1].dots] == [2.0, 2.0, None]
 
@@ -119,7 +119,7 @@ def test_a_baseline_of_several_rows_is_told_and_is_their_median(tmp_path):
     run = collected(
         tmp_path, text, lambda a: {"median_ms": 6.0 + a["seed"] * (a["num_threads"] < 2)}
     )
-    found = plot.read(run, "num_threads", baseline="num_threads=1")
+    found = plot.read_plot(run, "num_threads", baseline="num_threads=1")
     assert "a baseline matches up to 3 rows; their median counts" in table_of(found)
     assert [dot.speedup for dot in found.lines[0].dots][1:] == pytest.approx([7 / 6, 7 / 6])
 
@@ -130,7 +130,7 @@ def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
         tmp_path, SWEEP,
         lambda a: {**cells_of(a), "flags": "very_noisy" if a["num_threads"] == 1 else ""},
     )  # fmt: skip
-    found = plot.read(run, "num_threads", baseline="num_threads=1")
+    found = plot.read_plot(run, "num_threads", baseline="num_threads=1")
     assert [dot.doubtful for dot in found.lines[0].dots] == [True, False, False]
     assert all(dot.unsure for dot in found.lines[0].dots)
     assert "2x?" in table_of(found)
@@ -139,7 +139,7 @@ def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
 def test_a_baseline_that_where_leaves_out_is_told_with_what_to_type(run):
     """One value of a column cannot be compared with another of the same column."""
     with pytest.raises(UsageError) as caught:
-        plot.read(run, "batch_size", where="algorithm=winograd", baseline="algorithm=gemm")
+        plot.read_plot(run, "batch_size", where="algorithm=winograd", baseline="algorithm=gemm")
     assert str(caught.value) == (
         "--where algorithm=winograd leaves out the rows of --baseline algorithm=gemm; write no "
         "algorithm in --where: with --baseline algorithm=gemm every algorithm is compared with gemm"

@@ -20,7 +20,7 @@ from layeredsweep import layered
 def test_a_picture_holds_twelve_lines(tmp_path):
     """More are refused with the remedy; the table still shows them."""
     text = SWEEP.replace("[1, 2, 4]", "[1, 2, 3, 4, 5, 6, 7]")
-    found = plot.read(collected(tmp_path, text), "batch_size")
+    found = plot.read_plot(collected(tmp_path, text), "batch_size")
     assert len(found.lines) == 14
     with pytest.raises(UsageError, match=r"14 lines \(algorithm x num_threads\).*--by"):
         plot_chart.draw(found, tmp_path / "x.png")
@@ -31,7 +31,7 @@ def test_a_picture_holds_twelve_lines(tmp_path):
 @pytest.mark.parametrize("x", ["batch_size", "algorithm"])
 def test_pictures_say_quantities_units_and_lines(tmp_path, run, x):
     """Lines over quantities, bars over names; a panel more with a baseline."""
-    found = plot.read(run, x, baseline="num_threads=1", where="model=resnet18")
+    found = plot.read_plot(run, x, baseline="num_threads=1", where="model=resnet18")
     with mpl.rc_context({"svg.fonttype": "none"}):
         plot_chart.draw(found, tmp_path / "x.svg", log_x=x == "batch_size", log_y=True)
     text = (tmp_path / "x.svg").read_text()
@@ -43,10 +43,10 @@ def test_pictures_say_quantities_units_and_lines(tmp_path, run, x):
 
 def test_a_logarithmic_axis_needs_positive_quantities(tmp_path, run):
     """Dropping values silently would be worse."""
-    names = plot.read(run, "algorithm")
+    names = plot.read_plot(run, "algorithm")
     with pytest.raises(UsageError, match="algorithm holds names"):
         plot_chart.draw(names, tmp_path / "x.png", log_x=True)
-    zeros = plot.read(
+    zeros = plot.read_plot(
         collected(tmp_path, SWEEP, lambda _axes: {**cells_of(_axes), "other_pct": 0.0}),
         "batch_size", "other_pct",
     )  # fmt: skip
@@ -92,20 +92,20 @@ def drawn(plotted, **options):
 
 def test_values_have_their_stored_intervals(paper):
     """In the picture, in JSON and in CSV; a column without an interval has none."""
-    found = plot.read(paper, "input_size")
+    found = plot.read_plot(paper, "input_size")
     assert found.records()[0]["ci95_lo_ms"] == pytest.approx(5.4)
     bars = [c for c in drawn(found).axes[0].collections if isinstance(c, LineCollection)]
     ends = sorted(bar.get_segments()[0][:, 1].tolist() for bar in bars)
     assert len(ends) == 4 * 5
     assert ends[0] == pytest.approx([5.4, 8.4])
-    other = plot.read(paper, "input_size", "algorithm_coverage_pct")
+    other = plot.read_plot(paper, "input_size", "algorithm_coverage_pct")
     assert "ci95_lo_ms" not in other.records()[0]
     assert not drawn(other).axes[0].collections
 
 
 def test_markers_differ_and_partial_coverage_is_half_filled(paper):
     """So that a print in black and white can be read."""
-    axes = drawn(plot.read(paper, "input_size")).axes[0]
+    axes = drawn(plot.read_plot(paper, "input_size")).axes[0]
     marks = [line for line in axes.lines if line.get_marker() not in {"None", None, ""}]
     assert len({line.get_marker() for line in marks}) == 4
     halves = {line.get_marker() for line in marks if line.get_fillstyle() == "left"}
@@ -114,7 +114,7 @@ def test_markers_differ_and_partial_coverage_is_half_filled(paper):
 
 def test_bars_of_partial_coverage_are_hatched(paper):
     """And the legend says what that means."""
-    figure = drawn(plot.read(paper, "algorithm", where="input_size=64"))
+    figure = drawn(plot.read_plot(paper, "algorithm", where="input_size=64"))
     hatched = [bar for bar in figure.axes[0].patches if bar.get_hatch()]
     assert len(hatched) == 1
     words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
@@ -125,7 +125,7 @@ def test_bars_of_partial_coverage_are_hatched(paper):
 def test_hatches_are_seen_on_every_colour(tmp_path):
     """Black lines on a black bar would be none."""
     text = LONG.replace("[64, 65, 66, 128, 224]", "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]")
-    found = plot.read(collected(tmp_path, text, paper_cells), "algorithm", by=["input_size"])
+    found = plot.read_plot(collected(tmp_path, text, paper_cells), "algorithm", by=["input_size"])
     hatched = [bar for bar in drawn(found).axes[0].patches if bar.get_hatch()]
     assert len(hatched) == 12
     for bar in hatched:
@@ -139,7 +139,7 @@ def test_hatches_are_seen_on_every_colour(tmp_path):
 @pytest.mark.parametrize(("figsize", "font"), [((8.5, 4.8), 10), ((3.4, 3.4), 7)])
 def test_no_label_is_printed_over_another(paper, x, figsize, font):
     """Close numbers are left out, long names are turned."""
-    axis = drawn(plot.read(paper, x), figsize=figsize, font=font).axes[0].xaxis
+    axis = drawn(plot.read_plot(paper, x), figsize=figsize, font=font).axes[0].xaxis
     labels = [one for one in axis.get_ticklabels() if one.get_text() and one.get_visible()]
     assert len(labels) >= 3
     if x == "input_size":
@@ -157,23 +157,23 @@ def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper)
     """As a paper's column needs it; text can be searched and edited."""
     path = tmp_path / "x.svg"
     look = plot_chart.Look(width=3.5, height=2.5, font=8)
-    plot_chart.draw(plot.read(paper, "input_size"), path, look=look)
+    plot_chart.draw(plot.read_plot(paper, "input_size"), path, look=look)
     text = path.read_text()
     assert 'width="252pt" height="180pt"' in text
     assert "Tesla V100-SXM2-32GB; driver 550.54" not in text  # that is for the caption
-    plot_chart.draw(plot.read(paper, "input_size"), tmp_path / "wide.svg")
+    plot_chart.draw(plot.read_plot(paper, "input_size"), tmp_path / "wide.svg")
     assert "Tesla V100-SXM2-32GB; driver 550.54" in (tmp_path / "wide.svg").read_text()
     assert "implicit_precomp_gemm</text>" in text
     assert re.search(r"font(-size)?: 8px", text)
     pdf = tmp_path / "x.pdf"
-    plot_chart.draw(plot.read(paper, "input_size"), pdf, look=look)
+    plot_chart.draw(plot.read_plot(paper, "input_size"), pdf, look=look)
     assert b"/TrueType" in pdf.read_bytes() or b"/CIDFontType2" in pdf.read_bytes()
     assert b"/Type3" not in pdf.read_bytes()
 
 
 def test_in_a_column_of_a_paper_the_plot_keeps_two_thirds(paper):
     """Of 3.4 x 2.6 inches with text of 8 points; a legend above would take a part."""
-    found = plot.read(paper, "input_size")
+    found = plot.read_plot(paper, "input_size")
     areas = {}
     for place in ("auto", "none", "above"):
         look = plot_chart.Look(3.4, 2.6, 8, legend=place)
@@ -189,9 +189,9 @@ def test_in_a_column_of_a_paper_the_plot_keeps_two_thirds(paper):
 
 def test_an_algorithm_has_one_colour_and_mark_everywhere(paper):
     """Whatever else is drawn beside it; other axes change the mark and the dashes."""
-    one = plot.read(paper, "input_size", where="algorithm=implicit_gemm", by=["algorithm"])
+    one = plot.read_plot(paper, "input_size", where="algorithm=implicit_gemm", by=["algorithm"])
     alone = plot_chart._styles(one)
-    among = plot.read(paper, "input_size", by=["algorithm"])
+    among = plot.read_plot(paper, "input_size", by=["algorithm"])
     styles = dict(zip([line.label for line in among.lines], plot_chart._styles(among), strict=True))
     assert alone == [styles["implicit_gemm"]]
     assert styles["implicit_gemm"][:2] == output.styles(["x", "implicit_gemm"])["implicit_gemm"]
@@ -209,7 +209,7 @@ def test_intervals_of_unreliable_values_do_not_set_the_scale(tmp_path):
         near = {"ci95_lo_ms": 0.9, "ci95_hi_ms": 1.4}
         return {"median_ms": 1.0, **(wide if axes["batch_size"] == 1 else near)}
 
-    found = plot.read(collected(tmp_path, SWEEP, cells), "batch_size", by=["algorithm"])
+    found = plot.read_plot(collected(tmp_path, SWEEP, cells), "batch_size", by=["algorithm"])
     assert drawn(found).axes[0].get_ylim()[1] == pytest.approx(1.4 * 1.1)
 
 
@@ -230,7 +230,7 @@ def phased(tmp_path_factory):
 
 def test_several_columns_are_stacked_in_the_order_given(phased):
     """The phases of training: each part stands on the one before."""
-    found = plot.read(phased, "batch_size", PHASES)
+    found = plot.read_plot(phased, "batch_size", PHASES)
     assert [line.label for line in found.lines] == [
         "phase data (ms)", "phase forward (ms)", "phase backward (ms)",
     ]  # fmt: skip
@@ -256,14 +256,14 @@ def test_several_columns_are_stacked_in_the_order_given(phased):
 def test_columns_that_cannot_be_stacked_are_refused(phased, options, words):
     """Before anything is drawn."""
     with pytest.raises(UsageError, match=words):
-        plot.read(phased, "batch_size", **options)
+        plot.read_plot(phased, "batch_size", **options)
 
 
 def test_a_picture_too_small_for_its_labels_is_refused(tmp_path, paper):
     """With what to change; the picture would hold labels only."""
     with pytest.raises(UsageError, match=r"2 x 1 inches leave no room .*--width"):
         plot_chart.draw(
-            plot.read(paper, "algorithm"), tmp_path / "x.png", look=plot_chart.Look(2, 1)
+            plot.read_plot(paper, "algorithm"), tmp_path / "x.png", look=plot_chart.Look(2, 1)
         )
     assert not (tmp_path / "x.png").exists()
 
@@ -272,14 +272,14 @@ def test_any_name_can_stand_in_a_picture(tmp_path):
     """A dollar is no formula; a letter that the font lacks is a box, and no warning."""
     name = "H100 $x^ 名前 <script>"
     run = collected(tmp_path, LONG, lambda axes: {**paper_cells(axes), "device_name": name})
-    plot_chart.draw(plot.read(run, "input_size"), tmp_path / "x.svg")
+    plot_chart.draw(plot.read_plot(run, "input_size"), tmp_path / "x.svg")
     assert "H100 $x^ 名前 &lt;script&gt;" in (tmp_path / "x.svg").read_text()
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Return the layers of two sizes with three algorithms."""
-    return layers.read(layered(tmp_path_factory.mktemp("layered")), metric="median_ms")
+    return layers.slowest_layers(layered(tmp_path_factory.mktemp("layered")), metric="median_ms")
 
 
 @pytest.fixture(scope="module")

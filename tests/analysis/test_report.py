@@ -49,11 +49,11 @@ def _visits(algorithm, *medians, **more):
 def test_the_fastest_is_starred_only_beyond_what_varies_between_visits(tmp_path):
     """Three visits that agree within 1 % tell 10 % apart; three that do not, do not."""
     steady = _visits("gemm", 1.0, 1.01, 1.0), _visits("fft", 1.1, 1.1, 1.11)
-    clear = report.read(_table(tmp_path, *steady[0], *steady[1]))
+    clear = report.read_report(_table(tmp_path, *steady[0], *steady[1]))
     assert (clear.rows[0]["fastest"], clear.rows[0]["visits"]) == ("gemm", 3)
     assert clear.rows[0]["median_ms"] == {"gemm": 1.0, "fft": 1.1}
     loose = _visits("gemm", 1.0, 1.2, 0.9), _visits("fft", 1.1, 1.1, 1.11)
-    close = report.read(_table(tmp_path, *loose[0], *loose[1]))
+    close = report.read_report(_table(tmp_path, *loose[0], *loose[1]))
     assert close.rows[0]["fastest"] == close.rows[0]["fastest_here"] == ""
     assert "*" not in table_of(close)
 
@@ -63,18 +63,18 @@ def test_too_few_valid_visits_are_measured_again_not_repeated_once_more(tmp_path
     lost = {"flags": "contended", "valid": "false"}
     gemm = [*_visits("gemm", 1.0, 1.1), _row("gemm", 5.0, visit=3, **lost)]
     fft = [*_visits("fft", 1.2, 1.3), _row("fft", 5.0, visit=3, **lost)]
-    few = report.read(_table(tmp_path, *gemm, *fft))
+    few = report.read_report(_table(tmp_path, *gemm, *fft))
     assert few.rows[0]["fastest_here"] == "gemm"
     assert "fewer than three valid visits: `hpcsweep retry s --invalid` can tell" in table_of(few)
     apart = [_row("gemm", 1.0, visit=1), _row("gemm", 5.0, visit=2), _row("fft", 4.9, visit=2)]
-    behind = report.read(_table(tmp_path, *apart))
+    behind = report.read_report(_table(tmp_path, *apart))
     assert behind.rows[0]["fastest_here"] == ""
 
 
 def test_what_a_visit_did_to_all_algorithms_is_no_difference_between_them(tmp_path):
     """The second visit took twice as long, for both; visits are compared one by one."""
     rows = *_visits("gemm", 1.0, 2.0, 1.0), *_visits("fft", 1.1, 2.2, 1.11)
-    assert report.read(_table(tmp_path, *rows)).rows[0]["fastest"] == "gemm"
+    assert report.read_report(_table(tmp_path, *rows)).rows[0]["fastest"] == "gemm"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_nothing_is_starred_beside_a_time_that_nobody_knows(tmp_path, flags, sta
     valid = "true" if flags == "noisy" else "false"
     rivals = _visits("fft", 1.5, 1.5, 1.51, flags=flags, valid=valid)
     rows = [*_visits("gemm", 1.0, 1.0, 1.01), *rivals]
-    (row,) = report.read(_table(tmp_path, *rows)).rows
+    (row,) = report.read_report(_table(tmp_path, *rows)).rows
     assert (row["fastest"], row["fastest_here"], row["doubtful"]) == (star, "", ["fft"])
 
 
@@ -96,13 +96,13 @@ def test_noise_inside_of_visits_is_in_their_verdict(tmp_path, visits, star):
     """A lead beyond what varies between noisy visits is one; a single noisy visit says nothing."""
     rows = [*_visits("gemm", 1.0, 1.0, 1.01, flags="noisy")[:visits],
             *_visits("fft", 1.5, 1.5, 1.51, flags="noisy")[:visits]]  # fmt: skip
-    (row,) = report.read(_table(tmp_path, *rows)).rows
+    (row,) = report.read_report(_table(tmp_path, *rows)).rows
     assert (row["fastest"], row["fastest_here"], len(row["doubtful"])) == (star, "", 2)
 
 
 def test_of_single_visits_the_fastest_is_named_as_such(tmp_path):
     """Twice as fast is a fact here; nobody knows what the next visit would say."""
-    found = report.read(_table(tmp_path, _row("gemm", 1.0), _row("fft", 2.0)))
+    found = report.read_report(_table(tmp_path, _row("gemm", 1.0), _row("fft", 2.0)))
     assert (found.rows[0]["fastest"], found.rows[0]["fastest_here"]) == ("", "gemm")
     text = table_of(found)
     assert "1.000'" in text
@@ -118,21 +118,21 @@ def test_of_single_visits_the_controls_may_tell_enough(tmp_path, scatter, star):
         for size in (32, 64, 96, 128)
         for name, ms in (("gemm", 1.0), ("fft", 1.5))
     ]  # fmt: skip
-    assert {row["fastest"] for row in report.read(_table(tmp_path, *rows)).rows} == {star}
+    assert {row["fastest"] for row in report.read_report(_table(tmp_path, *rows)).rows} == {star}
 
 
 def test_a_visit_that_was_disturbed_does_not_count(tmp_path):
     """One of four was contended: the others decide, and no cell is in doubt."""
     rows = [*_visits("gemm", 1.0, 9.0, 1.0, 1.01), *_visits("fft", 1.5, 1.5, 1.5, 1.51)]
     rows[1] |= {"flags": "contended", "valid": "false"}
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     assert (found.rows[0]["fastest"], found.rows[0]["doubtful"]) == ("gemm", [])
     assert found.rows[0]["median_ms"]["gemm"] == 1.0
 
 
 def test_confidence_intervals_are_preferred_where_they_are_known(tmp_path):
     """Without them the quartiles decide; a single algorithm never wins."""
-    alone = report.read(_table(tmp_path, _row("gemm", 1.0)))
+    alone = report.read_report(_table(tmp_path, _row("gemm", 1.0)))
     assert alone.rows[0]["fastest"] == ""
 
 
@@ -144,7 +144,7 @@ def test_an_algorithm_that_did_nothing_of_a_network_is_never_the_fastest(tmp_pat
         *_visits("auto", 1.5, 1.51, 1.5),
         *_visits("gemm", 9.0, 9.0, 9.1),
     )
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     assert found.rows[0]["fastest"] == "auto"
     assert "1.000 ?   0 %" in table_of(found)
 
@@ -160,7 +160,7 @@ def test_an_algorithm_that_did_nothing_of_a_network_is_never_the_fastest(tmp_pat
 def test_what_is_not_valid_reliable_and_covered_gets_no_star(tmp_path, cells):
     """A mark of doubt contradicts that of the fastest; nor is the next one the fastest."""
     rows = *_visits("gemm", 1.0, 1.0, 1.01, **cells), *_visits("fft", 2.0, 2.0, 2.01)
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     assert found.rows[0]["fastest"] == ""
     assert "*" not in table_of(found)
 
@@ -173,7 +173,7 @@ def test_every_cell_shows_its_own_coverage(tmp_path):
         _row("auto", 1.0, model="vit_b_16"),
         _row("winograd", 1.0, model="vit_b_16", algorithm_coverage_pct=99.9),
     )  # fmt: skip
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     lines = table_of(found).splitlines()[3:6]
     assert [line.split("1.000", 1)[1].strip("*'").split() for line in lines] == [
         ["1.500", "37", "%"], ["2.500"], ["1.000", ">99", "%"],
@@ -195,7 +195,7 @@ def test_a_headline_says_how_many_rows_are_not_valid_and_why(tmp_path):
         _row("fft", 2.0, valid="true"),
         _row("auto", None, status="crashed", status_reason="SIGSEGV"),
     )
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     told = "(2 ok, 1 of them not valid: very_noisy 1; 1 crashed)"
     assert table_of(found).splitlines()[0].endswith(told)
     record = record_of(found)
@@ -209,7 +209,7 @@ def test_points_that_failed_are_listed_with_their_reasons(tmp_path):
         for size in (64, 128, 256)
     ]
     crash = _row("auto", None, status="crashed", status_reason="SIGSEGV")
-    found = report.read(_table(tmp_path, _row("gemm", 1.0), crash, *failed))
+    found = report.read_report(_table(tmp_path, _row("gemm", 1.0), crash, *failed))
     assert "   3 oom: needs 64.5 GiB of 8 (resnet18 64 fft and 2 others)" in table_of(found)
     assert "   1 crashed: SIGSEGV (resnet18 64 auto)" in table_of(found)
     assert record_of(found)["failed"][0]["points"] == 3
@@ -221,14 +221,16 @@ def test_many_reasons_are_cut_in_text_alone(tmp_path):
         _row("fft", None, input_size=size, status="error", status_reason=f"{'x' * size}: no")
         for size in range(1, 10)
     ]
-    found = report.read(_table(tmp_path, _row("gemm", 1.0), *failed))
+    found = report.read_report(_table(tmp_path, _row("gemm", 1.0), *failed))
     assert "   and 3 points more (the column status_reason)" in table_of(found)
     assert len(record_of(found)["failed"]) == 9
 
 
 def test_doubtful_numbers_carry_a_question_mark(tmp_path):
     """Flags that explain (`few_samples`) do not; a line counts those that do."""
-    text = table_of(report.read(_table(tmp_path, _row("gemm", 1.0, flags="few_samples;noisy"))))
+    text = table_of(
+        report.read_report(_table(tmp_path, _row("gemm", 1.0, flags="few_samples;noisy")))
+    )
     assert "1.000 ?" in text
     assert "?  unreliable: noisy (1 point)" in text
 
@@ -240,7 +242,7 @@ def test_orphans_and_failures_are_not_compared(tmp_path):
         _row("fft", 2.0, orphan="true"),
         _row("winograd", None, status="crashed"),
     )
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     assert found.algorithms == ("gemm", "winograd")
     assert found.rows[0]["median_ms"] == {"gemm": 1.0}
     assert found.rows[0]["failed"] == {"winograd": "crashed"}
@@ -260,7 +262,7 @@ def test_sizes_that_were_not_measured_have_rows_of_their_own(tmp_path):
         for name in ("auto", "gemm")
     ]
     rows[2] |= {"median_ms": 4.0, "status": "ok"}
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     assert [row["input_size"] for row in found.rows] == [64, 128, 256]
     assert [row["num_threads"] for row in found.rows] == [1, 1, 2]
     lines = [line.split() for line in table_of(found).splitlines()]
@@ -271,7 +273,7 @@ def test_sizes_that_were_not_measured_have_rows_of_their_own(tmp_path):
 def test_a_table_for_people_ends_somewhere(tmp_path):
     """Its last line says how many rows there are, and what shows them."""
     rows = [_row("auto", 1.0, input_size=size) for size in range(100, 200)]
-    (view,) = report.read(_table(tmp_path, *rows)).views()
+    (view,) = report.read_report(_table(tmp_path, *rows)).views()
     lines = view.written("table", most=10).splitlines()
     assert lines[12:14] == ["resnet18  109         1.000", "... and 90 more (--all shows them)"]
     assert len(view.written("csv", most=10).splitlines()) == 101
@@ -281,18 +283,18 @@ def test_a_table_for_people_ends_somewhere(tmp_path):
 def test_a_sweep_that_was_not_collected_is_told_what_to_do(tmp_path):
     """The message names the command."""
     with pytest.raises(UsageError, match="hpcsweep collect s"):
-        report.read(RunDir(tmp_path / "s"))
+        report.read_report(RunDir(tmp_path / "s"))
 
 
 def test_nothing_measured_is_told(tmp_path):
     """Counts say what there is instead."""
     with pytest.raises(UsageError, match="1 crashed"):
-        report.read(_table(tmp_path, _row("gemm", None, status="crashed")))
+        report.read_report(_table(tmp_path, _row("gemm", None, status="crashed")))
 
 
 def test_the_record_holds_medians_by_algorithm(tmp_path):
     """Machines get the same figures as people."""
-    record = record_of(report.read(_table(tmp_path, _row("gemm", 1.5), _row("auto", 1.0))))
+    record = record_of(report.read_report(_table(tmp_path, _row("gemm", 1.5), _row("auto", 1.0))))
     assert record["rows"][0]["median_ms"] == {"gemm": 1.5, "auto": 1.0}
 
 
@@ -303,7 +305,7 @@ def test_rows_that_differ_by_an_axis_alone_are_all_shown(tmp_path):
         for seed in (0, 1)
         for threads in ("", 2)
     ]
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     assert [(row["seed"], row["num_threads"]) for row in found.rows] == [
         (0, 2), (1, 2), (0, None), (1, None),
     ]  # fmt: skip
@@ -316,7 +318,7 @@ def test_rows_that_differ_by_an_axis_alone_are_all_shown(tmp_path):
 def test_rows_that_no_axis_tells_apart_are_shown_by_their_ids(tmp_path):
     """They were measured otherwise; none is dropped or merged."""
     rows = (_row("gemm", 1.0, point_id="aa"), _row("gemm", 3.0, point_id="bb"))
-    found = report.read(_table(tmp_path, *rows))
+    found = report.read_report(_table(tmp_path, *rows))
     assert [(row["point_id"], row["median_ms"]) for row in found.rows] == [
         ("aa", {"gemm": 1.0}),
         ("bb", {"gemm": 3.0}),
@@ -331,7 +333,7 @@ def test_a_collected_sweep_is_reported_without_warnings(tmp_path):
     collector.collect(folder.run)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = report.read(folder.run)
+        found = report.read_report(folder.run)
     assert [len(row["median_ms"]) for row in found.rows] == [2, 2, 2, 2]
     assert json.dumps(record_of(found))
 
@@ -362,7 +364,7 @@ def _step(**more):
 def test_a_configuration_is_a_row_with_throughput_and_phases(tmp_path):
     """Named by the axes that differ; what is unknown is a dash."""
     run = _trained(tmp_path, _step(), _step(amp="bf16", median_ms=5.0, flags="very_noisy"))
-    lines = table_of(report.read(run)).splitlines()
+    lines = table_of(report.read_report(run)).splitlines()
     assert lines[0] == "s: training, ms of a step (2 ok)"
     assert lines[2].split()[:5] == ["model", "batch_size", "amp", "samples/s", "step"]
     assert lines[3].split()[2:7] == ["bf16", "3200.0", "5.000?", "-", "-"]
@@ -378,7 +380,7 @@ def test_a_configuration_is_a_row_with_throughput_and_phases(tmp_path):
 def test_the_record_has_the_columns_by_their_names(tmp_path):
     """Plain JSON, empty cells as null."""
     record = json.loads(
-        json.dumps(record_of(report.read(_trained(tmp_path, _step(mem_peak_bytes="")))))
+        json.dumps(record_of(report.read_report(_trained(tmp_path, _step(mem_peak_bytes="")))))
     )
     (row,) = record["rows"]
     assert row["throughput_sps"] == 3200.0
@@ -389,19 +391,21 @@ def test_the_record_has_the_columns_by_their_names(tmp_path):
 def test_what_an_algorithm_did_not_do_is_said(tmp_path):
     """Of each row; where every algorithm did everything, there is no such column."""
     partial = _step(algorithm="winograd", algorithm_coverage_pct=81.5)
-    text = table_of(report.read(_trained(tmp_path, _step(algorithm_coverage_pct=100), partial)))
+    text = table_of(
+        report.read_report(_trained(tmp_path, _step(algorithm_coverage_pct=100), partial))
+    )
     shown = [line.split("  ") for line in text.splitlines()[2:5]]
     column = [[cell.strip() for cell in line if cell.strip()] for line in shown]
     place = column[0].index("covered")
     assert [line[place] for line in column] == ["covered", "100 %", "82 %"]
     assert "   covered: share of the convolution FLOPs that ran the algorithm" in text
     assert "covered" not in table_of(
-        report.read(_trained(tmp_path, _step(algorithm_coverage_pct=100)))
+        report.read_report(_trained(tmp_path, _step(algorithm_coverage_pct=100)))
     )
 
 
 def test_the_headline_of_training_counts_what_is_not_valid(tmp_path):
     """As that of inference."""
     rows = (_step(valid="false", flags="very_noisy"), _step(amp="bf16", valid="true"))
-    text = table_of(report.read(_trained(tmp_path, *rows)))
+    text = table_of(report.read_report(_trained(tmp_path, *rows)))
     assert "(2 ok, 1 of them not valid: very_noisy 1)" in text

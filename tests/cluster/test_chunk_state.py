@@ -32,8 +32,8 @@ QUEUED = "7_0|{state}|{reason}|l40sn1|gpu|root|2026-11-21T07:33:23|N/A|N/A|0:00|
 
 
 def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
-    answer = journal.ask([submission])
-    return chunk_state.of_chunk(chunk, journal.read(submission), answer, newest)
+    answer = journal.ask_slurm([submission])
+    return chunk_state.of_chunk(chunk, journal.read_journal(submission), answer, newest)
 
 
 @pytest.mark.parametrize("state", slurm.STATES, ids=lambda state: state.name)
@@ -42,7 +42,9 @@ def test_every_state_has_an_answer(submission, say, state):
     say(QUEUED.format(state=state.name, reason="Priority") + "\n")
     found = _of(submission)
     assert found.state.live is not state.over
-    assert journal.ask([submission]).live_chunks(submission) == ({0} if not state.over else set())
+    assert journal.ask_slurm([submission]).live_chunks(submission) == (
+        {0} if not state.over else set()
+    )
 
 
 def test_a_word_of_a_later_slurm_is_live_and_shown(submission, say):
@@ -72,7 +74,7 @@ def test_what_nobody_lists_is_lost_only_after_a_grace_time(submission, say):
     assert _of(submission, chunk=1).state == "unsent"
 
 
-ME = slurm.here(timeout=0.01).user
+ME = slurm.this_cluster(timeout=0.01).user
 MINE = {"cluster": "a", "controller": "ctl:6817", "user": ME}
 CONF = "ClusterName = a\nSlurmctldHost[0] = ctl(10.0.0.1)\nSlurmctldPort = 6817\n"
 INVALID = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
@@ -118,14 +120,14 @@ class Site:
         shard = ShardPath(self.submission.shards, 0, 0)
         shard.overall.write_text("point_id\n")
         shard.samples.touch()
-        attempt.write(shard, AttemptRecord(state=AttemptState(state)), {})
+        attempt.write_record(shard, AttemptRecord(state=AttemptState(state)), {})
         for path in (shard.overall, shard.samples):
             os.utime(path, (time.time() - ago,) * 2)
         return shard
 
     def live(self) -> bool:
         """Say whether the job's chunk counts as live, as everybody who asks is told."""
-        answer, known = journal.ask([self.submission]), journal.read(self.submission)
+        answer, known = journal.ask_slurm([self.submission]), journal.read_journal(self.submission)
         live = bool(answer.live_chunks(self.submission))
         shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
         assert shown.state.live is live, shown
@@ -309,15 +311,15 @@ def test_another_clusters_number_is_never_looked_up_here(
     site.program("sacct", f"printf '{site.account(state)}'")
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     assert site.live()
-    answer = journal.ask([site.submission])
+    answer = journal.ask_slurm([site.submission])
     journal.record(site.submission, answer)
-    assert journal.read(site.submission).over == {}
+    assert journal.read_journal(site.submission).over == {}
     lines = cancel.cancel(site.submission.run, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
         list(lines)
     assert not (site.bin / "cancelled").exists()
     name = OTHERS[origin]["cluster"]
-    shown = chunk_state.of_chunk(0, journal.read(site.submission), answer, None)
+    shown = chunk_state.of_chunk(0, journal.read_journal(site.submission), answer, None)
     assert shown.why.startswith(f"queued on cluster {name}")
     assert shown.why.endswith(": ask there")
 
@@ -346,11 +348,11 @@ def test_each_cluster_that_sbatch_named_is_asked_about_its_own(site: Site) -> No
     told = f"case \"$*\" in *--clusters=far*) printf '{far}';; *) printf '{row}';; esac"
     site.program("squeue", told)
     both = [site.submission, other]
-    assert [journal.ask(both).live_chunks(one) for one in both] == [set(), {0}]
+    assert [journal.ask_slurm(both).live_chunks(one) for one in both] == [set(), {0}]
     site.program("squeue", f"case \"$*\" in *--clusters=far*) exit 1;; *) printf '{row}';; esac")
-    answer = journal.ask(both)
+    answer = journal.ask_slurm(both)
     assert [answer.live_chunks(one) for one in both] == [set(), {0}]
-    assert journal.read(other).targets([0]) == ["7_[0];far"]
+    assert journal.read_journal(other).targets([0]) == ["7_[0];far"]
 
 
 @pytest.mark.parametrize("origin", [*OTHERS.values()][:4], ids=[*OTHERS][:4])
@@ -362,7 +364,7 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
     site.program("squeue", "")
     site.controller("echo 'No jobs in the system'")
     assert list(journal.settle([site.submission])) == []
-    assert journal.ask([site.submission]).live_chunks(site.submission) == {0}
+    assert journal.ask_slurm([site.submission]).live_chunks(site.submission) == {0}
 
 
 def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -> None:
@@ -372,12 +374,12 @@ def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -
     site.controller("echo 'No jobs in the system'")
     site.program("squeue", 'case "$*" in *--clusters=far*) exit 1;; esac')
     assert list(journal.settle([site.submission])) == []
-    assert journal.ask([site.submission]).live_chunks(site.submission) == {0}
+    assert journal.ask_slurm([site.submission]).live_chunks(site.submission) == {0}
     row = rf"9\037{site.submission.path}\n"
     site.program("squeue", f"case \"$*\" in *--clusters=far*) printf '{row}';; esac")
     (line,) = journal.settle([site.submission])
     assert line.endswith("1 chunks went in as 9")
-    assert journal.read(site.submission).targets([0]) == ["9_[0];far"]
+    assert journal.read_journal(site.submission).targets([0]) == ["9_[0];far"]
 
 
 @pytest.mark.parametrize(
@@ -399,7 +401,7 @@ def test_an_array_did_not_go_in_where_slurmctld_says_so_twice(
     site.program("squeue", squeue)
     site.controller(controller.format(site.submission.path))
     assert [told in line for line in journal.settle([site.submission])] == [True] * bool(told)
-    live = journal.ask([site.submission]).live_chunks(site.submission)
+    live = journal.ask_slurm([site.submission]).live_chunks(site.submission)
     assert live == (set() if told == "did not go in" else {0})
 
 
@@ -407,7 +409,7 @@ def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.Monkey
     """How many points, of which chunks, and whom to ask."""
     site.sent(**OTHERS["another cluster"])
     monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
-    (line,) = to_slurm.left_alone(site.submission.run, journal.ask([site.submission]))
+    (line,) = to_slurm.left_alone(site.submission.run, journal.ask_slurm([site.submission]))
     where = "2 points of 20261121-073323-l40:0"
     assert line == f"s: leaves {where} alone, which may be measured: on cluster b: ask there"
 

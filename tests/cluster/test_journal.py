@@ -20,19 +20,19 @@ ACCOUNTS = """\
 
 
 def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
-    answer = journal.ask([submission])
-    return chunk_state.of_chunk(chunk, journal.read(submission), answer, newest)
+    answer = journal.ask_slurm([submission])
+    return chunk_state.of_chunk(chunk, journal.read_journal(submission), answer, newest)
 
 
 def test_a_journal_that_knows_all_is_asked_instead_of_slurm(submission, say):
     """Ends are kept once the queue has forgotten the job; then no program is run any more."""
     say(sacct=ACCOUNTS.replace("COMPLETED", "FAILED"))
-    answer = journal.ask([submission])
+    answer = journal.ask_slurm([submission])
     assert [job.state.name for job in answer.attempts] == ["NODE_FAIL", "FAILED"]
     journal.record(submission, answer)
-    assert journal.read(submission).over == {0: "FAILED"}
+    assert journal.read_journal(submission).over == {0: "FAILED"}
     say("nonsense", "nonsense")
-    assert journal.ask([submission]) == SlurmAnswer()
+    assert journal.ask_slurm([submission]) == SlurmAnswer()
     assert _of(submission).state == "failed"
 
 
@@ -41,4 +41,4 @@ def test_cancelled_tasks_leave_a_trace(submission, say):
     say()
     submission.append_job(Cancelled(cancelled="0", at=journal.now()))
     assert _of(submission).state == "cancelled"
-    assert journal.read(submission).targets([0]) == ["7_[0]"]
+    assert journal.read_journal(submission).targets([0]) == ["7_[0]"]

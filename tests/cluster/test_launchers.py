@@ -44,7 +44,7 @@ def test_every_launcher_of_the_table_satisfies_its_protocol(name: str, tmp_path:
     path.write_text(f"gpu: v100\nlauncher: {name}\ntime: 60\n")
     chosen = profile.load(path)
     protocol = SendsToSlurm if chosen.in_slurm else RunsHere
-    module = (launchers.slurm if chosen.in_slurm else launchers.here)(chosen)
+    module = (launchers.launcher_to_slurm if chosen.in_slurm else launchers.launcher_here)(chosen)
     for function, wanted in inspect.getmembers(protocol, inspect.isfunction):
         if not function.startswith("_"):
             own = inspect.signature(getattr(module, function))

@@ -47,7 +47,7 @@ def live_run(desk: Desk):
 def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     """Every point is counted once, whatever state it is in."""
     running = live_run(desk)
-    (found,) = status.read(desk.results, [])
+    (found,) = status.read_status(desk.results, [])
     (profile,) = found.profiles
     counts = profile.tally().counts()
     assert len(profile.planned) == 60
@@ -56,14 +56,14 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     assert profile.live == profile.remaining > 0
     assert profile.running == 1
     assert profile.seconds_left > 0
-    head, row, chunk, *_ = sweep_status.text([found], 80, at_work=True).splitlines()
+    head, row, chunk, *_ = sweep_status.as_text([found], 80, at_work=True).splitlines()
     assert max(map(len, (head, row, chunk))) <= 80
     (submission,) = desk.sweep().submissions()
     done = profile.running_done
     assert chunk == f"sweep: {submission.id}:0 runs, {done} of 60 points done"
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=30)
-    (after,) = status.read(desk.results, ["sweep"])
+    (after,) = status.read_status(desk.results, ["sweep"])
     assert after.profiles[0].live == 0
     assert after.profiles[0].remaining > 0
 
@@ -72,7 +72,7 @@ def test_each_shard_is_read_once(measured, monkeypatch):
     """Statuses and what is not valid come from one look, which is most of what `status` does."""
     read, seen = Path.read_bytes, Counter()
     monkeypatch.setattr(Path, "read_bytes", lambda path: seen.update([path]) or read(path))
-    (found,) = status.read(measured.results, [])
+    (found,) = status.read_status(measured.results, [])
     assert len(found.profiles[0].status) == 10
     assert [seen[shard.overall] for shard in measured.sweep().shards()] == [1]
 
@@ -94,11 +94,11 @@ def test_the_table_fits_the_terminal_that_is_watched():
     long = "resnet152_implicit_precomp_gemm_of_a_very_long_study"
     profiles = [ProfileStatus("v100")]
     one = SweepStatus(long, profiles, [], [], in_slurm=False, unanswered=[], artifacts=[])
-    head, row = sweep_status.text([one], 80).splitlines()
+    head, row = sweep_status.as_text([one], 80).splitlines()
     assert max(len(head), len(row)) <= 80
     assert row.startswith("resnet152_im")
     assert row.split()[1:3] == ["v100", "0"]
-    assert sweep_status.text([one]).splitlines()[1].startswith(long)
+    assert sweep_status.as_text([one]).splitlines()[1].startswith(long)
 
 
 def test_text_and_json_agree(desk):
@@ -120,16 +120,16 @@ def test_a_damaged_manifest_hides_no_other_submission(desk):
     broken = desk.sweep().submission("20000101-000000-local")
     broken.path.mkdir()
     broken.manifest.write_text("{half")
-    (found,) = status.read(desk.results, [])
+    (found,) = status.read_status(desk.results, [])
     assert found.profiles[0].tally().counts() == {"ok": 2}
     assert "20000101-000000-local" in found.problems[0]
 
 
 def test_nothing_yet_and_no_such_sweep_are_told(desk):
     """Asking without a name is no mistake."""
-    assert "no results yet" in sweep_status.text(status.read(desk.results, []))
+    assert "no results yet" in sweep_status.as_text(status.read_status(desk.results, []))
     with pytest.raises(UsageError, match="no results of a sweep 'x'"):
-        status.read(desk.results, ["x"])
+        status.read_status(desk.results, ["x"])
 
 
 def test_artifacts_are_listed_and_shards_are_not(desk):

@@ -134,13 +134,13 @@ def test_rows_of_a_noop_teach_nothing(tmp_path):
 def test_an_estimate_says_what_it_rests_on(tmp_path):
     """First on the catalogue alone, then on rows; with what holds nine times in ten."""
     folder, asked = resultsfolder.make(tmp_path, SIZES), asked_of(tmp_path)
-    bare = cost.of(folder.run.path.parent, asked)
+    bare = cost.cost_of(folder.run.path.parent, asked)
     assert bare.share_from_rows == 0
     assert "52 from the table of peaks: nothing was measured on this device yet" in bare.text()
     half = [point for point in folder.points if point.axes["model"] == "resnet18"]
     half = [point for point in half if point.axes["input_size"] % 32 == 0]
     timedrows.measure(folder, folder.submit("20260101-000000-local").id, half, LAW)
-    told = cost.of(folder.run.path.parent, asked)
+    told = cost.cost_of(folder.run.path.parent, asked)
     assert "38 points in 1 chunk, 14 measured already" in told.text()
     assert "12 from measured points of the same network and algorithm (14 of demo)" in told.text()
     assert "26 from measured points of other networks or algorithms (14 of demo)" in told.text()
@@ -152,7 +152,7 @@ def test_points_that_were_left_out_say_how_far_an_estimate_may_be_off(tmp_path):
     """Nine times in ten the true time is below the upper end."""
     law = Law(noise=0.3)
     seconds_of, folder, asked = after(tmp_path, lambda p: p.axes["input_size"] % 32 == 0, law)
-    told = cost.of(folder.run.path.parent, asked)
+    told = cost.cost_of(folder.run.path.parent, asked)
     assert 1.05 < told.width < 2
     assert "(nine times in ten below " in told.text()
     left = [point for point in folder.points if point.axes["input_size"] % 32]
@@ -163,7 +163,7 @@ def test_points_that_were_left_out_say_how_far_an_estimate_may_be_off(tmp_path):
 def test_packing_uses_the_same_seconds(tmp_path):
     """The chunks of a submission last as long as the estimate says, with a start each."""
     _, folder, asked = after(tmp_path, lambda point: point.axes["input_size"] in {64, 128, 192})
-    expected = cost.of(folder.run.path.parent, asked)
+    expected = cost.cost_of(folder.run.path.parent, asked)
     ready = prepare.prepare(folder.run, asked)
     assert ready.seconds == pytest.approx(sum(expected.seconds.values()))
     left = [point for point in folder.points if point.axes["input_size"] not in {64, 128, 192}]

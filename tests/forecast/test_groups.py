@@ -12,7 +12,7 @@ from hpcsweep.point import Point
 
 def test_points_that_differ_in_size_and_batch_alone_are_one_group():
     """Another algorithm is another group; its name says which."""
-    found = groups.of(sizes.points([32, 64], [1, 8], ["auto", "gemm"]))
+    found = groups.groups_of(sizes.points([32, 64], [1, 8], ["auto", "gemm"]))
     assert [one.name for one in found] == ["net auto", "net gemm"]
     assert [len(one.points) for one in found] == [4, 4]
 
@@ -25,7 +25,7 @@ def test_repetitions_belong_to_the_group_and_a_varied_axis_to_its_name():
         for seed in (0, 1)
         for count in (1, 2)
     ]
-    assert {one.name: one.ids for one in groups.of(made)} == {
+    assert {one.name: one.ids for one in groups.groups_of(made)} == {
         "net auto 1": ["01", "11"],
         "net auto 2": ["02", "12"],
     }
@@ -33,18 +33,18 @@ def test_repetitions_belong_to_the_group_and_a_varied_axis_to_its_name():
 
 def test_only_what_varies_has_a_place():
     """A size counts twice, since pixels are its square."""
-    (one,) = groups.of(sizes.points([32, 64]))
+    (one,) = groups.groups_of(sizes.points([32, 64]))
     assert one.places.tolist() == [[10.0], [12.0]]
-    (both,) = groups.of(sizes.points([32, 64], [1, 2]))
+    (both,) = groups.groups_of(sizes.points([32, 64], [1, 2]))
     assert both.places_of(["auto-64-2"]).tolist() == [[12.0, 1.0]]
-    (single,) = groups.of(sizes.points([32]))
+    (single,) = groups.groups_of(sizes.points([32]))
     assert single.places.shape == (1, 0)
 
 
 @pytest.mark.parametrize("batches", [(1,), (1, 2, 4, 8)])
 def test_points_are_spread_over_every_axis_with_its_ends(batches):
     """Each once, whatever the order of the points."""
-    (one,) = groups.of(sizes.points([100, 32, 64, 40, 230], batches))
+    (one,) = groups.groups_of(sizes.points([100, 32, 64, 40, 230], batches))
     chosen = one.places[one.spread()]
     assert np.array_equal(chosen.min(axis=0), one.places.min(axis=0))
     assert np.array_equal(chosen.max(axis=0), one.places.max(axis=0))

@@ -131,13 +131,13 @@ def test_only_valid_times_are_known_and_every_row_costs(tmp_path):
     ):
         folder.measure(folder.shard("one", 0, attempt), [point], **cells)
     ids = [point.point_id for point in folder.points]
-    known = past_rows.known(folder.run, ids, {good.point_id, failed.point_id})
+    known = past_rows.known_points(folder.run, ids, {good.point_id, failed.point_id})
     assert known.times == {good.point_id: [3.0, 4.0]}
     assert known.ms == {good.point_id: 4.0}
     assert known.rows == {good.point_id: 3, doubtful.point_id: 1, failed.point_id: 1}
     assert known.failed == {failed.point_id}
     assert known.seconds == 7.0
-    assert past_rows.known(folder.run, [], []).rows == {}
+    assert past_rows.known_points(folder.run, [], []).rows == {}
 
 
 def test_points_that_were_measured_twice_differ_by_the_noise():

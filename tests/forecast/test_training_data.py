@@ -23,7 +23,7 @@ def run(tmp_path_factory):
 
 def test_equal_points_count_once_with_their_median(run):
     """Seeds change numbers, not work."""
-    found = training_data.read([run])
+    found = training_data.read_sweeps([run])
     assert len(found.points) == 4  # two sizes, two algorithms
     assert found.points["total_ms"].tolist() == [
         found.layers.loc[found.layers["point_id"] == point, "ms"].sum()
@@ -33,14 +33,14 @@ def test_equal_points_count_once_with_their_median(run):
 
 def test_doubtful_points_teach_nothing_and_are_counted(run):
     """Their times are not what they say."""
-    found = training_data.read([run])
+    found = training_data.read_sweeps([run])
     assert found.doubtful == 4
     assert "gemm" not in set(found.layers["algorithm"])
 
 
 def test_energies_are_read_where_a_table_has_them(tmp_path):
     """Other points have none, which is not zero."""
-    found = training_data.read([layered(tmp_path, changes={"gemm": {"energy_j": 1.5}})])
+    found = training_data.read_sweeps([layered(tmp_path, changes={"gemm": {"energy_j": 1.5}})])
     by_algorithm = found.points.groupby("algorithm")["energy_j"]
     assert set(by_algorithm.get_group("gemm")) == {1.5}
     assert found.points.loc[found.points["algorithm"] != "gemm", "energy_j"].isna().all()
@@ -54,7 +54,7 @@ def test_controls_of_all_valid_rows_are_read_in_the_order_of_time(tmp_path):
         "winograd": {"control_ms": 9.0, "valid": False, "flags": "contended"},
     }
     run = layered(tmp_path, SWEEP + "  seed: [0, 1]\n", changes=cells)
-    found = training_data.read([run])
+    found = training_data.read_sweeps([run])
     assert found.controls_of({"cpu"}) == [1.0] * 4 + [2.0] * 4
     assert found.controls_of({"a100"}) == []
     assert sorted(past_rows.controls(run, "cpu")) == [1.0] * 4 + [2.0] * 4
@@ -63,14 +63,14 @@ def test_controls_of_all_valid_rows_are_read_in_the_order_of_time(tmp_path):
 
 def test_the_same_sweep_twice_is_the_same_sweep(run):
     """Ids of points tell."""
-    once, twice = training_data.read([run]), training_data.read([run, run])
+    once, twice = training_data.read_sweeps([run]), training_data.read_sweeps([run, run])
     assert twice.points.index.tolist() == once.points.index.tolist()
     assert len(twice.layers) == len(once.layers)
 
 
 def test_axes_that_are_not_modelled_are_the_setting(run):
     """Times with other threads are those of another device."""
-    (setting,) = set(training_data.read([run]).points["setting"])
+    (setting,) = set(training_data.read_sweeps([run]).points["setting"])
     assert "eager" in setting
 
 
@@ -89,7 +89,7 @@ def test_a_sweep_without_layers_is_refused(tmp_path):
     """And the message says which setting of a sweep makes them."""
     all_doubtful = {name: {"valid": False} for name in ("auto", "gemm", "winograd")}
     with pytest.raises(UsageError, match="layers: true"):
-        training_data.read([layered(tmp_path, changes=all_doubtful)])
+        training_data.read_sweeps([layered(tmp_path, changes=all_doubtful)])
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_a_damaged_table_is_told_and_no_obstacle_to_what_other_sweeps_teach(tmp_
     path.unlink()
     path.mkdir() if cells is None else path.write_bytes(cells)
     with pytest.raises(UsageError, match="other"):
-        training_data.read([other])
+        training_data.read_sweeps([other])
     found = training_data.read_all(run.path.parent, [run, other])
     assert found.notes[0] == f"learnt from {run.name}"
-    assert len(found.points) == len(training_data.read([run]).points)
+    assert len(found.points) == len(training_data.read_sweeps([run]).points)
 
 
 def test_products_under_one_gpu_are_learnt_apart(tmp_path):
@@ -131,7 +131,7 @@ def test_products_under_one_gpu_are_learnt_apart(tmp_path):
         text = SWEEP.replace("[64, 128]", f"[{size}]")
         return layered(folder, text, changes=dict.fromkeys(names, cells))
 
-    found = training_data.read([on("L40", 64), on("L40S", 128)])
+    found = training_data.read_sweeps([on("L40", 64), on("L40S", 128)])
     assert set(zip(found.points["gpu"], found.points["input_size"], strict=True)) == {
         ("l40", 64),
         ("l40s", 128),

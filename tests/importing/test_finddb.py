@@ -97,7 +97,7 @@ def test_files_are_read_packed_or_not(tmp_path, name):
     path = tmp_path / name
     text = f"{KEY}={NEW}\n\n{KEY}_g2={OLD}\n".encode()
     path.write_bytes(bz2.compress(text) if name.endswith("bz2") else text)
-    found = [problem.shape.groups for problem, _ in finddb.read(path, finddb.Counts())]
+    found = [problem.shape.groups for problem, _ in finddb.read_find_db(path, finddb.Counts())]
     assert found == [1, 2]
 
 
@@ -107,7 +107,7 @@ def test_a_broken_archive_is_told(tmp_path, cut):
     path = tmp_path / "a.fdb.txt.bz2"
     path.write_bytes(cut)
     with pytest.raises(ResultsError, match=r"a\.fdb\.txt\.bz2: cannot be read"):
-        list(finddb.read(path, finddb.Counts()))
+        list(finddb.read_find_db(path, finddb.Counts()))
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,11 @@ def test_other_shapes_have_no_time(desk):
     """Nothing is guessed: a call without a time keeps the default."""
     known, other = ConvShape(2, 3, 8, 8, 4, 3, 3, 1, 1, 1, 1), ConvShape(2, 3, 9, 9, 4, 3, 3)
     run, axes = desk.sweep("gfx1030_36"), {"model": "net", "input_size": 8, "batch_size": 2}
-    found = best_by_shape.read(run, axes, [("a", known), ("b", other), ("a", other)], "")
+    found = best_by_shape.best_of_shapes(run, axes, [("a", known), ("b", other), ("a", other)], "")
     assert found.map() == {known.unique_key: "gemm"}  # of layer a, one call has a time
     assert "2 calls of 1 shape without a time keep auto" in found.view().written("table")
     with pytest.raises(UsageError, match="no time of any of the 1 shape of net"):
-        best_by_shape.read(run, axes, [("b", other)], "")
+        best_by_shape.best_of_shapes(run, axes, [("b", other)], "")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_the_choice_of_each_shape_is_drawn(desk, monkeypatch):
     known, other = ConvShape(2, 3, 8, 8, 4, 3, 3, 1, 1, 1, 1), ConvShape(2, 3, 9, 9, 4, 3, 3)
     axes = {"model": "net", "input_size": 8, "batch_size": 2}
     calls = [("a", known), ("b", other), ("c", known)]
-    chart = best_by_shape.read(desk.sweep("gfx1030_36"), axes, calls, "").chart()
+    chart = best_by_shape.best_of_shapes(desk.sweep("gfx1030_36"), axes, calls, "").chart()
     assert chart.frame["layer"].tolist() == ["a x2"]
     assert chart.frame[["gemm", "direct", "share_pct"]].to_numpy().tolist() == [[1.0, 1.5, 100.0]]
 
@@ -267,4 +267,4 @@ def test_a_file_without_an_end_is_refused(tmp_path, monkeypatch):
         path.write_bytes(bz2.compress(b"x=y\n" * lines))
         refused = pytest.raises(ResultsError, match="more than 1,000 lines; import it in parts")
         with refused if lines > 1000 else nullcontext():
-            assert list(finddb.read(path, Counter())) == []
+            assert list(finddb.read_find_db(path, Counter())) == []

@@ -51,7 +51,7 @@ def test_the_rows_of_both_sites_are_in_one_table(sites):
     here, there = sites
     found = importer.bring(here.path.parent, there.path)
     collecting.collect(found.run)
-    rows = dataset.read(here).rows
+    rows = dataset.read_dataset(here).rows
     assert found.source == "login.mi250"
     assert set(rows.loc[rows["gpu"] == "mi250", "source"]) == {"login.mi250"}
     assert rows.loc[rows["gpu"] == "v100", "source"].isna().all()
@@ -71,7 +71,7 @@ def test_importing_again_takes_only_what_is_new(sites):
     folder.measure(folder.shard(THERE, 0, 1), median_ms=3.0)
     importer.bring(here.path.parent, there.path)
     collecting.collect(here)
-    rows = dataset.read(here).rows
+    rows = dataset.read_dataset(here).rows
     assert set(rows.loc[rows["gpu"] == "mi250", "median_ms"]) == {3.0}
     assert [record.round for record in here.manifests()] == [0, 1]
 
@@ -84,7 +84,7 @@ def test_another_sweep_is_refused(sites, tmp_path):
         importer.bring(here.path.parent, other.path)
     found = importer.bring(here.path.parent, other.path.parent, "theirs")
     collecting.collect(found.run)
-    assert len(dataset.read(found.run).rows) == 8
+    assert len(dataset.read_dataset(found.run).rows) == 8
     with pytest.raises(UsageError, match="is that sweep already"):
         importer.bring(here.path.parent, here.path)
 
@@ -204,7 +204,9 @@ def contents(run):
 
 def rows_of(run):
     """Return every row in every shard of a results folder: by submission there, point and time."""
-    found = ((shard.submission, row) for shard in run.shards() for row in shards.read(shard).rows)
+    found = (
+        (shard.submission, row) for shard in run.shards() for row in shards.read_shard(shard).rows
+    )
     return sorted((name, row["point_id"], row["median_ms"]) for name, row in found)
 
 
@@ -419,7 +421,7 @@ def test_an_import_of_tables_that_is_killed_leaves_no_half_of_them(tmp_path):
         run = resultsfolder.RunDir(tmp_path / str(number) / "old")
         states.add(len(rows_of(run)))
         importer.bring(tmp_path / str(number), tmp_path / "old")
-        rows = [shards.read(shard).rows for shard in run.shards()]
+        rows = [shards.read_shard(shard).rows for shard in run.shards()]
         assert {len(each) for each in rows} == {2}
         assert len(rows) == len(run.submissions())
         assert not [*run.path.glob(".import-*")]

@@ -43,7 +43,7 @@ def run(tmp_path_factory):
 
 def test_names_and_times_are_translated(run):
     """`guess` is auto; the device stands in the file's name; rows say where they come from."""
-    rows = dataset.read(run).rows
+    rows = dataset.read_dataset(run).rows
     assert sorted(rows["algorithm"].unique()) == ["auto", "fft_tiling", "implicit_precomp_gemm"]
     assert set(rows["model"]) == {"resnet152"}
     assert set(rows["gpu"]) == {"v100", "l40s"}
@@ -58,7 +58,7 @@ def test_names_and_times_are_translated(run):
 
 def test_layers_of_an_unknown_network_have_no_shape_but_their_image(run):
     """No network of torchvision has these layers: sizes stay empty, what the rows state stays."""
-    rows = dataset.read(run).layers()
+    rows = dataset.read_dataset(run).layers()
     auto = rows[(rows["algorithm"] == "auto") & (rows["gpu"] == "l40s")]
     assert list(auto["input_size"]) == [size for size in SIZES for _ in range(4)]
     first = auto[auto["input_size"] == 256]
@@ -69,7 +69,7 @@ def test_layers_of_an_unknown_network_have_no_shape_but_their_image(run):
     assert first["mean_ms"].tolist() == pytest.approx([0.256, 0.512, 0.768, 1.024])
     assert first["median_ms"].tolist() == first["mean_ms"].tolist()
     with pytest.raises(UsageError, match="18 points with a layer whose time or shape is not known"):
-        training_data.read([run])
+        training_data.read_sweeps([run])
 
 
 VGG = (("features.0", 3, 64), ("features.2", 64, 64), ("features.5", 64, 128))
@@ -90,7 +90,7 @@ def imported_vgg(folder, rows):
     networks = oldtables.network_rows("vgg16", "gemm", "V100", (32, 51), 3)
     oldtables.write(folder / "vgg16_overall.csv", oldtables.NETWORKS, networks)
     run, notes = brought(folder.parent, folder)
-    return run, dataset.read(run).layers(), notes
+    return run, dataset.read_dataset(run).layers(), notes
 
 
 def test_layers_get_the_shapes_of_their_network(tmp_path):
@@ -101,8 +101,8 @@ def test_layers_get_the_shapes_of_their_network(tmp_path):
     assert rows["flops"].iloc[5] == 2 * 25 * 25 * 64 * 128 * 9
     assert rows["unique_key"].iloc[2].startswith("conv2d_n1_c64_16x16_k128_3x3_s1x1_p1x1")
     assert notes[1] == "6 layer rows without a median: the mean stands for it"
-    assert len(training_data.read([run]).calls) == 6
-    assert "2 points of 1 network" in check.check(training_data.read([run])).text()
+    assert len(training_data.read_sweeps([run]).calls) == 6
+    assert "2 points of 1 network" in check.check(training_data.read_sweeps([run])).text()
 
 
 @pytest.mark.parametrize(
@@ -122,21 +122,21 @@ def test_a_row_that_does_not_fit_its_network_has_no_shape(tmp_path, rows, shapel
     assert found["in_h"].isna().sum() == shapeless
     assert any(note.startswith(f"{shapeless} layer row") for note in notes)
     with pytest.raises(UsageError, match="time or shape is not known"):
-        training_data.read([run])
+        training_data.read_sweeps([run])
 
 
 @pytest.mark.slow
 def test_report_layers_compare_and_best_work_on_them(run):
     """As on rows that were measured here; every time is marked as unreliable."""
-    assert "host_copies (18 points)" in table_of(report.read(run))
-    slowest = layers.read(run, where="gpu=v100").frame
+    assert "host_copies (18 points)" in table_of(report.read_report(run))
+    slowest = layers.slowest_layers(run, where="gpu=v100").frame
     assert slowest["layer"][0] == "conv3"
     root = run.path.parent
     two = [compare.read_side(root, f"published:gpu={gpu}") for gpu in ("v100", "l40s")]
     compared = compare.compare(*two)
     assert compared.verdicts == {"UNDECIDED": 9}  # one run on each side, and no controls
     assert (compared.table["ratio"] < 1).all()
-    found = best.read(run, where="input_size=224,gpu=v100")
+    found = best.best_of_sweep(run, where="input_size=224,gpu=v100")
     assert found.maps[found.table["map"][0]] == {}  # one visit, and no other layers
 
 
@@ -145,7 +145,7 @@ def test_more_tables_join_those_that_are_there(run):
     more = run.path.parents[1] / "more"
     oldtables.folder(more, [("VGG16", "gemm", "V100")], SIZES, layers=2)
     again, notes = brought(run.path.parents[1], more, "published")
-    assert len(dataset.read(again).rows) == 21
+    assert len(dataset.read_dataset(again).rows) == 21
     assert notes[0] == "2 tables: 3 networks, 6 layer rows"
 
 

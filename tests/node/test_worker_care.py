@@ -110,13 +110,13 @@ def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_o
     first = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + (5 if told is None else 60)))
     if told:
         until = time.monotonic() + 30
-        while not (said := record.read(ShardPath(submission.shards, 0, 0))) or not said.row:
+        while not (said := record.read_record(ShardPath(submission.shards, 0, 0))) or not said.row:
             assert time.monotonic() < until
         first.send_signal(told)
     first.communicate(timeout=30)
     assert first.returncode == EXIT_REQUEUE
     attempt(submission).communicate(timeout=30)
-    first, second = map(shards.read, submission.attempts(0))
+    first, second = map(shards.read_shard, submission.attempts(0))
     (row,) = first.rows
     assert (row["status"], row["input_size"]) == ("timeout", "1")
     assert (
@@ -139,7 +139,9 @@ def test_a_point_that_is_cut_short_by_the_deadline_gets_a_job_of_its_own(desk):
         job.communicate(timeout=30)
         codes.append(job.returncode)
     assert codes == [EXIT_REQUEUE, EXIT_REQUEUE, 0]
-    found = [[row["status"] for row in shards.read(one).rows] for one in submission.attempts(0)]
+    found = [
+        [row["status"] for row in shards.read_shard(one).rows] for one in submission.attempts(0)
+    ]
     assert found == [["ok", "ok"], ["timeout"], ["ok"] * 3]
 
 
@@ -152,14 +154,16 @@ def test_a_point_that_took_two_attempts_down_is_not_tried_again(desk):
         shard = ShardPath(submission.shards, 0, number)
         deadly = attempt(submission)
         until = time.monotonic() + 30
-        while not (said := record.read(shard)) or not said.row or len(ids(submission)) < 1:
+        while not (said := record.read_record(shard)) or not said.row or len(ids(submission)) < 1:
             assert time.monotonic() < until
         deadly.kill()
         deadly.communicate(timeout=30)
     attempt(submission).communicate(timeout=30)
-    found = [[row["status"] for row in shards.read(one).rows] for one in submission.attempts(0)]
+    found = [
+        [row["status"] for row in shards.read_shard(one).rows] for one in submission.attempts(0)
+    ]
     assert found == [["ok"], [], ["timeout", "ok", "ok", "ok", "ok"]]
-    (row, *_) = shards.read(submission.attempts(0)[2]).rows
+    (row, *_) = shards.read_shard(submission.attempts(0)[2]).rows
     assert (
         row["status_reason"] == "two attempts in a row died while they measured it; see their logs"
     )
@@ -209,7 +213,7 @@ def test_a_training_has_the_time_limit_for_each_epoch(desk):
     points = [replace(p, axes={**p.axes, "epochs": 3}) for p in chunk.points]
     chunk_file.write_chunks(submission.chunks, [replace(chunk, points=points)])
     attempt(submission).communicate(timeout=60)
-    (row,) = shards.read(submission.attempts(0)[0]).rows
+    (row,) = shards.read_shard(submission.attempts(0)[0]).rows
     assert (row["status"], row["status_reason"]) == ("timeout", "no result within 1.2 s")
 
 

@@ -64,7 +64,7 @@ def test_nothing_that_a_worker_started_outlives_it(desk, tmp_path, act):
     done = attempt(submission, LEAVES=mark, LEAVING_ACT=act, PYTHONPATH=_patched(tmp_path))
     done.communicate(timeout=60)
     assert done.returncode == 0
-    rows = shards.read(submission.attempts(0)[0]).rows
+    rows = shards.read_shard(submission.attempts(0)[0]).rows
     left = act in {"keeps_a_child", "daemonises"}
     assert ["left_behind" in row["flags"] for row in rows] == [left, left]
     assert ["process " in row["left_behind"] for row in rows] == [left, left]

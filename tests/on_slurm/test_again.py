@@ -46,5 +46,5 @@ def test_a_run_begins_when_the_one_before_has_its_rows(cluster: Lab, tmp_path: P
         cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
         if number == 2:
             assert "run 2: 6 points" in desk.run(*command).stdout
-    measured = [ledger.statuses(one.dir) for one in runs.of(desk.sweep("s"))]
+    measured = [ledger.statuses(one.dir) for one in runs.runs_of(desk.sweep("s"))]
     assert [len(found) for found in measured] == [6, 6]

@@ -41,7 +41,9 @@ def _break_a_node(lab: Lab, desk: Desk, profile: str) -> str:
     lab.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
     node = next(job.nodes for job in slurm.queue() if job.state.meaning is running)
     lab.run("scontrol", "update", f"nodename={node}", "state=down", "reason=a test")
-    lab.wait_for("the accounts", lambda: bad_nodes.current(run, journal.ask(run.submissions())))
+    lab.wait_for(
+        "the accounts", lambda: bad_nodes.current(run, journal.ask_slurm(run.submissions()))
+    )
     lab.run("scancel", "--user=root")
     lab.wait_for("an empty queue", lambda: not lab.run("squeue", "-h").stdout)
     return node
@@ -63,7 +65,9 @@ def test_a_node_that_died_is_avoided_until_it_is_allowed_again(cluster: Lab, des
     assert "2 points are already queued or running" in again.stdout
     assert bad_nodes.current(desk.sweep("s"), journal.SlurmAnswer()) == []
     cluster.spawn("slurmdbd")
-    assert bad_nodes.current(desk.sweep("s"), journal.ask(desk.sweep("s").submissions())) == []
+    assert (
+        bad_nodes.current(desk.sweep("s"), journal.ask_slurm(desk.sweep("s").submissions())) == []
+    )
 
 
 def test_the_last_node_is_used_again_and_that_is_told(cluster: Lab, desk: Desk):

@@ -200,6 +200,6 @@ def test_a_node_from_which_tasks_were_preempted_is_used_again(series: Series):
     """Making room is not the node's fault, whether the tasks were requeued or cancelled."""
     pair = series.sweeps("preempted")
     for one in pair.values():
-        assert bad_nodes.current(one.run, journal.ask(one.run.submissions())) == []
+        assert bad_nodes.current(one.run, journal.ask_slurm(one.run.submissions())) == []
     (_, second) = pair["out"].run.submissions()
     assert not re.search("exclude", second.script.read_text())

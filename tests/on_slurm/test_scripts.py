@@ -140,6 +140,8 @@ def test_a_first_point_that_hangs_does_not_keep_the_others_from_running(cluster:
     submission = submitted(cluster, desk, 0)
     cluster.wait_for("all rows", lambda: len(ids(submission)) == 6, timeout=300)
     cluster.wait_for("the end of the job", queue_is_over)
-    found = [[row["status"] for row in shards.read(one).rows] for one in submission.attempts(0)]
+    found = [
+        [row["status"] for row in shards.read_shard(one).rows] for one in submission.attempts(0)
+    ]
     assert found == [["timeout"], ["ok"] * 5]
     assert len(arrays(submission)) == 1

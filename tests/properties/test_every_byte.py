@@ -51,7 +51,7 @@ def every_byte(path: Path, step: int = 1) -> Iterator[bytes]:
 
 def proven(shard: ShardPath) -> tuple[dict[bytes, tuple[bytes, bytes]], list[str]]:
     """Return the rows whose checksums fit, with their blocks, and what was left out before."""
-    found = shards.read(shard)
+    found = shards.read_shard(shard)
     heads = seals.Heads(found.columns, found.layer_columns or ())
     taken = {}
     with Blocks() as blocks:
@@ -103,7 +103,7 @@ def _manifests(folder: damage.Folder) -> Iterator[tuple[Path, Callable[[], Any]]
         yield submission.manifest, submission.read_manifest
         path = submission.manifest
         yield path, lambda path=path: manifest.round_of(path, -1) in {-1, _round(path)} or None
-    yield folder.run.until, lambda: rounds.read(folder.run)
+    yield folder.run.until, lambda: rounds.read_rounds(folder.run)
 
 
 def _round(path: Path) -> int:
@@ -155,7 +155,7 @@ def test_what_waits_is_never_sent_again(folder: damage.Folder, step: int) -> Non
             if path == submission.jobs and b"\n" not in found and not found.endswith(b"}"):
                 continue  # cut in the first entry: as if the command was killed there
             try:
-                known = ledger.read(folder.run, folder.queue)
+                known = ledger.read_ledger(folder.run, folder.queue)
             except ResultsError:
                 continue
             assert folder.waits in known.settled(), (path.name, found)

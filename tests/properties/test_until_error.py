@@ -29,7 +29,7 @@ def runs(draw):
 
     largest = draw(st.sampled_from([512, 256]))  # larger ones fail
     return sizes.Measuring(
-        groups.of(sizes.points(measures, batches, algorithms)),
+        groups.groups_of(sizes.points(measures, batches, algorithms)),
         law=law,
         target=draw(st.sampled_from([0.001, 0.03, 0.3])),
         budget=draw(st.sampled_from([np.inf, 10.0, 0.5])),

@@ -18,7 +18,7 @@ from hpcsweep.spec.document import (
     Complaints,
     Document,
     dotted,
-    read,
+    read_document,
     read_toml,
     show,
 )
@@ -36,14 +36,14 @@ def file(tmp_path: Path) -> Path:
 def data_of(file: Path, text: str) -> Document:
     """Write and read."""
     file.write_text(text, encoding="utf-8")
-    return read(file, SpecError)
+    return read_document(file, SpecError)
 
 
 def complaint_about(file: Path, content: str | bytes) -> str:
     """Return the complaint's text after the file's name."""
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(SpecError) as caught:
-        Complaints(read(file, SpecError)).tell()
+        Complaints(read_document(file, SpecError)).tell()
     text = str(caught.value)
     assert text.startswith(str(file))
     assert "\n" not in text
@@ -71,7 +71,7 @@ def test_a_complaint_names_file_line_and_key(file: Path) -> None:
 def test_the_caller_chooses_the_kind_of_error(file: Path) -> None:
     """Profiles and sweeps share the reader."""
     with pytest.raises(ProfileError):
-        read(file, ProfileError)
+        read_document(file, ProfileError)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_keys_are_text_whatever_they_look_like(file: Path) -> None:
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(file: Path) -> None:
     """Files are edited on all kinds of machines."""
     file.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
-    doc = read(file, SpecError)
+    doc = read_document(file, SpecError)
     assert doc.data == {"a": 1, "b": 2}
     assert doc.line(("b",)) == 2
 
@@ -215,7 +215,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         (tmp_path / ("x" * 300), "cannot be read (File name too long)"),
     ]:
         with pytest.raises(SpecError, match=r"is|cannot") as caught:
-            read(path, SpecError)
+            read_document(path, SpecError)
         assert why in str(caught.value)
 
 
@@ -255,7 +255,7 @@ def test_json_is_read_as_what_it_is(
     """YAML 1.2 holds JSON: any tree of plain values survives, whatever its text looks like."""
     path = tmp_path_factory.mktemp("dump") / "a.yaml"
     path.write_text(json.dumps(data, ensure_ascii=False, indent=2), encoding="utf-8")
-    assert read(path, SpecError).data == data
+    assert read_document(path, SpecError).data == data
 
 
 @given(junk=st.binary(max_size=200))
@@ -266,7 +266,7 @@ def test_junk_is_read_or_refused_but_never_crashes(
     path = tmp_path_factory.mktemp("junk") / "a.yaml"
     path.write_bytes(junk)
     try:
-        assert isinstance(read(path, SpecError).data, dict)
+        assert isinstance(read_document(path, SpecError).data, dict)
     except SpecError as error:
         assert str(error).startswith(str(path))  # noqa: PT017 - both ends are right
 

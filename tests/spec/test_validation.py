@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from hpcsweep.catalog import AXES, SETTINGS, VISIT
 from hpcsweep.errors import ProfileError, SpecError
 from hpcsweep.spec import document, profile, sweep_file, sweep_keys
-from hpcsweep.spec.document import read
+from hpcsweep.spec.document import read_document
 from hpcsweep.spec.validation import check, integral
 from paths import ROOT
 
@@ -42,7 +42,7 @@ class Bicycle(BaseModel):
 def _check(folder: Path, text: str) -> Bicycle:
     path = folder / "a.yaml"
     path.write_text(text)
-    return check(Bicycle, document.read(path, ProfileError))
+    return check(Bicycle, document.read_document(path, ProfileError))
 
 
 def test_what_fits_is_returned(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def data_of(folder: Path, text: str) -> dict[str, Any]:
     """Return a text's data as the loader reads it."""
     path = folder / "a.yaml"
     path.write_text(text)
-    return read(path, SpecError).data
+    return read_document(path, SpecError).data
 
 
 def test_the_committed_schemas_are_those_of_the_code() -> None:
@@ -165,7 +165,7 @@ def test_the_shipped_sweeps_are_valid_and_name_their_schema(
 ) -> None:
     """An editor that opens them completes them."""
     assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
-    sweeps.validate(read(path, SpecError).data)
+    sweeps.validate(read_document(path, SpecError).data)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_the_shipped_profiles_are_valid_and_name_their_schema(
 ) -> None:
     """An editor that opens them completes them."""
     assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
-    profiles.validate(read(path, SpecError).data)
+    profiles.validate(read_document(path, SpecError).data)
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def test_it_is_read_as_it_was_written(shard: ShardPath) -> None:
     record = AttemptRecord(
         state=AttemptState.STOPPED, reason="SIGTERM", slurm={"SLURM_JOB_ID": "7"}
     )
-    attempt.write(shard, record, {"host": "node1", "row": {"gpu": "l40"}})
-    assert attempt.read(shard) == replace(record, row={"gpu": "l40"})
+    attempt.write_record(shard, record, {"host": "node1", "row": {"gpu": "l40"}})
+    assert attempt.read_record(shard) == replace(record, row={"gpu": "l40"})
     assert json.loads(shard.env.read_text())["row"] == {"gpu": "l40"}
 
 
@@ -43,13 +43,13 @@ def test_it_is_read_as_it_was_written(shard: ShardPath) -> None:
 def test_what_is_damaged_says_nothing(shard: ShardPath, text: str) -> None:
     """The supervisor may be writing, or a disk was full."""
     shard.env.write_text(text)
-    assert attempt.read(shard) is None
+    assert attempt.read_record(shard) is None
 
 
 def test_where_there_is_none_nothing_is_said(shard: ShardPath) -> None:
     """No attempt, or one that has not written yet."""
-    assert attempt.read(shard) is None
-    assert attempt.read(None) is None
+    assert attempt.read_record(shard) is None
+    assert attempt.read_record(None) is None
 
 
 def test_it_beats_while_its_process_lives(shard: ShardPath) -> None:
@@ -84,7 +84,7 @@ def test_only_attempts_that_may_still_run_are_fenced_off(shard: ShardPath) -> No
     """The newest of each chunk, unless it said that it ended."""
     others = [ShardPath(shard.folder, 1, 0), ShardPath(shard.folder, 1, 1)]
     for one, state in ((shard, "done"), (others[0], "running"), (others[1], "running")):
-        attempt.write(one, AttemptRecord(state=AttemptState(state)), {})
+        attempt.write_record(one, AttemptRecord(state=AttemptState(state)), {})
     attempt.fence_off([shard, *others])
     assert [path.name for path in shard.folder.glob("*.overall.csv")] == ["1.2.overall.csv"]
 

@@ -42,11 +42,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_every_kind_of_entry_is_read_as_it_was_written(path: Path) -> None:
     """In order; a submission that nobody launched has none."""
-    assert jobs_file.read(path) == []
+    assert jobs_file.read_jobs(path) == []
     assert {type(entry) for entry in ENTRIES} == set(get_args(Entry))
     for entry in ENTRIES:
         jobs_file.append(path, entry)
-    assert jobs_file.read(path) == ENTRIES
+    assert jobs_file.read_jobs(path) == ENTRIES
 
 
 def test_the_journal_survives_a_torn_last_line(path: Path) -> None:
@@ -55,9 +55,9 @@ def test_the_journal_survives_a_torn_last_line(path: Path) -> None:
     jobs_file.append(path, Queued(job_id="2"))
     with path.open("ab") as file:
         file.write(b'{"job_id": "3')
-    assert jobs_file.read(path) == [Queued(job_id="1"), Queued(job_id="2")]
+    assert jobs_file.read_jobs(path) == [Queued(job_id="1"), Queued(job_id="2")]
     jobs_file.append(path, Queued(job_id="4"))
-    assert jobs_file.read(path) == [Queued(job_id=number) for number in "124"]
+    assert jobs_file.read_jobs(path) == [Queued(job_id=number) for number in "124"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_journal_survives_a_torn_last_line(path: Path) -> None:
 def test_damaged_lines_are_told(path: Path, line: bytes, why: str) -> None:
     """They may have said that jobs were sent."""
     path.write_bytes(line + b'\n{"ended": 1}\n')
-    damaged, ended = jobs_file.read(path)
+    damaged, ended = jobs_file.read_jobs(path)
     assert isinstance(damaged, jobs_file.Damaged)
     assert (damaged.line, ended) == (1, Ended(ended=1.0))
     assert why in damaged.why
@@ -90,13 +90,13 @@ def test_damaged_lines_are_told(path: Path, line: bytes, why: str) -> None:
 def test_lines_that_are_torn_or_of_a_later_version_are_left_out(path: Path, line: bytes) -> None:
     """The first of them were written before anything was done."""
     path.write_bytes(line + b'\n{"ended": 1}\n')
-    assert jobs_file.read(path) == [Ended(ended=1.0)]
+    assert jobs_file.read_jobs(path) == [Ended(ended=1.0)]
 
 
 def test_a_journal_that_cannot_be_read_is_told(path: Path) -> None:
     """It may say anything."""
     path.mkdir()
-    assert jobs_file.read(path) == [jobs_file.Damaged(0, "Is a directory")]
+    assert jobs_file.read_jobs(path) == [jobs_file.Damaged(0, "Is a directory")]
 
 
 def test_an_entry_that_was_changed_is_damaged(path: Path) -> None:
@@ -105,21 +105,21 @@ def test_an_entry_that_was_changed_is_damaged(path: Path) -> None:
         jobs_file.append(path, entry)
     text = path.read_text()
     path.write_text(text.replace("12;emerald", "13;emerald"))
-    found = jobs_file.read(path)
+    found = jobs_file.read_jobs(path)
     assert (found[3].line, [*found[:3], *found[4:]]) == (4, [*ENTRIES[:3], *ENTRIES[4:]])
     for end in ("", "x", "y\n"):
         path.write_text(text[:-2] + end)
-        last = jobs_file.read(path)[len(ENTRIES) - 1 :]
+        last = jobs_file.read_jobs(path)[len(ENTRIES) - 1 :]
         assert [type(one) for one in last] == [jobs_file.Damaged] * bool(end)
     path.write_text(text[:-1])
-    assert jobs_file.read(path) == ENTRIES
+    assert jobs_file.read_jobs(path) == ENTRIES
 
 
 @pytest.mark.parametrize("entry", ['"cancelled": "0-9999999"', '"over": {"FAILED": "0-9999999"}'])
 def test_more_chunks_than_there_can_be_are_damaged(path: Path, entry: str) -> None:
     """A sweep has a million points at most; to list so many takes seconds and a gigabyte."""
     path.write_text(f'{{{entry}, "at": "x"}}\n')
-    (found,) = jobs_file.read(path)
+    (found,) = jobs_file.read_jobs(path)
     assert isinstance(found, jobs_file.Damaged)
 
 

@@ -37,7 +37,7 @@ def test_a_job_that_ends_while_the_queue_is_asked_is_not_sent_again(tmp_path: Pa
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return set()
 
-    found = ledger.read(desk.sweep(), queue)
+    found = ledger.read_ledger(desk.sweep(), queue)
     assert (len(found.settled()), found.live) == (2, {})
 
 
@@ -57,7 +57,7 @@ def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: py
         asked = request.make(sweep_file.load(file), profile.load(site))
         prepare.prepare(desk.sweep(), asked)
         listed.clear()
-        found = ledger.read(desk.sweep(), lambda _submission, n=number: set(range(n)))
+        found = ledger.read_ledger(desk.sweep(), lambda _submission, n=number: set(range(n)))
         assert len(found.live) == number
         counts.append(len(listed))
     assert counts[0] == counts[1]
@@ -99,9 +99,9 @@ def test_what_another_container_measures_is_not_measured_here(desk: Desk):
     """Its pids mean nothing here, though the host's name is the same; its attempts beat."""
     run = desk.sweep()
     with _measuring_in(desk, CONTAINER) as submission:
-        assert len(ledger.read(run).live) == 2
+        assert len(ledger.read_ledger(run).live) == 2
         _pass(submission, 90)
-        assert len(ledger.read(run).live) == 2
+        assert len(ledger.read_ledger(run).live) == 2
         ledger.fence_off_dead(run)
         assert len(run.shards()) == 1
     assert ledger.local_is_live(submission)  # nobody here can see that it is not
@@ -115,5 +115,5 @@ def test_a_process_in_sight_is_known_whatever_the_host_is_called(desk: Desk):
     """However old its last sign of life is; and its death at once."""
     with _measuring_in(desk, RENAMED_HOST) as submission:
         _pass(submission, 3600)
-        assert len(ledger.read(desk.sweep()).live) == 2
+        assert len(ledger.read_ledger(desk.sweep()).live) == 2
     assert not ledger.local_is_live(submission)

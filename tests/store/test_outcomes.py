@@ -67,7 +67,7 @@ def test_the_quick_look_agrees_with_a_full_one(folder: Folder) -> None:
     folder.measure(shard, folder.points[:3], **NOISY)
     with shard.overall.open("ab") as file:
         file.write(b"0123456789abcdef,ok,")
-    full = {row["point_id"]: outcomes.doubts_of(row) for row in shards.read(shard).rows}
+    full = {row["point_id"]: outcomes.doubts_of(row) for row in shards.read_shard(shard).rows}
     assert outcomes.doubts_in([shard]) == full
 
 

@@ -23,10 +23,10 @@ JUDGED = AdaptiveRun(
 def test_each_device_keeps_its_rounds(tmp_path):
     """One profile after the other may measure a sweep."""
     run = RunDir(tmp_path)
-    assert rounds.read(run) == {}
-    rounds.write(run, {}, BEGUN)
-    rounds.write(run, rounds.read(run), JUDGED)
-    assert rounds.read(run) == {"h100": BEGUN, "l40": JUDGED}
+    assert rounds.read_rounds(run) == {}
+    rounds.write_rounds(run, {}, BEGUN)
+    rounds.write_rounds(run, rounds.read_rounds(run), JUDGED)
+    assert rounds.read_rounds(run) == {"h100": BEGUN, "l40": JUDGED}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"cpu": 3}', '{"cpu": {"device": "cpu"}}'])
@@ -35,7 +35,7 @@ def test_a_damaged_file_is_named_with_the_way_out(tmp_path, text):
     run = RunDir(tmp_path)
     run.until.write_text(text)
     with pytest.raises(ResultsError, match=r"until\.json.*remove it: all rows stay"):
-        rounds.read(run)
+        rounds.read_rounds(run)
 
 
 def test_how_far_it_is_in_words_and_as_a_record():

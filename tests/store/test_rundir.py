@@ -276,7 +276,7 @@ def test_what_lives_of_a_damaged_submission_is_not_sent_again(two: Desk) -> None
         submission.manifest.write_text("{}")
         for shard in submission.run.shards_of(submission.id):
             shard.overall.unlink()
-        found = ledger.read(two.sweep(), queue)
+        found = ledger.read_ledger(two.sweep(), queue)
         assert (len(found.live), len(found.status)) == (2, 2)
         assert set(found.live.values()) == {submission.id}
 
@@ -320,7 +320,7 @@ def test_chunks_that_are_missing_are_told(two: Desk) -> None:
     submission.chunks.write_text("")
     assert "chunks.jsonl: has 0 of 1 chunk; was the" in submission.damage()[0]
     with pytest.raises(ResultsError, match="must not be measured twice"):
-        ledger.read(two.sweep())
+        ledger.read_ledger(two.sweep())
 
 
 @pytest.mark.parametrize(

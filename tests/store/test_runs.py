@@ -18,7 +18,7 @@ def again(desk, *more, code=0):
 
 def rows_of(run):
     """Return how many rows each run has."""
-    return [len([*shards.keys_of(one.dir.shards())]) for one in runs.of(run)]
+    return [len([*shards.keys_of(one.dir.shards())]) for one in runs.runs_of(run)]
 
 
 def test_a_new_run_measures_every_point_beside_the_earlier_rows(measured):
@@ -28,7 +28,7 @@ def test_a_new_run_measures_every_point_beside_the_earlier_rows(measured):
     assert "sweep, run 2: 10 points" in again(measured)
     assert rows_of(run) == [10, 10]
     assert all(path.read_bytes() == text for path, text in before.items())
-    first, second = (ledger.statuses(one.dir) for one in runs.of(run))
+    first, second = (ledger.statuses(one.dir) for one in runs.runs_of(run))
     assert first == second
     assert "run 3: 10 points" in again(measured)
     assert "nothing to measure (10 ok)" in measured.submit().stdout
@@ -48,7 +48,7 @@ def test_an_interrupted_run_is_gone_on_with(desk):
     assert rows_of(desk.sweep())[1] < 9
     assert "run 2: " in again(desk, "--sample", "9")
     assert rows_of(desk.sweep()) == [9, 9]
-    second = runs.of(desk.sweep())[1]
+    second = runs.runs_of(desk.sweep())[1]
     assert len(second.dir.submissions()) == 2
     assert len({*ledger.statuses(second.dir)}) == 9
 
@@ -80,10 +80,10 @@ def test_estimate_and_dry_run_tell_the_run_that_submit_would_measure(measured):
 def test_failures_of_the_last_run_count(measured):
     """Also where the run before had measured these points: `retry` measures them in the last."""
     again(measured)
-    second = runs.of(measured.sweep())[1]
+    second = runs.runs_of(measured.sweep())[1]
     (shard,) = second.dir.shards()
     (point, *_) = ledger.statuses(second.dir)
-    rows = shards.read(shard).rows
+    rows = shards.read_shard(shard).rows
     shard.overall.write_bytes(b"")
     with shards.ShardWriter(shard.next_attempt()) as writer:
         for row in rows:
@@ -105,7 +105,7 @@ def test_what_does_not_go_together_is_told(measured):
     (measured.folder / "ncu.yaml").write_text("extends: local\nwrapper: ncu\n")
     done = measured.run("submit", "sweep.yaml", "--cluster", "ncu.yaml", "--again")
     assert done.returncode == UsageError.exit_code
-    assert len(runs.of(measured.sweep())) == 1
+    assert len(runs.runs_of(measured.sweep())) == 1
 
 
 def test_status_and_show_list_runs(measured):
@@ -113,7 +113,7 @@ def test_status_and_show_list_runs(measured):
     assert "run 1" not in measured.run("status").stdout
     measured.spec(TEN.replace("num: 5", "num: 3"))
     again(measured)
-    first, second = runs.of(measured.sweep())
+    first, second = runs.runs_of(measured.sweep())
     for command in (["status"], ["show", "sweep"]):
         said = measured.run(*command).stdout
         assert f"run 1 ({first.began}): 10 points, 10 measured, 10 valid" in said
@@ -132,7 +132,7 @@ def test_reports_take_one_run(measured):
     overall = measured.sweep().overall.read_bytes()
     for at, number in (("previous", 0), ("2", 1)):
         shown = json.loads(measured.run("show", f"sweep@{at}", "--json").stdout)
-        (submission,) = runs.of(measured.sweep())[number].dir.ages()
+        (submission,) = runs.runs_of(measured.sweep())[number].dir.ages()
         assert {one["submission"] for one in shown["points"]} == {submission}
         assert "10 ok" in measured.run("report", f"sweep@{at}").stdout
     assert "there are: run 1" in measured.run("report", "sweep@7").stderr

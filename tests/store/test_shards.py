@@ -61,7 +61,7 @@ def blocks_of(shard: ShardPath, row: dict[str, str]) -> tuple[bytes, bytes]:
 
 def test_what_is_committed_can_be_read(full: ShardPath, points: list[Point]) -> None:
     """Rows, layer rows and samples, each with its point."""
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert [row["point_id"] for row in found.rows] == [point.point_id for point in points]
     assert (found.problems, found.torn, found.left_out) == ([], False, 0)
     layers, samples = blocks_of(full, found.rows[3])
@@ -91,7 +91,7 @@ def sealed(shard: ShardPath) -> list[bool]:
     """Return which rows of a shard have a checksum that fits."""
     return [
         seals.fits(row["_line"], seals.OURS, *blocks_of(shard, row))
-        for row in shards.read(shard).rows
+        for row in shards.read_shard(shard).rows
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_failed_point_needs_no_layers(shard: ShardPath, points: list[Point]) -
     """Its row stands alone, and its checksum holds."""
     with ShardWriter(shard) as writer:
         commit(writer, points[0], shard, status="oom", status_reason="3 GB over,\n\0 said torch")
-    (row,) = shards.read(shard).rows
+    (row,) = shards.read_shard(shard).rows
     assert (row["status"], row["layer_rows"]) == ("oom", "0")
     assert row["status_reason"] == "3 GB over, said torch"
     assert seals.fits(row["_line"], seals.OURS, b"", b"")
@@ -117,7 +117,7 @@ def test_a_torn_last_line_costs_its_point_alone(
 ) -> None:
     """The machine died in the middle of a write."""
     os.truncate(full.overall, full.overall.stat().st_size - cut)
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert (len(found.rows), found.torn, found.problems) == (len(points) - 1, True, [])
     assert found.size == full.overall.read_bytes().rfind(b"\n") + 1
     assert len(shards.read_keys(full.overall)) == len(points) - 1
@@ -127,12 +127,12 @@ def test_a_line_that_gets_its_end_later_is_read_then(full: ShardPath, points: li
     """Reading goes on at the byte where complete lines ended."""
     whole = full.overall.read_bytes()
     full.overall.write_bytes(whole[:-20])
-    before = shards.read(full)
+    before = shards.read_shard(full)
     full.overall.write_bytes(whole)
-    after = shards.read(full, before.size)
+    after = shards.read_shard(full, before.size)
     assert [row["point_id"] for row in after.rows] == [points[-1].point_id]
     assert (after.size, after.torn) == (len(whole), False)
-    assert shards.read(full, after.size).rows == []
+    assert shards.read_shard(full, after.size).rows == []
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_damaged_line_is_named_and_the_others_are_kept(
     lines = full.overall.read_bytes().split(b"\n")
     lines[3] = damage(lines[3])
     full.overall.write_bytes(b"\n".join(lines))
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert len(found.rows) == len(points) - 1
     (problem,) = found.problems
     named = "" if reason in {"NUL bytes", "no point id"} else f" (point {points[2].point_id})"
@@ -168,7 +168,7 @@ def test_without_its_header_a_shard_is_read_as_the_columns_of_today(
     """As the checksums of its rows prove; and it says so."""
     whole = full.overall.read_bytes()
     full.overall.write_bytes(whole[whole.index(b"\n") + 1 :])
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert (found.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
     words = "the header is damaged; the checksums of the rows prove which columns it had"
     assert found.problems == [f"{full.overall}: {words}"]
@@ -180,14 +180,14 @@ def test_a_writer_killed_at_its_header_left_nothing_to_complain_of(
 ) -> None:
     """No point had been measured yet."""
     os.truncate(full.overall, left)
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert (found.rows, found.problems, found.size) == ([], [], 0)
     assert found.torn is bool(left)
 
 
 def rewritten(shard: ShardPath, names: list[str], cell: bytes, *, sealed: bool) -> None:
     """Write a shard again as a version with one more column would have, before the last five."""
-    rows = shards.read(shard).rows
+    rows = shards.read_shard(shard).rows
     heads = seals.Heads((*SHARD_COLUMNS[:-5], *names, *SHARD_COLUMNS[-5:]), LAYER_COLUMNS)
     lines = [seals.header(heads.columns)]
     for row in rows:
@@ -201,15 +201,15 @@ def rewritten(shard: ShardPath, names: list[str], cell: bytes, *, sealed: bool) 
 def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
     """Schema versions that add columns stay readable; the checksum covers their header."""
     rewritten(full, ["new"], b"7", sealed=True)
-    assert shards.read(full).rows[1]["new"] == "7"
-    assert shards.read(full).problems == []
+    assert shards.read_shard(full).rows[1]["new"] == "7"
+    assert shards.read_shard(full).problems == []
 
 
 def test_columns_that_no_row_proves_are_not_believed(full: ShardPath) -> None:
     """A header of an unknown version, or a damaged one: its rows are left out, each by name."""
-    points = [row["point_id"] for row in shards.read(full).rows]
+    points = [row["point_id"] for row in shards.read_shard(full).rows]
     rewritten(full, ["new"], b"7", sealed=False)
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert (found.rows, found.left_out, found.size) == ([], 1 + len(points), 0)
     header, *lines = found.problems
     assert "no row proves which columns it had" in header
@@ -222,9 +222,9 @@ def test_columns_that_no_row_proves_are_not_believed(full: ShardPath) -> None:
 )
 def test_a_damaged_header_costs_no_row(full: ShardPath, before: bytes, after: bytes) -> None:
     """One flipped bit renamed a column; a carriage return switched the checksum off."""
-    whole = shards.read(full)
+    whole = shards.read_shard(full)
     full.overall.write_bytes(full.overall.read_bytes().replace(before, after, 1))
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert [{**row, "_at": 0} for row in found.rows] == [{**row, "_at": 0} for row in whole.rows]
     assert found.columns == SHARD_COLUMNS
     (problem,) = found.problems
@@ -233,16 +233,16 @@ def test_a_damaged_header_costs_no_row(full: ShardPath, before: bytes, after: by
 
 def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
     """As the checksums prove."""
-    assert shards.read(full).layer_columns == LAYER_COLUMNS
+    assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
     whole = full.layers.read_bytes()
     full.layers.write_bytes(b"\0" * 10 + whole[10:])
-    found = shards.read(full)
+    found = shards.read_shard(full)
     assert found.layer_columns == LAYER_COLUMNS
     assert found.problems[0].startswith(f"{full.layers}: the header is damaged")
     full.layers.unlink()
-    assert shards.read(full).layer_columns == LAYER_COLUMNS
+    assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
     full.layers.mkdir()
-    assert shards.read(full).layer_columns is None  # unknown for now
+    assert shards.read_shard(full).layer_columns is None  # unknown for now
 
 
 def test_a_full_disk_is_told_and_leaves_whole_rows(shard: ShardPath, points: list[Point]) -> None:
@@ -268,7 +268,7 @@ with ShardWriter(shard) as writer:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert f"{shard.overall}: cannot be written (File too large)" in done.stdout
-    found = shards.read(shard)
+    found = shards.read_shard(shard)
     assert [row["point_id"] for row in found.rows] == [points[0].point_id]
     assert (found.torn, found.problems) == (False, [])
     assert sealed(shard) == [True]
@@ -332,6 +332,6 @@ def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):
     older = tuple(name for name in SHARD_COLUMNS if name not in {"order_seed", "own_files"})
     shard = ShardPath(tmp_path, 0, 0)
     shard.overall.write_bytes(seals.header(older))
-    found = shards.read(shard)
+    found = shards.read_shard(shard)
     assert (found.problems, found.left_out, found.columns) == ([], 0, older)
     assert found.size == 0  # all of it is read again: no row has proven its columns

@@ -39,13 +39,13 @@ class Record:
 def test_a_record_is_read_back_as_it_was_written():
     """Records inside, enums and tuples too."""
     record = Record(name="a", share=0.5, words=("b", "c"), count=3, inner=Inner(depth=2))
-    assert typed_json.read(Record, typed_json.write(record)) == record
+    assert typed_json.from_plain(Record, typed_json.to_plain(record)) == record
 
 
 def test_what_is_missing_or_null_takes_its_default_and_what_is_unknown_is_left_out():
     """An older version wrote less, a newer one more."""
     found = {"name": "a", "share": None, "count": None, "added_later": [1]}
-    assert typed_json.read(Record, found) == Record(name="a")
+    assert typed_json.from_plain(Record, found) == Record(name="a")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_is_missing_or_null_takes_its_default_and_what_is_unknown_is_left_o
 def test_a_value_of_another_type_is_an_error_that_names_it(found, told):
     """So is one that is missing and has no default."""
     with pytest.raises(ValueError, match=told):
-        typed_json.read(Record, found)
+        typed_json.from_plain(Record, found)
 
 
 def test_a_sealed_object_is_proven() -> None:

@@ -105,7 +105,7 @@ def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.M
         timeout=120,
         check=False,
     )
-    (row,) = [row for shard in submission.run.shards() for row in shards.read(shard).rows]
+    (row,) = [row for shard in submission.run.shards() for row in shards.read_shard(shard).rows]
     assert (row["status"], row["status_reason"]) == ("ok", ""), done.stdout + done.stderr
 
 

@@ -136,7 +136,7 @@ def environment_at(folder: Path) -> Path:
 def rows(submission: SubmissionDir) -> list[dict[str, str]]:
     """Return every row of every attempt."""
     found = submission.run.shards_of(submission.id)
-    return [row for shard in found for row in shards.read(shard).rows]
+    return [row for shard in found for row in shards.read_shard(shard).rows]
 
 
 def wait_for_rows(submission: SubmissionDir, count: int) -> None:
@@ -327,8 +327,8 @@ def test_rows_of_a_profiled_run_hold_no_times_and_settle_nothing(node: Node):
     assert [name for name in CLOCKED if good[name]] == []
     assert (good["layer_rows"], good["samples_bytes"]) == ("0", "0")
     run = node.desk.sweep()
-    assert ledger.read(run).settled() == set()
-    assert len(ledger.read(run, profiled=True).settled()) == 2
+    assert ledger.read_ledger(run).settled() == set()
+    assert len(ledger.read_ledger(run, profiled=True).settled()) == 2
     assert node.run(node.submission(f"python: {sys.executable}\n", QUICK + failing))[0] == 0
     assert node.desk.run("collect", "sweep").returncode == 0
     with (node.desk.results / "sweep" / "overall.csv").open() as merged:

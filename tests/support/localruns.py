@@ -114,7 +114,7 @@ class Desk:
 
     def rows(self, name: str = "sweep") -> list[dict[str, str]]:
         """Return every row of every shard."""
-        return [row for shard in self.sweep(name).shards() for row in shards.read(shard).rows]
+        return [row for shard in self.sweep(name).shards() for row in shards.read_shard(shard).rows]
 
     def wait_for_rows(self, count: int) -> None:
         """Wait until sweep.yaml, which is being measured, has so many rows."""

@@ -137,13 +137,13 @@ def _two_threads() -> Iterator[None]:
 def forward_proof(ran: str, claimed: str | None = None) -> Proof:
     """Judge a profiled pass, or a false claim about its first calls."""
     picked, events, primitives = forward(ran)
-    return forward_pass.read(events, _claims(picked, claimed), BACKEND, primitives)
+    return forward_pass.proof_of_forward(events, _claims(picked, claimed), BACKEND, primitives)
 
 
 def step_proof(ran: str, claimed: str | None = None) -> list[Evidence]:
     """Judge the gradients of a profiled step, or a false claim about those of its first calls."""
     picked, events, primitives = step(ran)
-    return backward_pass.read(events, _claims(picked, claimed), BACKEND, primitives)
+    return backward_pass.proof_of_backward(events, _claims(picked, claimed), BACKEND, primitives)
 
 
 def _claims(picked: list[LayerChoice], claimed: str | None) -> list[LayerChoice]:

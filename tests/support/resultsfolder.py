@@ -160,7 +160,7 @@ def reseal(
     found: shards.Shard | None = None,
 ) -> None:
     """Rewrite the rows of a shard as another version would have written them."""
-    found = found or shards.read(shard)
+    found = found or shards.read_shard(shard)
     columns: tuple[str, ...] = ()
     lines = []
     with Blocks() as blocks:

@@ -125,7 +125,9 @@ class Sweep:
 
     def jobs(self) -> list[JobState]:
         """Return what the queue says of its tasks."""
-        ids = [array for one in self.run.submissions() for array in journal.read(one).arrays]
+        ids = [
+            array for one in self.run.submissions() for array in journal.read_journal(one).arrays
+        ]
         found = slurm.queue(ids)
         assert not isinstance(found, slurm.CouldNotAsk), str(found)
         return found
@@ -194,7 +196,7 @@ def _late(submission: SubmissionDir) -> list[str]:
         newer = submission.log(shard.chunk, shard.attempt + 1)
         if newer.exists():
             began = datetime.fromisoformat(newer.read_text().split()[0]).timestamp()
-            for row in shards.read(shard).rows:
+            for row in shards.read_shard(shard).rows:
                 ended = datetime.fromisoformat(row["started_at"]).timestamp() + float(row["wall_s"])
                 if ended > began + 0.001:  # the log has milliseconds
                     found.append(f"{shard.overall.name}: {row['point_id']} at {ended - began:.3f}")

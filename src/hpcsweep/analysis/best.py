@@ -118,7 +118,7 @@ def sweep_file(
     ])  # fmt: skip
 
 
-def read(
+def best_of_sweep(
     run: RunDir, *, where: str = "", over: str = catalog.AUTO, everything: bool = False
 ) -> Best:
     """Return the best map of each configuration over the default algorithm `over`.
@@ -126,7 +126,7 @@ def read(
     `UsageError` where nothing was collected or chosen, or no layer was timed under the default, or
     it is a training sweep.
     """
-    data = dataset.read(run)
+    data = dataset.read_dataset(run)
     if data.trains:
         raise UsageError(
             f"{run.name}: a training sweep, and best chooses by forward passes alone, which say "

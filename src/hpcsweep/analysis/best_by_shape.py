@@ -128,7 +128,7 @@ class BestByShape:
         return [f"{alone}; the fastest of each shape takes {gain:.1f} % less"]
 
 
-def read(
+def best_of_shapes(
     run: RunDir, axes: Mapping[str, Any], convolutions: Sequence[tuple[str, ConvShape]], where: str
 ) -> BestByShape:
     """Return the fastest algorithm of each convolution call by the times that a sweep has.
@@ -136,7 +136,7 @@ def read(
     `axes` name the network and its input, `convolutions` are its calls (layer, shape) in order.
     `UsageError` where the rows are of several GPUs, or none is of these shapes.
     """
-    data = dataset.read(run, where)
+    data = dataset.read_dataset(run, where)
     gpus = sorted(set(data.rows["gpu"].dropna()))
     if len(gpus) != 1:
         raise UsageError(

@@ -78,7 +78,7 @@ def read_side(
         name, at, match = _split(part)
         run = _run(results, name)
         for own in [run] if at is None else runs.named(run, at):
-            data = dataset.read(renewed(own))
+            data = dataset.read_dataset(renewed(own))
             rows, left_out = data.chosen(match, where, everything=everything, noise=True)
             of_runs.append(rows.copy())
             which = [] if at is None else [", ".join(own.ages())]
@@ -103,7 +103,7 @@ def sides_of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
     if at is not None:
         raise UsageError(f"{text} is one run: name what to compare it with")
     run = _run(results, name)
-    every = runs.of(run)
+    every = runs.runs_of(run)
     if len(every) < fewest:
         has = f"{count(len(every), 'run')} ({', '.join(of.began for of in every)})"
         again = run.command("submit", "--again")
@@ -200,7 +200,7 @@ def compare(
     margin: float = 0.03,
 ) -> Comparison:
     """Compare two sides; less than `margin` apart is the same. `across` names what may differ."""
-    sides = dataset.products_apart(*(known(side, metric) for side in (first, second)))
+    sides = dataset.products_apart(*(known_rows(side, metric) for side in (first, second)))
     differing = _differing(*sides)
     keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
     keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]
@@ -231,7 +231,7 @@ def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
     return [f"{count(shared, 'row')} of both sides are the same ones"] if shared else []
 
 
-def known(side: Side, metric: str) -> pd.DataFrame:
+def known_rows(side: Side, metric: str) -> pd.DataFrame:
     """Return the rows that have a positive number in the metric."""
     if not (formats.is_time(metric) or formats.is_rate(metric)):
         raise UsageError(f"{metric} is neither a time nor a rate: what would be faster?")

@@ -213,10 +213,10 @@ class Dataset:
     @cached_property
     def _calls(self) -> pd.DataFrame:
         """All layer rows, read once: a page asks several times."""
-        return merged.read(self.run.layers, self.run.name)
+        return merged.read_table(self.run.layers, self.run.name)
 
 
-def read(run: RunDir, where: str = "", columns: Collection[str] | None = None) -> Dataset:
+def read_dataset(run: RunDir, where: str = "", columns: Collection[str] | None = None) -> Dataset:
     """Read the merged table of a sweep, or of some points; `UsageError` if nothing was measured.
 
     With `columns` only these are read, and those of conditions, axes and messages: a large table
@@ -224,7 +224,7 @@ def read(run: RunDir, where: str = "", columns: Collection[str] | None = None) -
     """
     if columns is not None:
         columns = {*columns, *_ALWAYS, *(one.column for one in parse(where))}
-    table = merged.read(run.overall, run.name, columns=columns)
+    table = merged.read_table(run.overall, run.name, columns=columns)
     (table,) = products_apart(table)
     maps = _names_of_maps(run, table)
     table = table.replace({"algorithm": maps}) if maps else table
@@ -289,7 +289,7 @@ def _names_of_maps(run: RunDir, table: pd.DataFrame) -> dict[str, str]:
 def typed(path: Path, sweep: str) -> pd.DataFrame:
     """Return a merged table with the catalogue's types; `UsageError` if it has none, or others."""
     types = {name: _TYPES.get(kind, "string") for name, kind in KINDS.items()}
-    table = merged.read(path, sweep, types)
+    table = merged.read_table(path, sweep, types)
     for name in map(str, table):
         if KINDS.get(name) == "time":
             table[name] = pd.to_datetime(table[name], utc=True, format="ISO8601")

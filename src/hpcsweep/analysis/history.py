@@ -73,7 +73,7 @@ class RunHistory:
         return f"steps in {stepped:,} of {of}; each level holds for {_HOLDS} runs or more"
 
 
-def read(  # noqa: PLR0913 - what a side is read with
+def read_history(  # noqa: PLR0913 - what a side is read with
     results: Path, text: str, metric: str, where: str, renewed: Renewed, *, everything: bool = False
 ) -> RunHistory:
     """Read every run of the sweep that a side names; `UsageError` if there are fewer than three."""
@@ -87,7 +87,7 @@ def read(  # noqa: PLR0913 - what a side is read with
 
 def make(name: str, sides: Sequence[compare.Side], began: Sequence[str], metric: str) -> RunHistory:
     """Return the history of what the runs of a sweep have in common; visits count as their mean."""
-    runs = [compare.known(side, metric).drop(columns="run", errors="ignore") for side in sides]
+    runs = [compare.known_rows(side, metric).drop(columns="run", errors="ignore") for side in sides]
     rows = pd.concat(runs, keys=range(1, len(runs) + 1), names=["run"]).reset_index("run")
     axes = [axis for axis in catalog.AXES if axis in rows and axis not in dataset.REPEATS]
     rows["key"] = rows.groupby(axes, dropna=False, sort=True).ngroup()

@@ -39,7 +39,7 @@ _USED: Final = (
 )  # fmt: skip
 
 
-def read(  # noqa: PLR0913 - one argument per option
+def slowest_layers(  # noqa: PLR0913 - one argument per option
     run: RunDir,
     *,
     by: str = "layer",
@@ -51,7 +51,7 @@ def read(  # noqa: PLR0913 - one argument per option
     """Return the slowest layers; `UsageError` where nothing was collected, chosen or timed."""
     if by not in BY:
         raise UsageError(f"layers are summed by {', '.join(BY)}, not by {by}")
-    data = dataset.read(run, columns=[one.column for one in merged.parse(where)])
+    data = dataset.read_dataset(run, columns=[one.column for one in merged.parse(where)])
     foreign = dataset.is_foreign(data.rows)
     chosen, left_out = data.chosen(where, everything=everything or foreign)
     every, _ = data.chosen(where, everything=True)

@@ -34,7 +34,7 @@ _NEEDED: Final = {  # what no report can do without
 }
 
 
-def read(
+def read_table(
     path: Path,
     sweep: str,
     types: Mapping[str, Any] = _TEXTS,

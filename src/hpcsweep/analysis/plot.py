@@ -152,7 +152,7 @@ class Plot:
         return pd.DataFrame(rows, columns=[*self.by, self.x, f"{self.y} ", *ratios])
 
 
-def read(  # noqa: PLR0913 - one argument per option
+def read_plot(  # noqa: PLR0913 - one argument per option
     run: RunDir,
     x: str | None = None,
     y: str = "median_ms",
@@ -171,7 +171,7 @@ def read(  # noqa: PLR0913 - one argument per option
     parts = [name.strip() for name in y.split(",")]
     if len(parts) > 1 and (by or baseline):
         raise UsageError("several columns --y are stacked: leave out --by and --baseline")
-    data = dataset.read(run, where)
+    data = dataset.read_dataset(run, where)
     match = data.pairs(baseline)
     _check_where(data.conditions(where), match)
     rows = _needed(data, [name for name in (x, *parts, *by) if name], (*match, *_ENDS.get(y, ())))

@@ -103,9 +103,9 @@ class Report:
         return {name for name, share in cells if share is not None and share < 100}
 
 
-def read(run: RunDir, *, where: str = "", metric: str = "") -> Report | TrainingReport:
+def read_report(run: RunDir, *, where: str = "", metric: str = "") -> Report | TrainingReport:
     """Read a sweep's report; one that trains has a table of its own without `metric`."""
-    return make(dataset.read(run, where, {metric, *_READ}), metric)
+    return make(dataset.read_dataset(run, where, {metric, *_READ}), metric)
 
 
 def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:

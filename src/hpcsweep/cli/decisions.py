@@ -50,7 +50,7 @@ def layers(
     """
     from hpcsweep.analysis import layers
 
-    view = layers.read(common.tables_of(results, sweep), everything=unreliable, **others)
+    view = layers.slowest_layers(common.tables_of(results, sweep), everything=unreliable, **others)
     return common.tables([view], format)
 
 
@@ -115,7 +115,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     if confirm:
         extras.need("measure", "--confirm")
     run = common.tables_of(results, sweep)
-    choice = best.read(run, where=where, over=over, everything=unreliable)
+    choice = best.best_of_sweep(run, where=where, over=over, everything=unreliable)
     gains = any(choice.maps.values())
     if out and gains:
         output.write_sweep(out, choice.sweep_file())
@@ -136,9 +136,9 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: P
     run = common.tables_of(results, name)
     from hpcsweep.measure import inputs
 
-    search_path.use(search_path.of(Path("map.yaml")))  # as the map's file in this folder will
+    search_path.use(search_path.beside(Path("map.yaml")))  # as the map's file in this folder will
     shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
-    choice = best_by_shape.read(run, axes, shapes.convolutions, where)
+    choice = best_by_shape.best_of_shapes(run, axes, shapes.convolutions, where)
     if out and out.suffix.lower() in output.PICTURES:
         extras.need("plot", "--out")
         from hpcsweep.analysis import plot_chart
@@ -228,7 +228,9 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
             raise UsageError(text)
         from hpcsweep.analysis import history as over
 
-        runs = over.read(results, first, metric, where, common.renewed, everything=unreliable)
+        runs = over.read_history(
+            results, first, metric, where, common.renewed, everything=unreliable
+        )
         return common.tables([runs.view()], format)
     limit = _limit(fail_on) if fail_on else None
     last_two = [] if others else [*compare.sides_of_runs(results, first, 2).values()][-2:]
@@ -341,7 +343,9 @@ def _learnt(results: Path, names: Sequence[str] | None) -> Measured:
 
     sweeps = map(common.renewed, runs.of_sweeps(results, names or ()))
     learnt = (
-        training_data.read_all(results, sweeps) if names is None else training_data.read(sweeps)
+        training_data.read_all(results, sweeps)
+        if names is None
+        else training_data.read_sweeps(sweeps)
     )
     for line in learnt.notes:
         note(f"note: {line}")

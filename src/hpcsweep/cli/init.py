@@ -243,7 +243,7 @@ def _await_end(results: Path, run: RunDir, wait: float) -> str:
 
     until, pause, before = time.monotonic() + wait, 0.5, ""
     while True:
-        (sweep,) = status.read(results, [run.name])
+        (sweep,) = status.read_status(results, [run.name])
         live = [each for each in sweep.profiles if each.live]
         if not live:
             troubles = (trouble for each in sweep.profiles for trouble in each.troubles[::-1])

@@ -122,16 +122,18 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
             if value:
                 raise UsageError(f"--layers has no --{name}")
         kind = columns[0] if columns else "layer"
-        table = slowest.read(run, by=kind, where=where, metric=y, top=top, everything=unreliable)
+        table = slowest.slowest_layers(
+            run, by=kind, where=where, metric=y, top=top, everything=unreliable
+        )
         views, machine = [table], table.record["hardware"]
         for path in drawn:
             from hpcsweep.analysis import plot_chart
 
             plot_chart.draw_layers(table, path, log=log_x, look=look)
     else:
-        from hpcsweep.analysis.plot import read
+        from hpcsweep.analysis.plot import read_plot
 
-        lines = read(run, x, y or "median_ms", by=columns, where=where, baseline=baseline)
+        lines = read_plot(run, x, y or "median_ms", by=columns, where=where, baseline=baseline)
         views = lines.views()
         for path in drawn:
             from hpcsweep.analysis import plot_chart
@@ -210,7 +212,7 @@ def roofline(  # noqa: PLR0913 - one argument per option
         others["peak_compute"], others["peak_bw"] = _measured()
         others["source"] = "this machine's processor, measured"
     exports = [model.sample()] if example else _sources(results, sources)
-    roofline = model.read(exports, renewed=common.renewed, **others)
+    roofline = model.read_roofline(exports, renewed=common.renewed, **others)
     for path in written:
         output.write_csv(path, roofline.records(grouped=by_name))
     for path in drawn:

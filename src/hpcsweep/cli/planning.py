@@ -78,7 +78,7 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
         points = chain.from_iterable(asked.points() for asked in requests)
     if not gpus:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
-    table = support.of(points, gpus, sweep.named, search_path.of(sweep.path), say=note)
+    table = support.support_of(points, gpus, sweep.named, search_path.beside(sweep.path), say=note)
     record = {"support": {"sweep": sweep.name, **table.to_json()}}
     return Answer(record=lambda: record, text=lambda: _support_lines(table))
 
@@ -175,7 +175,7 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
 
     sweep = sweep_file.load(spec)
     requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
-    costs = [cost.of(results, request) for request in requests]
+    costs = [cost.cost_of(results, request) for request in requests]
     announce(results, requests)
     support.warn(requests, note)
     return Answer(

@@ -175,10 +175,10 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
         answer.refuse_json("--watch shows the status again and again")
         states.watch(results, names)
         return None
-    read = states.read(results, names)
+    read = states.read_status(results, names)
     return Answer(
         record=lambda: sweep_status.to_json(read),
-        text=lambda: sweep_status.text(read, answer.width()),
+        text=lambda: sweep_status.as_text(read, answer.width()),
         code=ResultsError.exit_code if any(sweep.problems for sweep in read) else 0,
     )
 
@@ -190,7 +190,7 @@ def _ran(run: RunDir, code: int) -> Answer:
     def record() -> Mapping[str, object]:
         from hpcsweep.cluster import status, sweep_status
 
-        return sweep_status.to_json(status.read(run.path.parent, [run.name] * submitted))
+        return sweep_status.to_json(status.read_status(run.path.parent, [run.name] * submitted))
 
     return Answer(record=record, text=list, code=max(code, common.told_damage(run)))
 
@@ -265,7 +265,7 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     from hpcsweep.store import runs
 
     run = runs.of_run(results, sweep)
-    every, wanted = points.read(run), _listed(status)
+    every, wanted = points.read_points(run), _listed(status)
     chosen = points.of_status(every, wanted)
     if point:
         named = points.named(chosen, point)

@@ -112,7 +112,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     hpcsweep report quickstart --html quickstart.html
     hpcsweep report quickstart --metric throughput_ips --where input_size=224 --format md
     """
-    from hpcsweep.analysis.report import read
+    from hpcsweep.analysis.report import read_report
 
     run = common.tables_of(results, sweep)
     if html:
@@ -129,7 +129,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")
-    return common.tables(read(run, where=where, metric=metric).views(), format, (html,))
+    return common.tables(read_report(run, where=where, metric=metric).views(), format, (html,))
 
 
 def _history(run: RunDir, where: str) -> RunHistory | None:
@@ -137,10 +137,12 @@ def _history(run: RunDir, where: str) -> RunHistory | None:
     from hpcsweep.analysis import history
     from hpcsweep.store import runs as runs_of
 
-    if run.only is not None or len(runs_of.of(run)) < history.FEWEST:
+    if run.only is not None or len(runs_of.runs_of(run)) < history.FEWEST:
         return None
     try:
-        return history.read(run.path.parent, run.path.name, "median_ms", where, common.renewed)
+        return history.read_history(
+            run.path.parent, run.path.name, "median_ms", where, common.renewed
+        )
     except UsageError as error:  # no row of a run is reliable
         note(f"note: without a history: {error}")
         return None

@@ -77,7 +77,7 @@ def learn(run: RunDir, answer: SlurmAnswer) -> list[BadNode]:
     """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
     nodes, kept = current(run, answer), _read(run)
     if tuple(nodes) != kept.nodes:
-        files.write_json(run.bad_nodes, typed_json.write(replace(kept, nodes=tuple(nodes))))
+        files.write_json(run.bad_nodes, typed_json.to_plain(replace(kept, nodes=tuple(nodes))))
     return nodes
 
 
@@ -92,7 +92,7 @@ def allow(run: RunDir, names: Sequence[str], answer: SlurmAnswer) -> None:
     kept = _read(run)
     nodes = tuple(node for node in kept.nodes if node.name not in names)
     allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
-    files.write_json(run.bad_nodes, typed_json.write(_NodesFile(nodes=nodes, allowed=allowed)))
+    files.write_json(run.bad_nodes, typed_json.to_plain(_NodesFile(nodes=nodes, allowed=allowed)))
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
@@ -122,7 +122,7 @@ def _failed(run: RunDir, answer: SlurmAnswer) -> Iterator[BadNode]:
     if not broken:
         return
     mine: dict[int | None, list[journal.Journal]] = {}
-    for sent in map(journal.read, run.submissions()):
+    for sent in map(journal.read_journal, run.submissions()):
         for number in {task[0] for task in sent.task_of.values()}:
             mine.setdefault(number, []).append(sent)
     for job in broken:
@@ -137,7 +137,7 @@ def _failed(run: RunDir, answer: SlurmAnswer) -> Iterator[BadNode]:
 def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
     """Yield the nodes on which a worker could not initialise its GPU."""
     for shard in attempts:
-        record = attempt.read(shard)
+        record = attempt.read_record(shard)
         if record is None or record.state is not AttemptState.REFUSED:
             continue
         if _BROKEN.search(record.reason) and any(map(record.slurm.get, _GIVEN)):
@@ -159,7 +159,7 @@ def _read(run: RunDir) -> _NodesFile:
     if not run.bad_nodes.exists():
         return _NodesFile()
     try:
-        return typed_json.read(_NodesFile, files.read_json(run.bad_nodes))
+        return typed_json.from_plain(_NodesFile, files.read_json(run.bad_nodes))
     except (ResultsError, ValueError) as error:
         told = f"cannot be used ({error}); delete it, and submit learns it anew"
         raise ResultsError(f"{run.bad_nodes}: {told}") from error

@@ -106,14 +106,14 @@ def _cancel_in_slurm(
     scancel gets only ids of jobs that are surely of this submission; `left` collects messages about
     the others.
     """
-    if any(sent.uncertain for sent in map(journal.read, wanted)):
+    if any(sent.uncertain for sent in map(journal.read_journal, wanted)):
         with locks.held(next(iter(wanted)).run, "hpcsweep cancel"):
             yield from journal.settle(wanted)
-    answer = journal.ask(wanted)
+    answer = journal.ask_slurm(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission, chunks in wanted.items():
-        sent, others = journal.read(submission), dict[str, set[int]]()
+        sent, others = journal.read_journal(submission), dict[str, set[int]]()
         hit[submission] = set()
         for chunk in sent.open_chunks if chunks is None else sent.open_chunks & chunks:
             verdict = chunk_state.liveness(chunk, sent, answer)
@@ -219,7 +219,7 @@ def _outputs(submission: SubmissionDir) -> dict[int, Path]:
     """Return where Slurm puts the output of each chunk's job."""
     return {
         chunk: submission.job_output(job, task)
-        for chunk, (job, task, _cluster) in journal.read(submission).task_of.items()
+        for chunk, (job, task, _cluster) in journal.read_journal(submission).task_of.items()
         if job is not None and task is not None
     }
 
@@ -244,14 +244,14 @@ def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
 
 def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
     """Return a function that says whether more lines may come; it asks Slurm every 5 s at most."""
-    if not journal.read(submission).arrays:
+    if not journal.read_journal(submission).arrays:
         return lambda: ledger.local_is_live(submission)
     asked_at, live = 0.0, True
 
     def ask() -> bool:
         nonlocal asked_at, live
         if time.monotonic() - asked_at > _ASK_SECONDS or not asked_at:
-            chunks = journal.ask([submission]).live_chunks(submission)
+            chunks = journal.ask_slurm([submission]).live_chunks(submission)
             asked_at, live = time.monotonic(), bool(chunks if chunk is None else {chunk} & chunks)
         return live
 

@@ -91,7 +91,7 @@ def _ended(
     name = journal.over.get(chunk)
     if name not in {None, LOST, CANCELLED}:
         return _over(slurm.state_of(str(name)), newest, None)
-    record = attempt.read(newest)  # without an end state from Slurm
+    record = attempt.read_record(newest)  # without an end state from Slurm
     if record and record.state is AttemptState.REFUSED:
         return ChunkStatus(ChunkState.FAILED, record.reason)
     if record and record.state is AttemptState.STOPPED:
@@ -101,7 +101,7 @@ def _ended(
 
 
 def _here(newest: ShardPath | None, *, live: bool) -> ChunkStatus:
-    record = attempt.read(newest)
+    record = attempt.read_record(newest)
     if record and record.state is AttemptState.REFUSED:
         return ChunkStatus(ChunkState.FAILED, record.reason)
     if live:
@@ -110,7 +110,7 @@ def _here(newest: ShardPath | None, *, live: bool) -> ChunkStatus:
 
 
 def _running_or_pending(newest: ShardPath | None) -> ChunkState:
-    record = attempt.read(newest)
+    record = attempt.read_record(newest)
     runs = record is not None and record.state is AttemptState.RUNNING
     return ChunkState.RUNNING if runs else ChunkState.PENDING
 
@@ -126,7 +126,7 @@ def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
 
 
 def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> ChunkStatus:
-    record = attempt.read(newest)
+    record = attempt.read_record(newest)
     if record and record.state is AttemptState.REFUSED:
         return ChunkStatus(_state_of(state), record.reason)
     exit_code = f" ({code})" if code and state.name == "FAILED" else ""
@@ -210,7 +210,7 @@ def _by_signs(
 ) -> Liveness:
     """Say whether an unseen task may run, by its attempts' files and its time limit."""
     newest = journal.newest.get(-1 if chunk is None else chunk)
-    record = attempt.read(newest)
+    record = attempt.read_record(newest)
     if newest is not None and ((record and record.state in _ENDED) or attempt.is_fence(newest)):
         return Liveness(live=False, why=why, elsewhere=elsewhere)
     signs = [newest.overall, newest.samples] if newest else []

@@ -209,7 +209,7 @@ def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
     if not profile.in_slurm:
         return
     yield shared(results)
-    yield from logs(job_request.of(profile))
+    yield from logs(job_request.options_of(profile))
     if not slurm.available():
         do = "run doctor on a login node of the cluster"
         yield Finding("fail", "slurm", "no sbatch on this machine's PATH", do)

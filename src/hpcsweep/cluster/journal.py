@@ -115,7 +115,7 @@ class Journal:
         return self.task_of.keys() - self.over.keys() - gone
 
 
-def read(submission: SubmissionDir) -> Journal:
+def read_journal(submission: SubmissionDir) -> Journal:
     """Read a submission's journal."""
     arrays: list[str] = []
     task_of: dict[int, Task] = {}
@@ -179,7 +179,7 @@ class SlurmAnswer:
 
     def live_chunks(self, submission: SubmissionDir) -> set[int]:
         """Return the chunks of a submission that may still write rows."""
-        return self.live(read(submission))
+        return self.live(read_journal(submission))
 
     def live(self, journal: Journal) -> set[int]:
         """Return the chunks that may still write rows, given the submission's journal."""
@@ -189,9 +189,9 @@ class SlurmAnswer:
         return live
 
 
-def ask(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
+def ask_slurm(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
     """Ask Slurm once about all tasks that may not be over."""
-    return ask_journals(map(read, submissions))
+    return ask_journals(map(read_journal, submissions))
 
 
 def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
@@ -208,7 +208,7 @@ def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
         for array in journal.arrays if journal.open_chunks else ():
             by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(journal)
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
-        future, answer = pool.submit(slurm.here), SlurmAnswer()
+        future, answer = pool.submit(slurm.this_cluster), SlurmAnswer()
         for cluster, group in by_cluster.items():
             answer = _added(answer, cluster, group)
         return replace(answer, here=future.result())
@@ -276,8 +276,8 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     run folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or
     would not list the array here, nothing changes.
     """
-    unclear = [journal for journal in map(read, submissions) if journal.uncertain]
-    here = slurm.here() if unclear else _NOWHERE
+    unclear = [journal for journal in map(read_journal, submissions) if journal.uncertain]
+    here = slurm.this_cluster() if unclear else _NOWHERE
     unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
     answers = {name: slurm.working_folders(name) for name in {j.named for j in unclear}}
     for journal in unclear:
@@ -316,7 +316,7 @@ def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
     Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
     the run folder's lock.
     """
-    journal, ends = read(submission), dict[str, list[int]]()
+    journal, ends = read_journal(submission), dict[str, list[int]]()
     for chunk in journal.open_chunks:
         verdict = chunk_state.liveness(chunk, journal, answer)
         job = verdict.job

@@ -43,12 +43,12 @@ class SendsToSlurm(Protocol):
         """Return what `send` would hand to sbatch for an array of so many tasks."""
 
 
-def here(profile: Profile) -> RunsHere:
+def launcher_here(profile: Profile) -> RunsHere:
     """Return the launcher of a profile whose chunks run on this machine."""
     return cast("RunsHere", _module(profile))
 
 
-def slurm(profile: Profile) -> SendsToSlurm:
+def launcher_to_slurm(profile: Profile) -> SendsToSlurm:
     """Return the launcher of a profile whose chunks go to Slurm."""
     return cast("SendsToSlurm", _module(profile))
 

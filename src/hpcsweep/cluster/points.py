@@ -86,7 +86,7 @@ def of_status(every: Sequence[PointState], statuses: Sequence[str]) -> list[Poin
     return [point for point in every if not statuses or point.status in statuses]
 
 
-def read(run: RunDir) -> list[PointState]:
+def read_points(run: RunDir) -> list[PointState]:
     """Return the points in the order of the sweep file, then those that left the file."""
     rows = outcomes.rows_of(run.shards())
     sent: dict[str, tuple[Point, Mapping[str, str]]] = {}

@@ -36,7 +36,7 @@ _WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
 _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace of now
 
 
-def read(root: Path, names: Sequence[str]) -> list[SweepStatus]:
+def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     """Return the status of the named sweeps below `root`, by default of all sweeps."""
     runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
     read_in = [(run, *_submissions(run)) for run in runs]
@@ -50,17 +50,17 @@ def watch(root: Path, names: Sequence[str]) -> None:
     from rich.live import Live  # noqa: PLC0415 - 0.1 s, only with --watch
     from rich.text import Text  # noqa: PLC0415
 
-    sweeps = read(root, names)
+    sweeps = read_status(root, names)
 
     def screen() -> Text:
         width = shutil.get_terminal_size().columns
-        return Text(printable(sweep_status.text(sweeps, width, at_work=True)))
+        return Text(printable(sweep_status.as_text(sweeps, width, at_work=True)))
 
     with Live(screen(), auto_refresh=False) as shown:
         while any(profile.live for sweep in sweeps for profile in sweep.profiles):
             in_slurm = any(sweep.in_slurm for sweep in sweeps)
             time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
-            sweeps = read(root, names)
+            sweeps = read_status(root, names)
             shown.update(screen(), refresh=True)
     if not shown.console.is_terminal:
         print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
@@ -118,7 +118,7 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
             continue
         rows = best(chain.from_iterable(keys_of.values()))
         rowless = [shard for shard, keys in keys_of.items() if not keys]
-        sent = journal.read(folder)
+        sent = journal.read_journal(folder)
         own = _Submission(folder, manifest, sent, ids, rows, doubts, attempts, rowless)
         submissions.append(own)
     return submissions, problems
@@ -140,7 +140,7 @@ def _sweep(
     except ResultsError as error:
         problems = [*problems, str(error)]
     try:
-        until = [*rounds.read(run).values()]
+        until = [*rounds.read_rounds(run).values()]
     except ResultsError as error:
         problems = [*problems, str(error)]
     in_slurm = any(submission.in_slurm for submission in submissions)
@@ -164,7 +164,7 @@ def _runs(run: RunDir, submissions: Sequence[_Submission]) -> list[Listed]:
         doubts = dict(chain.from_iterable(submission.doubts.items() for submission in own))
         return planned, best(chain.from_iterable(submission.taken() for submission in own)), doubts
 
-    return [Listed(listed, partial(look, listed)) for listed in runs.of(run)]
+    return [Listed(listed, partial(look, listed)) for listed in runs.runs_of(run)]
 
 
 def _profile(

@@ -169,7 +169,9 @@ class SweepStatus:
         return [f"{self.sweep}: {line}" for line in lines]
 
 
-def text(sweeps: Sequence[SweepStatus], width: int | None = None, *, at_work: bool = False) -> str:
+def as_text(
+    sweeps: Sequence[SweepStatus], width: int | None = None, *, at_work: bool = False
+) -> str:
     """Return the table of sweeps, cut to `width`; with `at_work`, a line for each running chunk."""
     if not sweeps:
         return "no results yet; `hpcsweep submit SPEC` makes some"

@@ -63,7 +63,7 @@ class Group:
         return list(dict.fromkeys(near))
 
 
-def of(points: Iterable[Point], maps: Mapping[str, str] = NO_MAPS) -> list[Group]:
+def groups_of(points: Iterable[Point], maps: Mapping[str, str] = NO_MAPS) -> list[Group]:
     """Return the groups of a sweep's points, in order; `maps` are those of `Point.label`."""
     members: dict[str, list[Point]] = {}
     for point in points:

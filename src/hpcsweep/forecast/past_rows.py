@@ -116,7 +116,7 @@ def predicted(run: RunDir, workload: str, device: str) -> list[PointTime]:
     ]
 
 
-def known(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known:
+def known_points(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known:
     """Return what is known of some points, and what those of the rounds cost.
 
     Raises:
@@ -148,7 +148,7 @@ def controls(run: RunDir, gpu: str) -> list[float]:
 
 
 def _rows(run: RunDir) -> Iterator[Row]:
-    return (row for shard in run.shards() for row in shards.read(shard).rows)
+    return (row for shard in run.shards() for row in shards.read_shard(shard).rows)
 
 
 def _controls(rows: Iterable[Row]) -> list[float]:
@@ -161,7 +161,7 @@ def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[PointTim
     names, times, read = names_of_kind(workload), list[PointTime](), 0
     for shard in _shards(run, workload, device):
         before = None
-        for row in shards.read(shard).rows:
+        for row in shards.read_shard(shard).rows:
             read += 1
             now = row.get(VISIT), row.get("model")
             other_visit = before is None or before[0] != now[0]

@@ -86,7 +86,7 @@ class Measured:
         return {*self.points["gpu"], *(() if self.foreign is None else self.foreign["gpu"])}
 
 
-def read(runs: Iterable[RunDir]) -> Measured:
+def read_sweeps(runs: Iterable[RunDir]) -> Measured:
     """Return what was measured in sweeps; a point that several sweeps have counts once.
 
     Raises:
@@ -183,7 +183,7 @@ def _once(measured: Measured) -> Measured:
 
 
 def _read(run: RunDir) -> Measured:
-    data = dataset.read(run)
+    data = dataset.read_dataset(run)
     rows = data.rows
     inference = rows[~rows["workload"].isin(["training", "noop"])].set_index("point_id")
     good = inference[inference["valid"] == "true"]
@@ -283,7 +283,7 @@ def _layers(run: RunDir) -> pd.DataFrame:
             run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers}
         )
     except (ValueError, TypeError, OSError) as error:  # pandas' parser errors are ValueErrors
-        merged.read(run.layers, run.name)  # says where
+        merged.read_table(run.layers, run.name)  # says where
         raise UsageError(
             f"{run.layers}: {error}; run `hpcsweep collect {run.name}` again"
         ) from None

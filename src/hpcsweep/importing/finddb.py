@@ -75,7 +75,7 @@ def gpu_of(name: str) -> tuple[str, int | None] | None:
     return match[1], int(match[2]) if match[2] else int(match[3], 16) if match[3] else None
 
 
-def read(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[Timed]]]:
+def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[Timed]]]:
     """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
     try:
         with bz2.open(path, "rb") if path.suffix == ".bz2" else path.open("rb") as file:
@@ -169,7 +169,7 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
     groups: dict[tuple[str, int, str, str], list[tuple[Row, Timed]]] = defaultdict(list)
-    for (shape, direction), times in read(path, counts):
+    for (shape, direction), times in read_find_db(path, counts):
         work = {**submission.work_cells(shape), "direction": direction}
         for timed in times:
             groups[timed.algorithm, shape.n, shape.dtype, shape.layout].append((work, timed))

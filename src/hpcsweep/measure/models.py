@@ -63,7 +63,7 @@ class ModelKey:
             axes["dtype"],
             axes["memory_format"],
             channels_of(axes),
-            sources.here(point),
+            sources.own_files_here(point),
             tuple(
                 axes.get(name)
                 for name in axes_with(Role.NETWORK)

@@ -116,7 +116,7 @@ class Float64Reference:
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Return the outputs in float64 for a point's network and first input."""
         own_code = ":" in point.axes["model"]  # which may depend on the type
-        key = (*(point.axes.get(name) for name in _OUTPUT_AXES), sources.here(point))
+        key = (*(point.axes.get(name) for name in _OUTPUT_AXES), sources.own_files_here(point))
         key = (*key, point.axes["dtype"] if own_code else None)
         if key != self._key:
             self._key, self._outputs = None, []

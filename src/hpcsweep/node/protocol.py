@@ -70,7 +70,7 @@ def answer_to(request: PointRequest, reply: Mapping[str, Any]) -> Outcome:
     Raises:
         ValueError: it has another form, answers another request, or has a value that no column can.
     """
-    outcome = typed_json.read(Outcome, reply)
+    outcome = typed_json.from_plain(Outcome, reply)
     if (outcome.point_id, outcome.nonce) != (request.point.point_id, request.nonce):
         raise ValueError(f"it answers {outcome.point_id or 'no point'}, not this request")
     _check(outcome.row, _OVERALL)

@@ -151,7 +151,10 @@ class Attempt:
             variables={
                 environment.WORKLOAD: self._manifest.workload,
                 environment.RUN: json.dumps(
-                    {**typed_json.write(replace(settings, known_oom=())), "gpu": self._manifest.gpu}
+                    {
+                        **typed_json.to_plain(replace(settings, known_oom=())),
+                        "gpu": self._manifest.gpu,
+                    }
                 ),
                 environment.ARTIFACTS: str(self._shard.folder.absolute()),
                 "PYTHONUNBUFFERED": "1",
@@ -190,7 +193,7 @@ class Attempt:
         """Return how many attempts in a row died without a record while they measured a point."""
         deaths = 0
         for shard in reversed(self._submission.attempts(self._chunk.index)):
-            record = attempt.read(shard)
+            record = attempt.read_record(shard)
             if shard == self._shard or record is None:  # None: it was fenced off before it began
                 continue
             if record.state is not AttemptState.RUNNING or not record.row:
@@ -334,7 +337,7 @@ class Attempt:
             updated_at=point_row.now(),
             slurm=environment.of_slurm(os.environ),
         )
-        attempt.write(self._shard, record, self._machine)
+        attempt.write_record(self._shard, record, self._machine)
 
     def _label(self, point: Point) -> str:
         return point.label(self._manifest.maps, self._telling)

@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     # `noop` runs no code but ours: a look would find nothing, and cost more than the point
     before = None if isinstance(bench, Noop) else remains.ProcessState()
     for text in line.requests:
-        request = typed_json.read(PointRequest, json.loads(text))
+        request = typed_json.from_plain(PointRequest, json.loads(text))
         done = outcome(bench, request)
         left = _left(bench, before) if before else []
         line.send(replace(done, left=left, point_id=request.point.point_id, nonce=request.nonce))
@@ -93,9 +93,9 @@ def _left(bench: Bench, before: remains.ProcessState) -> list[str]:
 
 def outcome(bench: Bench, request: PointRequest) -> Outcome:
     """Measure one point and return its outcome with the user's files; raise nothing."""
-    before = sources.parts(sources.here(request.point))
+    before = sources.parts(sources.own_files_here(request.point))
     measured = _outcome(bench, request)
-    after = sources.parts(sources.here(request.point))
+    after = sources.parts(sources.own_files_here(request.point))
     pairs = ((axis, before.get(axis, ""), after.get(axis, "")) for axis in {**before, **after})
     # a file that was replaced meanwhile has both digests
     made_of = (f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
@@ -160,7 +160,7 @@ class _SupervisorSocket:
         """Send a message; a forked copy of this process ends here instead."""
         if os.getpid() != self._pid:
             os._exit(0)
-        text = json.dumps(typed_json.write(message), ensure_ascii=False)
+        text = json.dumps(typed_json.to_plain(message), ensure_ascii=False)
         self._socket.sendall(text.encode(errors="replace") + b"\n")  # names of files are any bytes
 
     def leave_on_hang_up(self) -> None:

@@ -128,7 +128,7 @@ class WorkerCare:
             if worker is None:
                 return None
             request = replace(request, nonce=os.urandom(8).hex())
-            worker.ask(typed_json.write(request))
+            worker.ask(typed_json.to_plain(request))
             reply = worker.wait(min(limit, until - time.time()), self.stop.wanted)
             if isinstance(reply, Interrupted) and not self.stop.orphaned:
                 reply = worker.wait(self.kill_wait, self.stop.launcher_is_gone)
@@ -164,7 +164,7 @@ class WorkerCare:
         return None
 
     def _greet(self, worker: Worker, reply: Mapping[str, Any]) -> Worker:
-        self._worker, hello = worker, typed_json.read(Hello, reply)
+        self._worker, hello = worker, typed_json.from_plain(Hello, reply)
         if hello.refused:
             raise Refused(hello.refused)
         self._tunes = hello.tunes

@@ -152,7 +152,7 @@ class Complaints:
         return self._doc.error("\n".join(lines))
 
 
-def read(path: Path, error: type[BadInput]) -> Document:
+def read_document(path: Path, error: type[BadInput]) -> Document:
     """Read a file whose top level is a map; raise `error` with file and line for anything else.
 
     An error of YAML's grammar is raised at once. Repeated keys, tags and too large numbers are

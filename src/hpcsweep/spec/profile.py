@@ -180,7 +180,7 @@ class Profile(ProfileFile):
 def load(name_or_path: str | os.PathLike[str]) -> Profile:
     """Read a profile by name or path; `ProfileError` has file, line and key of each mistake."""
     path = lookup.find(lookup.PROFILES, name_or_path, ProfileError)
-    doc = document.read(path, ProfileError)
+    doc = document.read_document(path, ProfileError)
     places: dict[str, str] = {}
     data = _with_parents(doc, [path], places)
     if not NAME.fullmatch(path.stem):
@@ -219,7 +219,7 @@ def _with_parents(
     if any(parent.samefile(seen) for seen in chain):
         circle = " extends ".join(path.stem for path in [*chain, parent])
         raise doc.complaint(("extends",), f"profiles extend each other in a circle: {circle}")
-    base = _with_parents(document.read(parent, ProfileError), [*chain, parent], places)
+    base = _with_parents(document.read_document(parent, ProfileError), [*chain, parent], places)
     env = {**base.get("env", {}), **own.get("env", {})}
     return {**base, **own, **({"env": env} if env else {})}
 

@@ -44,7 +44,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
         SpecError: the file is missing or wrong; the text has file, line and key.
     """
     path = lookup.find(lookup.SWEEPS, name_or_path, SpecError)
-    doc = document.read(path, SpecError)
+    doc = document.read_document(path, SpecError)
     file = _checked(doc)
     reader = Reader(doc, file)
     sweep = Sweep(

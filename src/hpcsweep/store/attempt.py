@@ -42,15 +42,15 @@ class AttemptRecord:
     row: dict[str, Any] = field(default_factory=dict)  # the machine's cells, once a worker is ready
 
 
-def write(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -> None:
+def write_record(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -> None:
     """Write the record with the worker's report on its machine; `ResultsError` on a full disk."""
-    files.write_json(shard.env, {**typed_json.write(record), **machine})
+    files.write_json(shard.env, {**typed_json.to_plain(record), **machine})
 
 
-def read(shard: ShardPath | None) -> AttemptRecord | None:
+def read_record(shard: ShardPath | None) -> AttemptRecord | None:
     """Return the record of an attempt; None where there is none, or it is damaged."""
     try:
-        return typed_json.read(AttemptRecord, files.read_json(shard.env)) if shard else None
+        return typed_json.from_plain(AttemptRecord, files.read_json(shard.env)) if shard else None
     except (ResultsError, ValueError):
         return None
 
@@ -59,7 +59,7 @@ def fence_off(attempts: Iterable[ShardPath]) -> None:
     """Keep attempts that may still run from further rows by creating their successors' files."""
     for shard in {shard.chunk: shard for shard in attempts}.values():  # the newest of each chunk
         path = shard.next_attempt().overall
-        record = read(shard)
+        record = read_record(shard)
         try:
             # without a readable record: a fence is an empty file, an attempt has at least a header
             begun = shard.overall.exists() and shard.overall.stat().st_size > 0

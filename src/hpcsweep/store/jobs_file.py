@@ -113,7 +113,7 @@ _KINDS: Final[dict[str, type[Entry]]] = {
 }
 
 
-def read(path: Path) -> list[Entry | Damaged]:
+def read_jobs(path: Path) -> list[Entry | Damaged]:
     """Return entries and damaged lines; skip torn lines and kinds of entries of newer versions."""
     try:
         lines = path.read_bytes().split(b"\n")
@@ -129,7 +129,7 @@ def read(path: Path) -> list[Entry | Damaged]:
 
 def append(path: Path, entry: Entry) -> None:
     """Append an entry, synced before this returns; `ResultsError` where that fails."""
-    record = typed_json.sealed(typed_json.write(entry))
+    record = typed_json.sealed(typed_json.to_plain(entry))
     try:
         with open(path, "ab+", opener=_no_link) as file:
             file.seek(max(file.tell() - 1, 0))
@@ -170,7 +170,7 @@ def _parsed(record: Any) -> Entry | None:  # noqa: ANN401 - whatever JSON holds
     kind = next((kind for key, kind in _KINDS.items() if key in record), None)
     if kind is None:
         return None
-    entry = typed_json.read(kind, record)
+    entry = typed_json.from_plain(kind, record)
     _check(entry)
     return entry
 

@@ -42,7 +42,7 @@ class Ledger:
         return done | self.live.keys()
 
 
-def read(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False) -> Ledger:
+def read_ledger(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False) -> Ledger:
     """Read the statuses of all shards, and the points of all live submissions.
 
     Profiled submissions have a ledger of their own, since they measure nothing. A live submission

@@ -70,7 +70,7 @@ def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         with suppress(ResultsError):  # the holder's name is only for messages
             holder = Holder(what=what, since=now, process=processes.identity())
-            files.write_json(_path(run), typed_json.write(holder))
+            files.write_json(_path(run), typed_json.to_plain(holder))
         manifest.check_layout(run.path)  # again: a newer program may have held the lock
         for folder in (run.submissions_dir, run.shards_dir):  # so may another host
             files.see_anew(folder)
@@ -127,6 +127,6 @@ def _path(run: RunDir) -> Path:
 
 def _holder(run: RunDir) -> Holder:
     try:
-        return typed_json.read(Holder, files.read_json(_path(run)))
+        return typed_json.from_plain(Holder, files.read_json(_path(run)))
     except (ResultsError, ValueError):
         return Holder()

@@ -190,18 +190,18 @@ def round_of(path: Path, default: int) -> int:
     return number if type(number) is int and 0 <= number <= _MOST else default
 
 
-def write(path: Path, manifest: Manifest) -> None:
+def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest; `ResultsError` where the folder cannot be written."""
-    files.write_json(path, typed_json.sealed(typed_json.write(manifest)))
+    files.write_json(path, typed_json.sealed(typed_json.to_plain(manifest)))
 
 
-def read(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
     """Read a manifest; `ResultsError` where it is damaged, `NewerLayout` from a newer version."""
     try:
         content = files.read_json(path)
         typed_json.prove(content)
         _refuse_newer(path, content.get("layout"))
-        record = typed_json.read(Manifest, {"id": path.parent.name, **content})
+        record = typed_json.from_plain(Manifest, {"id": path.parent.name, **content})
         _check(content, record)
     except NewerLayout:
         raise

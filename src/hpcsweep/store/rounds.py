@@ -62,13 +62,17 @@ class AdaptiveRun:
     def to_json(self) -> dict[str, Any]:
         """Return the plain record, with numbers of points instead of ids."""
         counts = [
-            {**typed_json.write(round_), "points": len(round_.points), "again": len(round_.again)}
+            {
+                **typed_json.to_plain(round_),
+                "points": len(round_.points),
+                "again": len(round_.again),
+            }
             for round_ in self.rounds
         ]
-        return {**typed_json.write(self), "rounds": counts}
+        return {**typed_json.to_plain(self), "rounds": counts}
 
 
-def read(run: RunDir) -> dict[str, AdaptiveRun]:
+def read_rounds(run: RunDir) -> dict[str, AdaptiveRun]:
     """Read the rounds of each device; `ResultsError` where the file cannot be read."""
     if not run.until.exists():
         return {}
@@ -82,17 +86,19 @@ def read(run: RunDir) -> dict[str, AdaptiveRun]:
         raise ResultsError(f"{run.until}: damaged ({error}); {remedy}") from error
 
 
-def write(run: RunDir, others: Mapping[str, AdaptiveRun], until: AdaptiveRun) -> None:
+def write_rounds(run: RunDir, others: Mapping[str, AdaptiveRun], until: AdaptiveRun) -> None:
     """Write the rounds of one device beside `others`; the caller holds the lock."""
     kept = {**others, until.device: until}
-    records = {device: typed_json.sealed(typed_json.write(each)) for device, each in kept.items()}
+    records = {
+        device: typed_json.sealed(typed_json.to_plain(each)) for device, each in kept.items()
+    }
     files.write_json(run.until, records)
 
 
 def _read(device: str, record: Mapping[str, Any]) -> AdaptiveRun:
     """Read the rounds of a device; `ValueError` where the record is damaged."""
     typed_json.prove(record)
-    until = typed_json.read(AdaptiveRun, record)
+    until = typed_json.from_plain(AdaptiveRun, record)
     if until.device != device:
         raise ValueError(f"what stands under {device!r:.80} is about {until.device!r:.80}")
     return until

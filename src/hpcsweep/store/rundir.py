@@ -230,7 +230,7 @@ class SubmissionDir:
 
     def read_manifest(self) -> Manifest:
         """Read the manifest; `ResultsError` where it cannot be read."""
-        return manifest.read(self.manifest)
+        return manifest.read_manifest(self.manifest)
 
     def manifest_or_none(self) -> Manifest | None:
         """Read the manifest; None where it is damaged, `NewerLayout` from a newer version."""
@@ -243,13 +243,13 @@ class SubmissionDir:
 
     def write_manifest(self, record: Manifest) -> None:
         """Write the manifest; without it the submission does not exist."""
-        manifest.write(self.manifest, record)
+        manifest.write_manifest(self.manifest, record)
 
     def read_jobs(self) -> list[Entry | Damaged]:
         """Return the entries and damaged lines of the journal."""
         from hpcsweep.store import jobs_file  # noqa: PLC0415 - the measuring side has no journal
 
-        return jobs_file.read(self.jobs)
+        return jobs_file.read_jobs(self.jobs)
 
     def damage(self) -> list[str]:
         """Return a message for each damaged file: manifest, chunk file, journal."""

@@ -88,7 +88,7 @@ class Listed:
         return f"{self.run}: {count(points[1], 'point')}, {counts}"
 
 
-def of(run: RunDir) -> list[Run]:
+def runs_of(run: RunDir) -> list[Run]:
     """Return the runs of a sweep in their order, without profiled submissions.
 
     A submission with an unreadable manifest belongs to the run of the submission before it.
@@ -157,7 +157,7 @@ def named(run: RunDir, text: str) -> list[RunDir]:
     If no run has the name, submissions whose ids begin with it are taken. `UsageError` where there
     is nothing of that name, or a day has several runs.
     """
-    every = of(run)
+    every = runs_of(run)
     if text == "previous" and len(every) > 1:
         return [replace(every[-2].dir, at=text)]
     chosen = [item for item in every if str(item.number) == text]
@@ -190,7 +190,7 @@ def points_of_file(run: RunDir) -> Iterator[str]:
 
 def statuses(run: RunDir) -> dict[str, PointStatus]:
     """Return the status of every point with a row, in the newest run that has one."""
-    return dict(chain.from_iterable(ledger.statuses(item.dir).items() for item in of(run)))
+    return dict(chain.from_iterable(ledger.statuses(item.dir).items() for item in runs_of(run)))
 
 
 def listed(run: RunDir) -> list[Listed]:
@@ -199,7 +199,7 @@ def listed(run: RunDir) -> list[Listed]:
     def look(item: Run) -> tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]:
         return item.planned(), ledger.statuses(item.dir), outcomes.doubts_in(item.dir.shards())
 
-    return [Listed(item, partial(look, item)) for item in of(run)]
+    return [Listed(item, partial(look, item)) for item in runs_of(run)]
 
 
 def lines(runs: Sequence[Listed]) -> list[str]:

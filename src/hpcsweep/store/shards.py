@@ -245,7 +245,7 @@ def keys_of(attempts: Iterable[ShardPath]) -> Iterator[RowKey]:
         yield from read_keys(shard.overall)
 
 
-def read(shard: ShardPath, begin: int = 0) -> Shard:
+def read_shard(shard: ShardPath, begin: int = 0) -> Shard:
     """Return the complete rows of a shard from byte `begin` on, and messages about damaged lines.
 
     A row has two keys beside its columns: `_line`, its text, and `_at`, the byte where that begins.

@@ -23,7 +23,7 @@ _AS_THEY_ARE: Final = frozenset({str, int, float, bool, dict, list, NoneType})
 _CHECKSUM: Final = "crc"
 
 
-def read(kind: type[T], record: Mapping[str, Any]) -> T:
+def from_plain(kind: type[T], record: Mapping[str, Any]) -> T:
     """Convert a JSON object to a record of the dataclass `kind`.
 
     Keys without a field are left out: a newer version wrote them. A null takes the default where
@@ -48,7 +48,7 @@ def read(kind: type[T], record: Mapping[str, Any]) -> T:
         raise ValueError(f"keys are missing; there are {', '.join(record) or 'none'}") from None
 
 
-def write(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
+def to_plain(record: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
     """Convert a record to a JSON object, with the records inside it and inside its tuples."""
     return {name: _plain(getattr(record, name)) for name in _names(cast("Hashable", type(record)))}
 
@@ -76,7 +76,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
         return value
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return write(value) if is_dataclass(value) else value
+    return to_plain(value) if is_dataclass(value) else value
 
 
 @lru_cache
@@ -101,7 +101,7 @@ def _value(value: Any, hint: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
     """Convert a JSON value to the type of its field; `TypeError` where it does not fit."""
     kind = get_origin(hint) or hint
     if is_dataclass(kind) and isinstance(value, dict):
-        return read(hint, value)
+        return from_plain(hint, value)
     if kind is tuple and isinstance(value, list):
         return tuple(_value(item, get_args(hint)[0]) for item in value)
     if kind is float and type(value) is int:

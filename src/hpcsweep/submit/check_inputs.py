@@ -145,7 +145,7 @@ def _check_maps(
     sweep: Sweep, maps: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]], say: Say
 ) -> None:
     """Refuse patterns of maps that match no layer; each is one line."""
-    doc, unchecked = document.read(sweep.path, SpecError), dict[str, dict[str, None]]()
+    doc, unchecked = document.read_document(sweep.path, SpecError), dict[str, dict[str, None]]()
     wrong = document.Complaints(doc)
     for question, answer in zip(maps, answers, strict=True):
         model = question["cases"][0]["model"]
@@ -257,7 +257,7 @@ def _no_file(name: str, folders: Sequence[str]) -> str:
 
 def _complaint(sweep: Sweep, key: str, name: object, problem: str) -> SpecError:
     """Return the error with the line at which the sweep names it."""
-    doc = document.read(sweep.path, SpecError)
+    doc = document.read_document(sweep.path, SpecError)
     what = f"'{name}'" if isinstance(name, str) else name
     error = doc.complaint(_place(doc, key, name), f"{what}: {problem}")
     assert isinstance(error, SpecError)  # noqa: S101 - as `document.read` was told
@@ -329,7 +329,7 @@ def _made_of(run: RunDir) -> dict[str, str]:
     rows = [
         (row["point_id"], state.PointStatus(row["status"]), row.get("own_files", ""))
         for shard in run.shards()
-        for row in shards.read(shard).rows
+        for row in shards.read_shard(shard).rows
         if row["status"] != state.PointStatus.PROFILED
     ]
     statuses, found = state.best((row[0], row[1]) for row in rows), dict[str, str]()

@@ -76,12 +76,12 @@ class Cost:
         return f" (nine times in ten below {upper})" if upper != duration(seconds) else ""
 
 
-def of(results: Path, request: Request) -> Cost:
+def cost_of(results: Path, request: Request) -> Cost:
     """Return what a request is expected to cost, without writing anything."""
     run = rundir.RunDir(results / request.sweep.name)
     seconds_of = estimate.estimator(run, request.sweep, request.device)
     settled: dict[str, int] = {}
-    known = prepare.known(run, request, journal.ask(run.submissions()).live_chunks)
+    known = prepare.known_points(run, request, journal.ask_slurm(run.submissions()).live_chunks)
     limit = TimeLimit(run, request)
     # all points would fill the memory; their seconds do not
     points = limit.watch(prepare.unmeasured(request, known, settled))

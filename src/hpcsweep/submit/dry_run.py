@@ -34,7 +34,7 @@ def run(results: Path, request: Request, say: Say) -> int:
     support.warn([request], say)
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
     request = replace(request, options=replace(request.options, argv=argv))
-    sweep, expected = rundir.RunDir(results / request.sweep.name), cost.of(results, request)
+    sweep, expected = rundir.RunDir(results / request.sweep.name), cost.cost_of(results, request)
     prepare.check_same_name(sweep, request)
     prepare.warn_of_results_elsewhere(sweep, request, say)
     if not request.options.again:
@@ -51,7 +51,7 @@ def run(results: Path, request: Request, say: Say) -> int:
 def _show(sweep: rundir.RunDir, request: Request, say: Say) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = rundir.RunDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
-    queue = journal.ask(sweep.submissions())
+    queue = journal.ask_slurm(sweep.submissions())
     ready = prepare.prepare(sweep, request, queue.live_chunks, into)
     draft = ready.submission
     if draft is None:  # measured by now
@@ -60,7 +60,7 @@ def _show(sweep: rundir.RunDir, request: Request, say: Say) -> None:
     tasks = min(ready.chunks, arrays.max_size())
     profile = time_limit.applied(request.profile, draft.read_manifest())
     profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, queue))
-    shown = launchers.slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
+    shown = launchers.launcher_to_slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
     file = draft.path / shown.file
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))

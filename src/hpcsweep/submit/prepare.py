@@ -76,7 +76,7 @@ def prepare(
         Refused: the points would cost more than `max_gpu_hours`.
         ResultsError: the folder cannot be written.
     """
-    before = known(run, request, queue)
+    before = known_points(run, request, queue)
     settled: dict[str, int] = {}
     limit = TimeLimit(run, request)
     left = limit.watch(unmeasured(request, before, settled))
@@ -205,7 +205,7 @@ def check_cost(seconds: float, request: Request) -> None:
         )
 
 
-def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
+def known_points(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
     """Return the points that are measured, queued or running, for a request.
 
     For one that measures everything again these are the points of the last run, as long as it lacks
@@ -217,8 +217,8 @@ def known(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Led
     profiled = request.profile.wrapper != "none"
     if profiled and request.options.again:
         raise UsageError(f"--again: profile {request.profile.name} profiles, and measures nothing")
-    found = ledger.read(run, queue, profiled=profiled)
-    every = runs.of(run)
+    found = ledger.read_ledger(run, queue, profiled=profiled)
+    every = runs.runs_of(run)
     if not every:
         return found
     last = every[-1]
@@ -354,7 +354,7 @@ class Submit:
     @property
     def counts(self) -> RunDir:
         """Return the sweep with the rows that count as measured: with --again the last run's."""
-        return runs.of(self.run)[-1].dir if self.request.options.again else self.run
+        return runs.runs_of(self.run)[-1].dir if self.request.options.again else self.run
 
     @property
     def seconds(self) -> float:

@@ -114,7 +114,7 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
         device=device,
         rehearsal=not chosen.in_slurm and bool(named) and device not in named,
         options=options,
-        search_path=search_path.of(sweep.path),
+        search_path=search_path.beside(sweep.path),
     )
 
 

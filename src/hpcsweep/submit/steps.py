@@ -105,10 +105,10 @@ def _run_here(job: Submit) -> int:
         job.say(f"note: the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
     if job.request.sweep.workload != "noop" and (busy := this_machine.busy()):
         job.say(f"warning: {busy}")
-    launcher = launchers.here(job.request.profile)
+    launcher = launchers.launcher_here(job.request.profile)
     try:
         quiet = job.request.options.quiet
-        with progress.shown(job.ready.points, job.seconds, quiet=quiet) as shown:
+        with progress.shown_progress(job.ready.points, job.seconds, quiet=quiet) as shown:
             shown.stop_after = job.request.options.stop_after
             result = launcher.run(job.submission, job.request.profile, shown)
     finally:

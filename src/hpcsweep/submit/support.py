@@ -234,7 +234,7 @@ def _is_sure(algorithm: str, gpu: DescribedGpu) -> bool:
     return algorithm not in _NOTES
 
 
-def of(  # noqa: PLR0913 - the points, the GPUs, and how long
+def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     points: Iterable[Point],
     gpus_asked: Sequence[DescribedGpu],
     named: Callable[[Any], str],
@@ -288,7 +288,7 @@ def warn(requests: Sequence[Request], say: Say) -> None:
         points = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
         if points:
             named, folders = request.sweep.named, request.search_path
-            support = of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
+            support = support_of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
             for line in support.missing():
                 say(f"warning: {line}")
 

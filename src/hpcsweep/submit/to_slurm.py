@@ -32,7 +32,7 @@ def find_lost_arrays(job: Submit) -> None:
 
 def ask_slurm(job: Submit) -> None:
     """Ask what became of what was sent before."""
-    job.answer = journal.ask(job.run.submissions())
+    job.answer = journal.ask_slurm(job.run.submissions())
     if job.answer.mute:
         missing = "; ".join(map(str, job.answer.unanswered))
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
@@ -43,7 +43,7 @@ def ask_slurm(job: Submit) -> None:
 
 def left_alone(run: RunDir, answer: SlurmAnswer) -> Iterator[str]:
     """Say which points are not sent since their jobs may live, though this Slurm shows none."""
-    for sent in map(journal.read, run.submissions()):
+    for sent in map(journal.read_journal, run.submissions()):
         unseen: dict[str, list[int]] = {}
         for chunk in sorted(sent.open_chunks):
             verdict = chunk_state.liveness(chunk, sent, answer)
@@ -82,7 +82,7 @@ def check_and_send(job: Submit) -> None:
             precheck(job.request.profile, job.submission.path, job.say)
         ids = send(job.submission, job.request.profile, job.bad_nodes, job.say)
     except BaseException:
-        known = journal.read(job.submission)
+        known = journal.read_journal(job.submission)
         if not known.arrays and not known.uncertain:  # nothing went in
             prepare.discard(job.submission)
             prepare.save_sweep(job.run, job.sweep_before)
@@ -103,7 +103,7 @@ def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
         try:
             precheck(each.profile, results / each.sweep.name, say, cluster)
         except Refused:  # noqa: PERF203 - a few profiles
-            if cost.of(results, each).chunks:
+            if cost.cost_of(results, each).chunks:
                 raise
 
 
@@ -111,7 +111,7 @@ def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
     """Let a sweep use excluded nodes again; `UsageError` names those that it excludes."""
     run = rundir.RunDir(results / sweep.name)
     with locks.held(run, LOCKED_BY):
-        bad_nodes.allow(run, names, journal.ask(run.submissions()))
+        bad_nodes.allow(run, names, journal.ask_slurm(run.submissions()))
 
 
 def fence_off(run: RunDir, answer: SlurmAnswer) -> None:
@@ -122,7 +122,7 @@ def fence_off(run: RunDir, answer: SlurmAnswer) -> None:
     """
     for submission in run.submissions():
         if not ledger.is_local(submission, submission.manifest_or_none()):
-            sent = journal.read(submission)
+            sent = journal.read_journal(submission)
             kept = sent.over.keys() | answer.live(sent)
             if sent.open_chunks or sent.uncertain:
                 files.see_anew(submission.shards)
@@ -138,11 +138,11 @@ def send(
     profile = time_limit.applied(profile, submission.read_manifest())
     wary = bad_nodes.avoiding(profile, bad)
     try:
-        ids = launchers.slurm(wary).send(submission, wary)
+        ids = launchers.launcher_to_slurm(wary).send(submission, wary)
     except slurm.Rejected:
-        if wary is profile or journal.read(submission).arrays:
+        if wary is profile or journal.read_journal(submission).arrays:
             raise
-        ids = launchers.slurm(profile).send(submission, profile)
+        ids = launchers.launcher_to_slurm(profile).send(submission, profile)
         say(f"{name}: only excluded nodes are left, so they are used again: {avoided}")
     else:
         if wary is not profile:
@@ -162,7 +162,7 @@ def precheck(profile: Profile, submission: Path, say: Say, cluster: Cluster | No
     if not slurm.available():
         return  # the call of sbatch will say that it is missing
     findings = profile_checks.examine(profile, cluster or site.describe())
-    findings += doctor.logs(job_request.of(profile), submission)
+    findings += doctor.logs(job_request.options_of(profile), submission)
     for finding in findings:
         if finding.level == "warn":
             say(f"warning: {finding.complaint()}")

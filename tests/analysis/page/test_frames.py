@@ -15,7 +15,7 @@ SMALL = manypoints.SWEEP.replace("num: 50", "num: 3")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Return a sweep of two GPUs, two models, three sizes, five algorithms."""
-    return dataset.read(manypoints.collected(tmp_path_factory.mktemp("frames"), SMALL))
+    return dataset.read_dataset(manypoints.collected(tmp_path_factory.mktemp("frames"), SMALL))
 
 
 @pytest.fixture(scope="module")

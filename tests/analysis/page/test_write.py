@@ -342,7 +342,7 @@ SMALL = manypoints.SWEEP.replace("num: 50", "num: 3")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Return a sweep of two GPUs, of which some points ran out of memory."""
-    return dataset.read(manypoints.collected(tmp_path_factory.mktemp("tables"), SMALL))
+    return dataset.read_dataset(manypoints.collected(tmp_path_factory.mktemp("tables"), SMALL))
 
 
 def texts(table):

@@ -25,7 +25,7 @@ PEAKS = {"peak_compute": 10.0, "peak_bw": 1000.0}
 )
 def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
     """By suffix."""
-    found = model.read([step], label="a step", **PEAKS)
+    found = model.read_roofline([step], label="a step", **PEAKS)
     path = tmp_path / f"step.{suffix}"
     chart.draw(found, path)
     head = path.read_bytes()[:400]
@@ -34,7 +34,7 @@ def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
 
 def test_the_picture_says_what_its_axes_are(tmp_path, step):
     """Units on both, roofs with their figures, the title that was asked for."""
-    found = model.read([step], label="a step & more", **PEAKS)
+    found = model.read_roofline([step], label="a step & more", **PEAKS)
     with mpl.rc_context({"svg.fonttype": "none"}):
         chart.draw(found, tmp_path / "step.svg")
     text = (tmp_path / "step.svg").read_text()
@@ -48,7 +48,7 @@ def test_the_picture_says_what_its_axes_are(tmp_path, step):
 def test_nothing_to_draw_is_still_a_picture(tmp_path):
     """A kernel without FLOPs has no place on a logarithmic axis; the roofs stand."""
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "copy")])
-    found = model.read([path], **PEAKS)
+    found = model.read_roofline([path], **PEAKS)
     chart.draw(found, tmp_path / "k.png")
     assert imread(tmp_path / "k.png").std() > 0
     assert "1 launch without FLOPs: not in the picture" in found.text()
@@ -56,7 +56,7 @@ def test_nothing_to_draw_is_still_a_picture(tmp_path):
 
 def test_the_picture_explains_the_areas_of_its_marks(tmp_path, step):
     """The longest launch has the largest; the smallest stands for all that are shorter."""
-    found = model.read([step], **PEAKS)
+    found = model.read_roofline([step], **PEAKS)
     chart.draw(found, tmp_path / "step.svg")
     text = (tmp_path / "step.svg").read_text()
     longest = max(piece.seconds for piece in found.export.work)
@@ -67,7 +67,7 @@ def test_the_picture_explains_the_areas_of_its_marks(tmp_path, step):
 
 def test_marks_differ_by_name_and_a_paper_has_its_size(tmp_path, step):
     """Black and white prints and colour-blind readers; the bandwidth stands along its roof."""
-    found = model.read([step], **PEAKS)
+    found = model.read_roofline([step], **PEAKS)
     figure = Figure()
     chart.fill(figure, found, found.export.work)
     (legend,) = figure.legends

@@ -71,7 +71,7 @@ def test_the_sample_is_what_its_script_computes():
     finally:
         sys.path.pop(0)
     assert model.sample().read_text() == sample_export.text()
-    found = model.read([model.sample()])
+    found = model.read_roofline([model.sample()])
     calls = sample_export.calls()
     assert len(found.export.work) == len(calls) == 60
     tensor = sum(piece.flops["tf32 tensor"] for piece in found.export.work)

@@ -20,7 +20,7 @@ TENSOR_NAME = "ampere_sgemm_tf32_s1688gemm_128x128"
 def read_one(path, **changes):
     """Return the work of an export of one launch."""
     launch = Launch(0, changes.pop("kernel", "k"), **changes)
-    (work,) = ncu.read(ncufiles.write_wide(path / "k.csv", [launch])).work
+    (work,) = ncu.read_ncu(ncufiles.write_wide(path / "k.csv", [launch])).work
     return work
 
 
@@ -28,7 +28,7 @@ def read_one(path, **changes):
 def test_a_step_of_98_launches_has_98_rows_and_its_flops_add_up(tmp_path, write):
     """Launches are joined by ID: 34 kernels repeat, and none is joined with another."""
     launches = ncufiles.step()
-    work = ncu.read(write(tmp_path / "step.csv", launches)).work
+    work = ncu.read_ncu(write(tmp_path / "step.csv", launches)).work
     assert [int(piece.ident) for piece in work] == list(range(98))
     assert len({piece.name for piece in work}) == 34
     assert sum(piece.total for piece in work) == ncufiles.flops(launches)
@@ -75,14 +75,14 @@ def test_tensor_instructions_count_512_on_volta_and_are_refused_later(tmp_path):
     launch = Launch(0, "volta_h884gemm", counts={"sm__inst_executed_pipe_tensor.sum": 10})
     path = ncufiles.write_wide(tmp_path / "k.csv", [launch])
     with pytest.raises(UsageError, match="differs by chip"):
-        ncu.read(path)
+        ncu.read_ncu(path)
     path.write_text(path.read_text().replace('"8.0"', '"7.0"'))
-    assert ncu.read(path).work[0].flops["fp16 tensor"] == 5120
+    assert ncu.read_ncu(path).work[0].flops["fp16 tensor"] == 5120
 
 
 def test_families_that_were_not_collected_are_named(tmp_path):
     """The reader has to know what the FLOPs leave out."""
-    export = ncu.read(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k")]))
+    export = ncu.read_ncu(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k")]))
     assert export.notes == ("not in this export, so not counted: FP64, FP16, tensor cores",)
 
 
@@ -93,7 +93,7 @@ def test_an_export_without_a_needed_metric_names_it_and_the_command(tmp_path, wr
     path = write(tmp_path / "k.csv", [Launch(0, "k"), Launch(1, "k")])
     path.write_text(path.read_text().replace(name, "some__other.metric"))
     with pytest.raises(UsageError) as told:
-        ncu.read(path)
+        ncu.read_ncu(path)
     assert name in str(told.value)
     assert "ncu --csv --page raw --metrics" in str(told.value)
     assert "\n" not in str(told.value)
@@ -111,7 +111,7 @@ def test_rates_per_cycle_of_a_roofline_set_are_enough(tmp_path):
     values = ["0", "k", "100.00", "50.00", "1.50", "10.00", "6.00", "2,000.00"]
     path = tmp_path / "k.csv"
     path.write_text(ncufiles.lines([names, units, values]))
-    export = ncu.read(path)
+    export = ncu.read_ncu(path)
     assert export.work[0].flops["fp32"] == pytest.approx(2016 * 1.5e9 * 100e-6)
     assert export.work[0].bytes == pytest.approx(5_000_000)
     assert "which ncu rounds" in export.notes[-1]
@@ -123,14 +123,14 @@ def test_read_and_written_bytes_are_as_good_as_their_sum(tmp_path):
         "dram__bytes_write.sum": 11})])  # fmt: skip
     text = path.read_text().replace(DRAM, "dram__bytes_read.sum")
     path.write_text(text.replace('"inst"\n', '"byte"\n'))
-    assert ncu.read(path).work[0].bytes == 111
+    assert ncu.read_ncu(path).work[0].bytes == 111
 
 
 def test_what_to_collect_is_what_is_read(tmp_path):
     """An export of exactly the listed metrics is complete, but for the tensor cores."""
     names = [name for name in ncu.metrics() if name not in {TIME, DRAM}]
     counts = {name: 0 for name in names if "_f" not in name}
-    export = ncu.read(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", counts=counts)]))
+    export = ncu.read_ncu(ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", counts=counts)]))
     assert export.notes == ("not in this export, so not counted: tensor cores",)
     assert len(names) == 9
 
@@ -142,7 +142,7 @@ def test_each_value_is_converted_by_its_own_unit(tmp_path):
     """Nanoseconds, microseconds and milliseconds, bytes and gigabytes stand in one column."""
     launches = [Launch(0, "a", 900, 12), Launch(1, "a", 1_500, 3_000), Launch(2, "a", 2 * 10**6)]
     launches.append(Launch(3, "a", 5, 7 * 10**9))
-    work = ncu.read(ncufiles.write_long(tmp_path / "k.csv", launches)).work
+    work = ncu.read_ncu(ncufiles.write_long(tmp_path / "k.csv", launches)).work
     assert [piece.seconds for piece in work] == pytest.approx([9e-7, 1.5e-6, 2e-3, 5e-9])
     assert [piece.bytes for piece in work] == pytest.approx([12, 3_000, 1e6, 7e9])
 
@@ -184,7 +184,7 @@ def test_an_export_that_was_cut_is_refused(tmp_path, write, keep):
     whole = path.read_text()
     path.write_text(whole[: int(len(whole) * keep)])
     with pytest.raises(UsageError, match=r"cut|lacks"):
-        ncu.read(path)
+        ncu.read_ncu(path)
 
 
 @WRITERS
@@ -197,7 +197,7 @@ def test_no_cut_gives_a_wrong_number(tmp_path, write):
     for length in range(0, len(whole), 17):
         path.write_bytes(whole[:length])
         with contextlib.suppress(UsageError):
-            for piece in ncu.read(path).work:
+            for piece in ncu.read_ncu(path).work:
                 found = (piece.total, piece.bytes, piece.seconds)
                 assert found == pytest.approx(right[piece.ident])
 
@@ -208,7 +208,7 @@ def test_an_export_with_other_columns_is_refused(tmp_path, name):
     path = ncufiles.write_long(tmp_path / "k.csv", [Launch(0, "k")])
     path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
     with pytest.raises(UsageError, match=r"no column|no line begins"):
-        ncu.read(path)
+        ncu.read_ncu(path)
 
 
 def test_an_export_cut_between_rows_is_refused(tmp_path):
@@ -217,11 +217,11 @@ def test_an_export_cut_between_rows_is_refused(tmp_path):
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join(rows[:-3]))
     with pytest.raises(UsageError, match=r"ID 1 \(k\) lacks .*the export was cut"):
-        ncu.read(path)
+        ncu.read_ncu(path)
     said = "".join(f'==PROF== Profiling "k" - {i}: 0%....100% - 8 passes\n' for i in range(3))
     ncufiles.write_wide(path, [Launch(0, "k"), Launch(1, "k")], said)
     with pytest.raises(UsageError, match="2 launches, and ncu announced 3: the export was cut"):
-        ncu.read(path)
+        ncu.read_ncu(path)
 
 
 def test_what_ncu_could_not_measure_is_refused(tmp_path):
@@ -229,7 +229,7 @@ def test_what_ncu_could_not_measure_is_refused(tmp_path):
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", bytes=77)])
     path.write_text(path.read_text().replace('"77"', '"n/a"'))
     with pytest.raises(UsageError, match=r"lacks dram__bytes\.sum"):
-        ncu.read(path)
+        ncu.read_ncu(path)
 
 
 def test_an_unknown_unit_is_refused_by_name(tmp_path):
@@ -237,7 +237,7 @@ def test_an_unknown_unit_is_refused_by_name(tmp_path):
     path = ncufiles.write_long(tmp_path / "k.csv", [Launch(0, "k")])
     path.write_text(path.read_text().replace("usecond", "fortnight"))
     with pytest.raises(UsageError, match=r"'fortnight' of gpu__time_duration\.sum is not known"):
-        ncu.read(path)
+        ncu.read_ncu(path)
 
 
 @pytest.mark.parametrize("text", ["1.234,5", "12,34", "four"])
@@ -246,7 +246,7 @@ def test_a_number_of_another_locale_is_refused(tmp_path, text):
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", ns=999)])
     path.write_text(path.read_text().replace('"999"', f'"{text}"'))
     with pytest.raises(UsageError, match="LC_ALL=C"):
-        ncu.read(path)
+        ncu.read_ncu(path)
 
 
 @WRITERS
@@ -256,9 +256,9 @@ def test_two_exports_in_one_file_are_refused(tmp_path, write):
     first = path.read_text()
     path.write_text(first + write(path, [Launch(0, "b")], "").read_text())
     with pytest.raises(UsageError, match="second table"):
-        ncu.read(path)
+        ncu.read_ncu(path)
     rows = [line for line in path.read_text().splitlines(keepends=True) if line.startswith('"')]
     header = next(line for line in rows if line.startswith('"ID"'))
     path.write_text("".join([header, *(line for line in rows if line != header)]))
     with pytest.raises(UsageError, match="ID 0 again"):
-        ncu.read(path)
+        ncu.read_ncu(path)

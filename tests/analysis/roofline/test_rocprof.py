@@ -38,7 +38,7 @@ def only(**counters):
 
 def read(tmp_path, value, names=MI200):
     """Return the first dispatch of an export."""
-    return rocprof.read([write(tmp_path / "c.csv", names, value=value)]).work[0]
+    return rocprof.read_rocprof([write(tmp_path / "c.csv", names, value=value)]).work[0]
 
 
 def test_a_vector_instruction_is_64_operations_and_an_fma_128(tmp_path):
@@ -90,7 +90,7 @@ def test_passes_are_joined_by_dispatch_though_each_is_a_process_of_its_own(tmp_p
         write(tmp_path / f"pass_{i}.csv", names, process=1000 + i, value=lambda d, _name: d)
         for i, names in enumerate((list(rocprof.VALU), [*rocprof.MFMA, *rocprof.MI200_BYTES]))
     ]
-    work = rocprof.read(paths).work
+    work = rocprof.read_rocprof(paths).work
     assert [(piece.ident, piece.name) for piece in work] == list(zip("123", KERNELS, strict=True))
     assert work[2].flops["fp32"] == 3 * (3 * 64 + 128)
     assert work[2].seconds == pytest.approx(500e-9)
@@ -101,14 +101,14 @@ def test_passes_of_different_runs_are_refused(tmp_path):
     one = write(tmp_path / "1.csv", rocprof.VALU)
     two = write(tmp_path / "2.csv", rocprof.MFMA, kernels=("other(int)",) * 3)
     with pytest.raises(UsageError, match="passes of one run"):
-        rocprof.read([one, two])
+        rocprof.read_rocprof([one, two])
 
 
 def test_a_pass_that_is_not_there_is_told(tmp_path):
     """By its name, whichever of the files it is."""
     there = write(tmp_path / "1.csv", rocprof.VALU)
     with pytest.raises(UsageError, match=r"2\.csv: No such file"):
-        rocprof.read([there, tmp_path / "2.csv"])
+        rocprof.read_rocprof([there, tmp_path / "2.csv"])
 
 
 @pytest.mark.parametrize("wrong", ["many", ""])
@@ -119,7 +119,7 @@ def test_a_cell_that_is_no_number_is_refused_with_its_line(tmp_path, wrong):
     lines[3] = lines[3].replace("1.000000", wrong)
     path.write_text("".join(lines))
     with pytest.raises(UsageError, match=r"c\.csv, line 4: .*no number"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])
 
 
 def test_a_counter_that_a_pass_has_twice_is_refused_with_its_line(tmp_path):
@@ -128,14 +128,14 @@ def test_a_counter_that_a_pass_has_twice_is_refused_with_its_line(tmp_path):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines, lines[1]]))
     with pytest.raises(UsageError, match=rf"line {len(lines) + 1}: {MI200[0]} of dispatch 1 again"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])
 
 
 def test_missing_counters_are_named_with_the_command(tmp_path):
     """Half of the FLOPs is no number."""
     path = write(tmp_path / "c.csv", [n for n in MI200 if n != "SQ_INSTS_VALU_FMA_F32"])
     with pytest.raises(UsageError, match=r"lacks SQ_INSTS_VALU_FMA_F32; .*rocprofv3 -i"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, 60, 500, 3000])
@@ -144,7 +144,7 @@ def test_an_export_that_was_cut_is_refused(tmp_path, cut):
     path = write(tmp_path / "c.csv", MI200)
     path.write_text(path.read_text()[:-cut])
     with pytest.raises(UsageError, match=r"cut|lacks"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])
 
 
 def test_an_export_cut_between_rows_is_refused(tmp_path):
@@ -152,7 +152,7 @@ def test_an_export_cut_between_rows_is_refused(tmp_path):
     path = write(tmp_path / "c.csv", MI200)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
     with pytest.raises(UsageError, match=r"dispatch 3 \(void igemm.* lacks TCC_EA_WRREQ"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])
 
 
 @pytest.mark.parametrize("name", ["Counter_Value", "Dispatch_Id", "Kernel_Name", "End_Timestamp"])
@@ -161,10 +161,10 @@ def test_an_export_with_other_columns_is_refused(tmp_path, name):
     path = write(tmp_path / "c.csv", MI200)
     path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
     with pytest.raises(UsageError, match=f"no column {name}"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])
     path.write_text("\n")
     with pytest.raises(UsageError, match="no column"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])
 
 
 def test_tables_with_a_column_per_counter_are_read(tmp_path):
@@ -173,7 +173,7 @@ def test_tables_with_a_column_per_counter_are_read(tmp_path):
     row = ["0", '"vecCopy(double*, int) [clone .kd]"', "2", *("2" for _ in MI200), "1000", "3000"]
     path = tmp_path / "pmc_perf.csv"
     path.write_text(",".join(head) + "\n" + ",".join(row) + "\n")
-    (work,) = rocprof.read([path]).work
+    (work,) = rocprof.read_rocprof([path]).work
     assert work.flops["fp64"] == 2 * (3 * 64 + 128)
     assert (work.ident, work.seconds) == ("0", pytest.approx(2e-6))
 
@@ -190,4 +190,4 @@ def test_values_without_names_are_refused(tmp_path):
     path = write(tmp_path / "c.csv", MI200)
     path.write_text(path.read_text().replace("Counter_Name", "Counter_Nome"))
     with pytest.raises(UsageError, match="no column Counter_Name"):
-        rocprof.read([path])
+        rocprof.read_rocprof([path])

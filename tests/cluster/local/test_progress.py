@@ -24,7 +24,7 @@ from hpcsweep.cluster.local import progress
 )
 def test_the_time_left_is_a_range(took, current, points, told):
     """It is not told from two points, and grows with a point that takes long."""
-    assert progress.left(took, current, points) == told
+    assert progress.time_left(took, current, points) == told
 
 
 def test_the_time_left_is_that_of_the_estimate_until_some_points_are_done(desk, monkeypatch):
@@ -33,8 +33,8 @@ def test_the_time_left_is_that_of_the_estimate_until_some_points_are_done(desk, 
     desk.spec("workload: noop\naxes: {model: [a, b, c]}\nmeasure: {sleep_ms: 400}\n")
     first = desk.submit().stderr.splitlines()[0]
     assert re.fullmatch(r"  0/3 points, 0 failed, elapsed 1 s, left about 1 s; now .*", first)
-    assert progress.left([0.1, 0.1], 0.0, 8, 120.0) == "about 2 min"
-    assert progress.left([0.1, 0.1], 0.0, 8, -3.0) == "not known yet"
+    assert progress.time_left([0.1, 0.1], 0.0, 8, 120.0) == "about 2 min"
+    assert progress.time_left([0.1, 0.1], 0.0, 8, -3.0) == "not known yet"
 
 
 def test_lines_are_labelled_and_name_the_point_in_work(capsys):

@@ -18,7 +18,7 @@ def asked(text: str, tmp_path) -> Wants:
     """Return what a profile of this text asks for."""
     path = tmp_path / "x.yaml"
     path.write_text(f"gpu: v100\n{text}")
-    return job_request.of(profile.load(path))
+    return job_request.options_of(profile.load(path))
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def test_the_kernels_of_a_gradient_are_those_of_its_operator(backend, kernel, fi
     for event in events:
         if event.name == "hpcsweep::convolution_filter_gradient":
             event.kernels = [Kernel(kernel, 0, 5)]
-    found = backward_pass.read(events, picked, backend)
+    found = backward_pass.proof_of_backward(events, picked, backend)
     wanted = None if fits else f"filter: ran {kernel}, which is of fft or fft_tiling"
     assert [call.problem for call in found] == [wanted, wanted]
     assert all(call.seen.kernels and kernel in cell(call) for call in found)
@@ -300,7 +300,7 @@ def test_the_proof_of_an_fft_can_fail(backend, names, problem, source):
     for event in events:
         if event.name == "hpcsweep::convolution":
             event.kernels = [Kernel(name, 0, 5) for name in names]
-    found = forward_pass.read(events, picked, backend).calls
+    found = forward_pass.proof_of_forward(events, picked, backend).calls
     assert [call.problem for call in found] == [problem] * 2
     assert [call.source for call in found] == [source] * 2
 

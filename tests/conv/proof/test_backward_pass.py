@@ -74,7 +74,7 @@ def test_a_direct_gradient_by_way_of_im2col_is_a_mismatch() -> None:
         Primitive("jit:avx2", "convolution_direct", sizes, Direction.FORWARD),
         Primitive("gemm:jit", "convolution_direct", sizes, Direction.FILTER),
     ]
-    found = backward_pass.read(events, picked, BACKEND, lines)
+    found = backward_pass.proof_of_backward(events, picked, BACKEND, lines)
     assert found[0].problem == "filter: oneDNN ran gemm:jit"
     assert cell(found[0]).endswith("; onednn filter: gemm:jit convolution_direct")
     assert found[1].problem is None

@@ -140,7 +140,7 @@ def test_direct_by_way_of_im2col_is_a_mismatch() -> None:
         Primitive("jit:other_sizes", "convolution_direct", (9, 9, 9, 9, 9, 9, 9)),
         Primitive("gemm:jit", "convolution_direct", (2, 4, 8, 20, 20, 3, 3)),
     ]
-    (call,) = forward_pass.read(events, picked[:1], BACKEND, lines).calls
+    (call,) = forward_pass.proof_of_forward(events, picked[:1], BACKEND, lines).calls
     assert call.problem == "oneDNN ran gemm:jit"
     assert cell(call).endswith("; onednn: gemm:jit convolution_direct")
 

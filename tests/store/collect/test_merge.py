@@ -54,7 +54,7 @@ def test_the_later_round_counts_whatever_the_clock_said(folder: Folder) -> None:
     folder.run.collect_index.unlink()
     assert collect(folder.run).statuses == {"oom": 1}
     assert ledger.statuses(folder.run) == {point.point_id: "oom"}
-    (found,) = status.read(folder.run.path.parent, [])
+    (found,) = status.read_status(folder.run.path.parent, [])
     assert found.profiles[0].tally().counts() == {"oom": 1}
 
 
@@ -293,7 +293,7 @@ def test_tables_mark_it_nobody_stars_against_it_and_a_retry_measures_it(tmp_path
         assert "disturbed (ten times as long as the neighbours)" in found.text()
     (marked,) = [row for row in overall(folder.run) if row["flags"]]
     assert (marked["input_size"], marked["flags"], marked["valid"]) == ("288", "lonely", "false")
-    rows = {row["input_size"]: row for row in report.read(folder.run).rows}
+    rows = {row["input_size"]: row for row in report.read_report(folder.run).rows}
     assert rows[288]["fastest"] == rows[288]["fastest_here"] == ""
     assert rows[288]["doubtful"] == ["gemm"]
     assert rows[256]["fastest_here"] or rows[256]["fastest"]

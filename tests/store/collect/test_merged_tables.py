@@ -195,7 +195,7 @@ def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
 
 def rewrite_layers(shard: ShardPath, columns: list[str]) -> None:
     """Give a shard's layer rows other columns, with places and checksums that fit."""
-    found = shards.read(shard)
+    found = shards.read_shard(shard)
     rows = list(parse_block(shard.layers.read_bytes(), LAYER_COLUMNS))[1:]
     blocks = {}
     at = len(",".join(columns)) + 1

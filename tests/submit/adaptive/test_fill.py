@@ -26,7 +26,7 @@ axes:
 
 def filled(left_out, failed=(), rounds=()):
     """Return the filled rows of six sizes, by size, where some have no time."""
-    (group,) = groups.of(sizes.points([32, 48, 64, 96, 128, 256]))
+    (group,) = groups.groups_of(sizes.points([32, 48, 64, 96, 128, 256]))
     ms = {p.point_id: sizes.smooth(p) for p in group.points}
     known = sizes.known({name: ms[name] for name in ms if name not in left_out}, failed)
     rows = fill.filled("demo", [judge(group, known, rounds)], known).rows
@@ -76,7 +76,7 @@ def test_layers_predict_where_they_were_better(tmp_path):
     assert all(said[name] == pytest.approx(ms[name], rel=0.3) for name in said)
     assert layers([], [ids[48]]) == {}
 
-    (group,) = groups.of(points)
+    (group,) = groups.groups_of(points)
     known = sizes.known(ms)
     judged = judge(group, known, [[ids[32], ids[80]], [ids[48], ids[64]]], layers)
     assert {Basis.LINES, Basis.SIZES} == set(judged.rounds[0].said)

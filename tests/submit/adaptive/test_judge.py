@@ -11,7 +11,7 @@ import sizes
 from hpcsweep.forecast import Basis, groups, intervals
 from hpcsweep.submit.adaptive.judge import HeldOut, Judged, Why, judge
 
-(GROUP,) = groups.of(sizes.points([32, 64, 128, 256, 512]))
+(GROUP,) = groups.groups_of(sizes.points([32, 64, 128, 256, 512]))
 ROUNDS = [["auto-32-1", "auto-512-1"], ["auto-128-1"], ["auto-64-1", "auto-256-1"]]
 
 
@@ -37,7 +37,7 @@ def test_each_point_between_others_is_predicted_from_all_of_them():
 
 def test_the_ends_are_between_no_others():
     """Nor the corners of sizes and batches; nor is the only point."""
-    (plane,) = groups.of(sizes.points([32, 64, 128], [1, 2, 4]))
+    (plane,) = groups.groups_of(sizes.points([32, 64, 128], [1, 2, 4]))
     ms = {point.point_id: sizes.smooth(point) for point in plane.points}
     (held,) = judge(plane, sizes.known(ms), [plane.ids]).rounds
     assert len(held.true) == 5

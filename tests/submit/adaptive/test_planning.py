@@ -15,7 +15,9 @@ HUNDRED = [*range(32, 232, 2)]
 
 def measuring(**changes):
     """Return an adaptive run of 100 sizes and two algorithms."""
-    return sizes.Measuring(groups.of(sizes.points(HUNDRED, (1,), ("auto", "gemm"))), **changes)
+    return sizes.Measuring(
+        groups.groups_of(sizes.points(HUNDRED, (1,), ("auto", "gemm"))), **changes
+    )
 
 
 def test_a_smooth_curve_needs_few_points():
@@ -106,7 +108,7 @@ def test_points_that_fail_are_not_asked_for_again():
 
 def test_a_sweep_of_sizes_and_batches():
     """Both together, on a plane: the corners first."""
-    run = sizes.Measuring(groups.of(sizes.points(range(32, 256, 16), (1, 2, 4, 8, 16, 32))))
+    run = sizes.Measuring(groups.groups_of(sizes.points(range(32, 256, 16), (1, 2, 4, 8, 16, 32))))
     (one,) = run.go().judged
     assert one.error == pytest.approx(0, abs=0.03)
     assert len(run.rows) < 40  # of 84
@@ -119,7 +121,7 @@ def one_second(_point):
 
 def group(*measures):
     """Return one group of these sizes."""
-    (found,) = groups.of(sizes.points(measures))
+    (found,) = groups.groups_of(sizes.points(measures))
     return found
 
 

@@ -80,7 +80,7 @@ def test_a_second_command_measures_nothing_twice_and_ctrl_c_is_resumed(desk: Des
     assert until(desk).returncode == 0
     ids = [row["point_id"] for row in desk.rows()]
     assert len(ids) == len(set(ids)) == 14
-    assert [len(one.points) for one in rounds.read(desk.sweep())["cpu"].rounds] == [14]
+    assert [len(one.points) for one in rounds.read_rounds(desk.sweep())["cpu"].rounds] == [14]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_killed_in_a_round_it_goes_on(desk: Desk):
     until_gone = time.monotonic() + 20
     while until(desk).returncode:  # its supervisor ends when it notices
         assert time.monotonic() < until_gone
-    known = rounds.read(desk.sweep())["cpu"].rounds
+    known = rounds.read_rounds(desk.sweep())["cpu"].rounds
     assert [len(one.points) for one in known] == [14, 4]
     assert len({row["point_id"] for row in desk.rows()}) == 18
 
@@ -120,7 +120,7 @@ def test_some_points_are_measured_twice_where_the_target_is_missed(desk: Desk):
     assert told.returncode == 10, told.stderr
     assert "target missed in 2 of 2 groups; a larger target can be reached" in told.stdout
     rows = Counter(row["point_id"] for row in desk.rows())
-    known = rounds.read(desk.sweep())["cpu"].rounds
+    known = rounds.read_rounds(desk.sweep())["cpu"].rounds
     asked = Counter(point_id for one in known for point_id in (*one.points, *one.again))
     assert rows == asked
     assert set(rows.values()) == {1, 2}
@@ -170,7 +170,7 @@ def test_points_of_a_sample_that_was_measured_before_are_used(desk: Desk):
     desk.spec(SLEEPING)
     assert desk.submit("--sample", "3").returncode == 0
     assert until(desk).returncode == 0
-    assert [len(one.points) for one in rounds.read(desk.sweep())["cpu"].rounds] == [8]
+    assert [len(one.points) for one in rounds.read_rounds(desk.sweep())["cpu"].rounds] == [8]
     assert len(desk.rows()) == 14
 
 

@@ -45,7 +45,7 @@ def write(run: RunDir, path: Path, where: str = "", history: RunHistory | None =
     cannot be written or is no page of hpcsweep.
     """
     output.check(path, _is_page)
-    data = dataset.read(run, where)
+    data = dataset.read_dataset(run, where)
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen, history)
     drawn.notes.extend(data.of_earlier_files())

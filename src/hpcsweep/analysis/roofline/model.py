@@ -178,7 +178,7 @@ class Roofline:
         return f"{'; '.join(told)}; or the peaks are another device's"
 
 
-def read(  # noqa: PLR0913 - one argument per option
+def read_roofline(  # noqa: PLR0913 - one argument per option
     sources: Sequence[Path],
     *,
     gpu: str | None = None,
@@ -201,7 +201,9 @@ def read(  # noqa: PLR0913 - one argument per option
     of_layers = first.name == "layers.csv"
     if first.is_dir() or of_layers or first.name == "overall.csv":
         run = renewed(RunDir(first if first.is_dir() else first.parent))
-        export = sweep.work_of(dataset.read(run), gpu, layers=layers or of_layers, where=where)
+        export = sweep.work_of(
+            dataset.read_dataset(run), gpu, layers=layers or of_layers, where=where
+        )
     else:
         export = _export(sources, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw, source)
@@ -240,10 +242,10 @@ def _export(sources: Sequence[Path], *, layers: bool, where: str) -> Export:
         raise UsageError(f"{first}: export it first: ncu --import {first} --csv --page raw > x.csv")
     lines = work.text(first).splitlines()
     if any(map(rocprof.is_export, lines)) and not any(map(ncu.is_export, lines)):
-        return rocprof.read(sources)
+        return rocprof.read_rocprof(sources)
     if len(sources) > 1:
         raise UsageError(f"{sources[1]}: only the passes of rocprofv3 are joined; give one export")
-    return ncu.read(first)
+    return ncu.read_ncu(first)
 
 
 def _roofs(

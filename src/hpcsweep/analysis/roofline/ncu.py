@@ -204,7 +204,7 @@ def instructions(family: str) -> dict[str, int]:
     }
 
 
-def read(path: Path) -> Export:
+def read_ncu(path: Path) -> Export:
     """Read an export: one piece of work per launch.
 
     `UsageError` where it is no export, it was cut, it lacks a metric, or it holds an unknown unit

@@ -77,7 +77,7 @@ def is_export(line: str) -> bool:
     return "Kernel_Name" in line and "dispatch_id" in line.lower()
 
 
-def read(paths: Sequence[Path]) -> Export:
+def read_rocprof(paths: Sequence[Path]) -> Export:
     """Read the passes of one run, a piece per dispatch; `UsageError` where one was cut."""
     rows = pd.concat([_pass(path) for path in paths])
     dispatches = rows.drop_duplicates(_KEY).set_index(_KEY)  # as the first pass has them

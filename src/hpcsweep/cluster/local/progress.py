@@ -17,7 +17,7 @@ _FEW: Final = 3  # points that say too little about the others
 _STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
 
 
-def left(took: Sequence[float], current: float, points: int, expected: float = 0.0) -> str:
+def time_left(took: Sequence[float], current: float, points: int, expected: float = 0.0) -> str:
     """Return the time that so many points need, as a range.
 
     `took` are the seconds of those that are done, `current` those of the point in work. The range
@@ -75,7 +75,7 @@ class Counts:
         now, done = self._clock(), len(self._took)
         counted = f"{done}/{self._total} points, {self._failed} failed"
         elapsed = now - self._began
-        rest = left(self._took, now - self._last, self._total - done, self._expected - elapsed)
+        rest = time_left(self._took, now - self._last, self._total - done, self._expected - elapsed)
         return f"{counted}, elapsed {duration(elapsed)}, left {rest}"
 
 
@@ -118,7 +118,7 @@ class Bar(Counts):
 
 
 @contextmanager
-def shown(total: int, expected: float, *, quiet: bool = False) -> Iterator[Counts]:
+def shown_progress(total: int, expected: float, *, quiet: bool = False) -> Iterator[Counts]:
     """Show the progress of points that should take so many seconds, unless it has to be quiet."""
     if quiet:
         yield Counts(total)

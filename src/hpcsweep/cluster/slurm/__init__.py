@@ -18,9 +18,9 @@ from hpcsweep.cluster.slurm.call import (
     config,
     duration,
     environment,
-    here,
     moment,
     number,
+    this_cluster,
     user_name,
 )
 from hpcsweep.cluster.slurm.ids import JobId, numbers, parse_id, task_list

@@ -272,7 +272,7 @@ class Here:
         return any(own and its and own != its for own, its in pairs)
 
 
-def here(*, timeout: float = TIMEOUT) -> Here:
+def this_cluster(*, timeout: float = TIMEOUT) -> Here:
     """Return the cluster that commands reach by default, and this user."""
     answer = config(timeout=timeout)
     settings = {} if isinstance(answer, CouldNotAsk) else answer

@@ -134,7 +134,7 @@ class Wants:
         return int(least[0]) if least else 1
 
 
-def of(profile: Profile) -> Wants:
+def options_of(profile: Profile) -> Wants:
     """Return the GPU and the sbatch options of a profile."""
     own = {key: getattr(profile, key) for key in _KEYS if key in type(profile).model_fields}
     values = {key: str(value) for key, value in own.items() if value is not None}
@@ -150,7 +150,7 @@ def cluster(profile: Profile) -> str:
 
     `ProfileError` for several: after a lost answer nobody knows which of them took the jobs.
     """
-    wants = of(profile)
+    wants = options_of(profile)
     name = wants["clusters"]
     if "," in name or name == "all":
         where = wants.places.get("clusters", "SLURM_CLUSTERS")

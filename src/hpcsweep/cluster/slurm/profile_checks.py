@@ -118,7 +118,7 @@ def examine(
     profile: Profile, cluster: Cluster, hostnames: Hostnames = slurm.hostnames
 ) -> list[Finding]:
     """Return all findings, good ones included; `fail` means that no job would ever run."""
-    wants = job_request.of(profile)
+    wants = job_request.options_of(profile)
     if why := _unknown_cluster(wants, cluster):
         return [Finding("warn", "cluster", f"not checked: {why}")]
     rights = Rights(wants, cluster)

@@ -43,7 +43,7 @@ def prove(
 
     def once() -> Proof:
         events, primitives = profiler_events.record(model, ranges(model), step)
-        return Proof(tuple(read(events, picked, backend, primitives)))
+        return Proof(tuple(proof_of_backward(events, picked, backend, primitives)))
 
     return [*completed(once, lambda: profiler_events.passes(model)).calls]
 
@@ -83,7 +83,7 @@ def choices(picked: Sequence[LayerChoice], backend: Backend) -> list[GradientCho
     return [GradientChoice.of(item, backend) for item in picked]
 
 
-def read(
+def proof_of_backward(
     events: Iterable[Any],
     picked: Sequence[LayerChoice],
     backend: Backend,

@@ -42,7 +42,7 @@ def prove(
     def once() -> Proof:
         with marking():
             events, primitives = profiler_events.record(model, ranges(model), run)
-        return read(events, picked, backend, primitives)
+        return proof_of_forward(events, picked, backend, primitives)
 
     return completed(once, lambda: profiler_events.passes(model))
 
@@ -59,7 +59,7 @@ def ranges(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def read(
+def proof_of_forward(
     events: Iterable[Any],
     picked: Sequence[LayerChoice],
     backend: Backend,

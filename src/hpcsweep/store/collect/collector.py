@@ -57,7 +57,7 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Collect
 
 def is_up_to_date(run: RunDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
-    memory = incremental.load(run)
+    memory = incremental.load_memory(run)
     if memory is None or memory.news(incremental.stamps(run), run.ages()) != {}:
         return False
     return memory.planned == _planned(run, run.manifests())
@@ -77,7 +77,7 @@ def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
         what = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
         again = f"{run.command('collect')} makes them from the shards that are there"
         return run, [f"{run.overall}: {what}, so the tables were not renewed: {again}"]
-    memory = incremental.load(run)
+    memory = incremental.load_memory(run)
     raw = bool(memory and memory.raw)
     try:
         report = collect(run, _SECONDS, raw=raw)
@@ -126,7 +126,7 @@ def _parquet(run: RunDir) -> list[str]:
 def _collect(run: RunDir, *, raw: bool) -> CollectReport:
     manifests = run.manifests()
     shards = incremental.stamps(run)
-    memory = incremental.load(run)
+    memory = incremental.load_memory(run)
     news = memory.news(shards, run.ages()) if memory and memory.raw is raw else None
     is_known = memory is not None and memory.planned == _planned(run, manifests)
     if not is_known and any(record.source for record in manifests):
@@ -211,7 +211,7 @@ class _Reading:
         """Return the rows of a shard from an offset on, and note how far it was read."""
         shard, stamp = self.shards[name]
         try:
-            part = shards.read(shard, begin)
+            part = shards.read_shard(shard, begin)
         except ResultsError as error:
             self.unread[name] = [str(error)]
             return []

@@ -116,7 +116,7 @@ class CollectMemory:
             layers_at, samples_at = layers_at + layers, samples_at + samples
 
 
-def load(run: RunDir) -> CollectMemory | None:
+def load_memory(run: RunDir) -> CollectMemory | None:
     """Return the memory of the last collect; None where it cannot be used."""
     try:
         with files.opened(run.collect_index, most=_MOST) as file:

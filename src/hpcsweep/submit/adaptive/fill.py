@@ -47,7 +47,7 @@ class Layers:
 def layers_of(run: RunDir, beside: Measured | None = None) -> Layers | None:
     """Return what the collected layer rows of a sweep teach; None where there are none."""
     try:
-        return Layers(training_data.read([run]), beside)
+        return Layers(training_data.read_sweeps([run]), beside)
     except UsageError:
         return None
 

@@ -62,7 +62,7 @@ class _Job:
 
     @cached_property
     def groups(self) -> Sequence[Group]:
-        return groups.of(self.asked.points(), self.asked.sweep.maps)
+        return groups.groups_of(self.asked.points(), self.asked.sweep.maps)
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -142,14 +142,16 @@ def _planned(
 ) -> tuple[NextRound, Known, AdaptiveRun]:
     """Return what comes next, and write it down."""
     with locks.held(job.run, _LOCKED_BY):
-        every = rounds.read(job.run)
+        every = rounds.read_rounds(job.run)
         device, options = job.asked.device, job.asked.options
         before = every.get(device, AdaptiveRun(device=device, target=job.target))
         until = replace(
             before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
         )
         sent = until.rounds
-        known = past_rows.known(job.run, job.ids, {name for each in sent for name in each.points})
+        known = past_rows.known_points(
+            job.run, job.ids, {name for each in sent for name in each.points}
+        )
         over = over or (before.spent and _seconds(until) <= _seconds(before))  # no larger budget
         left = 0.0 if over else _seconds(until) - known.seconds
         plan = planning.plan(
@@ -164,7 +166,7 @@ def _planned(
         if not sent:
             prepare.check_budget(plan.wanted, options.max_gpu_hours)
         until = _with(until, plan)
-        rounds.write(job.run, every, until)
+        rounds.write_rounds(job.run, every, until)
     return plan, known, until
 
 
@@ -208,9 +210,9 @@ def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
         if _is_complete(job, until.rounds[-1]):
             return True
         if time.monotonic() - asked_at >= _ASK_SECONDS:
-            queue = journal.ask(job.run.submissions())
-            if not wanted & ledger.read(job.run, queue.live_chunks).live.keys():
-                known = past_rows.known(job.run, job.ids, ())
+            queue = journal.ask_slurm(job.run.submissions())
+            if not wanted & ledger.read_ledger(job.run, queue.live_chunks).live.keys():
+                known = past_rows.known_points(job.run, job.ids, ())
                 return sum(known.rows.values()) > sum(before.rows.values())
             asked_at = time.monotonic()
         time.sleep(_LOOK_SECONDS)
@@ -221,7 +223,7 @@ def _is_complete(job: _Job, last: Round) -> bool:
     keys = shards.keys_of(job.run.shards())
     looks = Known({}, Counter(key.point_id for key in keys))
     return not planning.missing(last, job.groups, looks) and not planning.missing(
-        last, job.groups, past_rows.known(job.run, job.ids, ())
+        last, job.groups, past_rows.known_points(job.run, job.ids, ())
     )
 
 
