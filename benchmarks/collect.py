@@ -26,8 +26,8 @@ from hpcsweep.catalog.columns import (
 )
 from hpcsweep.point import Point
 from hpcsweep.store import chunk_file, seals, shards
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, ShardPath
 
 SHARDS, LAYER_ROWS, PER_POINT, SAMPLES = 1000, 10_000_000, 465, 20
 
@@ -35,8 +35,8 @@ COLLECT = """
 import sys
 from pathlib import Path
 from hpcsweep.store.collect.collector import collect
-from hpcsweep.store.rundir import RunDir
-report = collect(RunDir(Path(sys.argv[1])))
+from hpcsweep.store.folders import SweepDir
+report = collect(SweepDir(Path(sys.argv[1])))
 result = f"{report.points:,} points, {report.layer_rows:,} layer rows"
 result += f", {report.shards_read:,} shards read"
 """
@@ -72,14 +72,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        run = RunDir(Path(folder) / "many")
+        run = SweepDir(Path(folder) / "many")
         if args.small:
             small(run)
         else:
             many(run, args.scale, args.rounds)
 
 
-def many(run: RunDir, scale: float, rounds: int) -> None:
+def many(run: SweepDir, scale: float, rounds: int) -> None:
     """Compare with pandas, then collect again with little or nothing new."""
     count = max(1, round(SHARDS * scale))
     points = round(LAYER_ROWS * scale / PER_POINT)
@@ -98,7 +98,7 @@ def many(run: RunDir, scale: float, rounds: int) -> None:
     measure("collect, one new shard", COLLECT, run)
 
 
-def small(run: RunDir) -> None:
+def small(run: SweepDir) -> None:
     """Time a sweep of 200 points as a user waits for it: the process, start to end."""
     make(run, 2, 200, 0)
     for name in ("from scratch", "nothing new"):
@@ -112,7 +112,7 @@ def small(run: RunDir) -> None:
         print(f"200 points, {name}: {sorted(times)[3] * 1000:.0f} ms (median of 7 processes)")
 
 
-def measure(name: str, code: str, run: RunDir) -> float:
+def measure(name: str, code: str, run: SweepDir) -> float:
     """Run code in a process of its own; print and return its seconds."""
     done = subprocess.run(
         [sys.executable, "-c", TIMED.format(code=code), str(run.path)],
@@ -125,7 +125,7 @@ def measure(name: str, code: str, run: RunDir) -> float:
     return float(seconds)
 
 
-def make(run: RunDir, count: int, points: int, per_point: int) -> ShardPath:
+def make(run: SweepDir, count: int, points: int, per_point: int) -> ShardPath:
     """Make a results folder as a submission of `count` chunks leaves it; return one shard."""
     submission = run.submission("20250101-000000-l40")
     submission.path.mkdir(parents=True)

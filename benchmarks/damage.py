@@ -37,8 +37,8 @@ from hpcsweep.cluster import bad_nodes, journal, slurm, status
 from hpcsweep.errors import HpcsweepError, ResultsError
 from hpcsweep.store import attempt, ledger, rounds
 from hpcsweep.store.collect.collector import collect
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.jobs_file import Cancelled, Ended, Queued, Sending, Started
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def damages(whole: bytes, step: int, *, bits: bool) -> Iterator[tuple[str, int, 
 class Folder:
     """Results of four points: three measured here, one of them again on Slurm, one that waits."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     waits: str  # a point of a chunk that is in the queue
 
     @cached_property
     def rows(self) -> dict[Path, list[bytes]]:
         """Return the lines of the rows of each shard, as they were written."""
-        paths = [shard.overall for shard in self.run.shards()]
+        paths = [shard.overall for shard in self.sweep_dir.shards()]
         return {path: path.read_bytes().splitlines()[1:] for path in paths}
 
     @cached_property
@@ -92,7 +92,7 @@ class Folder:
         return {
             name: {
                 line
-                for shard in self.run.shards()
+                for shard in self.sweep_dir.shards()
                 for line in getattr(shard, name).read_bytes().splitlines()
             }
             for name in ("layers", "samples")
@@ -101,7 +101,7 @@ class Folder:
     @cached_property
     def content(self) -> dict[Path, bytes]:
         """Return the files of the shards as they were written."""
-        shards = self.run.shards()
+        shards = self.sweep_dir.shards()
         paths = [path for one in shards for path in (one.overall, one.layers, one.samples)]
         return {path: path.read_bytes() for path in paths}
 
@@ -111,24 +111,24 @@ class Folder:
 
     def files(self) -> dict[str, Path]:
         """Return the files that are damaged, by name."""
-        first, second = self.run.submissions()
-        one, two = self.run.shards()
+        first, second = self.sweep_dir.submissions()
+        one, two = self.sweep_dir.shards()
         return {
             **{f"shard {name}": getattr(one, name) for name in ("overall", "layers", "samples")},
             "shard env": one.env,
             "newer shard": two.overall,
             **{f"local {name}": getattr(first, name) for name in ("manifest", "chunks", "jobs")},
             **{f"queued {name}": getattr(second, name) for name in ("manifest", "chunks", "jobs")},
-            "until": self.run.until,
-            "nodes": self.run.bad_nodes,
-            "memory": self.run.collect_index,
+            "until": self.sweep_dir.until,
+            "nodes": self.sweep_dir.bad_nodes,
+            "memory": self.sweep_dir.collect_index,
         }
 
 
 def make(path: Path) -> Folder:
     """Write such a folder."""
     made = resultsfolder.make(path)
-    run, points = made.run, made.points
+    run, points = made.sweep_dir, made.points
     for number, (name, some) in enumerate(((LOCAL, points[:3]), (QUEUED, points[2:4]))):
         fields = {"launcher": ("local", "sbatch")[number], "profile": name[16:]}
         submission = made.submit(name, some, round=number, **fields)
@@ -162,7 +162,7 @@ def make(path: Path) -> Folder:
 
 def check(folder: Folder, path: Path, found: bytes) -> tuple[Counter[str], list[str]]:
     """Damage a file, and count; return what is wrong, too."""
-    run, counts, wrong = folder.run, Counter[str](damages=1), list[str]()
+    run, counts, wrong = folder.sweep_dir, Counter[str](damages=1), list[str]()
     whole = path.read_bytes()
     remembered = run.collect_index.read_bytes()
     path.write_bytes(found)
@@ -189,14 +189,14 @@ def _rows(
 ) -> Counter[str]:
     """Compare the tables with what was written."""
     counts: Counter[str] = Counter()
-    with folder.run.overall.open(newline="") as file:
+    with folder.sweep_dir.overall.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
         if tuple(row[name] for name in _CELLS) not in folder.true_rows:
             counts["rows invented"] += 1
             wrong.append(f"invented: {row['point_id']}")
     for name in ("layers", "samples"):
-        lines = getattr(folder.run, name).read_bytes().splitlines()
+        lines = getattr(folder.sweep_dir, name).read_bytes().splitlines()
         if not set(lines) <= folder.blocks[name]:
             counts["rows invented"] += 1
             wrong.append(f"invented in {name}")
@@ -251,10 +251,10 @@ def _check_names(  # noqa: PLR0913, PLR0917 - what is compared
 
 def _ledger(folder: Folder, wrong: list[str]) -> None:
     """Check that what waits in the queue is not sent again, or that `submit` refuses."""
-    if not folder.run.submissions()[-1].read_jobs():
+    if not folder.sweep_dir.submissions()[-1].read_jobs():
         return  # cut in the first entry: as if `submit` was killed before it called sbatch
     try:
-        known = ledger.read_ledger(folder.run, folder.queue)
+        known = ledger.read_ledger(folder.sweep_dir, folder.queue)
     except ResultsError:
         return
     if folder.waits not in known.settled():

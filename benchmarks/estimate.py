@@ -23,7 +23,7 @@ from hpcsweep.forecast import estimate, passes, past_rows
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
 from hpcsweep.store.chunk_file import Chunk
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import request
 from hpcsweep.submit.request import Options
 from hpcsweep.submit.time_limit import TimeLimit
@@ -127,7 +127,7 @@ def main() -> None:
         found.append(seen(folder, name))
     print("\n".join(aligned([HEADS, *(one.row() for one in found)], left=1)))
     if chosen.keep:
-        first = RunDir(chosen.folder / found[0].name / found[0].name).shards()[0]
+        first = SweepDir(chosen.folder / found[0].name / found[0].name).shards()[0]
         keep(chosen.keep, found, first.env)
 
 
@@ -142,7 +142,7 @@ def seen(folder: Path, name: str) -> Seen:
 
     The estimate after the sample sees a folder in which nothing else was measured.
     """
-    run = RunDir(folder / name)
+    run = SweepDir(folder / name)
     asked = request.make(sweep_file.load(folder / f"{name}.yaml"),
                          profile.load(folder / "cpujobs.yaml"), Options())  # fmt: skip
     sample, *rest = run.submissions()
@@ -150,9 +150,9 @@ def seen(folder: Path, name: str) -> Seen:
     walls = {row["point_id"]: float(row["wall_s"]) for row in rows(run, [one.id for one in rest])
              if row["status"] == "ok"}  # fmt: skip
     left = [point for point in asked.points() if point.point_id in walls]
-    alone = RunDir(folder / "after" / name)
+    alone = SweepDir(folder / "after" / name)
     link(alone, run, [sample.id])
-    nothing = RunDir(folder / "before" / name)
+    nothing = SweepDir(folder / "before" / name)
     said = [estimate.estimator(where, asked.sweep, asked.device) for where in (nothing, alone)]
     before, after = ({point.point_id: one(point) for point in left} for one in said)
     limit = TimeLimit(alone, asked)
@@ -167,10 +167,10 @@ def seen(folder: Path, name: str) -> Seen:
 
 
 def same_run(
-    folder: Path, run: RunDir, asked: request.Request, took_s: dict[str, float]
+    folder: Path, run: SweepDir, asked: request.Request, took_s: dict[str, float]
 ) -> dict[str, float]:
     """Return what every other amount of work says of those between, all of one run."""
-    alone = RunDir(folder / "rest" / run.name)
+    alone = SweepDir(folder / "rest" / run.name)
     link(alone, run, [one.id for one in run.submissions()[1:]])
     known = past_rows.measured(alone, "inference", asked.device)
     works = sorted({row.work for row in known})
@@ -181,7 +181,7 @@ def same_run(
             if works.index(passes.work(point.axes)) % 2}  # fmt: skip
 
 
-def link(alone: RunDir, run: RunDir, submissions: list[str]) -> None:
+def link(alone: SweepDir, run: SweepDir, submissions: list[str]) -> None:
     """Make a results folder with the rows of some submissions of another."""
     alone.shards_dir.mkdir(parents=True, exist_ok=True)
     for name in submissions:
@@ -189,7 +189,7 @@ def link(alone: RunDir, run: RunDir, submissions: list[str]) -> None:
             (alone.shards_dir / name).symlink_to((run.shards_dir / name).resolve())
 
 
-def rows(run: RunDir, submissions: list[str]) -> list[dict[str, Any]]:
+def rows(run: SweepDir, submissions: list[str]) -> list[dict[str, Any]]:
     """Return the rows of some submissions."""
     return [row for name in submissions for shard in run.shards_of(name)
             for row in shards.read_shard(shard).rows]  # fmt: skip

@@ -223,9 +223,9 @@ def imported(folder: Path) -> training_data.Measured:
             read = gzip.open if path.suffix == ".gz" else Path.open
             with read(path, "rb") as file:
                 (plain / path.name.removesuffix(".gz")).write_bytes(file.read())
-        run = importer.bring(Path(scratch), plain, "predecessor").run
-        collecting.collect(run)
-        return training_data.read_sweeps([run])
+        sweep_dir = importer.bring(Path(scratch), plain, "predecessor").sweep_dir
+        collecting.collect(sweep_dir)
+        return training_data.read_sweeps([sweep_dir])
 
 
 def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:

@@ -32,7 +32,7 @@ from uuid import uuid4
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 from hpcsweep.catalog.columns import axis_cells
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store import chunk_file, folders, shards
 from hpcsweep.submit import prepare, request
 from lab import PATH, Lab, Options, why_not
 
@@ -144,10 +144,10 @@ def _ask(desk: Path, launcher: str, runs: int, when: str) -> None:
 
 def _measure_half(desk: Path) -> None:
     """Write the rows of every other chunk, as its job would."""
-    (submission,) = rundir.RunDir(desk / "results" / "noop").submissions()
+    (submission,) = folders.SweepDir(desk / "results" / "noop").submissions()
     for index in range(0, submission.read_manifest().chunks, 2):
         chunk = chunk_file.read_chunk(submission.chunks, index)
-        shard = rundir.ShardPath(submission.shards, chunk.index, 0)
+        shard = folders.ShardPath(submission.shards, chunk.index, 0)
         with shards.ShardWriter(shard) as writer:
             for point in chunk.points:
                 row = {**axis_cells(point.axes), "point_id": point.point_id, "status": "ok"}
@@ -236,7 +236,7 @@ def _plain(desk: Path, points: int) -> Callable[[], None]:
     asked = request.make(
         sweep_file.load(desk / "noop.yaml"), profile.load(desk / "cluster_profiles" / "sbatch.yaml")
     )
-    submission = prepare.prepare(rundir.RunDir(desk / "results" / "noop"), asked).submission
+    submission = prepare.prepare(folders.SweepDir(desk / "results" / "noop"), asked).submission
     assert submission
     script = desk / "plain.sh"
     script.write_text(PLAIN.format(python=sys.executable, submission=submission.path))
@@ -263,7 +263,7 @@ def _by_hand(desk: Path, points: int) -> Callable[[], None]:
 
 
 def _wait_for_rows(desk: Path, points: int) -> None:
-    run = rundir.RunDir(desk / "results" / "noop")
+    run = folders.SweepDir(desk / "results" / "noop")
     until = time.monotonic() + 300
     while sum(len(shards.read_keys(shard.overall)) for shard in run.shards()) < points:
         if time.monotonic() > until:

@@ -18,7 +18,7 @@ import numpy as np
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.output import COLOURS
 from hpcsweep.forecast import check, intervals, training_data
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 mpl.use("Agg")
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="draw networks that were left out")
     parser.add_argument("--no-measure", action="store_true", help="take what is there")
     chosen = parser.parse_args()
-    run = RunDir(chosen.folder / "cpu_networks")
+    run = SweepDir(chosen.folder / "cpu_networks")
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for rounds in range(1, chosen.rounds + 1) if not chosen.no_measure else ():
         spec = chosen.folder / "cpu_networks.yaml"
@@ -84,7 +84,7 @@ def hpcsweep(folder: Path, *words: str) -> None:
     subprocess.run([sys.executable, "-m", "hpcsweep", "--results", str(folder), *words], check=True)
 
 
-def noise(run: RunDir) -> str:
+def noise(run: SweepDir) -> str:
     """Say by how much two measurements of the same point differ, and of the same layer call."""
     data = dataset.read_dataset(run)
     points = data.rows.set_index("point_id")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hpcsweep.catalog.columns import axis_cells
 from hpcsweep.spec import expansion, sweep_file
-from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store import chunk_file, folders, shards
 from hpcsweep.store.manifest import Manifest
 
 RUN = (sys.executable, "-c", "from hpcsweep.cli import run; run()")
@@ -50,13 +50,13 @@ def _make(folder: Path, results: Path, points: int, tasks: int) -> None:
         "workload: noop\naxes: {model: [a], "
         f"input_size: {{start: 1, stop: {points}, num: {points}}}}}\n"
     )
-    submission = rundir.new_submission(rundir.RunDir(results / "large"), "l40")
+    submission = folders.new_submission(folders.SweepDir(results / "large"), "l40")
     stream = iter(expansion.expand(sweep_file.load(file), gpu="l40"))
     each = points // tasks
     chunks = [chunk_file.Chunk(i, tuple(islice(stream, each)), 1.0) for i in range(tasks)]
     chunk_file.write_chunks(submission.chunks, chunks)
     for chunk in chunks:
-        shard = rundir.ShardPath(submission.shards, chunk.index, 0)
+        shard = folders.ShardPath(submission.shards, chunk.index, 0)
         with shards.ShardWriter(shard) as writer:
             for point in chunk.points[:-1]:
                 row = {**axis_cells(point.axes), "point_id": point.point_id, "status": "ok"}

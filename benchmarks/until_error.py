@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import aligned
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def main() -> None:
     )
     print("\n".join(lines))
     if chosen.keep:
-        keep(chosen.keep, table, [*told, "", *lines], RunDir(chosen.folder / "all"))
+        keep(chosen.keep, table, [*told, "", *lines], SweepDir(chosen.folder / "all"))
 
 
 def submit(folder: Path, name: str, sizes: Iterable[object], *more: str) -> list[str]:
@@ -124,7 +124,7 @@ def row(name: str, part: pd.DataFrame, held: str, measured: int, noise: float) -
             f"{100 * held_in:.0f} %", "ok" if good else "NOT OK")  # fmt: skip
 
 
-def keep(folder: Path, table: pd.DataFrame, lines: list[str], run: RunDir) -> None:
+def keep(folder: Path, table: pd.DataFrame, lines: list[str], run: SweepDir) -> None:
     """Write the table, the times, and the machine that they were measured on."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.txt").write_text("\n".join(lines) + "\n")

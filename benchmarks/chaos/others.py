@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.chaos.faults import Struck
 from hpcsweep.cluster import journal
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from killing import command
 from lab import Lab, Options
 
@@ -60,7 +60,7 @@ def _alive(place: SlurmPlace) -> set[str]:
 
 def _harm(place: SlurmPlace, before: set[str], fences: set[Path], told: str) -> None:
     """Raise an error where an attempt was fenced off whose task ran before and runs now."""
-    run, both = RunDir(place.sweep), before & _alive(place)
+    run, both = SweepDir(place.sweep), before & _alive(place)
     chunks = {
         (one.id, chunk)
         for one in run.submissions()

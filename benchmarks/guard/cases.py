@@ -38,8 +38,8 @@ LAYERS: Final = """
 import sys
 from pathlib import Path
 from benchmarks import collect
-from hpcsweep.store.rundir import RunDir
-collect.make(RunDir(Path(sys.argv[1]) / "results" / "many"), 100, 2_151, 465)
+from hpcsweep.store.folders import SweepDir
+collect.make(SweepDir(Path(sys.argv[1]) / "results" / "many"), 100, 2_151, 465)
 """
 MEASURED: Final = """
 workload: inference

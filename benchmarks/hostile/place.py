@@ -18,9 +18,9 @@ from hpcsweep import cli, processes
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.store import attempt, chunk_file, rounds
 from hpcsweep.store.collect import collector as collecting
+from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.jobs_file import Cancelled, Ended, NotSent, Over, Queued, Sending, Started
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ class Place:
     refused: bool = field(default=False)
 
     @property
-    def local(self) -> RunDir:
+    def local(self) -> SweepDir:
         """Return the results of a sweep that ran here."""
-        return RunDir(self.folder / "results" / LOCAL)
+        return SweepDir(self.folder / "results" / LOCAL)
 
     @property
-    def queued(self) -> RunDir:
+    def queued(self) -> SweepDir:
         """Return the results of a sweep that waits in Slurm's queue."""
-        return RunDir(self.folder / "results" / QUEUED)
+        return SweepDir(self.folder / "results" / QUEUED)
 
     def submission(self) -> SubmissionDir:
         """Return the submission that waits in Slurm's queue."""
@@ -116,7 +116,7 @@ def _results(folder: Path) -> None:
     made = resultsfolder.make(folder)
     points = made.points
     made.submit("20260101-100000-local", points[:4], profile="local", sweep=LOCAL)
-    made.run.submissions()[0].log(0, 0).write_text("a point\n")
+    made.sweep_dir.submissions()[0].log(0, 0).write_text("a point\n")
     shard = made.shard("20260101-100000-local")
     with resultsfolder.shards.ShardWriter(shard) as writer:
         for number, point in enumerate(points[:4]):
@@ -126,23 +126,23 @@ def _results(folder: Path) -> None:
                 writer, point, shard, status=status, median_ms=1.5 + number, **more
             )
     attempt.write_record(shard, attempt.AttemptRecord(state=AttemptState.STOPPED, pid=7), {})
-    journal = made.run.submissions()[0]
+    journal = made.sweep_dir.submissions()[0]
     journal.append_job(Started(process=processes.identity(), at=1.0))
     journal.append_job(Ended(ended=2.0))
     first = rounds.Round(points=(points[0].point_id,), error=0.1, held_out=2)
     rounds.write_rounds(
-        made.run, {}, rounds.AdaptiveRun(device="cpu", target=0.03, of=8, rounds=(first,))
+        made.sweep_dir, {}, rounds.AdaptiveRun(device="cpu", target=0.03, of=8, rounds=(first,))
     )
-    (made.run.bad_nodes).write_text(
+    (made.sweep_dir.bad_nodes).write_text(
         '{"nodes": [{"name": "n1", "why": "NODE_FAIL: its node failed", '
         '"at": "2026-01-01T00:00:00+00:00"}], "allowed": {"n2": "2026-01-02T00:00:00+00:00"}}'
     )
-    collecting.collect(made.run)
-    shutil.copytree(made.run.path, folder / "results" / QUEUED)
-    _queue(RunDir(folder / "results" / QUEUED), points)
+    collecting.collect(made.sweep_dir)
+    shutil.copytree(made.sweep_dir.path, folder / "results" / QUEUED)
+    _queue(SweepDir(folder / "results" / QUEUED), points)
 
 
-def _queue(run: RunDir, points: list[Any]) -> None:
+def _queue(run: SweepDir, points: list[Any]) -> None:
     """Turn a copy of the results into a sweep of which three chunks wait in Slurm's queue."""
     old = run.submissions()[0]
     for path in (old.shards / "0.0.overall.csv", run.overall, run.layers, run.samples):

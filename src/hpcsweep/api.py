@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hpcsweep.analysis.formats import View
     from hpcsweep.analysis.plot_chart import Picture
     from hpcsweep.spec.space import Sweep
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 
 _ALWAYS = ("model", "status", "median_ms", "flags")
@@ -55,9 +55,9 @@ class LayerTable(pd.DataFrame):
         unreliable: bool = False,
     ) -> View:
         """Return the slowest layers, with their share of the pass."""
-        run: RunDir = self.__dict__["_run"]
+        sweep_dir: SweepDir = self.__dict__["_run"]
         return slowest.slowest_layers(
-            run, by=by, where=where, metric=metric, top=top, everything=unreliable
+            sweep_dir, by=by, where=where, metric=metric, top=top, everything=unreliable
         )
 
 
@@ -68,24 +68,24 @@ class Results:
     Units are suffixes of the columns. Empty cells are NA. Every status and orphans are included.
     """
 
-    run: RunDir
+    sweep_dir: SweepDir
 
     @cached_property
     def overall(self) -> pd.DataFrame:
         """One row per point."""
-        return dataset.typed(self.run.overall, self.run.name)
+        return dataset.typed(self.sweep_dir.overall, self.sweep_dir.name)
 
     @cached_property
     def layers(self) -> LayerTable:
         """One row per layer call of a measured point; called, the slowest layers (`LayerTable`)."""
-        table: LayerTable = LayerTable(dataset.typed(self.run.layers, self.run.name))
-        table.__dict__["_run"] = self.run
+        table: LayerTable = LayerTable(dataset.typed(self.sweep_dir.layers, self.sweep_dir.name))
+        table.__dict__["_run"] = self.sweep_dir
         return table
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per timed pass of a measured point."""
-        return dataset.typed(self.run.samples, self.run.name)
+        return dataset.typed(self.sweep_dir.samples, self.sweep_dir.name)
 
     @cached_property
     def flags(self) -> pd.DataFrame:
@@ -107,11 +107,13 @@ class Results:
 
     def report(self, *, where: str = "", metric: str = "") -> View:
         """Return the table of `hpcsweep report`: its values are in `frame`."""
-        return reports.read_report(self.run, where=where, metric=metric).views()[0]
+        return reports.read_report(self.sweep_dir, where=where, metric=metric).views()[0]
 
     def best(self, *, where: str = "", over: str = catalog.AUTO, unreliable: bool = False) -> View:
         """Return the table of `hpcsweep best`; the maps are in its `record`."""
-        return choices.best_of_sweep(self.run, where=where, over=over, everything=unreliable).view()
+        return choices.best_of_sweep(
+            self.sweep_dir, where=where, over=over, everything=unreliable
+        ).view()
 
     def compare(
         self,
@@ -126,7 +128,7 @@ class Results:
 
         `other` are results, or a side as that command takes it.
         """
-        read = partial(comparing.read_side, self.run.path.parent, everything=unreliable)
+        read = partial(comparing.read_side, self.sweep_dir.path.parent, everything=unreliable)
         read = partial(read, where=where, renewed=lambda run: collecting.tables_of(run)[0])
         sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
         return comparing.compare(*sides, metric=metric, across=list(across)).view()
@@ -147,16 +149,16 @@ class Results:
         """
         from hpcsweep.analysis import output, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
 
-        lines = plot.read_plot(self.run, x, y, by=by, where=where, baseline=baseline)
+        lines = plot.read_plot(self.sweep_dir, x, y, by=by, where=where, baseline=baseline)
         return plot_chart.picture_of(lines, output.Look(**look))
 
     @property
     def side(self) -> str:
         """The results as `hpcsweep compare` takes them: a folder, and the run if it is one."""
-        return f"{self.run.path}{f'@{self.run.at}' if self.run.at else ''}"
+        return f"{self.sweep_dir.path}{f'@{self.sweep_dir.at}' if self.sweep_dir.at else ''}"
 
     def __repr__(self) -> str:
-        return f"Results({str(self.run.path)!r})"
+        return f"Results({str(self.sweep_dir.path)!r})"
 
     def _repr_html_(self) -> str:
         """Return the report's table; of a sweep in which nothing was measured, why."""
@@ -198,7 +200,7 @@ def run(
     in ``status_reason``; they raise nothing. `SpecError` where the sweep is wrong, and
     `KeyboardInterrupt` where it was stopped: the same call resumes.
     """
-    from hpcsweep.store import rundir  # noqa: PLC0415 - `load` needs none of it
+    from hpcsweep.store import folders  # noqa: PLC0415 - `load` needs none of it
     from hpcsweep.submit import request, steps  # noqa: PLC0415
 
     options = request.Options(sample=sample, workers=workers)
@@ -208,7 +210,7 @@ def run(
         code = steps.submit(folder, asked, _warn)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    measured = rundir.open_run(folder, loaded.name)
+    measured = folders.open_sweep(folder, loaded.name)
     if error := collecting.collect(measured).error():
         raise error
     return Results(measured)

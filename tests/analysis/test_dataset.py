@@ -30,8 +30,8 @@ def test_only_measured_points_that_the_sweep_still_has_are_shown(tmp_path):
     folder.submit(
         "20260102-000000-bbbbbb", resultsfolder.points_of(tmp_path, smaller), text=smaller
     )
-    collector.collect(folder.run)
-    found = plot.read_plot(folder.run, "batch_size")
+    collector.collect(folder.sweep_dir)
+    found = plot.read_plot(folder.sweep_dir, "batch_size")
     assert found.places == [1]
     assert "(6 ok, 6 oom, 6 orphans left out)" in table_of(found)
 
@@ -67,7 +67,7 @@ def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_pa
         folder.submit(f"s{day}", some, text=text, round=day)
         started = f"2026-01-0{day}T00:00:00Z"
         folder.measure(folder.shard(f"s{day}"), some, own_files=cell, started_at=started, **work)
-    collector.collect(folder.run)
+    collector.collect(folder.sweep_dir)
     desk = Desk(tmp_path)
     told = "2 points left out, measured with an earlier version of your own files: nets:tiny"
     commands = (
@@ -80,14 +80,14 @@ def test_points_of_an_earlier_version_of_own_files_are_left_out_and_named(tmp_pa
         name = ["demo"] * ("demo" not in command)
         done = desk.run(command[0], *name, *command[1:])
         assert told in done.stdout + done.stderr, (command, done)
-    assert len(dataset.read_dataset(folder.run).rows) == 6
-    assert "retry demo --changed" in " ".join(dataset.read_dataset(folder.run).notes())
+    assert len(dataset.read_dataset(folder.sweep_dir).rows) == 6
+    assert "retry demo --changed" in " ".join(dataset.read_dataset(folder.sweep_dir).notes())
     folder.submit("s3", folder.points[:1], text=text, round=3)
     folder.measure(folder.shard("s3"), folder.points[:1], own_files="model=c", started_at="2027",
                    status="error")  # fmt: skip
-    collector.collect(folder.run)
+    collector.collect(folder.sweep_dir)
     with pytest.raises(UsageError, match="8 points left out"):
-        dataset.read_dataset(folder.run)
+        dataset.read_dataset(folder.sweep_dir)
 
 
 def test_what_the_framework_chose_fell_back_from_nothing_and_a_reason_is_one():

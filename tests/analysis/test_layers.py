@@ -191,8 +191,8 @@ def test_shares_of_convolutions_that_were_timed_alone_say_of_what_they_are(tmp_p
             sums.append(sum(layer["percentage"] for layer in done.layers))
             if how != "true":
                 assert [layer["percentage"] for layer in done.layers] == pytest.approx(shares)
-    collector.collect(folder.run)
-    found = layers.slowest_layers(folder.run)
+    collector.collect(folder.sweep_dir)
+    found = layers.slowest_layers(folder.sweep_dir)
     assert found.frame["share_pct"].sum() == pytest.approx(100)
     told = next(note for note in found.notes if note.startswith("times are mean_ms; shares are"))
     if how == "true":

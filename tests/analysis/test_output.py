@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from hpcsweep.analysis import output
 from hpcsweep.errors import UsageError
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 
 def test_truth_values_are_written_as_in_the_merged_tables(tmp_path):
@@ -73,7 +73,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     """Return a results folder with a shard."""
-    run = RunDir(tmp_path / "results" / "demo")
+    run = SweepDir(tmp_path / "results" / "demo")
     (run.submissions_dir / "a").mkdir(parents=True)
     (run.shards_dir / "a").mkdir(parents=True)
     (run.shards_dir / "a" / "0.0.overall.csv").write_text("rows\n")

@@ -13,7 +13,7 @@ from analysistables import record_of, table_of
 from hpcsweep.analysis import report
 from hpcsweep.errors import UsageError
 from hpcsweep.store.collect import collector
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 COLUMNS = (
     "model", "algorithm", "input_size", "median_ms", "q1_ms", "q3_ms", "status", "flags",
@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def _table(folder, *rows):
-    run = RunDir(folder / "s")
+    run = SweepDir(folder / "s")
     run.path.mkdir(exist_ok=True)
     with run.overall.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")
@@ -283,7 +283,7 @@ def test_a_table_for_people_ends_somewhere(tmp_path):
 def test_a_sweep_that_was_not_collected_is_told_what_to_do(tmp_path):
     """The message names the command."""
     with pytest.raises(UsageError, match="hpcsweep collect s"):
-        report.read_report(RunDir(tmp_path / "s"))
+        report.read_report(SweepDir(tmp_path / "s"))
 
 
 def test_nothing_measured_is_told(tmp_path):
@@ -330,16 +330,16 @@ def test_a_collected_sweep_is_reported_without_warnings(tmp_path):
     folder = resultsfolder.make(tmp_path)
     folder.submit("20260101-000000-aaaaaa")
     folder.measure(folder.shard("20260101-000000-aaaaaa"), median_ms=2.0, q1_ms=1.9, q3_ms=2.1)
-    collector.collect(folder.run)
+    collector.collect(folder.sweep_dir)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = report.read_report(folder.run)
+        found = report.read_report(folder.sweep_dir)
     assert [len(row["median_ms"]) for row in found.rows] == [2, 2, 2, 2]
     assert json.dumps(record_of(found))
 
 
 def _trained(folder, *rows):
-    run = RunDir(folder / "s")
+    run = SweepDir(folder / "s")
     run.path.mkdir(exist_ok=True)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with run.overall.open("w", newline="") as file:

@@ -12,7 +12,7 @@ import repeatedruns
 from hpcsweep.analysis import best
 from hpcsweep.cli import pairs
 from hpcsweep.errors import MissingDependency
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from layeredsweep import REPEATED, SWEEP, layered
 from localruns import Desk
 from resultsfolder import Folder, points_of
@@ -92,7 +92,7 @@ def test_controls_of_the_sweep_itself_say_what_the_machine_is_like_now(tmp_path)
     then = {"control_ms": 1.0, "started_at": "2026-01-01T00:00:00Z", "workload": "inference"}
     layered(tmp_path, changes=dict.fromkeys(("auto", "gemm", "winograd"), then))
     text = SWEEP.replace("demo", "later")
-    later = Folder(RunDir(tmp_path / "results" / "later"), points_of(tmp_path, text))
+    later = Folder(SweepDir(tmp_path / "results" / "later"), points_of(tmp_path, text))
     (tmp_path / "later.yaml").write_text(text)
     words = ("predict", "later.yaml", "--from", "demo", "--json")
     before = json.loads(Desk(tmp_path).run(*words).stdout)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.jobs_file import Queued
-from hpcsweep.store.rundir import RunDir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 
 @pytest.fixture
 def submission(tmp_path: Path) -> SubmissionDir:
     """Give a submission of two chunks, of which one went in, an hour ago."""
-    made = RunDir(tmp_path / "s").submission("20261121-073323-l40")
+    made = SweepDir(tmp_path / "s").submission("20261121-073323-l40")
     made.path.mkdir(parents=True)
     made.shards.mkdir(parents=True)
     sent = (datetime.now(timezone.utc) - timedelta(hours=1)).isoformat()

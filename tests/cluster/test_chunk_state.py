@@ -16,16 +16,16 @@ from hpcsweep.cluster import cancel, chunk_state, journal, slurm
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt, chunk_file
 from hpcsweep.store.attempt import AttemptRecord
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.jobs_file import Cancelled, Queued, Sending
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import AttemptState, ChunkState
 from hpcsweep.submit import to_slurm
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 # As squeue 22.05 prints them: id, state, reason, nodes, partition, user, times, elapsed, name.
 QUEUED = "7_0|{state}|{reason}|l40sn1|gpu|root|2026-11-21T07:33:23|N/A|N/A|0:00|hpcsweep-s"
@@ -131,7 +131,7 @@ class Site:
         live = bool(answer.live_chunks(self.submission))
         shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
         assert shown.state.live is live, shown
-        to_slurm.fence_off(self.submission.run, answer)
+        to_slurm.fence_off(self.submission.sweep_dir, answer)
         shard = ShardPath(self.submission.shards, 0, 0)
         assert not (live and shard.next_attempt().overall.exists())
         return live
@@ -140,7 +140,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Give a submission of one chunk whose jobs may take 30 minutes; no program answers yet."""
-    made = RunDir(tmp_path / "results/s").submission("20261121-073323-l40")
+    made = SweepDir(tmp_path / "results/s").submission("20261121-073323-l40")
     for folder in (made.path, made.shards, tmp_path / "bin"):
         folder.mkdir(parents=True)
     manifest = Manifest(id=made.id, launcher="sbatch", chunks=1, profile_fields={"time": "30"})
@@ -314,7 +314,7 @@ def test_another_clusters_number_is_never_looked_up_here(
     answer = journal.ask_slurm([site.submission])
     journal.record(site.submission, answer)
     assert journal.read_journal(site.submission).over == {}
-    lines = cancel.cancel(site.submission.run, [])
+    lines = cancel.cancel(site.submission.sweep_dir, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
         list(lines)
     assert not (site.bin / "cancelled").exists()
@@ -330,10 +330,10 @@ def test_a_foreign_job_of_the_same_number_is_not_cancelled(site: Site) -> None:
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     site.program("squeue", f"printf '{site.row(folder='/elsewhere/of/another/job')}'")
     with pytest.raises(SchedulerError, match="7_0 is another job here, in /elsewhere"):
-        list(cancel.cancel(site.submission.run, []))
+        list(cancel.cancel(site.submission.sweep_dir, []))
     assert not (site.bin / "cancelled").exists()
     site.program("squeue", f"printf '{site.row()}'")
-    (line,) = cancel.cancel(site.submission.run, [])
+    (line,) = cancel.cancel(site.submission.sweep_dir, [])
     assert "cancelled chunks 0" in line
     assert (site.bin / "cancelled").read_text() == "7_[0]\n"
 
@@ -341,7 +341,7 @@ def test_a_foreign_job_of_the_same_number_is_not_cancelled(site: Site) -> None:
 def test_each_cluster_that_sbatch_named_is_asked_about_its_own(site: Site) -> None:
     """Their jobs may have the same number; one that does not answer does not silence the other."""
     site.sent(**MINE)
-    other = site.submission.run.submission("20261121-073324-l40")
+    other = site.submission.sweep_dir.submission("20261121-073324-l40")
     other.path.mkdir()
     other.append_job(Queued(job_id="7;far", tasks=1, submitted_at=journal.now(), user=ME))
     row, far = site.row("COMPLETED"), site.row(folder=str(other.path))
@@ -409,7 +409,7 @@ def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.Monkey
     """How many points, of which chunks, and whom to ask."""
     site.sent(**OTHERS["another cluster"])
     monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
-    (line,) = to_slurm.left_alone(site.submission.run, journal.ask_slurm([site.submission]))
+    (line,) = to_slurm.left_alone(site.submission.sweep_dir, journal.ask_slurm([site.submission]))
     where = "2 points of 20261121-073323-l40:0"
     assert line == f"s: leaves {where} alone, which may be measured: on cluster b: ask there"
 

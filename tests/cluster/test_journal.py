@@ -9,7 +9,7 @@ from hpcsweep.cluster.journal import SlurmAnswer
 from hpcsweep.store.jobs_file import Cancelled
 
 if TYPE_CHECKING:
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 
 # As sacct 22.05 printed a task whose node was set down, and its second attempt.

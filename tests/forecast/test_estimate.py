@@ -39,7 +39,7 @@ def after(path, measured, law=LAW, text=SIZES):
     folder, asked = resultsfolder.make(path, text), asked_of(path, text)
     chosen = [point for point in folder.points if measured(point)]
     timedrows.measure(folder, folder.submit("20260101-000000-local").id, chosen, law)
-    return estimate.estimator(folder.run, asked.sweep, asked.device), folder, asked
+    return estimate.estimator(folder.sweep_dir, asked.sweep, asked.device), folder, asked
 
 
 def off(seconds_of, points, law=LAW):
@@ -91,8 +91,8 @@ def test_predicted_passes_serve_where_no_such_point_was_measured(tmp_path):
         ms = 1000 * LAW.pass_s(point)
         values = {**point.axes, "status": "predicted", "median_ms": ms, "predicted_hi_ms": 1.4 * ms}
         lines.append(",".join(columns.cell(values.get(name)) for name in names))
-    (folder.run.path / "predicted.csv").write_text("\n".join(lines))
-    seconds_of = estimate.estimator(folder.run, asked.sweep, asked.device)
+    (folder.sweep_dir.path / "predicted.csv").write_text("\n".join(lines))
+    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
     *_, most, network = sorted(map(abs, off(seconds_of, folder.points)))
     assert most < 0.02 < network  # no row tells what it takes to make a second network
     assert seconds_of.counts == {Basis.MEASURED: 26, Basis.PREDICTED: 26}
@@ -103,7 +103,7 @@ def test_without_rows_a_table_of_peaks_serves(tmp_path):
     """Longer for larger images, slower algorithms and slower devices."""
     folder = resultsfolder.make(tmp_path, SIZES)
     asked = asked_of(tmp_path)
-    seconds_of = estimate.estimator(folder.run, asked.sweep, asked.device)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
     first, *_, last = [p for p in folder.points if p.axes["algorithm"] == "winograd"]
     assert seconds_of(first) < seconds_of(last)
     assert set(seconds_of.counts) == {Basis.PEAKS}
@@ -114,7 +114,7 @@ def test_a_map_of_algorithms_has_a_time_too(tmp_path):
     text = SIZES.replace("[gemm, winograd]", "[{layer1.0.conv1: gemm, default: auto}]")
     folder, asked = resultsfolder.make(tmp_path, text), asked_of(tmp_path, text)
     assert all(
-        estimate.estimator(folder.run, asked.sweep, asked.device)(point) > 0
+        estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)(point) > 0
         for point in folder.points
     )
 
@@ -134,13 +134,13 @@ def test_rows_of_a_noop_teach_nothing(tmp_path):
 def test_an_estimate_says_what_it_rests_on(tmp_path):
     """First on the catalogue alone, then on rows; with what holds nine times in ten."""
     folder, asked = resultsfolder.make(tmp_path, SIZES), asked_of(tmp_path)
-    bare = cost.cost_of(folder.run.path.parent, asked)
+    bare = cost.cost_of(folder.sweep_dir.path.parent, asked)
     assert bare.share_from_rows == 0
     assert "52 from the table of peaks: nothing was measured on this device yet" in bare.text()
     half = [point for point in folder.points if point.axes["model"] == "resnet18"]
     half = [point for point in half if point.axes["input_size"] % 32 == 0]
     timedrows.measure(folder, folder.submit("20260101-000000-local").id, half, LAW)
-    told = cost.cost_of(folder.run.path.parent, asked)
+    told = cost.cost_of(folder.sweep_dir.path.parent, asked)
     assert "38 points in 1 chunk, 14 measured already" in told.text()
     assert "12 from measured points of the same network and algorithm (14 of demo)" in told.text()
     assert "26 from measured points of other networks or algorithms (14 of demo)" in told.text()
@@ -152,7 +152,7 @@ def test_points_that_were_left_out_say_how_far_an_estimate_may_be_off(tmp_path):
     """Nine times in ten the true time is below the upper end."""
     law = Law(noise=0.3)
     seconds_of, folder, asked = after(tmp_path, lambda p: p.axes["input_size"] % 32 == 0, law)
-    told = cost.cost_of(folder.run.path.parent, asked)
+    told = cost.cost_of(folder.sweep_dir.path.parent, asked)
     assert 1.05 < told.width < 2
     assert "(nine times in ten below " in told.text()
     left = [point for point in folder.points if point.axes["input_size"] % 32]
@@ -163,8 +163,8 @@ def test_points_that_were_left_out_say_how_far_an_estimate_may_be_off(tmp_path):
 def test_packing_uses_the_same_seconds(tmp_path):
     """The chunks of a submission last as long as the estimate says, with a start each."""
     _, folder, asked = after(tmp_path, lambda point: point.axes["input_size"] in {64, 128, 192})
-    expected = cost.cost_of(folder.run.path.parent, asked)
-    ready = prepare.prepare(folder.run, asked)
+    expected = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    ready = prepare.prepare(folder.sweep_dir, asked)
     assert ready.seconds == pytest.approx(sum(expected.seconds.values()))
     left = [point for point in folder.points if point.axes["input_size"] not in {64, 128, 192}]
     true = LAW.worker + LAW.network + sum(LAW.wall_s(point) for point in left)
@@ -175,7 +175,7 @@ def rows(path, law=LAW, text=THREE):
     """Return the rows of a sweep under a law."""
     folder = resultsfolder.make(path, text)
     timedrows.measure(folder, folder.submit("20260101-000000-local").id, folder.points, law)
-    return past_rows.measured(folder.run, "inference", "cpu")
+    return past_rows.measured(folder.sweep_dir, "inference", "cpu")
 
 
 def test_what_points_take_beside_their_passes_is_found(tmp_path):

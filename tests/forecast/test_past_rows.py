@@ -11,7 +11,7 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import past_rows
 from hpcsweep.forecast import sweep as predicting
 from hpcsweep.forecast.past_rows import Known
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from timedrows import Law
 
 LAW = Law()
@@ -30,7 +30,7 @@ def measured(path, points=None, text=TWO):
 def test_a_row_tells_passes_and_what_came_beside_them(tmp_path):
     """The first row of an attempt waited for a worker, the first of a network for that."""
     folder = measured(tmp_path)
-    rows = past_rows.measured(folder.run, "inference", "cpu")
+    rows = past_rows.measured(folder.sweep_dir, "inference", "cpu")
     assert [row.fresh for row in rows] == ["worker", *[""] * 7, "network", *[""] * 7]
     for row, point in zip(rows, folder.points, strict=True):
         more = {"worker": LAW.worker, "network": LAW.network, "": 0.0}[row.fresh]
@@ -42,11 +42,11 @@ def test_a_row_tells_passes_and_what_came_beside_them(tmp_path):
 def test_rows_of_other_devices_workloads_and_ends_do_not_count(tmp_path):
     """They say nothing of this one."""
     folder = measured(tmp_path)
-    assert past_rows.measured(folder.run, "inference", "h100") == []
-    assert past_rows.measured(folder.run, "training", "cpu") == []
+    assert past_rows.measured(folder.sweep_dir, "inference", "h100") == []
+    assert past_rows.measured(folder.sweep_dir, "training", "cpu") == []
     shard = folder.shard(folder.submit("20260102-000000-local").id)
     folder.measure(shard, folder.points[:3], status="timeout", workload="inference", wall_s=600.0)
-    assert len(past_rows.measured(folder.run, "inference", "cpu")) == 16
+    assert len(past_rows.measured(folder.sweep_dir, "inference", "cpu")) == 16
 
 
 def test_shards_of_other_devices_are_not_even_read(tmp_path):
@@ -54,9 +54,9 @@ def test_shards_of_other_devices_are_not_even_read(tmp_path):
     folder = measured(tmp_path)
     broken = folder.shard(folder.submit("20260102-000000-h100", gpu="h100").id)
     broken.overall.mkdir()
-    assert len(past_rows.measured(folder.run, "inference", "cpu")) == 16
+    assert len(past_rows.measured(folder.sweep_dir, "inference", "cpu")) == 16
     with pytest.raises(ResultsError):
-        past_rows.measured(folder.run, "inference", "h100")
+        past_rows.measured(folder.sweep_dir, "inference", "h100")
 
 
 def test_another_sweep_that_cannot_be_read_is_left_out(tmp_path):
@@ -64,7 +64,9 @@ def test_another_sweep_that_cannot_be_read_is_left_out(tmp_path):
     folder = measured(tmp_path)
     folder.shard("20260101-000000-local").overall.unlink()
     folder.shard("20260101-000000-local").overall.mkdir()
-    assert past_rows.measured(RunDir(folder.run.path.parent / "new"), "inference", "cpu") == []
+    assert (
+        past_rows.measured(SweepDir(folder.sweep_dir.path.parent / "new"), "inference", "cpu") == []
+    )
 
 
 def test_the_newest_rows_count_where_there_are_many(tmp_path, monkeypatch):
@@ -72,13 +74,13 @@ def test_the_newest_rows_count_where_there_are_many(tmp_path, monkeypatch):
     folder = measured(tmp_path)
     monkeypatch.setattr(past_rows, "_MOST", 3)
     timedrows.measure(folder, folder.submit("20260102-000000-local").id, folder.points[:4], LAW)
-    assert len(past_rows.measured(folder.run, "inference", "cpu")) == 4
+    assert len(past_rows.measured(folder.sweep_dir, "inference", "cpu")) == 4
 
 
 def test_other_sweeps_of_the_folder_count_too_after_this_one(tmp_path):
     """A sweep that was never run learns from those beside it."""
     folder = measured(tmp_path)
-    new = RunDir(folder.run.path.parent / "new")
+    new = SweepDir(folder.sweep_dir.path.parent / "new")
     assert {row.sweep for row in past_rows.measured(new, "inference", "cpu")} == {"demo"}
 
 
@@ -96,7 +98,7 @@ def test_what_differs_only_in_amount_or_numbers_is_of_one_kind(tmp_path):
 def test_what_predict_wrote_is_of_the_same_kinds(tmp_path):
     """Its table is that of pandas."""
     points = resultsfolder.points_of(tmp_path)
-    run = RunDir(tmp_path / "results" / "demo")
+    run = SweepDir(tmp_path / "results" / "demo")
     rows = [
         {**row, "status": "predicted", "predicted_lo_ms": 8.0, "predicted_hi_ms": 15.0}
         for row in (
@@ -131,13 +133,13 @@ def test_only_valid_times_are_known_and_every_row_costs(tmp_path):
     ):
         folder.measure(folder.shard("one", 0, attempt), [point], **cells)
     ids = [point.point_id for point in folder.points]
-    known = past_rows.known_points(folder.run, ids, {good.point_id, failed.point_id})
+    known = past_rows.known_points(folder.sweep_dir, ids, {good.point_id, failed.point_id})
     assert known.times == {good.point_id: [3.0, 4.0]}
     assert known.ms == {good.point_id: 4.0}
     assert known.rows == {good.point_id: 3, doubtful.point_id: 1, failed.point_id: 1}
     assert known.failed == {failed.point_id}
     assert known.seconds == 7.0
-    assert past_rows.known_points(folder.run, [], []).rows == {}
+    assert past_rows.known_points(folder.sweep_dir, [], []).rows == {}
 
 
 def test_points_that_were_measured_twice_differ_by_the_noise():

@@ -9,7 +9,7 @@ import pytest
 
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import past_rows, training_data
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from layeredsweep import SWEEP, layered
 
 
@@ -107,7 +107,7 @@ def test_a_sweep_without_layers_is_refused(tmp_path):
 def test_a_damaged_table_is_told_and_no_obstacle_to_what_other_sweeps_teach(tmp_path, name, cells):
     """It was cut off or edited; the last is a folder in its place."""
     run = layered(tmp_path)
-    other = RunDir(run.path.parent / "other")
+    other = SweepDir(run.path.parent / "other")
     shutil.copytree(run.path, other.path)
     path = getattr(other, name)
     path.unlink()

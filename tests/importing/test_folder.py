@@ -31,13 +31,13 @@ def site(folder, submission, gpu, text=SWEEP):
     folder.mkdir()
     made = resultsfolder.make(folder, text)
     points = resultsfolder.points_of(folder, text, gpu)
-    made = resultsfolder.Folder(made.run, points)
+    made = resultsfolder.Folder(made.sweep_dir, points)
     made.submit(
         submission, text=text, gpu=gpu, rehearsal=False, host=f"login.{gpu}", launcher="sbatch"
     )
     made.measure(made.shard(submission), median_ms=2.0)
-    collecting.collect(made.run)
-    return made.run
+    collecting.collect(made.sweep_dir)
+    return made.sweep_dir
 
 
 @pytest.fixture
@@ -225,13 +225,16 @@ def test_an_older_copy_of_oneself_takes_nothing_away(tmp_path):
         for number, point in enumerate(made.points):
             resultsfolder.commit(writer, point, made.shard("s1"))
             if number == 3:
-                shutil.copytree(made.run.path, tmp_path / "copy")
+                shutil.copytree(made.sweep_dir.path, tmp_path / "copy")
             if number == 5:
-                before = contents(made.run)
-                found = importer.bring(made.run.path.parent, tmp_path / "copy", "demo")
+                before = contents(made.sweep_dir)
+                found = importer.bring(made.sweep_dir.path.parent, tmp_path / "copy", "demo")
                 assert found.notes[0].startswith("0 files copied")
-                assert contents(made.run) == {**before, "layout.json": b'{\n "layout": 1\n}\n'}
-    assert len(rows_of(made.run)) == 8
+                assert contents(made.sweep_dir) == {
+                    **before,
+                    "layout.json": b'{\n "layout": 1\n}\n',
+                }
+    assert len(rows_of(made.sweep_dir)) == 8
 
 
 def test_a_running_sweep_is_not_sent_again_after_its_copy_was_imported(desk):
@@ -254,9 +257,9 @@ def test_rows_that_a_copy_of_oneself_has_beyond_are_a_submission_of_their_own(tm
     made = resultsfolder.make(tmp_path)
     made.submit("s1", host="here")
     made.measure(made.shard("s1"), made.points[:6], median_ms=2.0)
-    shutil.copytree(made.run.path, tmp_path / "copy")
+    shutil.copytree(made.sweep_dir.path, tmp_path / "copy")
     made.measure(made.shard("s1", attempt=1), made.points[6:], median_ms=2.0)
-    mine, copy = resultsfolder.RunDir(tmp_path / "copy"), made.run
+    mine, copy = resultsfolder.SweepDir(tmp_path / "copy"), made.sweep_dir
     before = contents(mine)
     for _ in range(2):
         found = importer.bring(tmp_path, copy.path, "copy")
@@ -291,17 +294,17 @@ def test_a_line_that_its_writer_took_back_is_no_other_file(tmp_path):
     made = resultsfolder.make(tmp_path)
     made.submit("s1")
     made.measure(made.shard("s1"), made.points[:6], median_ms=2.0)
-    shutil.copytree(made.run.path, tmp_path / "copy")
-    copy = resultsfolder.RunDir(tmp_path / "copy")
+    shutil.copytree(made.sweep_dir.path, tmp_path / "copy")
+    copy = resultsfolder.SweepDir(tmp_path / "copy")
     lines = copy.shards()[0].overall.read_bytes().split(b"\n")
     grown_to(copy, "s1/0.0.overall.csv", b"\n".join([*lines[:5], lines[6][:80]]))
-    before = contents(made.run)
-    importer.bring(made.run.path.parent, copy.path, "demo")
-    assert {**contents(made.run), **before} == contents(made.run)
-    assert len(made.run.submissions()) == 1
+    before = contents(made.sweep_dir)
+    importer.bring(made.sweep_dir.path.parent, copy.path, "demo")
+    assert {**contents(made.sweep_dir), **before} == contents(made.sweep_dir)
+    assert len(made.sweep_dir.submissions()) == 1
     grown_to(copy, "s1/0.0.overall.csv", b"\n".join([*lines[:4], lines[6], lines[5][:80]]))
-    importer.bring(made.run.path.parent, copy.path, "demo")
-    assert len(made.run.submissions()) == 2  # its row is another one
+    importer.bring(made.sweep_dir.path.parent, copy.path, "demo")
+    assert len(made.sweep_dir.submissions()) == 2  # its row is another one
 
 
 def test_submissions_of_two_sites_that_began_in_the_same_second_are_both_there(sites, tmp_path):
@@ -369,7 +372,7 @@ def test_an_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_path,
         if there_before:
             shutil.copytree(tmp_path / "before", results)
         killed = _killed(number, results, there.path)
-        run = resultsfolder.RunDir(results / there.path.name)
+        run = resultsfolder.SweepDir(results / there.path.name)
         for mine in run.submissions():
             theirs = there.submission(mine.id)
             assert mine.chunks.read_bytes() == theirs.chunks.read_bytes()
@@ -418,7 +421,7 @@ def test_an_import_of_tables_that_is_killed_leaves_no_half_of_them(tmp_path):
     number, states = 0, set()
     while True:
         killed = _killed(number, tmp_path / str(number), tmp_path / "old")
-        run = resultsfolder.RunDir(tmp_path / str(number) / "old")
+        run = resultsfolder.SweepDir(tmp_path / str(number) / "old")
         states.add(len(rows_of(run)))
         importer.bring(tmp_path / str(number), tmp_path / "old")
         rows = [shards.read_shard(shard).rows for shard in run.shards()]
@@ -436,7 +439,7 @@ def test_a_sweep_whose_first_import_was_cut_short_by_an_earlier_version_is_taken
     """It left submissions without a sweep file; that they are of another sweep is not said."""
     _, there = sites
     importer.bring(tmp_path / "new", there.path)
-    run = resultsfolder.RunDir(tmp_path / "new" / there.path.name)
+    run = resultsfolder.SweepDir(tmp_path / "new" / there.path.name)
     run.sweep_file.unlink()
     importer.bring(tmp_path / "new", there.path)
     assert len(rows_of(run)) == 8
@@ -453,20 +456,20 @@ def test_of_an_own_and_an_imported_row_the_one_measured_later_counts(tmp_path, d
     made.submit("20260103-000000-x", host="here")
     made.measure(made.shard("20260103-000000-x"), mean_ms=1.0, started_at=own)
     if grows:
-        collecting.collect(made.run)
-    importer.bring(made.run.path.parent, theirs.run.path)
-    collecting.collect(made.run)
+        collecting.collect(made.sweep_dir)
+    importer.bring(made.sweep_dir.path.parent, theirs.sweep_dir.path)
+    collecting.collect(made.sweep_dir)
     wins = "9" if days == (1, 2) else "1"
-    assert set(resultsfolder.by_point(made.run, "mean_ms").values()) == {wins}
+    assert set(resultsfolder.by_point(made.sweep_dir, "mean_ms").values()) == {wins}
     made.submit("20260104-000000-x", host="here", round=9)
     made.measure(
         made.shard("20260104-000000-x"), mean_ms=2.0, started_at="2026-01-01T12:00:00.000Z"
     )
     if not grows:
-        made.run.collect_index.unlink()
-    collecting.collect(made.run)
+        made.sweep_dir.collect_index.unlink()
+    collecting.collect(made.sweep_dir)
     wins = "9" if days in {(1, 2), (2, 2)} else "2"
-    assert set(resultsfolder.by_point(made.run, "mean_ms").values()) == {wins}
+    assert set(resultsfolder.by_point(made.sweep_dir, "mean_ms").values()) == {wins}
 
 
 def _made(folder):

@@ -16,7 +16,7 @@ from hpcsweep.errors import UsageError
 from hpcsweep.forecast import check, training_data
 from hpcsweep.importing import importer
 from hpcsweep.store.collect import collector as collecting
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 SIZES = (224, 256, 320)
 NAMES = [
@@ -186,14 +186,14 @@ def test_what_cannot_be_read_is_told(tmp_path, cell, value, words):
     oldtables.write(path, oldtables.NETWORKS, [list(row.values())])
     with pytest.raises(UsageError, match=words):
         brought(tmp_path, path, "a")
-    assert not RunDir(tmp_path / "results" / "a").manifests()
+    assert not SweepDir(tmp_path / "results" / "a").manifests()
 
 
 def test_tables_do_not_mix_with_what_was_measured_here(run, tmp_path):
     """A sweep of one's own keeps to its points; the message names what takes both."""
     old = tmp_path / "tables"
     oldtables.folder(old, NAMES[:1], SIZES, layers=1)
-    other = RunDir(tmp_path / "results" / "mine")
+    other = SweepDir(tmp_path / "results" / "mine")
     submission = other.submission("20260101-000000-local")
     submission.path.mkdir(parents=True)
     submission.write_manifest(run.manifests()[0].__class__(id=submission.id, profile="local"))

@@ -57,7 +57,7 @@ def tried(desk, monkeypatch):
             ]
             row = {**resultsfolder.row_of(point, shard), **done.row, "flags": "", "valid": True}
             writer.commit(row, steady)
-    collector.collect(folder.run)
+    collector.collect(folder.sweep_dir)
     return desk, rows
 
 

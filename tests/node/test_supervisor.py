@@ -14,7 +14,7 @@ import pytest
 from attempts import SLOW, attempt, ids, prepared, wait_for_rows
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, shards
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 
 
 def test_a_newer_attempt_fences_an_older_one_off(desk):

@@ -21,7 +21,7 @@ from hpcsweep.node.supervisor import Attempt
 from hpcsweep.node.worker_care import Stop
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 
 
 def _in_short_jobs(submission, kill_wait: float, signal_lead: float = 0) -> None:

@@ -14,7 +14,7 @@ from hpcsweep.store import shards
 from labtools import arrays, furnished, queue_is_over
 
 if TYPE_CHECKING:
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
     from lab import Lab
     from localruns import Desk
 

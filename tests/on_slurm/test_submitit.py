@@ -17,7 +17,7 @@ from labtools import arrays, job_numbers, queue_is_over
 from localruns import Desk
 
 if TYPE_CHECKING:
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
     from lab import Lab
     from labtools import StartCluster
 

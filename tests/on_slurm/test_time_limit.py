@@ -17,7 +17,7 @@ from timedrows import Law
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
     from lab import Lab
 
 SITE = f"""\

@@ -21,7 +21,7 @@ from hpcsweep.store.collect.collector import collect
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcsweep.store.rundir import RunDir, ShardPath
+    from hpcsweep.store.folders import ShardPath, SweepDir
 
 FILES = ("overall", "layers", "samples")
 STATUSES = ("ok", "oom", "ok")
@@ -29,7 +29,7 @@ Content = dict[str, bytes]
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[RunDir]:
+def run() -> Iterator[SweepDir]:
     """Return a results folder with one shard of three rows, the second without layers."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
@@ -40,7 +40,7 @@ def run() -> Iterator[RunDir]:
         with resultsfolder.shards.ShardWriter(shard) as writer:
             for number, (point, status) in enumerate(zip(points, STATUSES, strict=True)):
                 resultsfolder.commit(writer, point, shard, status=status, mean_ms=1.5 + number)
-        yield folder.run
+        yield folder.sweep_dir
 
 
 def content_of(shard: ShardPath) -> Content:
@@ -48,7 +48,7 @@ def content_of(shard: ShardPath) -> Content:
     return {name: getattr(shard, name).read_bytes() for name in FILES}
 
 
-def tables(run: RunDir) -> dict[str, list[bytes]]:
+def tables(run: SweepDir) -> dict[str, list[bytes]]:
     """Return the lines of the merged tables."""
     return {name: getattr(run, name).read_bytes().splitlines() for name in FILES}
 
@@ -66,7 +66,7 @@ def intact(whole: Content, found: Content) -> set[bytes]:
     return ids
 
 
-def check(run: RunDir, whole: Content, found: Content) -> None:
+def check(run: SweepDir, whole: Content, found: Content) -> None:
     """Collect a shard that was damaged, and check the law."""
     (shard,) = run.shards()
     collect(run)
@@ -106,7 +106,7 @@ def flipped(whole: Content, name: str, at: int, bit: int) -> Content:
 
 @given(name=st.sampled_from(FILES), at=st.integers(0, 10_000), bit=st.integers(0, 7))
 def test_one_flipped_bit_costs_the_row_that_it_hits(
-    run: RunDir, name: str, at: int, bit: int
+    run: SweepDir, name: str, at: int, bit: int
 ) -> None:
     """In a header it costs none."""
     whole = content_of(run.shards()[0])
@@ -114,7 +114,7 @@ def test_one_flipped_bit_costs_the_row_that_it_hits(
 
 
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_one_flipped_bit_in_a_header_costs_no_row(run: RunDir, at: int, bit: int) -> None:
+def test_one_flipped_bit_in_a_header_costs_no_row(run: SweepDir, at: int, bit: int) -> None:
     """Also where it turns one column's name into another's."""
     whole = content_of(run.shards()[0])
     for name in FILES:
@@ -122,7 +122,9 @@ def test_one_flipped_bit_in_a_header_costs_no_row(run: RunDir, at: int, bit: int
 
 
 @given(name=st.sampled_from(FILES), at=st.integers(0, 10_000))
-def test_a_file_that_was_cut_costs_the_rows_that_were_cut(run: RunDir, name: str, at: int) -> None:
+def test_a_file_that_was_cut_costs_the_rows_that_were_cut(
+    run: SweepDir, name: str, at: int
+) -> None:
     """Those before stay."""
     whole = content_of(run.shards()[0])
     check(run, whole, {**whole, name: whole[name][: at % len(whole[name])]})
@@ -130,7 +132,7 @@ def test_a_file_that_was_cut_costs_the_rows_that_were_cut(run: RunDir, name: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-def test_every_byte_of_a_shard_obeys_the_law(run: RunDir, name: str) -> None:
+def test_every_byte_of_a_shard_obeys_the_law(run: SweepDir, name: str) -> None:
     """One after the other: one of its bits flipped, and the file cut there."""
     whole = content_of(run.shards()[0])
     for at in range(len(whole[name])):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.folders import ShardPath
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_of_a_shard_every_intact_row_is_kept_and_none_invented(
     folder: damage.Folder, step: int, name: str
 ) -> None:
     """A line that is left out is named with its number."""
-    shard, _ = folder.run.shards()
+    shard, _ = folder.sweep_dir.shards()
     whole, _ = proven(shard)
     assert len(whole) == 3
     path = getattr(shard, name)
@@ -99,11 +99,11 @@ def test_of_a_shard_every_intact_row_is_kept_and_none_invented(
 
 
 def _manifests(folder: damage.Folder) -> Iterator[tuple[Path, Callable[[], Any]]]:
-    for submission in folder.run.submissions():
+    for submission in folder.sweep_dir.submissions():
         yield submission.manifest, submission.read_manifest
         path = submission.manifest
         yield path, lambda path=path: manifest.round_of(path, -1) in {-1, _round(path)} or None
-    yield folder.run.until, lambda: rounds.read_rounds(folder.run)
+    yield folder.sweep_dir.until, lambda: rounds.read_rounds(folder.sweep_dir)
 
 
 def _round(path: Path) -> int:
@@ -121,7 +121,7 @@ def test_a_manifest_is_read_as_it_was_written_or_named(folder: damage.Folder) ->
 
 def test_a_chunk_holds_the_points_that_were_sent_or_is_named(folder: damage.Folder) -> None:
     """A changed axis would be measured under the name of another point."""
-    path = folder.run.submissions()[0].chunks
+    path = folder.sweep_dir.submissions()[0].chunks
     whole, ids = chunk_file.read_chunk(path, 0), [*chunk_file.read_ids(path)]
     for found in every_byte(path):
         for read, expected in (
@@ -133,7 +133,7 @@ def test_a_chunk_holds_the_points_that_were_sent_or_is_named(folder: damage.Fold
 
 def test_an_entry_of_a_journal_is_as_it_was_written_or_named(folder: damage.Folder) -> None:
     """With its line, unless its writer was killed within it."""
-    for submission in folder.run.submissions():
+    for submission in folder.sweep_dir.submissions():
         whole = submission.read_jobs()
         for found in every_byte(submission.jobs):
             entries = submission.read_jobs()
@@ -149,13 +149,13 @@ def test_an_entry_of_a_journal_is_as_it_was_written_or_named(folder: damage.Fold
 @pytest.mark.slow
 def test_what_waits_is_never_sent_again(folder: damage.Folder, step: int) -> None:
     """Whichever byte of the files of its submission is damaged."""
-    _, submission = folder.run.submissions()
+    _, submission = folder.sweep_dir.submissions()
     for path in (submission.manifest, submission.chunks, submission.jobs):
         for found in every_byte(path, step):
             if path == submission.jobs and b"\n" not in found and not found.endswith(b"}"):
                 continue  # cut in the first entry: as if the command was killed there
             try:
-                known = ledger.read_ledger(folder.run, folder.queue)
+                known = ledger.read_ledger(folder.sweep_dir, folder.queue)
             except ResultsError:
                 continue
             assert folder.waits in known.settled(), (path.name, found)

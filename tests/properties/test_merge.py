@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hpcsweep.store.collect.collector import CollectReport
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.folders import ShardPath
     from resultsfolder import Folder
 
 STATUSES = ["ok", "oom", "error", "crashed"]
@@ -120,7 +120,7 @@ def expected(
 
 def rows_of(folder: Folder) -> list[dict[str, str]]:
     """Return the merged table of points."""
-    with folder.run.overall.open(newline="") as file:
+    with folder.sweep_dir.overall.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -136,7 +136,7 @@ def test_nothing_intact_is_lost_and_the_best_row_wins(
     folder = fresh(home, rounds)
     for where, rows in history.items():
         write(folder, where, rows)
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     wanted = expected(history, rounds)
     found = {
         row["point_id"]: (
@@ -148,8 +148,8 @@ def test_nothing_intact_is_lost_and_the_best_row_wins(
     assert found == {folder.points[i].point_id: want for i, want in wanted.items()}
     assert report.points == len(wanted)
     measured = sum(status == "ok" for status, _ in wanted.values())
-    assert len(folder.run.layers.read_bytes().splitlines()) == 1 + 2 * measured
-    assert len(folder.run.samples.read_bytes().splitlines()) == 1 + 3 * measured
+    assert len(folder.sweep_dir.layers.read_bytes().splitlines()) == 1 + 2 * measured
+    assert len(folder.sweep_dir.samples.read_bytes().splitlines()) == 1 + 3 * measured
     assert report.layer_rows == 2 * measured
 
 
@@ -165,8 +165,8 @@ def test_the_tables_do_not_depend_on_when_it_was_collected(
         for where in order:
             write(folder, where, history[where])
             if often:
-                collect(folder.run)
-        reports.append(_without_times(collect(folder.run)))
+                collect(folder.sweep_dir)
+        reports.append(_without_times(collect(folder.sweep_dir)))
         tables.append(folder.tables())
     assert tables[0] == tables[1]
     assert reports[0] == reports[1]
@@ -201,9 +201,9 @@ def test_collecting_again_changes_nothing(home: Path, history: History) -> None:
     folder = fresh(home)
     for where, rows in history.items():
         write(folder, where, rows)
-    first = collect(folder.run)
+    first = collect(folder.sweep_dir)
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.paths()]
-    second = collect(folder.run)
+    second = collect(folder.sweep_dir)
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.paths()] == before
     assert (second.written, second.shards_read) == ([], 0)
     assert _without_times(first) == _without_times(second)
@@ -215,10 +215,10 @@ def test_what_was_remembered_may_be_deleted(home: Path, history: History) -> Non
     folder = fresh(home)
     for where, rows in history.items():
         write(folder, where, rows)
-        collect(folder.run)
+        collect(folder.sweep_dir)
     before = folder.tables()
-    folder.run.collect_index.unlink()
-    collect(folder.run)
+    folder.sweep_dir.collect_index.unlink()
+    collect(folder.sweep_dir)
     assert folder.tables() == before
 
 

@@ -13,7 +13,7 @@ import pytest
 from hpcsweep.errors import Unread
 from hpcsweep.store import attempt
 from hpcsweep.store.attempt import AttemptRecord
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import AttemptState
 

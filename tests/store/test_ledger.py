@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import ledger, rundir
+from hpcsweep.store import folders, ledger
 from hpcsweep.submit import prepare, request
 from localruns import COMMAND, Desk
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 
 def test_a_job_that_ends_while_the_queue_is_asked_is_not_sent_again(tmp_path: Path):
@@ -46,8 +46,8 @@ def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: py
     site = tmp_path / "site.yaml"
     site.write_text("gpu: l40\nmax_points_per_chunk: 1\n")
     listed: list[Path] = []
-    inner = rundir._listdir
-    monkeypatch.setattr(rundir, "_listdir", lambda path: listed.append(path) or inner(path))
+    inner = folders._listdir
+    monkeypatch.setattr(folders, "_listdir", lambda path: listed.append(path) or inner(path))
     counts = []
     for number in (3, 30):
         desk = Desk(tmp_path / str(number))

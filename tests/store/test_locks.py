@@ -11,7 +11,7 @@ import pytest
 
 from hpcsweep.errors import Busy, ResultsError
 from hpcsweep.store import locks
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from localruns import Desk
 from standins import compile_library
 
@@ -19,8 +19,8 @@ HOLD = """\
 import sys
 from pathlib import Path
 from hpcsweep.store import locks
-from hpcsweep.store.rundir import RunDir
-with locks.held(RunDir(Path(sys.argv[1])), "hpcsweep collect"):
+from hpcsweep.store.folders import SweepDir
+with locks.held(SweepDir(Path(sys.argv[1])), "hpcsweep collect"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -28,7 +28,7 @@ with locks.held(RunDir(Path(sys.argv[1])), "hpcsweep collect"):
 
 def test_another_process_that_holds_the_lock_is_named(tmp_path):
     """After the time-out; and its death frees the lock."""
-    run = RunDir(tmp_path / "s")
+    run = SweepDir(tmp_path / "s")
     other = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -45,7 +45,7 @@ def test_another_process_that_holds_the_lock_is_named(tmp_path):
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     """One line, not an OSError."""
     (tmp_path / "file").write_text("")
-    run = RunDir(tmp_path / "file" / "s")
+    run = SweepDir(tmp_path / "file" / "s")
     with pytest.raises(ResultsError, match="cannot be written"), locks.held(run, "submit"):
         pass
 
@@ -55,9 +55,9 @@ import sys
 from pathlib import Path
 from hpcsweep.errors import Busy
 from hpcsweep.store import locks
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 try:
-    with locks.held(RunDir(Path(sys.argv[1])), "hpcsweep collect", timeout=0.1):
+    with locks.held(SweepDir(Path(sys.argv[1])), "hpcsweep collect", timeout=0.1):
         print("held")
 except Busy as busy:
     print(busy)
@@ -115,7 +115,7 @@ def test_the_lock_of_a_process_that_is_gone_can_be_broken(left_behind, no_locks,
 
 def test_the_lock_of_a_living_process_is_not_broken(tmp_path):
     """Whether it is known by name, or to the system alone."""
-    run = RunDir(tmp_path / "s")
+    run = SweepDir(tmp_path / "s")
     other = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -132,7 +132,7 @@ def test_the_lock_of_a_living_process_is_not_broken(tmp_path):
 
 def test_a_folder_that_was_made_for_the_lock_goes_with_it(tmp_path):
     """Unless something came in; what was there before stays."""
-    run = RunDir(tmp_path / "results" / "s")
+    run = SweepDir(tmp_path / "results" / "s")
     with locks.held(run, "hpcsweep submit"):
         pass
     assert not run.path.parent.exists()
@@ -144,7 +144,7 @@ def test_a_folder_that_was_made_for_the_lock_goes_with_it(tmp_path):
 @pytest.mark.parametrize("said", ['{"layout": 2}', '{"layout": "1"}', "{", "[]", '{"layout": 0}'])
 def test_a_folder_of_another_layout_is_neither_written_nor_read(tmp_path, said):
     """A program that does not know it might replace tables by worse ones."""
-    run = RunDir(tmp_path / "s")
+    run = SweepDir(tmp_path / "s")
     run.submissions_dir.mkdir(parents=True)
     with locks.held(run, "submit"):
         pass

@@ -54,7 +54,7 @@ def test_the_quick_look_finds_why_rows_are_not_valid(folder: Folder, reason: str
     folder.measure(folder.shard("s1"), [first, second, third], **NOISY, status_reason=reason)
     folder.measure(folder.shard("s1", attempt=1), [second], valid=True, node=reason)
     folder.measure(folder.shard("s1", attempt=2), [third, fourth], **NOISY, status="error")
-    assert outcomes.doubts_in(folder.run.shards()) == {
+    assert outcomes.doubts_in(folder.sweep_dir.shards()) == {
         first.point_id: "very_noisy",
         second.point_id: VALID,
         third.point_id: "very_noisy",
@@ -77,14 +77,14 @@ def test_what_messages_tell_is_all_that_they_hold_of_the_rows(folder: Folder) ->
     folder.measure(shard, folder.points[:3], **NOISY, load_avg_1min=9.0, stolen_pct=7.0)
     folder.measure(folder.shard("s1", 1), folder.points[3:6], status="oom", status_reason="5 GB")
     folder.measure(folder.shard("s1", 2), folder.points[6:], valid=True)
-    every = folder.run.shards()
+    every = folder.sweep_dir.shards()
     full, told = outcomes.rows_of(every), outcomes.rows_of(every, outcomes.told_of)
     assert told.keys() == full.keys()
     assert [told[point.point_id] for point in folder.points[6:]] == [{"status": "ok"}] * 2
     for rows in (full, told):
-        assert "stolen" in outcomes.disturbance(folder.run, rows.values())
+        assert "stolen" in outcomes.disturbance(folder.sweep_dir, rows.values())
         assert outcomes.failures_of(every)[0].points == 3
-    said = [outcomes.disturbance(folder.run, rows.values()) for rows in (full, told)]
+    said = [outcomes.disturbance(folder.sweep_dir, rows.values()) for rows in (full, told)]
     assert said[0] == said[1]
     failed = [[row for row in rows.values() if row["status"] == "oom"] for rows in (full, told)]
     assert outcomes.failures_in(failed[0]) == outcomes.failures_in(failed[1])
@@ -96,7 +96,7 @@ def test_collect_says_it_and_remembers_it(folder: Folder) -> None:
     folder.measure(folder.shard("s1"), folder.points[:3], **NOISY)
     folder.measure(folder.shard("s1", 1), folder.points[3:], valid=True)
     for _ in range(2):
-        report = collect(folder.run)
+        report = collect(folder.sweep_dir)
         head = "demo: 8 points (8 ok, 3 of them not valid: very_noisy 3), 16 layer rows\n"
         assert report.text().startswith(head)
         assert report.to_json()["doubts"] == {"very_noisy": 3}
@@ -160,7 +160,7 @@ def test_why_points_failed_is_said_by_submit_and_status(desk):
 def sweep(tmp_path: Path) -> Folder:
     """Return a results folder with a sweep."""
     made = make(tmp_path)
-    made.run.sweep_file.write_text("name: demo\n")
+    made.sweep_dir.sweep_file.write_text("name: demo\n")
     return made
 
 
@@ -171,7 +171,9 @@ def doubtful(flags: str = "very_noisy", **cells: Any) -> dict[str, Any]:
 
 def told(sweep: Folder, *rows: dict[str, Any]) -> str:
     """Return the line."""
-    return outcomes.disturbance(sweep.run, rows).replace(f"--results {sweep.run.path.parent} ", "")
+    return outcomes.disturbance(sweep.sweep_dir, rows).replace(
+        f"--results {sweep.sweep_dir.path.parent} ", ""
+    )
 
 
 def test_columns_of_these_rows_say_what_disturbed(sweep: Folder) -> None:
@@ -229,5 +231,5 @@ def test_valid_and_failed_points_have_no_line(sweep: Folder) -> None:
 
 def test_without_a_sweep_file_no_command_is_named(sweep: Folder) -> None:
     """As of tables that were imported."""
-    sweep.run.sweep_file.unlink()
+    sweep.sweep_dir.sweep_file.unlink()
     assert told(sweep, doubtful()) == "disturbed (no column says what by)"

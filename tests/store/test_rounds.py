@@ -6,8 +6,8 @@ import pytest
 
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import rounds
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
-from hpcsweep.store.rundir import RunDir
 
 BEGUN = AdaptiveRun(device="h100", target=0.03, of=100, rounds=(Round(points=("a", "b")),))
 JUDGED = AdaptiveRun(
@@ -22,7 +22,7 @@ JUDGED = AdaptiveRun(
 
 def test_each_device_keeps_its_rounds(tmp_path):
     """One profile after the other may measure a sweep."""
-    run = RunDir(tmp_path)
+    run = SweepDir(tmp_path)
     assert rounds.read_rounds(run) == {}
     rounds.write_rounds(run, {}, BEGUN)
     rounds.write_rounds(run, rounds.read_rounds(run), JUDGED)
@@ -32,7 +32,7 @@ def test_each_device_keeps_its_rounds(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", '{"cpu": 3}', '{"cpu": {"device": "cpu"}}'])
 def test_a_damaged_file_is_named_with_the_way_out(tmp_path, text):
     """Rows are not lost with it."""
-    run = RunDir(tmp_path)
+    run = SweepDir(tmp_path)
     run.until.write_text(text)
     with pytest.raises(ResultsError, match=r"until\.json.*remove it: all rows stay"):
         rounds.read_rounds(run)

@@ -9,7 +9,7 @@ import pytest
 import resultsfolder
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import seals
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.seals import OURS, Blocks, Heads
 from hpcsweep.store.shards import ShardWriter
 

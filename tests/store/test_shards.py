@@ -14,7 +14,7 @@ import resultsfolder
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import seals, shards
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.seals import Blocks, parse_block
 from hpcsweep.store.shards import ShardWriter
 from localruns import Desk
@@ -253,7 +253,7 @@ sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
 import resultsfolder as rf
 from pathlib import Path
 from hpcsweep.errors import ResultsError
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.shards import ShardWriter
 shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)
 points = rf.points_of(Path({str(shard.folder.parent)!r}))
@@ -308,7 +308,7 @@ import os, signal, sys
 sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
 import resultsfolder as rf
 from pathlib import Path
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.shards import ShardWriter
 shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)
 writer = ShardWriter(shard)

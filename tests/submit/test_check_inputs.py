@@ -105,7 +105,9 @@ def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.M
         timeout=120,
         check=False,
     )
-    (row,) = [row for shard in submission.run.shards() for row in shards.read_shard(shard).rows]
+    (row,) = [
+        row for shard in submission.sweep_dir.shards() for row in shards.read_shard(shard).rows
+    ]
     assert (row["status"], row["status_reason"]) == ("ok", ""), done.stdout + done.stderr
 
 
@@ -304,10 +306,10 @@ def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path:
     folder.submit("s1", text=text)
     folder.measure(folder.shard("s1"))
     asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
-    assert not check_inputs.changed(folder.run, replace(asked, device="cpu", rehearsal=True))
+    assert not check_inputs.changed(folder.sweep_dir, replace(asked, device="cpu", rehearsal=True))
     (tmp_path / "nets.py").write_text("tiny = 1\n")
     asked = replace(asked, device="cpu", rehearsal=True)
-    assert Counter(check_inputs.changed(folder.run, asked).values()) == {"nets:tiny": 8}
+    assert Counter(check_inputs.changed(folder.sweep_dir, asked).values()) == {"nets:tiny": 8}
     known = {"nets:tiny": sources.Sources([str(tmp_path)]).cell(asked_point(asked))}
     assert not check_inputs.other_than({"resnet18": "", **known}, asked)
     (tmp_path / "nets.py").write_text("tiny = 2\n")

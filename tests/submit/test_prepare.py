@@ -15,7 +15,7 @@ from hpcsweep import files
 from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import Refused, ResultsError
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import manifest, rundir, typed_json
+from hpcsweep.store import folders, manifest, typed_json
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import prepare, request
 from localruns import TEN
@@ -183,7 +183,7 @@ def test_a_job_script_is_for_its_owner(desk, tmp_path):
     (tmp_path / "red.yaml").write_text(
         "launcher: sbatch\ngpu: l40\ntime: 60\nenv: {API_TOKEN: tok-5f3a}\n"
     )
-    submission = rundir.new_submission(desk.sweep(), "red")
+    submission = folders.new_submission(desk.sweep(), "red")
     arrays.write(submission, profile.load(tmp_path / "red.yaml"))
     assert "tok-5f3a" in submission.script.read_text()
     assert submission.script.stat().st_mode & 0o777 == 0o600

@@ -26,7 +26,7 @@ from hpcsweep.submit import prepare, request
 from localruns import Desk
 
 if TYPE_CHECKING:
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 SOURCE = Path(hpcsweep.__file__).parents[1]
 QUICK = "workload: noop\naxes: {model: [a, b]}\n"
@@ -135,7 +135,7 @@ def environment_at(folder: Path) -> Path:
 
 def rows(submission: SubmissionDir) -> list[dict[str, str]]:
     """Return every row of every attempt."""
-    found = submission.run.shards_of(submission.id)
+    found = submission.sweep_dir.shards_of(submission.id)
     return [row for shard in found for row in shards.read_shard(shard).rows]
 
 

@@ -43,7 +43,7 @@ class Site:
     def ready(self, site=""):
         """Write a submission; return what it says, its manifest, and the profile of its jobs."""
         asked = self.asked(site)
-        ready = prepare.prepare(self.folder.run, asked)
+        ready = prepare.prepare(self.folder.sweep_dir, asked)
         manifest = ready.submission.read_manifest()
         assert manifest.time_limit == ready.time_limit
         return ready, time_limit.applied(asked.profile, manifest)

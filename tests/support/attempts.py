@@ -13,7 +13,7 @@ from hpcsweep.store import shards
 from hpcsweep.submit import prepare, request
 
 if TYPE_CHECKING:
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
     from localruns import Desk
 
 SLOW = """\

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 SUBMISSION = "20260101-000000-aaaaaa"
 SWEEP = """\
@@ -37,7 +37,7 @@ def collected(
     path: Path,
     text: str = SWEEP,
     cells: Callable[[Mapping[str, Any]], dict[str, Any]] = cells_of,
-) -> RunDir:
+) -> SweepDir:
     """Return a collected sweep, measured as `cells` of each point's axes says."""
     folder = resultsfolder.make(path, text)
     folder.submit(SUBMISSION, text=text)
@@ -45,5 +45,5 @@ def collected(
     with shards.ShardWriter(shard) as writer:
         for point in folder.points:
             resultsfolder.commit(writer, point, shard, **cells(point.axes))
-    collector.collect(folder.run)
-    return folder.run
+    collector.collect(folder.sweep_dir)
+    return folder.sweep_dir

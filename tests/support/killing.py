@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 MARK = "HPCSWEEP_TEST_MARK"
 TARGETS = ("worker", "supervisor", "submit", "everything")
@@ -120,7 +120,7 @@ def _one_sweep(results: Path, spec: Path, points: int, rounds: int, rng: random.
     done = _submit(results, spec, uuid.uuid4().hex)
     if done.wait(120) != 0:
         raise AssertionError(f"the last submit ended with {done.returncode}")
-    return _count(RunDir(results / spec.stem), points, kills, slowest)
+    return _count(SweepDir(results / spec.stem), points, kills, slowest)
 
 
 def _submit(results: Path, spec: Path, mark: str) -> subprocess.Popen[bytes]:
@@ -170,7 +170,7 @@ def _gone_after(mark: str) -> float:
     return time.monotonic() - begin
 
 
-def _count(run: RunDir, points: int, kills: Counter[str], slowest: float) -> Outcome:
+def _count(run: SweepDir, points: int, kills: Counter[str], slowest: float) -> Outcome:
     report = collector.collect(run)
     keys = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
     distinct = {key.point_id for key in keys}

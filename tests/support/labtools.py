@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 V100 = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\n"
 

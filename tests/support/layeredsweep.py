@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 SUBMISSION = "20260101-000000-local"
 SWEEP = """\
@@ -90,7 +90,7 @@ def layered(
     spread: float = 0.02,
     changes: Mapping[str, Mapping[str, Any]] | None = None,
     least: Mapping[str, Mapping[str, float]] | None = None,
-) -> RunDir:
+) -> SweepDir:
     """Return a collected sweep; `changes` are cells of the points of an algorithm."""
     folder = resultsfolder.make(path, text)
     folder.submit(SUBMISSION, text=text)
@@ -101,5 +101,5 @@ def layered(
             layers = layer_rows(point, spread, least, between)
             cells = cells_of(layers, spread) | (changes or {}).get(point.axes["algorithm"], {})
             writer.commit({**resultsfolder.row_of(point, shard), **cells}, layers)
-    collector.collect(folder.run)
-    return folder.run
+    collector.collect(folder.sweep_dir)
+    return folder.sweep_dir

@@ -19,7 +19,7 @@ import pytest
 
 from hpcsweep import cli
 from hpcsweep.store import shards
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,9 +108,9 @@ class Desk:
             text=True,
         )
 
-    def sweep(self, name: str = "sweep") -> RunDir:
+    def sweep(self, name: str = "sweep") -> SweepDir:
         """Return a sweep's results."""
-        return RunDir(self.results / name)
+        return SweepDir(self.results / name)
 
     def rows(self, name: str = "sweep") -> list[dict[str, str]]:
         """Return every row of every shard."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.point import Point
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 SWEEP = """\
 name: demo
@@ -36,7 +36,7 @@ LAYERS = [
 ]  # fmt: skip
 
 
-def collected(path: Path, text: str = SWEEP) -> RunDir:
+def collected(path: Path, text: str = SWEEP) -> SweepDir:
     """Return the collected sweep."""
     folder = resultsfolder.make(path, text)
     rng = random.Random(12)
@@ -52,8 +52,8 @@ def collected(path: Path, text: str = SWEEP) -> RunDir:
                 ok = row["status"] == "ok"
                 layers = list(_layers(point, row["median_ms"], rng)) if ok else ()
                 writer.commit(row, layers, [row["median_ms"]] if ok else ())
-    collector.collect(folder.run)
-    return folder.run
+    collector.collect(folder.sweep_dir)
+    return folder.sweep_dir
 
 
 def _cells(point: Point, rng: random.Random) -> dict[str, Any]:

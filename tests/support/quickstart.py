@@ -8,16 +8,16 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from paths import TESTS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def collected(path: Path) -> RunDir:
+def collected(path: Path) -> SweepDir:
     """Return a copy of the collected sweep."""
-    run = RunDir(path / "results" / "quickstart")
+    run = SweepDir(path / "results" / "quickstart")
     shutil.copytree(TESTS / "fixtures" / "quickstart", run.path)
     run.submissions_dir.mkdir()
     return run

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 SWEEP = """\
 name: demo
@@ -48,14 +48,14 @@ def cells_of(
     return cells
 
 
-def run(path: Path, seed: int, text: str = SWEEP, **options: Any) -> RunDir:
+def run(path: Path, seed: int, text: str = SWEEP, **options: Any) -> SweepDir:
     """Return a collected run of the sweep, in a folder of its own."""
     folder = path / f"run{seed}"
     folder.mkdir()
     return collected(folder, text, cells_of(seed, **options))
 
 
-def again(run: RunDir, path: Path, submission: str, cells: Callable[..., dict[str, Any]]) -> None:
+def again(run: SweepDir, path: Path, submission: str, cells: Callable[..., dict[str, Any]]) -> None:
     """Measure the sweep of a run again, as another submission."""
     folder = resultsfolder.Folder(run, resultsfolder.points_of(path, SWEEP))
     number = len(run.submissions())

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells
 from hpcsweep.spec import expansion, sweep_file
 from hpcsweep.store import chunk_file, seals, shards
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.seals import Blocks, Heads
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.point import Point
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 SWEEP = """\
 name: demo
@@ -39,7 +39,7 @@ _EXPANDED: dict[tuple[str, str], list[Point]] = {}  # a law needs hundreds of fo
 class Folder:
     """A results folder, and the points of its sweep."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     points: list[Point]
 
     def submit(
@@ -47,7 +47,7 @@ class Folder:
     ) -> SubmissionDir:
         """Record a submission of one chunk; `text` is the sweep file that it was made from."""
         text = changes.pop("text", SWEEP)
-        submission = self.run.submission(name)
+        submission = self.sweep_dir.submission(name)
         submission.logs.mkdir(parents=True)
         submission.shards.mkdir(parents=True)
         chosen = tuple(self.points if points is None else points)
@@ -61,12 +61,12 @@ class Folder:
             spec_sha256=hashlib.sha256(text.encode()).hexdigest(),
         )
         submission.write_manifest(replace(manifest, **changes))
-        self.run.sweep_file.write_text(text)
+        self.sweep_dir.sweep_file.write_text(text)
         return submission
 
     def shard(self, submission: str, chunk: int = 0, attempt: int = 0) -> ShardPath:
         """Return the files of an attempt."""
-        return ShardPath(self.run.shards_dir / submission, chunk, attempt)
+        return ShardPath(self.sweep_dir.shards_dir / submission, chunk, attempt)
 
     def measure(
         self, shard: ShardPath, points: Iterable[Point] | None = None, **cells: Any
@@ -83,7 +83,7 @@ class Folder:
 
     def paths(self) -> list[Path]:
         """Return where the merged tables lie."""
-        return [self.run.overall, self.run.layers, self.run.samples]
+        return [self.sweep_dir.overall, self.sweep_dir.layers, self.sweep_dir.samples]
 
 
 def commit(writer: shards.ShardWriter, point: Point, shard: ShardPath, **cells: Any) -> None:
@@ -121,7 +121,7 @@ def layer_of(point: Point, name: str, ms: float) -> dict[str, Any]:
 
 def make(path: Path, text: str = SWEEP) -> Folder:
     """Return a results folder without submissions."""
-    run = RunDir(path / "results" / "demo")
+    run = SweepDir(path / "results" / "demo")
     run.submissions_dir.mkdir(parents=True)
     return Folder(run, points_of(path, text))
 
@@ -137,13 +137,13 @@ def points_of(path: Path, text: str = SWEEP, gpu: str = "") -> list[Point]:
     return _EXPANDED[text, gpu]
 
 
-def overall(run: RunDir) -> list[dict[str, str]]:
+def overall(run: SweepDir) -> list[dict[str, str]]:
     """Return the merged table of points."""
     with run.overall.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def by_point(run: RunDir, column: str) -> dict[str, str]:
+def by_point(run: SweepDir, column: str) -> dict[str, str]:
     """Return one column by point."""
     return {row["point_id"]: row[column] for row in overall(run)}
 
@@ -179,18 +179,18 @@ def reseal(
     shard.overall.write_bytes(b"\n".join([head, *lines, b""]))
 
 
-def collect_in_a_process(run: RunDir, prepare: str = "") -> subprocess.CompletedProcess[str]:
+def collect_in_a_process(run: SweepDir, prepare: str = "") -> subprocess.CompletedProcess[str]:
     """Collect in a process of its own; print the error or the number of points."""
     code = f"""
 import os, resource
 from pathlib import Path
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.errors import ResultsError
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import Heads
 {prepare}
 try:
-    print(collect(RunDir(Path({str(run.path)!r}))).points)
+    print(collect(SweepDir(Path({str(run.path)!r}))).points)
 except ResultsError as error:
     print(error)
 """

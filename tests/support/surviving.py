@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.cluster.slurm import JobState
-    from hpcsweep.store.rundir import RunDir, SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir, SweepDir
     from lab import Lab
 
 SPEC = """\
@@ -68,7 +68,7 @@ class Sweep:
     points: int
 
     @property
-    def run(self) -> RunDir:
+    def sweep_dir(self) -> SweepDir:
         """Return its results."""
         return self.desk.sweep("s")
 
@@ -110,23 +110,25 @@ class Sweep:
         """Collect, and count what there is."""
         done = self.desk.run_process("collect", "s", "--json")
         (report,) = json.loads(done.stdout)["sweeps"]
-        with self.run.overall.open(newline="") as file:
+        with self.sweep_dir.overall.open(newline="") as file:
             merged = list(csv.DictReader(file))
         return Left(
             points=self.points,
             merged=len(merged),
             ok=len({row["point_id"] for row in merged if row["status"] == "ok"}),
-            attempts=len(self.run.shards()),
-            interrupted=sum(_interrupted(s.env) for s in self.run.shards()),
-            twice=_twice(self.run),
-            late=[line for one in self.run.submissions() for line in _late(one)],
+            attempts=len(self.sweep_dir.shards()),
+            interrupted=sum(_interrupted(s.env) for s in self.sweep_dir.shards()),
+            twice=_twice(self.sweep_dir),
+            late=[line for one in self.sweep_dir.submissions() for line in _late(one)],
             problems=[f"{key}: {report[key]}" for key in PROBLEMS if report.get(key)],
         )
 
     def jobs(self) -> list[JobState]:
         """Return what the queue says of its tasks."""
         ids = [
-            array for one in self.run.submissions() for array in journal.read_journal(one).arrays
+            array
+            for one in self.sweep_dir.submissions()
+            for array in journal.read_journal(one).arrays
         ]
         found = slurm.queue(ids)
         assert not isinstance(found, slurm.CouldNotAsk), str(found)
@@ -138,11 +140,13 @@ class Sweep:
 
     def row_count(self) -> int:
         """Return how many rows its shards have."""
-        return sum(len(shards.read_keys(shard.overall)) for shard in self.run.shards())
+        return sum(len(shards.read_keys(shard.overall)) for shard in self.sweep_dir.shards())
 
     def logs(self) -> str:
         """Return what its jobs printed."""
-        files = [path for one in self.run.submissions() for path in sorted(one.logs.glob("*.out"))]
+        files = [
+            path for one in self.sweep_dir.submissions() for path in sorted(one.logs.glob("*.out"))
+        ]
         return "\n".join(f"{path.name}:\n{path.read_text()}" for path in files)
 
 
@@ -174,7 +178,7 @@ def _interrupted(env: Path) -> bool:
         return True
 
 
-def _twice(run: RunDir) -> Counter[str]:
+def _twice(run: SweepDir) -> Counter[str]:
     """Count the rows of points that had one before, by the chunk that they were in first."""
     home: dict[str, str] = {}
     twice: Counter[str] = Counter()
@@ -192,7 +196,7 @@ def _late(submission: SubmissionDir) -> list[str]:
     An attempt speaks right after it has made its files, so a row before that is not told here.
     """
     found = []
-    for shard in submission.run.shards_of(submission.id):
+    for shard in submission.sweep_dir.shards_of(submission.id):
         newer = submission.log(shard.chunk, shard.attempt + 1)
         if newer.exists():
             began = datetime.fromisoformat(newer.read_text().split()[0]).timestamp()

@@ -23,7 +23,7 @@ from hpcsweep.analysis.formats import View
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 Interval = tuple[float, float, float]
@@ -43,7 +43,7 @@ class Best:
     `axes` are those of each configuration that are not default, as a sweep file writes them.
     """
 
-    run: RunDir
+    sweep_dir: SweepDir
     default: str
     table: pd.DataFrame
     keys: tuple[str, ...]
@@ -62,21 +62,23 @@ class Best:
             f"{gain:.1f} % ({low:.1f} to {high:.1f})" if changed else "-"
             for changed, gain, low, high in zip(*(table[name] for name in columns), strict=True)
         ]
-        texts["map"] = [name if self.maps[name] else "-" for name in table["map"]]
+        texts["map"] = [each if self.maps[each] else "-" for each in table["map"]]
+        name = self.sweep_dir.name
         return View(
-            title=f"{self.run.name}: the fastest algorithm of each convolution, ms of one pass",
+            title=f"{name}: the fastest algorithm of each convolution, ms of one pass",
             frame=table, texts=pd.DataFrame(texts), left=len(self.keys),
             notes=[self._summary(), *self.notes],
-            record={"sweep": self.run.name, "default": self.default, "maps": self.maps},
+            record={"sweep": self.sweep_dir.name, "default": self.default, "maps": self.maps},
         )  # fmt: skip
 
     def sweep_file(self) -> str:
         """Return a sweep that measures every map beside the default."""
+        name = self.sweep_dir.name
         head = (
-            f"The fastest algorithm of each convolution of {self.run.name}, beyond the noise.",
+            f"The fastest algorithm of each convolution of {name}, beyond the noise.",
             f"A layer that a map does not name keeps {self.default}.",
         )
-        return sweep_file(head, f"{self.run.name}_best", self.default, self.maps, self.axes)
+        return sweep_file(head, f"{name}_best", self.default, self.maps, self.axes)
 
     def _summary(self) -> str:
         chosen = Counter(name for layers in self.maps.values() for name in layers.values())
@@ -119,18 +121,18 @@ def sweep_file(
 
 
 def best_of_sweep(
-    run: RunDir, *, where: str = "", over: str = catalog.AUTO, everything: bool = False
+    sweep_dir: SweepDir, *, where: str = "", over: str = catalog.AUTO, everything: bool = False
 ) -> Best:
     """Return the best map of each configuration over the default algorithm `over`.
 
     `UsageError` where nothing was collected or chosen, or no layer was timed under the default, or
     it is a training sweep.
     """
-    data = dataset.read_dataset(run)
+    data = dataset.read_dataset(sweep_dir)
     if data.trains:
         raise UsageError(
-            f"{run.name}: a training sweep, and best chooses by forward passes alone, which say "
-            "nothing of gradients; measure the networks in an inference sweep"
+            f"{sweep_dir.name}: a training sweep, and best chooses by forward passes alone, which "
+            "say nothing of gradients; measure the networks in an inference sweep"
         )
     points, left_out = data.chosen(where, everything=everything, noise=True)
     calls = best_layers.per_layer(data, points, over)
@@ -153,8 +155,8 @@ def best_of_sweep(
     axes = [_written_axes(row, with_gpu=several) for row in rows]
     if rest := points["config"].nunique() - len(first):
         left_out += [f"{count(rest, 'configuration')} without layers under the default"]
-    return Best(run, over, table.assign(map=names), keys, maps, dict(zip(names, axes, strict=True)),
-                tuple(left_out))  # fmt: skip
+    axes_of = dict(zip(names, axes, strict=True))
+    return Best(sweep_dir, over, table.assign(map=names), keys, maps, axes_of, tuple(left_out))
 
 
 def map_name(words: Iterable[str]) -> str:
@@ -279,14 +281,14 @@ def confirmed(
         texts["measured" if name == "mixed" else name] = [_gain(*of[name]) for of in measured]
     texts["verdict"] = [_verdict(of["mixed"], of["itself"]) for of in measured]
     return View(
-        title=f"{best.run.name}: maps of {best.default}, measured in turns; gains in percent",
+        title=f"{best.sweep_dir.name}: maps of {best.default}, measured in turns; gains in percent",
         frame=table.assign(verdict=texts["verdict"]), texts=pd.DataFrame(texts),
         left=len(best.keys),
         notes=[
             f"gain: how much less time than {best.default} takes, with 95 % intervals",
             f"itself: {best.default} against itself, so what a difference has to exceed",
         ],
-        record={"sweep": best.run.name, "default": best.default, "maps": best.maps},
+        record={"sweep": best.sweep_dir.name, "default": best.default, "maps": best.maps},
     )  # fmt: skip
 
 

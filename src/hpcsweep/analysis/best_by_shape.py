@@ -20,7 +20,7 @@ from hpcsweep.analysis.formats import View
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass, replace
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 _TIMES: Final = ("median_ms", "mean_ms", "min_ms")
@@ -32,7 +32,7 @@ _WORK: Final = ["key", "algorithm"]
 class BestByShape:
     """The fastest algorithm of each convolution call: a row per call, NaN where none is known."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     axes: Mapping[str, Any]
     gpu: str
     calls: pd.DataFrame
@@ -52,9 +52,9 @@ class BestByShape:
             texts[name] = ["-" if math.isnan(ms) else f"{ms:.3f}" for ms in table[name]]
         size = dataset.labelled(self.axes, self.axes)
         return View(
-            title=f"{size} on {self.gpu}, by the times of {self.run.name}: unconfirmed",
+            title=f"{size} on {self.gpu}, by the times of {self.sweep_dir.name}: unconfirmed",
             frame=table, texts=texts.fillna("-"), left=1, notes=self._summary(),
-            record={"source": self.run.name, "gpu": self.gpu, "axes": dict(self.axes),
+            record={"source": self.sweep_dir.name, "gpu": self.gpu, "axes": dict(self.axes),
                     "confirmed": False, "map": self.map()},
         )  # fmt: skip
 
@@ -96,7 +96,7 @@ class BestByShape:
         }  # fmt: skip
         name = best.map_name(map(str, written.values()))
         head = (
-            f"The fastest algorithm of each convolution by the times of {self.run.name}",
+            f"The fastest algorithm of each convolution by the times of {self.sweep_dir.name}",
             f"({self.gpu}). Unconfirmed: no network with this map was measured.",
         )
         maps = {name: self.map()}
@@ -129,18 +129,22 @@ class BestByShape:
 
 
 def best_of_shapes(
-    run: RunDir, axes: Mapping[str, Any], convolutions: Sequence[tuple[str, ConvShape]], where: str
+    sweep_dir: SweepDir,
+    axes: Mapping[str, Any],
+    convolutions: Sequence[tuple[str, ConvShape]],
+    where: str,
 ) -> BestByShape:
     """Return the fastest algorithm of each convolution call by the times that a sweep has.
 
     `axes` name the network and its input, `convolutions` are its calls (layer, shape) in order.
     `UsageError` where the rows are of several GPUs, or none is of these shapes.
     """
-    data = dataset.read_dataset(run, where)
+    data = dataset.read_dataset(sweep_dir, where)
     gpus = sorted(set(data.rows["gpu"].dropna()))
     if len(gpus) != 1:
         raise UsageError(
-            f"{run.name} has times of {', '.join(gpus) or 'no GPU'}: --where gpu=NAME chooses one"
+            f"{sweep_dir.name} has times of {', '.join(gpus) or 'no GPU'}: --where gpu=NAME chooses "
+            "one"
         )
     keys = [(layer, shape.unique_key) for layer, shape in convolutions]
     calls = pd.DataFrame(keys, columns=["layer", "unique_key"])
@@ -148,13 +152,15 @@ def best_of_shapes(
     times = _times(data.of_layers(data.rows), set(calls["key"]))
     if times.empty:
         raise UsageError(
-            f"{run.layers}: no time of any of the {count(calls['key'].nunique(), 'shape')} of "
-            f"{axes['model']}"
+            f"{sweep_dir.layers}: no time of any of the {count(calls['key'].nunique(), 'shape')} "
+            f"of {axes['model']}"
         )
     ranked = times.reset_index().sort_values("ms").groupby("key")
     first, second = ranked.nth(0).set_index("key"), ranked.nth(1).set_index("key")
     second = second.rename(columns={"algorithm": "next", "ms": "next_ms"})[["next", "next_ms"]]
-    return BestByShape(run, axes, gpus[0], calls.join(first, "key").join(second, "key"), times)
+    return BestByShape(
+        sweep_dir, axes, gpus[0], calls.join(first, "key").join(second, "key"), times
+    )
 
 
 def _times(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:

@@ -50,8 +50,8 @@ def per_layer(
     times = rows[conv & ~dataset.fell_back(rows)]
     if default not in set(times["algorithm"]):
         raise UsageError(
-            f"{data.run.layers}: no convolution under `{default}`, which every layer would keep; "
-            "--over names another algorithm"
+            f"{data.sweep_dir.layers}: no convolution under `{default}`, which every layer would "
+            "keep; --over names another algorithm"
         )
     return choose(times, _machines(rows[~conv & ~rest], default), default)
 

@@ -24,11 +24,11 @@ from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass
 from hpcsweep.sources import FACTORIES
-from hpcsweep.store import rundir, runs
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store import folders, runs
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count, tally
 
-Renewed = Callable[[RunDir], RunDir]
+Renewed = Callable[[SweepDir], SweepDir]
 
 FASTER, SLOWER, SAME, UNDECIDED = "FASTER", "SLOWER", "SAME", "UNDECIDED"
 _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
@@ -62,7 +62,7 @@ def read_side(
     where: str = "",
     *,
     everything: bool = False,
-    renewed: Renewed = RunDir.itself,
+    renewed: Renewed = SweepDir.itself,
 ) -> Side:
     """Return the rows of a side that are reliable, or only noisy, and have the values of `where`.
 
@@ -112,15 +112,15 @@ def sides_of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
     return {str(of): f"{name}@{of.number}{rest}" for of in every}
 
 
-def _run(results: Path, name: str) -> RunDir:
+def _run(results: Path, name: str) -> SweepDir:
     """Return the results of a sweep, or of a folder: the sweep's folder itself, or one with one."""
     path = Path(name)
     own = files.may_name_a_sweep(name) and (results / name).is_dir()
     if own or not path.is_dir():
-        return rundir.open_run(results, name)
+        return folders.open_sweep(results, name)
     if (path / "overall.csv").is_file():
-        return RunDir(path)
-    inside = rundir.runs_at(path)
+        return SweepDir(path)
+    inside = folders.sweeps_at(path)
     if len(inside) != 1:
         names = ", ".join(str(run.path) for run in inside)
         has = f"one of {names}" if inside else "it has no overall.csv and no submissions"

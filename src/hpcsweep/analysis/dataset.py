@@ -26,8 +26,8 @@ from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store import outcomes
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import FailureGroup, PointTally, doubts_of
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -57,7 +57,7 @@ _SPEAKING: Final = frozenset(
 class Dataset:
     """The measured rows of one sweep; `tally` and `failed` are of all points but orphans."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     rows: pd.DataFrame
     tally: PointTally
     orphans: int
@@ -71,8 +71,8 @@ class Dataset:
 
     @property
     def files(self) -> list[Path]:
-        tables = (self.run.overall, self.run.layers, self.run.samples)
-        return [path for path in tables if path.exists() and not self.run.tables]
+        tables = (self.sweep_dir.overall, self.sweep_dir.layers, self.sweep_dir.samples)
+        return [path for path in tables if path.exists() and not self.sweep_dir.tables]
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
@@ -89,7 +89,8 @@ class Dataset:
     def record(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Return a report as a plain record."""
         return {
-            "sweep": self.run.name, "statuses": dict(self.tally.statuses), **self.tally.to_json(),
+            "sweep": self.sweep_dir.name, "statuses": dict(self.tally.statuses),
+            **self.tally.to_json(),
             "failed": [asdict(group) for group in self.failures()],
             "maps": {name: json.loads(layers) for layers, name in self.maps.items()},
             "orphans": self.orphans, "rows": list(rows), "files": [*map(str, self.files)],
@@ -100,7 +101,7 @@ class Dataset:
         files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
         legend = space.legend(self.maps)
         doubtful: list[Any] = self.rows[~valid(self.rows)].to_dict("records")
-        advice = filter(None, [outcomes.disturbance(self.run, doubtful)])
+        advice = filter(None, [outcomes.disturbance(self.sweep_dir, doubtful)])
         return [*legend, *self.of_earlier_files(), *advice, *self.why_failed(), *files]
 
     def of_earlier_files(self) -> list[str]:
@@ -111,7 +112,7 @@ class Dataset:
         some = (labelled(row, axes) for _, row in self.earlier.head(_REASONS).iterrows())
         more = ", ..." if len(self.earlier) > _REASONS else ""
         note = f"{count(len(self.earlier), 'point')} left out, measured with an earlier version of"
-        again = f"to measure them again: {self.run.command('retry', '--changed')}"
+        again = f"to measure them again: {self.sweep_dir.command('retry', '--changed')}"
         return [f"{note} your own files: {', '.join(some)}{more}; {again}"]
 
     def why_failed(self) -> list[str]:
@@ -125,15 +126,17 @@ class Dataset:
         """Raise `UsageError` with the nearest name for a column that is not in the table."""
         for name in columns:
             if name not in self.rows:
-                near = suggest(name, merged.header(self.run.overall))
-                raise UsageError(f"{self.run.overall}: no column '{name}'{near}")
+                near = suggest(name, merged.header(self.sweep_dir.overall))
+                raise UsageError(f"{self.sweep_dir.overall}: no column '{name}'{near}")
 
     def numbers(self, rows: pd.DataFrame, column: str) -> pd.DataFrame:
         """Return the rows that have a number in a column; `UsageError` where none has."""
         self.check([column])
         values = pd.to_numeric(rows[column], errors="coerce")
         if values.isna().all():
-            raise UsageError(f"{self.run.overall}: {column} holds no numbers ({self.counts()})")
+            raise UsageError(
+                f"{self.sweep_dir.overall}: {column} holds no numbers ({self.counts()})"
+            )
         return rows.assign(**{column: values})[values.notna()]
 
     def conditions(self, text: str) -> list[Condition]:
@@ -165,10 +168,10 @@ class Dataset:
         out = rows[~rows.index.isin(kept.index)]
         why = ", ".join(doubts(out)) or "valid is false"
         if kept.empty:
-            again = f"; hpcsweep retry {self.run.name} --invalid measures again"
+            again = f"; hpcsweep retry {self.sweep_dir.name} --invalid measures again"
             raise UsageError(
-                f"{self.run.overall}: every point is unreliable ({why}); --unreliable (in Python "
-                f"unreliable=True) takes them{'' if 'foreign' in why else again}"
+                f"{self.sweep_dir.overall}: every point is unreliable ({why}); --unreliable (in "
+                f"Python unreliable=True) takes them{'' if 'foreign' in why else again}"
             )
         note = f"{count(len(out), 'unreliable point')} left out ({why}); --unreliable takes them"
         return kept, [*self.of_earlier_files(), *([] if out.empty else [note])]
@@ -189,11 +192,11 @@ class Dataset:
 
         The rows of a large sweep do not fit the memory. `UsageError` if not collected.
         """
-        path = self.run.layers
+        path = self.sweep_dir.layers
         rest: list[pd.DataFrame] = []
         seen: set[str] = set()
         wanted = {*points["point_id"]}
-        for part in merged.parts(path, self.run.name, columns={*columns, "point_id"}):
+        for part in merged.parts(path, self.sweep_dir.name, columns={*columns, "point_id"}):
             rows = pd.concat([*rest, part]) if rest else part
             is_last = rows["point_id"].isin(rows["point_id"].tail(1))  # the next part may go on
             rest, rows = [rows[is_last]], rows[~is_last]
@@ -204,8 +207,8 @@ class Dataset:
         """Return the rows of some points; `UsageError` where a point has others among `seen`."""
         ids = {*calls["point_id"].unique()}
         if apart := ids & seen:
-            where = f"{self.run.layers}: the rows of point {min(apart)} stand apart"
-            raise UsageError(f"{where}; run `{self.run.command('collect')}` again")
+            where = f"{self.sweep_dir.layers}: the rows of point {min(apart)} stand apart"
+            raise UsageError(f"{where}; run `{self.sweep_dir.command('collect')}` again")
         seen |= ids
         calls = calls[calls["point_id"].isin(ids & wanted)]
         return calls.replace({"algorithm": self.maps}) if self.maps else calls
@@ -213,10 +216,12 @@ class Dataset:
     @cached_property
     def _calls(self) -> pd.DataFrame:
         """All layer rows, read once: a page asks several times."""
-        return merged.read_table(self.run.layers, self.run.name)
+        return merged.read_table(self.sweep_dir.layers, self.sweep_dir.name)
 
 
-def read_dataset(run: RunDir, where: str = "", columns: Collection[str] | None = None) -> Dataset:
+def read_dataset(
+    sweep_dir: SweepDir, where: str = "", columns: Collection[str] | None = None
+) -> Dataset:
     """Read the merged table of a sweep, or of some points; `UsageError` if nothing was measured.
 
     With `columns` only these are read, and those of conditions, axes and messages: a large table
@@ -224,14 +229,14 @@ def read_dataset(run: RunDir, where: str = "", columns: Collection[str] | None =
     """
     if columns is not None:
         columns = {*columns, *_ALWAYS, *(one.column for one in parse(where))}
-    table = merged.read_table(run.overall, run.name, columns=columns)
+    table = merged.read_table(sweep_dir.overall, sweep_dir.name, columns=columns)
     (table,) = products_apart(table)
-    maps = _names_of_maps(run, table)
+    maps = _names_of_maps(sweep_dir, table)
     table = table.replace({"algorithm": maps}) if maps else table
     orphan = cells(table, "orphan") == "true"
     kept = table[~orphan]
     if where:
-        kept = select(kept, Dataset(run, kept, PointTally(), 0).conditions(where))
+        kept = select(kept, Dataset(sweep_dir, kept, PointTally(), 0).conditions(where))
     ok = kept["status"] == PointStatus.OK
     earlier = kept[ok & flagged(kept, {"old_files"})]
     kept = kept.drop(earlier.index)
@@ -239,9 +244,9 @@ def read_dataset(run: RunDir, where: str = "", columns: Collection[str] | None =
     counted = PointTally(Counter(kept["status"].value_counts().to_dict()))
     not_valid = measured[~valid(measured)]
     counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
-    data = Dataset(run, measured, counted, int(orphan.sum()), failed, maps, earlier)
+    data = Dataset(sweep_dir, measured, counted, int(orphan.sum()), failed, maps, earlier)
     if measured.empty:
-        head = f"{run.overall}: no measured point ({data.counts() or 'no rows'})"
+        head = f"{sweep_dir.overall}: no measured point ({data.counts() or 'no rows'})"
         raise UsageError("\n   ".join([head, *data.of_earlier_files(), *data.why_failed()]))
     return data
 
@@ -273,15 +278,15 @@ def cells(rows: pd.DataFrame, name: str, default: object = "") -> pd.Series[Any]
     return rows.get(name, pd.Series(default, rows.index, dtype=object))
 
 
-def _names_of_maps(run: RunDir, table: pd.DataFrame) -> dict[str, str]:
+def _names_of_maps(sweep_dir: SweepDir, table: pd.DataFrame) -> dict[str, str]:
     """Return short names of the maps of algorithms in a table: the sweep's own, or checksums."""
     if "algorithm" not in table:
         return {}
     maps = [text for text in map(str, table["algorithm"].dropna().unique()) if text.startswith("{")]
     given: dict[str, str] = {}
-    if maps and run.sweep_file.is_file():
+    if maps and sweep_dir.sweep_file.is_file():
         with suppress(SpecError):  # a file of an older version names nothing
-            given = dict(sweep_file.load(run.sweep_file).maps)
+            given = dict(sweep_file.load(sweep_dir.sweep_file).maps)
     names = space.short_names(maps, {text: given[text] for text in maps if text in given})
     return {text: names[text] for text in maps}
 

@@ -22,7 +22,7 @@ from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.records import dataclass
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 # what tells layers apart, by the name of the option's value
@@ -40,7 +40,7 @@ _USED: Final = (
 
 
 def slowest_layers(  # noqa: PLR0913 - one argument per option
-    run: RunDir,
+    sweep_dir: SweepDir,
     *,
     by: str = "layer",
     where: str = "",
@@ -51,7 +51,7 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     """Return the slowest layers; `UsageError` where nothing was collected, chosen or timed."""
     if by not in BY:
         raise UsageError(f"layers are summed by {', '.join(BY)}, not by {by}")
-    data = dataset.read_dataset(run, columns=[one.column for one in merged.parse(where)])
+    data = dataset.read_dataset(sweep_dir, columns=[one.column for one in merged.parse(where)])
     foreign = dataset.is_foreign(data.rows)
     chosen, left_out = data.chosen(where, everything=everything or foreign)
     every, _ = data.chosen(where, everything=True)
@@ -68,10 +68,10 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     what = "ms" if metric.endswith("_ms") else formats.label(metric)
     slowest = table.head(top).rename(columns={BY[by]: by})
     return View(
-        title=f"{run.name}: slowest by {by}, {what} of one pass{_at(every, points)}",
+        title=f"{sweep_dir.name}: slowest by {by}, {what} of one pass{_at(every, points)}",
         frame=slowest, texts=_texts(slowest, names), left=1, notes=notes,
         record={
-            "sweep": run.name, "by": by, "metric": metric, "algorithms": names,
+            "sweep": sweep_dir.name, "by": by, "metric": metric, "algorithms": names,
             "points": len(points), "hardware": dataset.hardware(points),
         },
     )  # fmt: skip
@@ -106,7 +106,7 @@ def _summed(data: dataset.Dataset, points: pd.DataFrame, key: str, metric: str) 
     for rows in data.layers_in_parts(points, {*_USED, key, metric}):
         if rows.empty:
             continue
-        _check(data.run, rows, metric or _MEAN)
+        _check(data.sweep_dir, rows, metric or _MEAN)
         grouped = _grouped(rows, key, metric)
         numbers.append(grouped.groupby("algorithm")["point_id"].nunique())
         found.append(_added(grouped, key))
@@ -115,7 +115,7 @@ def _summed(data: dataset.Dataset, points: pd.DataFrame, key: str, metric: str) 
         own = rows[of_rows.isin(_ALONE) & (of_rows != "plans")]
         alone += [*own.groupby("point_id")["percentage"].sum()] if len(own) else []
     if not found:
-        where = data.run.layers
+        where = data.sweep_dir.layers
         raise UsageError(f"{where}: no layer rows (`layers: false`, or nothing chosen)")
     of_algorithm = pd.concat(numbers).groupby(level=0).sum()
     return _Sums(_added(pd.concat(found), key), of_algorithm, frozenset(timers), alone)
@@ -129,12 +129,12 @@ def _added(grouped: pd.DataFrame, key: str) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def _check(run: RunDir, rows: pd.DataFrame, metric: str) -> None:
+def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
     if metric not in rows:
-        near = suggest(metric, merged.header(run.layers))
-        raise UsageError(f"{run.layers}: no column '{metric}'{near}")
+        near = suggest(metric, merged.header(sweep_dir.layers))
+        raise UsageError(f"{sweep_dir.layers}: no column '{metric}'{near}")
     if not pd.api.types.is_numeric_dtype(rows[metric]):
-        raise UsageError(f"{run.layers}: {metric} holds no numbers")
+        raise UsageError(f"{sweep_dir.layers}: {metric} holds no numbers")
 
 
 def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

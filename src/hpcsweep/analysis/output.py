@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.records import dataclass
-from hpcsweep.store import rundir
+from hpcsweep.store import folders
 from hpcsweep.text import harmless, printable
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
         raise UsageError(f"{path}: is a folder; name a file in it, such as {path / 'NAME'}")
     if not real.parent.is_dir():
         raise UsageError(f"{path}: No such file or directory: there is no folder {path.parent}")
-    if rundir.holds_results(real):
+    if folders.holds_results(real):
         raise UsageError(f"{path}: belongs to the results; choose a place outside of them")
     if real.exists() and not _may_go(real, is_ours):
         text = "exists, and hpcsweep did not write it as this output, or it was edited since"

@@ -21,7 +21,7 @@ from hpcsweep.analysis.merged import Condition, select
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass, replace
 from hpcsweep.spec import space
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import aligned
 
 _WIDEST: Final = 140
@@ -113,7 +113,9 @@ class Plot:
 
     def views(self) -> list[View]:
         """Return the values, and the comparison with the baseline; the first has both values."""
-        heading = f"{self.data.run.name}: {formats.label(self.y)} over {formats.label(self.x)}"
+        heading = (
+            f"{self.data.sweep_dir.name}: {formats.label(self.y)} over {formats.label(self.x)}"
+        )
         where = f", where {self.where}" if self.where else ""
         texts, left = [self._table(_value)], 0 if self.numeric else 1
         if len(aligned([[*texts[0]], *texts[0].to_numpy().tolist()])[0]) > _WIDEST:
@@ -125,7 +127,7 @@ class Plot:
         views = [View(title, frame, text, left) for title, text in zip(titles, texts, strict=False)]
         views[-1] = replace(views[-1], notes=self.notes, marks=dataset.unreliable(self.rows))
         views[0] = replace(views[0], record={
-            "sweep": self.data.run.name, "x": self.x, "y": self.y, "by": list(self.by),
+            "sweep": self.data.sweep_dir.name, "x": self.x, "y": self.y, "by": list(self.by),
             "baseline": self.against or None, "notes": list(self.notes),
         })  # fmt: skip
         return views
@@ -153,7 +155,7 @@ class Plot:
 
 
 def read_plot(  # noqa: PLR0913 - one argument per option
-    run: RunDir,
+    sweep_dir: SweepDir,
     x: str | None = None,
     y: str = "median_ms",
     *,
@@ -171,7 +173,7 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     parts = [name.strip() for name in y.split(",")]
     if len(parts) > 1 and (by or baseline):
         raise UsageError("several columns --y are stacked: leave out --by and --baseline")
-    data = dataset.read_dataset(run, where)
+    data = dataset.read_dataset(sweep_dir, where)
     match = data.pairs(baseline)
     _check_where(data.conditions(where), match)
     rows = _needed(data, [name for name in (x, *parts, *by) if name], (*match, *_ENDS.get(y, ())))
@@ -182,7 +184,7 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     x, alone = (x, []) if x else _axis(rows)
     rows = rows[rows[x].notna()]
     if rows.empty:
-        raise UsageError(f"{run.overall}: no measured point has both {x} and {y}")
+        raise UsageError(f"{sweep_dir.overall}: no measured point has both {x} and {y}")
     rest = len(data.rows) - len(rows) // len(parts)
     notes = [*alone, *([f"{rest} points without {x} or {y} left out"] if rest else [])]
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)

@@ -105,7 +105,7 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
     top, bottom = panels[0], panels[-1]
     styles = _styles(plot)
     _panel(top, plot, styles, lambda dot: (dot.y, dot.doubtful))
-    title = f"{plot.data.run.name}: {formats.label(plot.y)}"
+    title = f"{plot.data.sweep_dir.name}: {formats.label(plot.y)}"
     output.head(figure, top, look, title, dataset.hardware(plot.rows))
     top.set_ylabel(formats.label(plot.y))
     if plot.against:

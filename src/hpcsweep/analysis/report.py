@@ -29,7 +29,7 @@ from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
 
 _COVERAGE: Final = "algorithm_coverage_pct"
@@ -87,12 +87,12 @@ class Report:
         marks = [_STAR] if any(frame["fastest"]) else []
         ahead = sorted(row["ahead_pct"] for row in rows if row["fastest_here"])
         ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
-        why = _FEW_VALID % self.data.run.name if self.is_repeated else _NOT_REPEATED
+        why = _FEW_VALID % self.data.sweep_dir.name if self.is_repeated else _NOT_REPEATED
         marks += [_HERE.format(" to ".join(ends), why)] if ahead else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
         what = "median ms of one pass" if self.metric == _MEDIAN else formats.label(self.metric)
         return [View(
-            title=f"{self.data.run.name}: {what} ({self.data.counts()})",
+            title=f"{self.data.sweep_dir.name}: {what} ({self.data.counts()})",
             frame=pd.DataFrame(frame, dtype=object), texts=pd.DataFrame(texts), left=len(self.keys),
             notes=self.data.notes(), record=self.data.record(rows),
             marks=[*marks, *dataset.unreliable(self.table)],
@@ -103,9 +103,11 @@ class Report:
         return {name for name, share in cells if share is not None and share < 100}
 
 
-def read_report(run: RunDir, *, where: str = "", metric: str = "") -> Report | TrainingReport:
+def read_report(
+    sweep_dir: SweepDir, *, where: str = "", metric: str = ""
+) -> Report | TrainingReport:
     """Read a sweep's report; one that trains has a table of its own without `metric`."""
-    return make(dataset.read_dataset(run, where, {metric, *_READ}), metric)
+    return make(dataset.read_dataset(sweep_dir, where, {metric, *_READ}), metric)
 
 
 def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
@@ -252,7 +254,7 @@ class TrainingReport:
 
     def views(self) -> list[View]:
         """Return the tables of a step and of the whole training; the first has all values."""
-        heading = f"{self.data.run.name}: training, ms of a step ({self.data.counts()})"
+        heading = f"{self.data.sweep_dir.name}: training, ms of a step ({self.data.counts()})"
         partial = any(row.get(_COVERAGE) not in {None, 100.0} for row in self.rows)
         step = [column for column in STEP if partial or column[0] != _COVERAGE]
         notes = [f"covered: {dataset.COVERAGE} (forward pass)"] if partial else []

@@ -32,7 +32,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 
 def run() -> NoReturn:
@@ -251,10 +251,10 @@ def _columns(ctx: click.Context) -> Iterable[str]:
     return [column.name for column in (columns.LAYERS if layers else columns.OVERALL)]
 
 
-def _runs(ctx: click.Context) -> list[RunDir]:
-    from hpcsweep.store import rundir
+def _runs(ctx: click.Context) -> list[SweepDir]:
+    from hpcsweep.store import folders
 
-    return rundir.all_runs(ctx.find_root().params["results"])
+    return folders.all_sweeps(ctx.find_root().params["results"])
 
 
 _KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {

@@ -19,7 +19,7 @@ from hpcsweep.errors import UsageError
 if TYPE_CHECKING:
     from hpcsweep.analysis.formats import View
     from hpcsweep.spec.space import Sweep
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit.request import Request
 
 _ROWS: Final = 60  # of a table that people read
@@ -153,35 +153,35 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def tables_of(results: Path, text: str | None) -> RunDir:
+def tables_of(results: Path, text: str | None) -> SweepDir:
     """Return the results of ``SWEEP[@RUN]`` with tables of all rows that there are now."""
     from hpcsweep.store import runs
 
     return renewed(runs.of_run(results, text))
 
 
-def renewed(run: RunDir) -> RunDir:
+def renewed(sweep_dir: SweepDir) -> SweepDir:
     """Return a sweep's results with tables of all rows that there are now; say what is amiss."""
     from hpcsweep.store.collect import collector
 
-    run_now, notes = collector.tables_of(run)
+    run_now, notes = collector.tables_of(sweep_dir)
     for line in notes:
-        answer.note(f"note: {run.name}: {line}")
+        answer.note(f"note: {sweep_dir.name}: {line}")
     return run_now
 
 
-def told_damage(run: RunDir) -> int:
+def told_damage(sweep_dir: SweepDir) -> int:
     """Say which submissions are damaged; return the exit code for that, or 0."""
     from hpcsweep.errors import ResultsError
 
-    problems = run.damage()
+    problems = sweep_dir.damage()
     for problem in problems:
         show(f"hpcsweep: {problem}", file=sys.stderr)
     return ResultsError.exit_code if problems else 0
 
 
-def break_lock(run: RunDir) -> None:
+def break_lock(sweep_dir: SweepDir) -> None:
     """Remove the lock of a process that is gone, and say whose it was."""
     from hpcsweep.store import locks
 
-    answer.say(locks.break_open(run))
+    answer.say(locks.break_open(sweep_dir))

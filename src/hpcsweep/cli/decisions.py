@@ -114,8 +114,8 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
         return common.tables([view], format, (out,))
     if confirm:
         extras.need("measure", "--confirm")
-    run = common.tables_of(results, sweep)
-    choice = best.best_of_sweep(run, where=where, over=over, everything=unreliable)
+    sweep_dir = common.tables_of(results, sweep)
+    choice = best.best_of_sweep(sweep_dir, where=where, over=over, everything=unreliable)
     gains = any(choice.maps.values())
     if out and gains:
         output.write_sweep(out, choice.sweep_file())
@@ -133,12 +133,12 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: P
     from hpcsweep.analysis import best_by_shape, output
 
     extras.need("measure", "--from")
-    run = common.tables_of(results, name)
+    sweep_dir = common.tables_of(results, name)
     from hpcsweep.measure import inputs
 
     search_path.use(search_path.beside(Path("map.yaml")))  # as the map's file in this folder will
     shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
-    choice = best_by_shape.best_of_shapes(run, axes, shapes.convolutions, where)
+    choice = best_by_shape.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
     if out and out.suffix.lower() in output.PICTURES:
         extras.need("plot", "--out")
         from hpcsweep.analysis import plot_chart
@@ -321,7 +321,7 @@ def _check(results: Path, names: Sequence[str], out: Path | None) -> Answer:
 def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> Answer:
     from hpcsweep.forecast import past_rows
     from hpcsweep.forecast import sweep as predicting
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit import check_inputs
 
     named = [name for name in sources.split(",") if name] if sources else None
@@ -329,10 +329,10 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     if other := check_inputs.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
         note(f"note: predicts {changed}, with other own files than there are now")
-    run = RunDir(results / asked.sweep.name)
-    points, controls = list(asked.points()), past_rows.controls(run, asked.device)
-    predicted = predicting.predict(run.name, points, learnt, fill=fill, controls=controls)
-    paths = predicted.write(run.path)
+    sweep_dir = SweepDir(results / asked.sweep.name)
+    points, controls = list(asked.points()), past_rows.controls(sweep_dir, asked.device)
+    predicted = predicting.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
+    paths = predicted.write(sweep_dir.path)
     return Answer(record=predicted.to_json, text=predicted.text, files=paths)
 
 

@@ -27,7 +27,7 @@ from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _SWEEP: Final = "init"
@@ -206,7 +206,7 @@ def _verified(
 ) -> Mapping[str, Any]:
     """Write a sweep of one point, run it anew, and return its row, or raise if none comes."""
     from hpcsweep.spec import sweep_file
-    from hpcsweep.store import outcomes, rundir
+    from hpcsweep.store import folders, outcomes
     from hpcsweep.store.collect import collector as collecting
     from hpcsweep.store.state import PointStatus
     from hpcsweep.submit import steps
@@ -215,20 +215,20 @@ def _verified(
     if lack:
         say(f"point: without {lack[0]} it measures nothing (workload noop)")
     workload = "noop" if noop or lack else "inference"
-    run = rundir.RunDir(results / _SWEEP)
+    sweep_dir = folders.SweepDir(results / _SWEEP)
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())
     asked = request_of(sweep_file.load(file), str(chosen.path))
     code = steps.submit(results, replace(asked, again=frozenset(PointStatus)), say)
-    submissions = run.submissions()
+    submissions = sweep_dir.submissions()
     if code == EXIT_INTERRUPTED or not submissions:
         raise Incomplete("the point was not measured; `hpcsweep init` again measures it")
-    trouble = _await_end(results, run, wait)
-    (row,) = outcomes.rows_of(run.shards_of(submissions[-1].id)).values() or ({},)
+    trouble = _await_end(results, sweep_dir, wait)
+    (row,) = outcomes.rows_of(sweep_dir.shards_of(submissions[-1].id)).values() or ({},)
     if row.get("status") != PointStatus.OK:
         why = row.get("status_reason") or trouble or "its job ended without a row"
-        raise PointsFailed(f"the point was not measured: {why}; see `{run.command('logs')}`")
-    collecting.collect(run)
+        raise PointsFailed(f"the point was not measured: {why}; see `{sweep_dir.command('logs')}`")
+    collecting.collect(sweep_dir)
     return {name: cell for name, cell in row.items() if cell and isinstance(cell, str)}
 
 
@@ -237,13 +237,13 @@ def _lacking(chosen: Profile) -> list[str]:
     return [] if chosen.own_python else extras.lacking("measure")
 
 
-def _await_end(results: Path, run: RunDir, wait: float) -> str:
+def _await_end(results: Path, sweep_dir: SweepDir, wait: float) -> str:
     """Wait until no job of the sweep is queued or running; return what Slurm says went wrong."""
     from hpcsweep.cluster import status
 
     until, pause, before = time.monotonic() + wait, 0.5, ""
     while True:
-        (sweep,) = status.read_status(results, [run.name])
+        (sweep,) = status.read_status(results, [sweep_dir.name])
         live = [each for each in sweep.profiles if each.live]
         if not live:
             troubles = (trouble for each in sweep.profiles for trouble in each.troubles[::-1])
@@ -253,7 +253,7 @@ def _await_end(results: Path, run: RunDir, wait: float) -> str:
             say(f"point: {why}")
             before = why
         if time.monotonic() > until:
-            watch = run.command("status", "--watch")
+            watch = sweep_dir.command("status", "--watch")
             raise Incomplete(f"the job did not end in {wait:g} s ({why}); `{watch}` waits for it")
         time.sleep(pause)
         pause = min(pause * 1.5, _SLOWEST_POLL)

@@ -113,7 +113,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     drawn, written = _split(out, "plot")
     from hpcsweep.analysis import dataset, output
 
-    run = common.tables_of(results, sweep)
+    sweep_dir = common.tables_of(results, sweep)
     columns = [name.strip() for text in by for name in text.split(",")]
     if layers:
         from hpcsweep.analysis import layers as slowest
@@ -123,7 +123,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
                 raise UsageError(f"--layers has no --{name}")
         kind = columns[0] if columns else "layer"
         table = slowest.slowest_layers(
-            run, by=kind, where=where, metric=y, top=top, everything=unreliable
+            sweep_dir, by=kind, where=where, metric=y, top=top, everything=unreliable
         )
         views, machine = [table], table.record["hardware"]
         for path in drawn:
@@ -133,7 +133,9 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     else:
         from hpcsweep.analysis.plot import read_plot
 
-        lines = read_plot(run, x, y or "median_ms", by=columns, where=where, baseline=baseline)
+        lines = read_plot(
+            sweep_dir, x, y or "median_ms", by=columns, where=where, baseline=baseline
+        )
         views = lines.views()
         for path in drawn:
             from hpcsweep.analysis import plot_chart

@@ -251,9 +251,9 @@ def discover(out: Path, *, force: bool) -> Answer:
     hpcsweep discover --out -
     """
     from hpcsweep.cluster.slurm.discover import ask, write
-    from hpcsweep.store import rundir
+    from hpcsweep.store import folders
 
-    if rundir.holds_results(out.resolve() / "a profile"):
+    if folders.holds_results(out.resolve() / "a profile"):
         raise UsageError(f"{out}: belongs to results; choose another folder with --out")
     profiles = ask()
 

@@ -16,7 +16,7 @@ from hpcsweep.errors import UsageError
 from hpcsweep.records import replace
 
 if TYPE_CHECKING:
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit.request import Request, Say
 
     Action = Callable[[Path, Request, Say], int]
@@ -72,7 +72,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     hpcsweep submit resnet152_gemm --cluster local --until-error 3%
     """
     from hpcsweep.spec import expansion, sweep_file
-    from hpcsweep.store import rundir
+    from hpcsweep.store import folders
     from hpcsweep.submit import steps
 
     target = _target(until_error, watch=watch, dry=dry_run)
@@ -81,9 +81,9 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     sweep = sweep_file.load(spec)
     for doubt in expansion.doubts(sweep):
         answer.note(f"note: {doubt}")
-    run = rundir.RunDir(results / sweep.name)
+    sweep_dir = folders.SweepDir(results / sweep.name)
     if break_lock:
-        common.break_lock(run)
+        common.break_lock(sweep_dir)
     if allow_node:
         from hpcsweep.submit import to_slurm
 
@@ -105,7 +105,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     if len(requests) > 1 and not dry_run:
         requests = steps.check_all(results, requests, say)
     code = max([action(results, request, say) for request in requests])
-    return _collected(run, code) if collect else _ran(run, code)
+    return _collected(sweep_dir, code) if collect else _ran(sweep_dir, code)
 
 
 def _download(asked: Request) -> None:
@@ -127,11 +127,11 @@ def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
         raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
 
 
-def _collected(run: RunDir, code: int) -> Answer:
+def _collected(sweep_dir: SweepDir, code: int) -> Answer:
     """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
     from hpcsweep.store.collect import collector
 
-    ran, report = _ran(run, code), collector.collect(run)
+    ran, report = _ran(sweep_dir, code), collector.collect(sweep_dir)
     return replace(ran, text=report.text, error=report.error())
 
 
@@ -183,16 +183,18 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
     )
 
 
-def _ran(run: RunDir, code: int) -> Answer:
+def _ran(sweep_dir: SweepDir, code: int) -> Answer:
     """Return the answer of a command that told its progress: in a document the sweep's status."""
-    submitted = bool(run.submissions())
+    submitted = bool(sweep_dir.submissions())
 
     def record() -> Mapping[str, object]:
         from hpcsweep.cluster import status, sweep_status
 
-        return sweep_status.to_json(status.read_status(run.path.parent, [run.name] * submitted))
+        return sweep_status.to_json(
+            status.read_status(sweep_dir.path.parent, [sweep_dir.name] * submitted)
+        )
 
-    return Answer(record=record, text=list, code=max(code, common.told_damage(run)))
+    return Answer(record=record, text=list, code=max(code, common.told_damage(sweep_dir)))
 
 
 @click.command()
@@ -264,20 +266,23 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     from hpcsweep.cluster import points
     from hpcsweep.store import runs
 
-    run = runs.of_run(results, sweep)
-    every, wanted = points.read_points(run), _listed(status)
+    sweep_dir = runs.of_run(results, sweep)
+    every, wanted = points.read_points(sweep_dir), _listed(status)
     chosen = points.of_status(every, wanted)
     if point:
         named = points.named(chosen, point)
         return Answer(record=named.to_json, text=named.text)
-    listed = runs.listed(run)
+    listed = runs.listed(sweep_dir)
     return Answer(
         record=lambda: {
-            "sweep": run.name,
+            "sweep": sweep_dir.name,
             "runs": [each.to_json() for each in listed],
             "points": (each.to_json() for each in chosen),
         },
-        text=lambda: [*runs.lines(listed), points.table(run.name, every, wanted, answer.width())],
+        text=lambda: [
+            *runs.lines(listed),
+            points.table(sweep_dir.name, every, wanted, answer.width()),
+        ],
     )
 
 
@@ -317,7 +322,7 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
     return _lines(run, cancel.cancel(run, list(what)))
 
 
-def _lines(run: RunDir, lines: Iterator[str]) -> Answer:
+def _lines(sweep_dir: SweepDir, lines: Iterator[str]) -> Answer:
     """Return the answer of a command that works while it prints its lines."""
-    record = {"sweep": run.name, "lines": lines}
-    return Answer(record=lambda: record, text=lambda: lines, code=common.told_damage(run))
+    record = {"sweep": sweep_dir.name, "lines": lines}
+    return Answer(record=lambda: record, text=lambda: lines, code=common.told_damage(sweep_dir))

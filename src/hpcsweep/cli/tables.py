@@ -16,7 +16,7 @@ from hpcsweep.errors import UsageError
 if TYPE_CHECKING:
     from hpcsweep.analysis.history import RunHistory
     from hpcsweep.store.collect.summary import CollectReport
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 
 @click.command()
@@ -40,11 +40,11 @@ def collect(
         extras.need("parquet", "--parquet")
     reports: list[CollectReport] = []
     files: list[Path] = []
-    for run in runs.of_sweeps(results, sweeps):
+    for sweep_dir in runs.of_sweeps(results, sweeps):
         if break_lock:
-            note(locks.break_open(run))
-        reports.append(collector.collect(run, raw=raw))
-        files += merged_tables.write_parquet(run) if parquet else ()
+            note(locks.break_open(sweep_dir))
+        reports.append(collector.collect(sweep_dir, raw=raw))
+        files += merged_tables.write_parquet(sweep_dir) if parquet else ()
     return Answer(
         record=lambda: {"sweeps": [report.to_json() for report in reports]},
         text=lambda: [report.text() for report in reports],
@@ -76,8 +76,8 @@ def import_(results: Path, /, path: Path, device: str, **others: Any) -> Answer:
     from hpcsweep.store.collect import collector as collecting
 
     brought = importer.bring(results, path, others["as"], device)
-    report = collecting.collect(brought.run)
-    head = f"{brought.run.name}: imported from {brought.source}"
+    report = collecting.collect(brought.sweep_dir)
+    head = f"{brought.sweep_dir.name}: imported from {brought.source}"
     return Answer(
         record=lambda: {"source": brought.source, "imported": brought.notes, **report.to_json()},
         text=lambda: [head, *(f"   {line}" for line in brought.notes), report.text()],
@@ -114,7 +114,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis.report import read_report
 
-    run = common.tables_of(results, sweep)
+    sweep_dir = common.tables_of(results, sweep)
     if html:
         from hpcsweep.analysis.page import write
 
@@ -124,24 +124,26 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
         if to_stdout:
             html = Path("/dev/stdout")
         elif html.is_dir():
-            html /= f"{run.name}.html"
-        for line in write.write(run, html, where, _history(run, where)):
+            html /= f"{sweep_dir.name}.html"
+        for line in write.write(sweep_dir, html, where, _history(sweep_dir, where)):
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")
-    return common.tables(read_report(run, where=where, metric=metric).views(), format, (html,))
+    return common.tables(
+        read_report(sweep_dir, where=where, metric=metric).views(), format, (html,)
+    )
 
 
-def _history(run: RunDir, where: str) -> RunHistory | None:
+def _history(sweep_dir: SweepDir, where: str) -> RunHistory | None:
     """Return the history of a sweep for its page, if it was measured often enough."""
     from hpcsweep.analysis import history
     from hpcsweep.store import runs as runs_of
 
-    if run.only is not None or len(runs_of.runs_of(run)) < history.FEWEST:
+    if sweep_dir.only is not None or len(runs_of.runs_of(sweep_dir)) < history.FEWEST:
         return None
     try:
         return history.read_history(
-            run.path.parent, run.path.name, "median_ms", where, common.renewed
+            sweep_dir.path.parent, sweep_dir.path.name, "median_ms", where, common.renewed
         )
     except UsageError as error:  # no row of a run is reliable
         note(f"note: without a history: {error}")

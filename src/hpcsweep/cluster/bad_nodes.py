@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.cluster.journal import SlurmAnswer
     from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import RunDir, ShardPath
+    from hpcsweep.store.folders import ShardPath, SweepDir
 
 # Messages of CUDA, HIP and torch if the GPU or its driver is broken before any work runs.
 _BROKEN: Final = re.compile(
@@ -59,40 +59,47 @@ class _NodesFile:
 
 
 def current(
-    run: RunDir, answer: SlurmAnswer, rowless: Iterable[ShardPath] | None = None
+    sweep_dir: SweepDir, answer: SlurmAnswer, rowless: Iterable[ShardPath] | None = None
 ) -> list[BadNode]:
     """Return the nodes that the next submission avoids, sorted by name.
 
     `rowless` are the attempts without a row; by default they are searched for.
     """
-    kept = _read(run)
+    kept = _read(sweep_dir)
     nodes = {node.name: node for node in kept.nodes}
-    for node in (*_failed(run, answer), *_refused(_rowless(run) if rowless is None else rowless)):
+    for node in (
+        *_failed(sweep_dir, answer),
+        *_refused(_rowless(sweep_dir) if rowless is None else rowless),
+    ):
         if node.name not in nodes or nodes[node.name].at < node.at:
             nodes[node.name] = node
     return [node for name, node in sorted(nodes.items()) if node.at > kept.allowed.get(name, "")]
 
 
-def learn(run: RunDir, answer: SlurmAnswer) -> list[BadNode]:
+def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> list[BadNode]:
     """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
-    nodes, kept = current(run, answer), _read(run)
+    nodes, kept = current(sweep_dir, answer), _read(sweep_dir)
     if tuple(nodes) != kept.nodes:
-        files.write_json(run.bad_nodes, typed_json.to_plain(replace(kept, nodes=tuple(nodes))))
+        files.write_json(
+            sweep_dir.bad_nodes, typed_json.to_plain(replace(kept, nodes=tuple(nodes)))
+        )
     return nodes
 
 
-def allow(run: RunDir, names: Sequence[str], answer: SlurmAnswer) -> None:
+def allow(sweep_dir: SweepDir, names: Sequence[str], answer: SlurmAnswer) -> None:
     """Let submissions use nodes again, under the lock; `UsageError` for one not avoided."""
-    avoided = {node.name for node in current(run, answer)}
+    avoided = {node.name for node in current(sweep_dir, answer)}
     for name in names:
         if name not in avoided:
             have = ", ".join(sorted(avoided)) or "none"
             told = f"node '{name}' is not avoided{suggest(name, avoided)} (are: {have})"
-            raise UsageError(f"{run.name}: {told}")
-    kept = _read(run)
+            raise UsageError(f"{sweep_dir.name}: {told}")
+    kept = _read(sweep_dir)
     nodes = tuple(node for node in kept.nodes if node.name not in names)
     allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
-    files.write_json(run.bad_nodes, typed_json.to_plain(_NodesFile(nodes=nodes, allowed=allowed)))
+    files.write_json(
+        sweep_dir.bad_nodes, typed_json.to_plain(_NodesFile(nodes=nodes, allowed=allowed))
+    )
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
@@ -115,14 +122,14 @@ def _gone(nodes: Sequence[BadNode]) -> set[str]:
     return {node.name for node in nodes} - {node.name for node in there}
 
 
-def _failed(run: RunDir, answer: SlurmAnswer) -> Iterator[BadNode]:
+def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:
     """Yield the nodes that Slurm blames for an attempt of one of this sweep's tasks."""
     jobs = {(job.id.key, job.started): job for job in (*answer.attempts, *answer.tasks.values())}
     broken = [job for job in jobs.values() if job.state.node_at_fault and job.nodes]
     if not broken:
         return
     mine: dict[int | None, list[journal.Journal]] = {}
-    for sent in map(journal.read_journal, run.submissions()):
+    for sent in map(journal.read_journal, sweep_dir.submissions()):
         for number in {task[0] for task in sent.task_of.values()}:
             mine.setdefault(number, []).append(sent)
     for job in broken:
@@ -145,8 +152,8 @@ def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:
             yield BadNode(record.node, why, f"{record.updated_at[:19]}+00:00")
 
 
-def _rowless(run: RunDir) -> Iterator[ShardPath]:
-    for shard in run.shards():
+def _rowless(sweep_dir: SweepDir) -> Iterator[ShardPath]:
+    for shard in sweep_dir.shards():
         try:
             small = shard.overall.stat().st_size < _SMALL
         except OSError:
@@ -155,11 +162,11 @@ def _rowless(run: RunDir) -> Iterator[ShardPath]:
             yield shard
 
 
-def _read(run: RunDir) -> _NodesFile:
-    if not run.bad_nodes.exists():
+def _read(sweep_dir: SweepDir) -> _NodesFile:
+    if not sweep_dir.bad_nodes.exists():
         return _NodesFile()
     try:
-        return typed_json.from_plain(_NodesFile, files.read_json(run.bad_nodes))
+        return typed_json.from_plain(_NodesFile, files.read_json(sweep_dir.bad_nodes))
     except (ResultsError, ValueError) as error:
         told = f"cannot be used ({error}); delete it, and submit learns it anew"
-        raise ResultsError(f"{run.bad_nodes}: {told}") from error
+        raise ResultsError(f"{sweep_dir.bad_nodes}: {told}") from error

@@ -14,8 +14,8 @@ from typing import Final, TextIO
 from hpcsweep.cluster import chunk_state, journal, slurm
 from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
 from hpcsweep.store import chunk_file, ledger, locks
+from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.jobs_file import Cancelled
-from hpcsweep.store.rundir import RunDir, SubmissionDir
 
 _POLL_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0  # between two questions to Slurm
@@ -24,7 +24,7 @@ _SHORTEST_PREFIX: Final = 4
 _MOST: Final = 1 << 20  # bytes of a log that are shown: a login node's memory does not hold all
 
 
-def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
+def logs(sweep_dir: SweepDir, what: str | None, *, follow: bool) -> Iterator[str]:
     """Yield the lines of the newest log; with `follow`, wait for more until the job is over.
 
     `what` is a submission, a chunk as SUBMISSION:CHUNK (or CHUNK of the newest submission), or a
@@ -33,11 +33,13 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
     Of a long log, which may be larger than the memory, these are the last lines.
     `UsageError` where there is no such thing (the message lists the others), or no log yet.
     """
-    submission, chunk = _resolve(run, what)
+    submission, chunk = _resolve(sweep_dir, what)
     newest = partial(_newest_log, submission, chunk)
     log = newest()
     if log is None and not follow:
-        raise UsageError(f"{submission.id}: no log yet; `hpcsweep logs {run.name} -f` waits for it")
+        raise UsageError(
+            f"{submission.id}: no log yet; `hpcsweep logs {sweep_dir.name} -f` waits for it"
+        )
     alive = _alive(submission, chunk) if follow else lambda: False
     while log is None and alive():
         time.sleep(_POLL_SECONDS)
@@ -58,7 +60,7 @@ def logs(run: RunDir, what: str | None, *, follow: bool) -> Iterator[str]:
         yield from _last_words(submission, shown)
 
 
-def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
+def cancel(sweep_dir: SweepDir, names: Sequence[str]) -> Iterator[str]:
     """Cancel the queued and running jobs of submissions, chunks or points, by default of all.
 
     A chunk that runs finishes its current point if the time allows. In Slurm only live tasks are
@@ -67,18 +69,18 @@ def cancel(run: RunDir, names: Sequence[str]) -> Iterator[str]:
     where some jobs cannot be seen from here, such as those of another cluster.
     """
     wanted: dict[SubmissionDir, set[int] | None] = {}
-    for submission, chunk in map(partial(_resolve, run), names):
+    for submission, chunk in map(partial(_resolve, sweep_dir), names):
         before = wanted.setdefault(submission, set())
         wanted[submission] = None if chunk is None or before is None else before | {chunk}
     if not names:
-        wanted = dict.fromkeys(run.submissions())
+        wanted = dict.fromkeys(sweep_dir.submissions())
     left: list[str] = []
     messages = [*_cancel_here(wanted), *_cancel_in_slurm(wanted, left)]
     yield from messages
     if left:
         raise SchedulerError("\n".join(left))
     if not messages:
-        yield f"{run.name}: nothing is queued or running"
+        yield f"{sweep_dir.name}: nothing is queued or running"
 
 
 def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
@@ -87,7 +89,7 @@ def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[st
         if wanted[submission] is not None:
             raise UsageError(
                 f"{submission.id}: a run on this machine can be cancelled only as a whole: "
-                f"{submission.run.command('cancel', submission.id)}"
+                f"{submission.sweep_dir.command('cancel', submission.id)}"
             )
     for submission in live:
         who = ledger.runner(submission)
@@ -107,7 +109,7 @@ def _cancel_in_slurm(
     the others.
     """
     if any(sent.uncertain for sent in map(journal.read_journal, wanted)):
-        with locks.held(next(iter(wanted)).run, "hpcsweep cancel"):
+        with locks.held(next(iter(wanted)).sweep_dir, "hpcsweep cancel"):
             yield from journal.settle(wanted)
     answer = journal.ask_slurm(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
@@ -144,48 +146,50 @@ def _not_ours(sent: journal.Journal, why: str, chunks: set[int]) -> str:
     return f"{sent.submission.id}: did not cancel chunks {text}: {why}; {then}"
 
 
-def find_point(run: RunDir, prefix: str) -> tuple[SubmissionDir, int]:
+def find_point(sweep_dir: SweepDir, prefix: str) -> tuple[SubmissionDir, int]:
     """Return the newest submission and chunk of a point; `UsageError` unless one point fits."""
     homes: dict[str, tuple[SubmissionDir, int]] = {}
-    for submission in run.submissions():
+    for submission in sweep_dir.submissions():
         with suppress(ResultsError):
             for chunk, ids in chunk_file.read_ids(submission.chunks):
                 homes.update({i: (submission, chunk) for i in ids if i.startswith(prefix)})
-    if not homes and (damaged := run.damage()):
-        raise ResultsError(f"{run.name}: '{prefix}' is not in what can be read; {damaged[0]}")
+    if not homes and (damaged := sweep_dir.damage()):
+        raise ResultsError(f"{sweep_dir.name}: '{prefix}' is not in what can be read; {damaged[0]}")
     if not homes:
-        raise UsageError(f"{run.name}: no submission, chunk or point '{prefix}'")
+        raise UsageError(f"{sweep_dir.name}: no submission, chunk or point '{prefix}'")
     if len(homes) > 1:
         some = ", ".join(sorted(homes)[:3])
-        raise UsageError(f"{run.name}: {len(homes)} points begin with '{prefix}' ({some}, ...)")
+        raise UsageError(
+            f"{sweep_dir.name}: {len(homes)} points begin with '{prefix}' ({some}, ...)"
+        )
     return next(iter(homes.values()))
 
 
-def _resolve(run: RunDir, what: str | None) -> tuple[SubmissionDir, int | None]:
-    submissions = run.submissions()
+def _resolve(sweep_dir: SweepDir, what: str | None) -> tuple[SubmissionDir, int | None]:
+    submissions = sweep_dir.submissions()
     if not submissions:
-        raise UsageError(f"{run.name}: nothing was submitted yet")
+        raise UsageError(f"{sweep_dir.name}: nothing was submitted yet")
     newest = submissions[-1]
     if what is None:
         return newest, None
     name, colon, chunk = what.rpartition(":")
     if colon and chunk.isdecimal():
-        return _chunk(_submission(run, name), int(chunk))
+        return _chunk(_submission(sweep_dir, name), int(chunk))
     if any(what == submission.id for submission in submissions):
-        return _submission(run, what), None
+        return _submission(sweep_dir, what), None
     short = len(what) < _SHORTEST_PREFIX
     if what.isdecimal() and (short or int(what) < _chunks(newest)):
         return _chunk(newest, int(what))
     if len(what) >= _SHORTEST_PREFIX and _ID_CHARACTERS.issuperset(what):
-        return find_point(run, what)
-    return _submission(run, what), None
+        return find_point(sweep_dir, what)
+    return _submission(sweep_dir, what), None
 
 
 def _chunks(submission: SubmissionDir) -> int:
     """Return the number of chunks; by the attempts if the manifest is damaged."""
     if manifest := submission.manifest_or_none():
         return manifest.chunks
-    attempts = submission.run.shards_of(submission.id)
+    attempts = submission.sweep_dir.shards_of(submission.id)
     return 1 + max((shard.chunk for shard in attempts), default=-1)
 
 
@@ -194,22 +198,24 @@ def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
     last = _chunks(submission) - 1
     if number > last:
         has = f"chunks 0 to {last}" if last else "chunk 0 alone"
-        name = submission.run.name
+        name = submission.sweep_dir.name
         raise UsageError(f"{name}: {submission.id} has no chunk {number}, it has {has}")
     return submission, number
 
 
-def _submission(run: RunDir, name: str) -> SubmissionDir:
-    by_id = {submission.id: submission for submission in run.submissions()}
+def _submission(sweep_dir: SweepDir, name: str) -> SubmissionDir:
+    by_id = {submission.id: submission for submission in sweep_dir.submissions()}
     if name not in by_id:
         have = ", ".join(by_id) or "none"
-        raise UsageError(f"{run.name}: no submission '{name}'{suggest(name, by_id)} (has: {have})")
+        raise UsageError(
+            f"{sweep_dir.name}: no submission '{name}'{suggest(name, by_id)} (has: {have})"
+        )
     return by_id[name]
 
 
 def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
     """Return the latest attempt's log; if there is none, the latest output of a job."""
-    attempts = submission.run.shards_of(submission.id)
+    attempts = submission.sweep_dir.shards_of(submission.id)
     own = (submission.log(s.chunk, s.attempt) for s in attempts if chunk in {s.chunk, None})
     outputs = _outputs(submission).items()
     return _newest(own) or _newest(path for number, path in outputs if chunk in {number, None})

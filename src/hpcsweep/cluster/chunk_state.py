@@ -24,7 +24,7 @@ from hpcsweep.store.state import AttemptState, ChunkState
 
 if TYPE_CHECKING:
     from hpcsweep.cluster.journal import Journal, SlurmAnswer
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.folders import ShardPath
 
 GRACE: Final = timedelta(minutes=10)  # for so long Slurm may not yet list a task
 _BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that

@@ -21,8 +21,8 @@ from hpcsweep.cluster import chunk_state, slurm
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import asdict, dataclass, field, replace
 from hpcsweep.store import chunk_file
+from hpcsweep.store.folders import ShardPath, SubmissionDir
 from hpcsweep.store.jobs_file import LOST, Cancelled, Damaged, NotSent, Over, Queued, Sending
-from hpcsweep.store.rundir import ShardPath, SubmissionDir
 
 # job and index, as in `slurm.JobId.key`, and the cluster where sbatch named one
 Task = tuple[int | None, int | None, str]
@@ -94,7 +94,7 @@ class Journal:
     @cached_property
     def newest(self) -> Mapping[int, ShardPath]:
         """Latest attempt by chunk."""
-        attempts = self.submission.run.shards_of(self.submission.id)
+        attempts = self.submission.sweep_dir.shards_of(self.submission.id)
         return {shard.chunk: shard for shard in attempts}
 
     @cached_property

@@ -15,7 +15,7 @@ from hpcsweep.cluster.local.progress import Counts
 from hpcsweep.cluster.local.supervisors import LaunchResult
 from hpcsweep.cluster.slurm.sbatch import Preview
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store.rundir import SubmissionDir
+from hpcsweep.store.folders import SubmissionDir
 
 
 class RunsHere(Protocol):

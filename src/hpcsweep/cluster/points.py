@@ -12,8 +12,8 @@ from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import Point, varying
 from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, outcomes, runs
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally, doubts_of
-from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned, cut, folded
 
@@ -86,24 +86,26 @@ def of_status(every: Sequence[PointState], statuses: Sequence[str]) -> list[Poin
     return [point for point in every if not statuses or point.status in statuses]
 
 
-def read_points(run: RunDir) -> list[PointState]:
+def read_points(sweep_dir: SweepDir) -> list[PointState]:
     """Return the points in the order of the sweep file, then those that left the file."""
-    rows = outcomes.rows_of(run.shards())
+    rows = outcomes.rows_of(sweep_dir.shards())
     sent: dict[str, tuple[Point, Mapping[str, str]]] = {}
-    for submission in run.submissions():
+    for submission in sweep_dir.submissions():
         manifest = submission.read_manifest()
         for index in range(manifest.chunks):
             for point in chunk_file.read_chunk(submission.chunks, index).points:
                 sent[point.point_id] = point, manifest.maps
     telling = varying(point for point, _maps in sent.values())
     points = {
-        name: PointState(name, point.label(maps, telling), row, _log(run, row))
+        name: PointState(name, point.label(maps, telling), row, _log(sweep_dir, row))
         for name, (point, maps) in sent.items()
         for row in [rows.get(name, {})]
     }
     order = dict.fromkeys(points)
     with suppress(SpecError):  # without a valid sweep file: in the order of submission
-        order = dict.fromkeys((*filter(points.__contains__, runs.points_of_file(run)), *points))
+        order = dict.fromkeys(
+            (*filter(points.__contains__, runs.points_of_file(sweep_dir)), *points)
+        )
     return list(map(points.__getitem__, order))
 
 
@@ -155,8 +157,8 @@ def _rounded(time: object) -> str:
         return str(time)
 
 
-def _log(run: RunDir, row: Mapping[str, Any]) -> Path | None:
+def _log(sweep_dir: SweepDir, row: Mapping[str, Any]) -> Path | None:
     if not row:
         return None
     shard: ShardPath = row["_shard"]
-    return run.submission(shard.submission).log(shard.chunk, shard.attempt)
+    return sweep_dir.submission(shard.submission).log(shard.chunk, shard.attempt)

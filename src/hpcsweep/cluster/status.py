@@ -23,10 +23,10 @@ from hpcsweep.cluster.journal import Journal, SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import dataclass
-from hpcsweep.store import chunk_file, ledger, outcomes, rounds, rundir, runs, shards
+from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs, shards
+from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.rounds import AdaptiveRun
-from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
 from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
@@ -38,7 +38,7 @@ _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace 
 
 def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     """Return the status of the named sweeps below `root`, by default of all sweeps."""
-    runs = [rundir.open_run(root, name) for name in names] if names else rundir.all_runs(root)
+    runs = [folders.open_sweep(root, name) for name in names] if names else folders.all_sweeps(root)
     read_in = [(run, *_submissions(run)) for run in runs]
     journals = [s.sent for _, submissions, _ in read_in for s in submissions if s.in_slurm]
     answer = journal.ask_journals(journals)
@@ -98,17 +98,17 @@ class _Submission:
         return bool(self.sent.open_chunks) and not complete
 
 
-def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
+def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
     submissions: list[_Submission] = []
-    problems = run.closed()
-    for folder in run.submissions():
+    problems = sweep_dir.closed()
+    for folder in sweep_dir.submissions():
         problems += folder.journal_damage()
         keys_of: dict[ShardPath, list[shards.RowKey]] = {}
         doubts: dict[str, str] = {}
         try:
             manifest = folder.read_manifest()
             ids = dict(chunk_file.read_ids(folder.chunks))
-            attempts = run.shards_of(folder.id)
+            attempts = sweep_dir.shards_of(folder.id)
             for shard in attempts:
                 lines = shards.complete_lines(shard.overall)
                 keys_of[shard] = shards.keys_in(lines)
@@ -125,50 +125,50 @@ def _submissions(run: RunDir) -> tuple[list[_Submission], list[str]]:
 
 
 def _sweep(
-    run: RunDir, submissions: list[_Submission], problems: list[str], answer: SlurmAnswer
+    sweep_dir: SweepDir, submissions: list[_Submission], problems: list[str], answer: SlurmAnswer
 ) -> SweepStatus:
     groups: dict[str, list[_Submission]] = {}
     for submission in submissions:
         groups.setdefault(submission.label, []).append(submission)
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
         groups[label] = [s for s in group if s.manifest.again == group[-1].manifest.again]
-    profiles = [_profile(run, label, group, answer) for label, group in groups.items()]
+    profiles = [_profile(sweep_dir, label, group, answer) for label, group in groups.items()]
     avoided, until = list[bad_nodes.BadNode](), list[AdaptiveRun]()
     try:
         rowless = [shard for submission in submissions for shard in submission.rowless]
-        avoided = bad_nodes.current(run, answer, rowless)
+        avoided = bad_nodes.current(sweep_dir, answer, rowless)
     except ResultsError as error:
         problems = [*problems, str(error)]
     try:
-        until = [*rounds.read_rounds(run).values()]
+        until = [*rounds.read_rounds(sweep_dir).values()]
     except ResultsError as error:
         problems = [*problems, str(error)]
     in_slurm = any(submission.in_slurm for submission in submissions)
     return SweepStatus(
-        sweep=run.name,
+        sweep=sweep_dir.name,
         profiles=profiles,
         problems=problems,
         avoided=avoided,
         in_slurm=in_slurm,
         unanswered=[str(missing) for missing in answer.unanswered if in_slurm],
-        artifacts=run.artifacts(),
+        artifacts=sweep_dir.artifacts(),
         until=until,
-        runs=_runs(run, submissions),
+        runs=_runs(sweep_dir, submissions),
     )
 
 
-def _runs(run: RunDir, submissions: Sequence[_Submission]) -> list[Listed]:
+def _runs(sweep_dir: SweepDir, submissions: Sequence[_Submission]) -> list[Listed]:
     def look(listed: Run) -> tuple[set[str], dict[str, PointStatus], dict[str, str]]:
         own = [s for s in submissions if s.dir.id in (listed.dir.only or ())]
         planned = {point for submission in own for ids in submission.ids.values() for point in ids}
         doubts = dict(chain.from_iterable(submission.doubts.items() for submission in own))
         return planned, best(chain.from_iterable(submission.taken() for submission in own)), doubts
 
-    return [Listed(listed, partial(look, listed)) for listed in runs.runs_of(run)]
+    return [Listed(listed, partial(look, listed)) for listed in runs.runs_of(sweep_dir)]
 
 
 def _profile(
-    run: RunDir, label: str, group: Sequence[_Submission], answer: SlurmAnswer
+    sweep_dir: SweepDir, label: str, group: Sequence[_Submission], answer: SlurmAnswer
 ) -> ProfileStatus:
     rows = chain.from_iterable(submission.taken() for submission in group)
     doubts = dict(chain.from_iterable(submission.doubts.items() for submission in group))
@@ -180,7 +180,7 @@ def _profile(
             maps = {text: name for s in group for text, name in s.manifest.maps.items()}
             failed = (row for row in told if row["status"] not in outcomes.WELL)
             profile.failures = outcomes.failures_in(failed, maps)
-            profile.disturbed = outcomes.disturbance(run, told)
+            profile.disturbed = outcomes.disturbance(sweep_dir, told)
     for submission in reversed(group):
         _add(profile, submission, answer, newer=profile.planned)
         profile.planned.update(*submission.ids.values())

@@ -24,7 +24,7 @@ from hpcsweep.forecast.past_rows import Kind, PointTime
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field, replace
 from hpcsweep.spec.space import Sweep
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 _LEVEL: Final = 0.9
 _FEWEST: Final = 5  # errors from which a quantile is taken; rows from which a line is
@@ -305,9 +305,9 @@ def _upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashabl
     return intervals.upper(true, said, parts)
 
 
-def estimator(run: RunDir, sweep: Sweep, device: str) -> Estimates:
+def estimator(sweep_dir: SweepDir, sweep: Sweep, device: str) -> Estimates:
     """Return an estimator of a sweep's points on a device, which learns from the rows so far."""
     workload = sweep.workload
-    rows = past_rows.measured(run, workload, device) if workload != "noop" else []
-    learnt = learn(rows, past_rows.predicted(run, workload, device))
+    rows = past_rows.measured(sweep_dir, workload, device) if workload != "noop" else []
+    learnt = learn(rows, past_rows.predicted(sweep_dir, workload, device))
     return Estimates(workload, sweep.measure, learnt, sweep.repeats)

@@ -16,8 +16,8 @@ from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import passes
 from hpcsweep.records import dataclass, field, replace
-from hpcsweep.store import rundir, shards
-from hpcsweep.store.rundir import RunDir, ShardPath
+from hpcsweep.store import folders, shards
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.state import PointStatus
 
 Row = Mapping[str, Any]
@@ -89,21 +89,21 @@ def kind_of(names: Iterable[str], axes: Mapping[str, Any]) -> Kind:
     return tuple(cell(axes.get(name, AXES[name].default)) for name in names)
 
 
-def measured(run: RunDir, workload: str, device: str) -> list[PointTime]:
+def measured(sweep_dir: SweepDir, workload: str, device: str) -> list[PointTime]:
     """Return what was measured on a device, this sweep's first: the newest rows of each."""
-    own, others = _of_run(run, workload, device, _MOST), list[PointTime]()
-    for other in rundir.all_runs(run.path.parent):
-        if other.path != run.path and len(others) < _MOST_OF_OTHERS:
+    own, others = _of_run(sweep_dir, workload, device, _MOST), list[PointTime]()
+    for other in folders.all_sweeps(sweep_dir.path.parent):
+        if other.path != sweep_dir.path and len(others) < _MOST_OF_OTHERS:
             with suppress(ResultsError):  # another sweep need not be in order
                 others += _of_run(other, workload, device, _MOST_OF_OTHERS - len(others))
     return own + others
 
 
-def predicted(run: RunDir, workload: str, device: str) -> list[PointTime]:
+def predicted(sweep_dir: SweepDir, workload: str, device: str) -> list[PointTime]:
     """Return what `hpcsweep predict` wrote for this sweep about a device."""
     names = names_of_kind(workload)
     try:
-        with run.file("predicted.csv").open(newline="", encoding="utf-8") as file:
+        with sweep_dir.file("predicted.csv").open(newline="", encoding="utf-8") as file:
             rows = [{name: _PANDAS.get(text, text) for name, text in row.items()}
                     for row in islice(csv.DictReader(file), 4 * _MOST)
                     if row.get("gpu") == device and row.get("status") == "predicted"]  # fmt: skip
@@ -112,17 +112,17 @@ def predicted(run: RunDir, workload: str, device: str) -> list[PointTime]:
     return [
         replace(point, width=passes.upper_factor(row))
         for row in rows
-        for point in _took(run.name, names, workload, row, "")
+        for point in _took(sweep_dir.name, names, workload, row, "")
     ]
 
 
-def known_points(run: RunDir, points: Collection[str], rounds: Collection[str]) -> Known:
+def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collection[str]) -> Known:
     """Return what is known of some points, and what those of the rounds cost.
 
     Raises:
         ResultsError: a shard cannot be read.
     """
-    every = [row for row in _rows(run) if row["point_id"] in points]
+    every = [row for row in _rows(sweep_dir) if row["point_id"] in points]
     rows = [row for row in every if row["status"] != PointStatus.PROFILED]
     ok = [row for row in rows if row["status"] == PointStatus.OK]
     valid = [
@@ -142,13 +142,15 @@ def known_points(run: RunDir, points: Collection[str], rounds: Collection[str]) 
     )
 
 
-def controls(run: RunDir, gpu: str) -> list[float]:
+def controls(sweep_dir: SweepDir, gpu: str) -> list[float]:
     """Return the times of the control at the valid points that a sweep has on a GPU so far."""
-    return _controls(row for row in _rows(run) if row["gpu"] == gpu and row["valid"] == "true")
+    return _controls(
+        row for row in _rows(sweep_dir) if row["gpu"] == gpu and row["valid"] == "true"
+    )
 
 
-def _rows(run: RunDir) -> Iterator[Row]:
-    return (row for shard in run.shards() for row in shards.read_shard(shard).rows)
+def _rows(sweep_dir: SweepDir) -> Iterator[Row]:
+    return (row for shard in sweep_dir.shards() for row in shards.read_shard(shard).rows)
 
 
 def _controls(rows: Iterable[Row]) -> list[float]:
@@ -157,9 +159,9 @@ def _controls(rows: Iterable[Row]) -> list[float]:
     return [ms for _, ms in sorted((row["started_at"], ms) for row, ms in ms_of if ms)]
 
 
-def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[PointTime]:
+def _of_run(sweep_dir: SweepDir, workload: str, device: str, most: int) -> list[PointTime]:
     names, times, read = names_of_kind(workload), list[PointTime](), 0
-    for shard in _shards(run, workload, device):
+    for shard in _shards(sweep_dir, workload, device):
         before = None
         for row in shards.read_shard(shard).rows:
             read += 1
@@ -169,20 +171,20 @@ def _of_run(run: RunDir, workload: str, device: str, most: int) -> list[PointTim
             before = now
             mine = row.get("gpu") == device and row.get("workload") == workload
             if mine and row["status"] == PointStatus.OK:
-                times += _took(run.name, names, workload, row, fresh)
+                times += _took(sweep_dir.name, names, workload, row, fresh)
         if read >= most:
             break
     return times
 
 
-def _shards(run: RunDir, workload: str, device: str) -> Iterator[ShardPath]:
+def _shards(sweep_dir: SweepDir, workload: str, device: str) -> Iterator[ShardPath]:
     """Return the shards in which such rows can be, the newest first."""
     others = {
         manifest.id
-        for manifest in run.manifests()
+        for manifest in sweep_dir.manifests()
         if (manifest.workload or workload, manifest.gpu or device) != (workload, device)
     }
-    return (shard for shard in reversed(run.shards()) if shard.submission not in others)
+    return (shard for shard in reversed(sweep_dir.shards()) if shard.submission not in others)
 
 
 def _took(

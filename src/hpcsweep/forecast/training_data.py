@@ -20,7 +20,7 @@ from hpcsweep.catalog import AXES, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.records import dataclass, field, replace
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 OTHER: Final = "__other__"
@@ -86,7 +86,7 @@ class Measured:
         return {*self.points["gpu"], *(() if self.foreign is None else self.foreign["gpu"])}
 
 
-def read_sweeps(runs: Iterable[RunDir]) -> Measured:
+def read_sweeps(runs: Iterable[SweepDir]) -> Measured:
     """Return what was measured in sweeps; a point that several sweeps have counts once.
 
     Raises:
@@ -95,7 +95,7 @@ def read_sweeps(runs: Iterable[RunDir]) -> Measured:
     return together([_read(run) for run in runs])
 
 
-def read_all(results: Path, runs: Iterable[RunDir]) -> Measured:
+def read_all(results: Path, runs: Iterable[SweepDir]) -> Measured:
     """Return what those sweeps of a folder teach that teach something.
 
     Raises:
@@ -182,12 +182,12 @@ def _once(measured: Measured) -> Measured:
     return replace(measured, points=points, layers=layers)
 
 
-def _read(run: RunDir) -> Measured:
-    data = dataset.read_dataset(run)
+def _read(sweep_dir: SweepDir) -> Measured:
+    data = dataset.read_dataset(sweep_dir)
     rows = data.rows
     inference = rows[~rows["workload"].isin(["training", "noop"])].set_index("point_id")
     good = inference[inference["valid"] == "true"]
-    every = _layers(run)
+    every = _layers(sweep_dir)
     foreign = _foreign(inference, every)
     usable = _usable(good, every)
     unknown = int((~usable & usable.index.isin(every["point_id"])).sum())
@@ -196,7 +196,7 @@ def _read(run: RunDir) -> Measured:
     if points.empty and foreign is None:
         why = f" ({count(unknown, 'point')} with a layer whose time or shape is not known)"
         raise UsageError(
-            f"{run.overall}: no inference point with layer rows and times without doubt; a "
+            f"{sweep_dir.overall}: no inference point with layer rows and times without doubt; a "
             f"prediction learns from layers (measure: {{layers: true}}){why if unknown else ''}"
         )
     table = points.reindex(columns=[*_OF_POINT, "device_name"]).assign(
@@ -204,7 +204,7 @@ def _read(run: RunDir) -> Measured:
         setting=setting(points),
         total_ms=points["median_ms"].astype(float),
         energy_j=points["energy_j"].astype(float) if "energy_j" in points else math.nan,
-        sweep=run.name,
+        sweep=sweep_dir.name,
         own_files=points.get("own_files", math.nan),
     )
     layers = layers.join(table[[*_OF_POINT, "setting"]], on="point_id")
@@ -212,8 +212,10 @@ def _read(run: RunDir) -> Measured:
     controls = controls.dropna(subset=CONTROLS)
     doubtful, notes = len(inference) - len(good), [*data.of_earlier_files()]
     if unknown:
-        notes.append(f"{run.name}: {count(unknown, 'point')} left out: no time or shape of a layer")
-    return Measured(table, layers, doubtful, tuple(notes), controls, foreign, (run.name,))
+        notes.append(
+            f"{sweep_dir.name}: {count(unknown, 'point')} left out: no time or shape of a layer"
+        )
+    return Measured(table, layers, doubtful, tuple(notes), controls, foreign, (sweep_dir.name,))
 
 
 def _foreign(points: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame | None:
@@ -270,22 +272,24 @@ def _cell(default: Any, value: Any) -> str:  # noqa: ANN401 - a cell
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _layers(run: RunDir) -> pd.DataFrame:
+def _layers(sweep_dir: SweepDir) -> pd.DataFrame:
     """Return the columns that are needed, and no more: there may be a million rows."""
-    if not run.layers.exists():
-        raise UsageError(f"{run.layers}: not there yet; run `hpcsweep collect {run.name}` first")
+    if not sweep_dir.layers.exists():
+        raise UsageError(
+            f"{sweep_dir.layers}: not there yet; run `hpcsweep collect {sweep_dir.name}` first"
+        )
     kinds: dict[str, Any] = {"point_id": str, "call_index": "int32"}
     kinds |= dict.fromkeys((*_TEXTS, "layer_timer"), "category")
     numbers: dict[str, Any] = dict.fromkeys((*WORK, "median_ms"), "float64")
     names = {*kinds, *numbers}
     try:
         table = pd.read_csv(
-            run.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers}
+            sweep_dir.layers, usecols=lambda name: name in names, dtype={**kinds, **numbers}
         )
     except (ValueError, TypeError, OSError) as error:  # pandas' parser errors are ValueErrors
-        merged.read_table(run.layers, run.name)  # says where
+        merged.read_table(sweep_dir.layers, sweep_dir.name)  # says where
         raise UsageError(
-            f"{run.layers}: {error}; run `hpcsweep collect {run.name}` again"
+            f"{sweep_dir.layers}: {error}; run `hpcsweep collect {sweep_dir.name}` again"
         ) from None
     table = table.reindex(columns=list(names))
     table = table[table.pop("layer_timer") != "plans"]  # tried beside what the point ran

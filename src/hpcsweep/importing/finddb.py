@@ -23,7 +23,7 @@ from hpcsweep.catalog.columns import FOREIGN, Row
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 Counts = Counter[str]  # of what was left out of a file: deep, unread and untimed
@@ -160,7 +160,7 @@ def _gpu(path: Path, device: str) -> str:
     return gpu[0] if gpu[1] is None else f"{gpu[0]}_{gpu[1]}"
 
 
-def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
+def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the problems of a file as a submission; return its source and what was left out.
 
     `ResultsError` where it cannot be read or has no time, `UsageError` where nothing tells the GPU.
@@ -173,7 +173,7 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
         work = {**submission.work_cells(shape), "direction": direction}
         for timed in times:
             groups[timed.algorithm, shape.n, shape.dtype, shape.layout].append((work, timed))
-    with submission.opened(run, path.name) as file:
+    with submission.opened(sweep_dir, path.name) as file:
         for (algorithm, batch, dtype, layout), rows in groups.items():
             point = submission.point(path.name, {
                 "model": NETWORK, "algorithm": algorithm, "gpu": gpu, "batch_size": batch,

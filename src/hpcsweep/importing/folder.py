@@ -18,9 +18,9 @@ from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission
 from hpcsweep.records import replace
-from hpcsweep.store import manifest, rundir
+from hpcsweep.store import folders, manifest
+from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.text import count
 
 LOCAL: Final = "local"  # nobody here can ask for the jobs of another machine
@@ -32,48 +32,52 @@ _BLOCK: Final = 1 << 20  # bytes compared at a time
 Names = tuple[str, ...]
 
 
-def find(path: Path) -> RunDir | None:
+def find(path: Path) -> SweepDir | None:
     """Return the results folder at a path, or the only one in it."""
     if not path.is_dir():
         return None
-    inside = rundir.runs_at(path)
+    inside = folders.sweeps_at(path)
     if len(inside) > 1:
         names = ", ".join(str(run.path) for run in inside)
         raise UsageError(f"{path}: import one sweep at a time ({names})")
     return inside[0] if inside else None
 
 
-def check(theirs: RunDir, run: RunDir) -> None:
+def check(theirs: SweepDir, sweep_dir: SweepDir) -> None:
     """Raise `UsageError` for another sweep than that here: its rows would be orphans.
 
     `ResultsError` where there is a link, pipe or device in it, or it has no room here.
     """
-    _prove(theirs.path, run)
+    _prove(theirs.path, sweep_dir)
     # results without a sweep file: of tables, or an earlier version's import was cut short
-    has_file = run.sweep_file.exists() or not all(one.spec_sha256 for one in run.manifests())
-    if run.ages() and has_file and _text(theirs) != _text(run):
+    has_file = sweep_dir.sweep_file.exists() or not all(
+        one.spec_sha256 for one in sweep_dir.manifests()
+    )
+    if sweep_dir.ages() and has_file and _text(theirs) != _text(sweep_dir):
         raise UsageError(
-            f"{run.sweep_file} is not the sweep of {theirs.path}: --as imports it under another "
-            "name (`compare` takes both)"
+            f"{sweep_dir.sweep_file} is not the sweep of {theirs.path}: --as imports it under "
+            "another name (`compare` takes both)"
         )
 
 
-def _text(run: RunDir) -> bytes:
+def _text(sweep_dir: SweepDir) -> bytes:
     try:
-        with files.opened(run.path, run.sweep_file.name, most=_SMALL) as file:
+        with files.opened(sweep_dir.path, sweep_dir.sweep_file.name, most=_SMALL) as file:
             return file.read(_SMALL)
     except ResultsError:
         return b""
 
 
-def _prove(root: Path, run: RunDir) -> None:
+def _prove(root: Path, sweep_dir: SweepDir) -> None:
     """Raise `ResultsError` where anything that is to be copied is no regular file, or too much."""
     total = 0
     for names in _every(root):
         with files.opened(root, *names, most=_most(names)) as file:
             total += os.fstat(file.fileno()).st_size
-    if total > (free := shutil.disk_usage(run.path).free):
-        raise ResultsError(f"{root}: has {total:,} bytes to copy, {run.path} has room for {free:,}")
+    if total > (free := shutil.disk_usage(sweep_dir.path).free):
+        raise ResultsError(
+            f"{root}: has {total:,} bytes to copy, {sweep_dir.path} has room for {free:,}"
+        )
 
 
 def _most(names: Names) -> int:
@@ -106,23 +110,25 @@ def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
     return [n for n in every if not (files and stat.S_ISDIR((folder / n).lstat().st_mode))]
 
 
-def copy(theirs: RunDir, run: RunDir) -> tuple[str, Names]:
+def copy(theirs: SweepDir, sweep_dir: SweepDir) -> tuple[str, Names]:
     """Copy what is not there yet, or was longer since; return the source, and what was done.
 
     Each submission becomes visible when it is whole. The caller holds the run folder's lock.
     """
-    with submission.arriving(run) as ready:
-        check(theirs, run)
-        return _copy(theirs.path, run, ready)
+    with submission.arriving(sweep_dir) as ready:
+        check(theirs, sweep_dir)
+        return _copy(theirs.path, sweep_dir, ready)
 
 
-def _copy(root: Path, run: RunDir, ready: RunDir) -> tuple[str, Names]:
+def _copy(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]:
     every, aside = [*_every(root)], ready.path.parent
-    safe = _records(root, every, RunDir(aside / root.name))
-    here = {one: record for one in run.submissions() if (record := one.manifest_or_none())}
+    safe = _records(root, every, SweepDir(aside / root.name))
+    here = {one: record for one in sweep_dir.submissions() if (record := one.manifest_or_none())}
     source, copied, notes = root.name, 0, list[str]()
-    if not run.ages() and safe.sweep_file.exists():
-        safe.sweep_file.replace(run.sweep_file)  # first, so that what is cut short can be repeated
+    if not sweep_dir.ages() and safe.sweep_file.exists():
+        safe.sweep_file.replace(
+            sweep_dir.sweep_file
+        )  # first, so that what is cut short can be repeated
     for theirs in safe.submissions():
         try:
             record = theirs.read_manifest()
@@ -134,19 +140,19 @@ def _copy(root: Path, run: RunDir, ready: RunDir) -> tuple[str, Names]:
         taken = (_extend(root, own, theirs, mine, aside) for mine in same)
         files = next((files for files in taken if files is not None), None)
         if files is None:
-            name = submission.free_name(run, theirs.id)
+            name = submission.free_name(sweep_dir, theirs.id)
             notes += [f"{theirs.id} is another one here: copied as {name}"] * (name != theirs.id)
             record = _imported(record, name, source, _round(here.values(), record))
             files = _bring(root, own, theirs, record, ready)
-            submission.arrive(ready.submission(name), run)
-            here[run.submission(name)] = record
+            submission.arrive(ready.submission(name), sweep_dir)
+            here[sweep_dir.submission(name)] = record
         copied += files
     if not here:
         raise ResultsError(f"{root}: no submission in it")
     return source, (f"{count(copied, 'file')} copied from {root}", *notes)
 
 
-def _records(root: Path, every: Sequence[Names], safe: RunDir) -> RunDir:
+def _records(root: Path, every: Sequence[Names], safe: SweepDir) -> SweepDir:
     """Copy the sweep, manifests and chunk files, to read them where nobody changes them."""
     manifest.check_layout(root)  # names the file where it lies
     for names in every:
@@ -180,7 +186,7 @@ def _round(here: Collection[Manifest], record: Manifest) -> int:
 
 
 def _bring(
-    root: Path, every: Sequence[Names], theirs: SubmissionDir, record: Manifest, ready: RunDir
+    root: Path, every: Sequence[Names], theirs: SubmissionDir, record: Manifest, ready: SweepDir
 ) -> int:
     """Copy a submission to where nobody sees it; return how many files that are."""
     mine = ready.submission(record.id)

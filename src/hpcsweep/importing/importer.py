@@ -13,14 +13,14 @@ from hpcsweep.errors import UsageError
 from hpcsweep.importing import finddb, folder, predecessor, submission, trace
 from hpcsweep.records import dataclass
 from hpcsweep.store import locks
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 
 
 @dataclass(frozen=True)
 class Imported:
     """What was imported, and into which sweep."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     source: str
     notes: tuple[str, ...]
 
@@ -38,13 +38,13 @@ def bring(results: Path, path: Path, name: str = "", device: str = "") -> Import
     name = name or plain
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
-    run = RunDir(results / name)
+    sweep_dir = SweepDir(results / name)
     theirs = None if of_file else folder.find(path)
-    if theirs and run.path.exists() and theirs.path.samefile(run.path):
+    if theirs and sweep_dir.path.exists() and theirs.path.samefile(sweep_dir.path):
         raise UsageError(f"{path}: is that sweep already")
     if not theirs:
-        submission.check(run)
-    with files.errors_named(), locks.held(run, "import"):
+        submission.check(sweep_dir)
+    with files.errors_named(), locks.held(sweep_dir, "import"):
         if theirs:
-            return Imported(run, *folder.copy(theirs, run))
-        return Imported(run, *(of_file or predecessor).bring(path, run, device))
+            return Imported(sweep_dir, *folder.copy(theirs, sweep_dir))
+        return Imported(sweep_dir, *(of_file or predecessor).bring(path, sweep_dir, device))

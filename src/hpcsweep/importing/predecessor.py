@@ -25,7 +25,7 @@ from hpcsweep.importing import predecessor_tables, submission
 from hpcsweep.importing.predecessor_tables import Cells, Key
 from hpcsweep.importing.submission import ImportedRows
 from hpcsweep.records import dataclass, field
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -125,13 +125,13 @@ class _Import:
         return written
 
 
-def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
+def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the tables at a path as a submission; return their source and what was left out."""
     read, every = _Import(path.resolve().stem), predecessor_tables.find(path)
     of_networks = (predecessor_tables.rows(table, device) for table in every if not table.of_layers)
     for key, row in chain.from_iterable(of_networks):
         read.add(key, row)
-    with submission.opened(run, read.source) as file:
+    with submission.opened(sweep_dir, read.source) as file:
         of_layers = (
             _passes(predecessor_tables.rows(table, device)) for table in every if table.of_layers
         )

@@ -18,9 +18,9 @@ from hpcsweep.catalog.columns import SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.point import Point, point_id
-from hpcsweep.store import chunk_file, rundir, shards
+from hpcsweep.store import chunk_file, folders, shards
+from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionDir
 from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
 
@@ -33,12 +33,12 @@ _OF_SHAPE: Final = (
 )  # fmt: skip
 
 
-def check(run: RunDir) -> None:
+def check(sweep_dir: SweepDir) -> None:
     """Raise `UsageError` where the sweep has results that were not imported like these."""
-    records = run.manifests() if run.submissions_dir.is_dir() else []
+    records = sweep_dir.manifests() if sweep_dir.submissions_dir.is_dir() else []
     if any(record.profile != PROFILE for record in records):
         raise UsageError(
-            f"{run.path} has results of hpcsweep: --as imports under another name "
+            f"{sweep_dir.path} has results of hpcsweep: --as imports under another name "
             "(`compare` takes both)"
         )
 
@@ -69,12 +69,12 @@ class ImportedRows:
 
 
 @contextmanager
-def opened(run: RunDir, source: str) -> Iterator[ImportedRows]:
+def opened(sweep_dir: SweepDir, source: str) -> Iterator[ImportedRows]:
     """Make a submission, which is there when all its rows are. `ResultsError`: no row."""
-    with arriving(run) as ready:
-        submission = rundir.new_submission(ready, PROFILE)
-        while submission.id in run.ages():
-            submission = rundir.new_submission(ready, PROFILE)
+    with arriving(sweep_dir) as ready:
+        submission = folders.new_submission(ready, PROFILE)
+        while submission.id in sweep_dir.ages():
+            submission = folders.new_submission(ready, PROFILE)
         shard = ShardPath(submission.shards, 0, 0)
         with shards.ShardWriter(shard) as file:
             rows = ImportedRows(file, shard)
@@ -83,48 +83,48 @@ def opened(run: RunDir, source: str) -> Iterator[ImportedRows]:
             raise ResultsError(f"{source}: no row with a time")
         chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(rows.points), 0.0)])
         record = Manifest(
-            id=submission.id, sweep=run.name, workload="inference", profile=PROFILE,
-            launcher="local", source=source, round=run.next_round(), chunks=1,
+            id=submission.id, sweep=sweep_dir.name, workload="inference", profile=PROFILE,
+            launcher="local", source=source, round=sweep_dir.next_round(), chunks=1,
             points=len(rows.points),
             created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         )  # fmt: skip
         submission.write_manifest(record)
-        arrive(submission, run)
+        arrive(submission, sweep_dir)
 
 
 @contextmanager
-def arriving(run: RunDir) -> Iterator[RunDir]:
+def arriving(sweep_dir: SweepDir) -> Iterator[SweepDir]:
     """Give a hidden folder for submissions that are not whole yet; the caller holds the lock."""
-    _finish(run)
+    _finish(sweep_dir)
     try:
-        aside = tempfile.mkdtemp(dir=run.path, prefix=_ASIDE)
-        yield RunDir(Path(aside, _READY))
+        aside = tempfile.mkdtemp(dir=sweep_dir.path, prefix=_ASIDE)
+        yield SweepDir(Path(aside, _READY))
     finally:
-        _finish(run)
+        _finish(sweep_dir)
 
 
-def arrive(made: SubmissionDir, run: RunDir) -> None:
+def arrive(made: SubmissionDir, sweep_dir: SweepDir) -> None:
     """Make a submission visible that is whole: its rows, then its record."""
     sync(made.shards)
     sync(made.path)
-    to = run.submission(made.id)
+    to = sweep_dir.submission(made.id)
     move(made.shards, to.shards)
     move(made.path, to.path)
 
 
-def _finish(run: RunDir) -> None:
+def _finish(sweep_dir: SweepDir) -> None:
     """End what an import that was cut short had begun to move; remove what it had not."""
-    for aside in run.path.glob(f"{_ASIDE}*"):
-        for name in (ready := RunDir(aside / _READY)).ages():
-            left, to = ready.submission(name), run.submission(name)
+    for aside in sweep_dir.path.glob(f"{_ASIDE}*"):
+        for name in (ready := SweepDir(aside / _READY)).ages():
+            left, to = ready.submission(name), sweep_dir.submission(name)
             if to.shards.exists() and not left.shards.exists():
                 move(left.path, to.path)
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def free_name(run: RunDir, name: str) -> str:
+def free_name(sweep_dir: SweepDir, name: str) -> str:
     """Return a name for a submission: its own, or with a number where another one has that."""
-    taken = run.ages().keys()
+    taken = sweep_dir.ages().keys()
     names = (f"{name}.{number}" for number in itertools.count(2))
     return next(free for free in itertools.chain([name], names) if free not in taken)
 

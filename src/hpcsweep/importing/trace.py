@@ -23,7 +23,7 @@ from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import submission, trace_events
 from hpcsweep.importing.trace_events import Operator, StreamedJson, Trace, TracedCall
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 _NAME: Final = re.compile(r"(.+?)(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?", re.IGNORECASE)
@@ -76,7 +76,7 @@ def sweep_name(path: Path) -> str:
     return match[1] if match else path.name
 
 
-def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ...]]:
+def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the convolution calls of a trace as a submission; return its source and notes.
 
     `ResultsError` where it cannot be read or no convolution launched a kernel, `UsageError` where
@@ -103,10 +103,10 @@ def bring(path: Path, run: RunDir, device: str = "") -> tuple[str, tuple[str, ..
     for call in calls:
         rows = by_step[bisect_right(steps, call.start)]
         rows.append(_row(call, len(rows), outputs))
-    with submission.opened(run, path.name) as file_:
+    with submission.opened(sweep_dir, path.name) as file_:
         for visit, step in enumerate(sorted(by_step), 1):
             point = submission.point(path.name, {
-                "model": run.name, "algorithm": AUTO, "gpu": gpu, "input_size": None,
+                "model": sweep_dir.name, "algorithm": AUTO, "gpu": gpu, "input_size": None,
                 "batch_size": _common(by_step[step], "batch_size"), "visit": visit,
                 "dtype": _common(by_step[step], "dtype"),
                 "tf32": any("tf32" in name for call in calls for _, _, name, _ in call.kernels),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from hpcsweep.node.protocol import Outcome
     from hpcsweep.point import Point
+    from hpcsweep.store.folders import ShardPath
     from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rundir import ShardPath
 
 
 class Reports:

@@ -37,7 +37,7 @@ from hpcsweep.node.protocol import Outcome, PointRequest
 from hpcsweep.node.worker_care import Stop, WorkerCare, process_key
 from hpcsweep.point import varying
 from hpcsweep.records import replace
-from hpcsweep.store import attempt, chunk_file, outcomes, rundir, shards, typed_json
+from hpcsweep.store import attempt, chunk_file, folders, outcomes, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.catalog.columns import Row
     from hpcsweep.point import Point
-    from hpcsweep.store.rundir import ShardPath, SubmissionDir
+    from hpcsweep.store.folders import ShardPath, SubmissionDir
 
 
 _DEATHS: Final = 2  # attempts that died at a point, after which it is not tried again
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     environment.keep_miopen_apart()
     if not os.environ.get(environment.WRAPPER):  # a profiler's own processes must not be adopted
         processes.adopt_orphans()
-    submission = rundir.RunDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
+    submission = folders.SweepDir(Path(argv[0]).parent.parent).submission(Path(argv[0]).name)
     stop = Stop(lifeline=os.environ.get(environment.LIFELINE) == "stdin")
     stop.listen()
     try:
@@ -138,7 +138,7 @@ class Attempt:
         earlier = self._submission.attempts(self._chunk.index)
         number = earlier[-1].attempt + 1 if earlier else 0
         while True:
-            shard = rundir.ShardPath(self._submission.shards, self._chunk.index, number)
+            shard = folders.ShardPath(self._submission.shards, self._chunk.index, number)
             try:
                 return shard, shards.ShardWriter(shard)
             except FileExistsError:
@@ -211,12 +211,12 @@ class Attempt:
         equal rounds, neither `submit` saw the other's folder; the one that came first measures.
         """
         mine, points = self._manifest, set[str]()
-        run = self._submission.run
-        for manifest in run.manifests():
+        sweep_dir = self._submission.sweep_dir
+        for manifest in sweep_dir.manifests():
             comes_before = (manifest.round, mine.id) > (mine.round, manifest.id)
             if comes_before and manifest.is_profiled is mine.is_profiled:
                 with suppress(ResultsError):  # an unreadable submission may not stop this one
-                    chunks = run.submission(manifest.id).chunks
+                    chunks = sweep_dir.submission(manifest.id).chunks
                     points.update(i for _, ids in chunk_file.read_ids(chunks) for i in ids)
         return points
 

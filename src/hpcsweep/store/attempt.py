@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.folders import ShardPath
 
 _BEAT_SECONDS: Final = 20.0
 _SILENT_SECONDS: Final = 120.0  # NFS may show a change a minute late

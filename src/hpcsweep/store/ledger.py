@@ -21,8 +21,8 @@ from hpcsweep.store.state import PointStatus, best
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hpcsweep.store.folders import SubmissionDir, SweepDir
     from hpcsweep.store.manifest import Manifest
-    from hpcsweep.store.rundir import RunDir, SubmissionDir
 
     LiveChunks = Callable[[SubmissionDir], set[int]]
 
@@ -42,7 +42,9 @@ class Ledger:
         return done | self.live.keys()
 
 
-def read_ledger(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool = False) -> Ledger:
+def read_ledger(
+    sweep_dir: SweepDir, queue: LiveChunks | None = None, *, profiled: bool = False
+) -> Ledger:
     """Read the statuses of all shards, and the points of all live submissions.
 
     Profiled submissions have a ledger of their own, since they measure nothing. A live submission
@@ -50,20 +52,20 @@ def read_ledger(run: RunDir, queue: LiveChunks | None = None, *, profiled: bool 
     submission cannot be read.
     """
     ledger = Ledger()
-    for submission in run.submissions():
+    for submission in sweep_dir.submissions():
         manifest = submission.manifest_or_none()
         if manifest and manifest.is_profiled is not profiled:
             continue
         if live := _live_points(submission, manifest, queue):
             ledger.live.update(dict.fromkeys(live - _done_in(submission), submission.id))
     # after the queue: a chunk that has ended since it was asked has its rows by now
-    ledger.status = statuses(run, profiled=profiled)
+    ledger.status = statuses(sweep_dir, profiled=profiled)
     return ledger
 
 
-def statuses(run: RunDir, *, profiled: bool = False) -> dict[str, PointStatus]:
+def statuses(sweep_dir: SweepDir, *, profiled: bool = False) -> dict[str, PointStatus]:
     """Return the status of every point with a row."""
-    keys = shards.keys_of(run.shards())
+    keys = shards.keys_of(sweep_dir.shards())
     return best(key for key in keys if (key.status is PointStatus.PROFILED) is profiled)
 
 
@@ -84,7 +86,7 @@ def _live_points(
     except ResultsError as error:
         raise ResultsError(
             f"{error}\nwhich points {submission.id} measures is unknown, and they must not be "
-            f"measured twice: wait until it ended, or {submission.run.command('cancel')}"
+            f"measured twice: wait until it ended, or {submission.sweep_dir.command('cancel')}"
         ) from error
 
 
@@ -136,11 +138,11 @@ def local_is_live(submission: SubmissionDir) -> bool:
     return attempt.beats(submission.path, signs)
 
 
-def fence_off_dead(run: RunDir) -> None:
+def fence_off_dead(sweep_dir: SweepDir) -> None:
     """Stop the attempts of dead local submissions (one may be suspended), under the lock."""
-    for submission in run.submissions():
+    for submission in sweep_dir.submissions():
         if runner(submission) and not local_is_live(submission):
-            attempt.fence_off(run.shards_of(submission.id))
+            attempt.fence_off(sweep_dir.shards_of(submission.id))
 
 
 def runner(submission: SubmissionDir) -> processes.Identity | None:
@@ -151,4 +153,4 @@ def runner(submission: SubmissionDir) -> processes.Identity | None:
 
 def _done_in(submission: SubmissionDir) -> set[str]:
     """Return the points of a submission that have a row."""
-    return {key.point_id for key in shards.keys_of(submission.run.shards_of(submission.id))}
+    return {key.point_id for key in shards.keys_of(submission.sweep_dir.shards_of(submission.id))}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 BREAK: Final = "--break-lock"
 
@@ -47,72 +47,72 @@ class Holder:
 
 
 @contextmanager
-def held(run: RunDir, what: str, timeout: float = 10.0) -> Iterator[None]:
+def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None]:
     """Hold the run folder's lock for the command `what`; remove a new folder that stays empty.
 
     `Busy` where another process held it for `timeout` seconds, `ResultsError` where the folder
     cannot be written or has a newer layout.
     """
-    manifest.check_layout(run.path)
-    lock = FileLock(run.lock)
+    manifest.check_layout(sweep_dir.path)
+    lock = FileLock(sweep_dir.lock)
     try:
-        made = [path for path in (run.path, run.path.parent) if not path.exists()]
-        run.path.mkdir(parents=True, exist_ok=True)
+        made = [path for path in (sweep_dir.path, sweep_dir.path.parent) if not path.exists()]
+        sweep_dir.path.mkdir(parents=True, exist_ok=True)
         _acquire(lock, timeout)
     except Timeout:
         raise Busy(
-            f"{run.path}: locked for more than {timeout:g} s by {_holder(run)}; wait for it, or "
-            f"end it, and run this command again. If that process is gone, add {BREAK}"
+            f"{sweep_dir.path}: locked for more than {timeout:g} s by {_holder(sweep_dir)}; wait for "
+            f"it, or end it, and run this command again. If that process is gone, add {BREAK}"
         ) from None
     except OSError as error:
-        raise cannot_write(run.path, error) from error
+        raise cannot_write(sweep_dir.path, error) from error
     try:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         with suppress(ResultsError):  # the holder's name is only for messages
             holder = Holder(what=what, since=now, process=processes.identity())
-            files.write_json(_path(run), typed_json.to_plain(holder))
-        manifest.check_layout(run.path)  # again: a newer program may have held the lock
-        for folder in (run.submissions_dir, run.shards_dir):  # so may another host
+            files.write_json(_path(sweep_dir), typed_json.to_plain(holder))
+        manifest.check_layout(sweep_dir.path)  # again: a newer program may have held the lock
+        for folder in (sweep_dir.submissions_dir, sweep_dir.shards_dir):  # so may another host
             files.see_anew(folder)
         yield
-        if run.submissions_dir.is_dir():
-            manifest.keep_layout(run.path)
+        if sweep_dir.submissions_dir.is_dir():
+            manifest.keep_layout(sweep_dir.path)
     finally:
-        _path(run).unlink(missing_ok=True)
+        _path(sweep_dir).unlink(missing_ok=True)
         with suppress(OSError):  # a folder that was made for the lock, and holds nothing else
-            if run.path in made and os.listdir(run.path) == [run.lock.name]:  # noqa: PTH208 - names
-                run.lock.unlink()
+            if sweep_dir.path in made and os.listdir(sweep_dir.path) == [sweep_dir.lock.name]:  # noqa: PTH208 - names
+                sweep_dir.lock.unlink()
         lock.release()
         for path in made:
             with suppress(OSError):
                 path.rmdir()
 
 
-def break_open(run: RunDir) -> str:
+def break_open(sweep_dir: SweepDir) -> str:
     """Remove the lock of a dead process; return a message.
 
     `Busy` where the process that holds it is alive as far as this host knows, `ResultsError` where
     the folder cannot be written.
     """
-    if not run.lock.exists():
-        return f"{run.path}: no lock to break"
-    who = _holder(run)
-    alive = Busy(f"{run.path}: {who} is alive; end it, and run this command again")
+    if not sweep_dir.lock.exists():
+        return f"{sweep_dir.path}: no lock to break"
+    who = _holder(sweep_dir)
+    alive = Busy(f"{sweep_dir.path}: {who} is alive; end it, and run this command again")
     if who.process.is_alive():
         raise alive
-    lock = FileLock(run.lock)
+    lock = FileLock(sweep_dir.lock)
     try:
         with suppress(Timeout):
             _acquire(lock, 0)
             lock.release()
-            return f"{run.path}: no lock to break"
+            return f"{sweep_dir.path}: no lock to break"
         if not isinstance(lock, SoftFileLock):  # the system knows of a process that holds it
             raise alive
-        run.lock.unlink(missing_ok=True)
-        _path(run).unlink(missing_ok=True)
+        sweep_dir.lock.unlink(missing_ok=True)
+        _path(sweep_dir).unlink(missing_ok=True)
     except OSError as error:
-        raise cannot_write(run.path, error) from error
-    return f"{run.path}: broke the lock of {who}"
+        raise cannot_write(sweep_dir.path, error) from error
+    return f"{sweep_dir.path}: broke the lock of {who}"
 
 
 def _acquire(lock: BaseFileLock, timeout: float) -> None:
@@ -121,12 +121,12 @@ def _acquire(lock: BaseFileLock, timeout: float) -> None:
         lock.acquire(timeout=timeout)
 
 
-def _path(run: RunDir) -> Path:
-    return run.lock.with_name(".lock-holder")
+def _path(sweep_dir: SweepDir) -> Path:
+    return sweep_dir.lock.with_name(".lock-holder")
 
 
-def _holder(run: RunDir) -> Holder:
+def _holder(sweep_dir: SweepDir) -> Holder:
     try:
-        return typed_json.from_plain(Holder, files.read_json(_path(run)))
+        return typed_json.from_plain(Holder, files.read_json(_path(sweep_dir)))
     except (ResultsError, ValueError):
         return Holder()

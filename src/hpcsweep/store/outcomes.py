@@ -24,7 +24,7 @@ from hpcsweep.text import count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hpcsweep.store.rundir import RunDir, ShardPath
+    from hpcsweep.store.folders import ShardPath, SweepDir
 
     Row = Mapping[str, Any]
 
@@ -192,7 +192,7 @@ def failures_of(
     return failures_in((row for row in rows if row["status"] not in WELL), maps)
 
 
-def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
+def disturbance(sweep_dir: SweepDir, rows: Iterable[Row]) -> str:
     """Return a line on the rows that are not valid and how to measure them again; empty without.
 
     Measuring again does not help rows with lasting flags, such as `algorithm_absent`.
@@ -205,11 +205,13 @@ def disturbance(run: RunDir, rows: Iterable[Row]) -> str:
     parts = []
     if passing:
         these = "this point" if len(passing) == 1 else f"these {count(len(passing), 'point')}"
-        again = f"to measure {these} again: {run.command('retry', '--invalid')}"
+        again = f"to measure {these} again: {sweep_dir.command('retry', '--invalid')}"
         why = "; ".join(_causes(passing)) or "no column says what by"
-        parts = [f"disturbed ({why})", *([again] if run.sweep_file.is_file() else [])]
+        parts = [f"disturbed ({why})", *([again] if sweep_dir.sweep_file.is_file() else [])]
     if lasting:
-        parts.append(f"{', '.join(sorted(lasting))}: would be so again (hpcsweep show {run.name})")
+        parts.append(
+            f"{', '.join(sorted(lasting))}: would be so again (hpcsweep show {sweep_dir.name})"
+        )
     return "; ".join(parts)
 
 

@@ -17,7 +17,7 @@ from hpcsweep.text import count
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +72,29 @@ class AdaptiveRun:
         return {**typed_json.to_plain(self), "rounds": counts}
 
 
-def read_rounds(run: RunDir) -> dict[str, AdaptiveRun]:
+def read_rounds(sweep_dir: SweepDir) -> dict[str, AdaptiveRun]:
     """Read the rounds of each device; `ResultsError` where the file cannot be read."""
-    if not run.until.exists():
+    if not sweep_dir.until.exists():
         return {}
     remedy = "remove it: all rows stay, and count as measured before the first round"
     try:
-        records = files.read_json(run.until)
+        records = files.read_json(sweep_dir.until)
         return {device: _read(device, record) for device, record in records.items()}
     except ResultsError as error:
         raise ResultsError(f"{error}; {remedy}") from error
     except (AttributeError, ValueError) as error:
-        raise ResultsError(f"{run.until}: damaged ({error}); {remedy}") from error
+        raise ResultsError(f"{sweep_dir.until}: damaged ({error}); {remedy}") from error
 
 
-def write_rounds(run: RunDir, others: Mapping[str, AdaptiveRun], until: AdaptiveRun) -> None:
+def write_rounds(
+    sweep_dir: SweepDir, others: Mapping[str, AdaptiveRun], until: AdaptiveRun
+) -> None:
     """Write the rounds of one device beside `others`; the caller holds the lock."""
     kept = {**others, until.device: until}
     records = {
         device: typed_json.sealed(typed_json.to_plain(each)) for device, each in kept.items()
     }
-    files.write_json(run.until, records)
+    files.write_json(sweep_dir.until, records)
 
 
 def _read(device: str, record: Mapping[str, Any]) -> AdaptiveRun:

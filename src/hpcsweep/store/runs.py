@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.errors import ResultsError, SpecError, UsageError
 from hpcsweep.records import dataclass, replace
 from hpcsweep.spec import lookup
-from hpcsweep.store import chunk_file, ledger, outcomes, rundir
+from hpcsweep.store import chunk_file, folders, ledger, outcomes
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
 
 _STAMP: Final = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
 _A_TIME: Final = re.compile(r"[-:T \d]*\d[-:T ]*")
@@ -36,7 +36,7 @@ class Run:
     """One run: its number, from 1, and the folder of the sweep with its submissions alone."""
 
     number: int
-    dir: RunDir
+    dir: SweepDir
 
     @property
     def began(self) -> str:
@@ -88,36 +88,36 @@ class Listed:
         return f"{self.run}: {count(points[1], 'point')}, {counts}"
 
 
-def runs_of(run: RunDir) -> list[Run]:
+def runs_of(sweep_dir: SweepDir) -> list[Run]:
     """Return the runs of a sweep in their order, without profiled submissions.
 
     A submission with an unreadable manifest belongs to the run of the submission before it.
     """
     names_by_number: dict[int, list[str]] = {}
     number = 0
-    for name in run.ages():
-        manifest = run.submission(name).manifest_or_none()
+    for name in sweep_dir.ages():
+        manifest = sweep_dir.submission(name).manifest_or_none()
         if manifest and manifest.is_profiled:
             continue
         number = manifest.again if manifest else number
         names_by_number.setdefault(number, []).append(name)
     every = sorted(names_by_number.items())
     return [
-        Run(number + 1, replace(run, only=frozenset(names), at=str(number + 1)))
+        Run(number + 1, replace(sweep_dir, only=frozenset(names), at=str(number + 1)))
         for number, names in every
     ]
 
 
-def of_sweeps(results: Path, names: Sequence[str]) -> list[RunDir]:
+def of_sweeps(results: Path, names: Sequence[str]) -> list[SweepDir]:
     """Return the results of the named sweeps; without names, of all sweeps."""
     if names:
-        return [rundir.open_run(results, sweep_name(name)) for name in names]
-    if sweeps := rundir.all_runs(results):
+        return [folders.open_sweep(results, sweep_name(name)) for name in names]
+    if sweeps := folders.all_sweeps(results):
         return sweeps
     raise UsageError(f"{results.absolute()}: no results yet; `hpcsweep submit SPEC` makes some")
 
 
-def of_sweep(results: Path, name: str | None) -> RunDir:
+def of_sweep(results: Path, name: str | None) -> SweepDir:
     """Return the results of a sweep; without a name, of the only one, or `UsageError`."""
     sweeps = of_sweeps(results, (name,) if name else ())
     if len(sweeps) > 1:
@@ -125,7 +125,7 @@ def of_sweep(results: Path, name: str | None) -> RunDir:
     return sweeps[0]
 
 
-def of_run(results: Path, text: str | None) -> RunDir:
+def of_run(results: Path, text: str | None) -> SweepDir:
     """Return the results of ``SWEEP``, or of one of its runs: ``SWEEP@RUN``."""
     name, at, run = (text or "").rpartition("@")
     if not at or Path(text or "").exists():
@@ -151,13 +151,13 @@ def sweep_name(text: str) -> str:
         return path.stem
 
 
-def named(run: RunDir, text: str) -> list[RunDir]:
+def named(sweep_dir: SweepDir, text: str) -> list[SweepDir]:
     """Return the runs of a sweep with a name; a year or month may name several.
 
     If no run has the name, submissions whose ids begin with it are taken. `UsageError` where there
     is nothing of that name, or a day has several runs.
     """
-    every = runs_of(run)
+    every = runs_of(sweep_dir)
     if text == "previous" and len(every) > 1:
         return [replace(every[-2].dir, at=text)]
     chosen = [item for item in every if str(item.number) == text]
@@ -165,41 +165,43 @@ def named(run: RunDir, text: str) -> list[RunDir]:
     if digits and not chosen:
         chosen = [item for item in every if re.sub(r"\D", "", item.began).startswith(digits)]
         if len(chosen) > 1 and len(digits) >= _A_DAY:
-            which = f"{run.name}@{text} is {' or '.join(map(str, chosen))}"
-            raise UsageError(f"{which}; add the time, or name it by its number: {run.name}@1")
+            which = f"{sweep_dir.name}@{text} is {' or '.join(map(str, chosen))}"
+            raise UsageError(f"{which}; add the time, or name it by its number: {sweep_dir.name}@1")
     if chosen:
         return [replace(item.dir, at=text if len(chosen) == 1 else item.dir.at) for item in chosen]
     stamp = f"{digits[:_A_DAY]}-{digits[_A_DAY:]}".rstrip("-")
     begins = (text, stamp) if digits else (text,)
-    if ids := [name for name in run.ages() if text and name.startswith(begins)]:
-        return [replace(run, only=frozenset(ids), at=text)]
+    if ids := [name for name in sweep_dir.ages() if text and name.startswith(begins)]:
+        return [replace(sweep_dir, only=frozenset(ids), at=text)]
     there = ", ".join(map(str, every)) or "none"
-    raise UsageError(f"{run.path}: no run or submission '{text}' (there are: {there})")
+    raise UsageError(f"{sweep_dir.path}: no run or submission '{text}' (there are: {there})")
 
 
-def points_of_file(run: RunDir) -> Iterator[str]:
+def points_of_file(sweep_dir: SweepDir) -> Iterator[str]:
     """Yield the ids of the points of the sweep file; `SpecError` if it has a mistake."""
     from hpcsweep.spec import expansion, sweep_file  # noqa: PLC0415 - a quarter of a second
 
-    sweep = sweep_file.load(run.sweep_file, name=run.name)
-    devices = {(manifest.gpu, manifest.rehearsal) for manifest in run.manifests()}
+    sweep = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name)
+    devices = {(manifest.gpu, manifest.rehearsal) for manifest in sweep_dir.manifests()}
     for device, rehearsal in sorted(devices):
         gpu, rehearse = (None, device) if rehearsal else (device, None)
         yield from (p.point_id for p in expansion.expand(sweep, gpu=gpu, rehearse=rehearse))
 
 
-def statuses(run: RunDir) -> dict[str, PointStatus]:
+def statuses(sweep_dir: SweepDir) -> dict[str, PointStatus]:
     """Return the status of every point with a row, in the newest run that has one."""
-    return dict(chain.from_iterable(ledger.statuses(item.dir).items() for item in runs_of(run)))
+    return dict(
+        chain.from_iterable(ledger.statuses(item.dir).items() for item in runs_of(sweep_dir))
+    )
 
 
-def listed(run: RunDir) -> list[Listed]:
+def listed(sweep_dir: SweepDir) -> list[Listed]:
     """Return the runs of a sweep, with functions that read their points' statuses."""
 
     def look(item: Run) -> tuple[set[str], Mapping[str, PointStatus], Mapping[str, str]]:
         return item.planned(), ledger.statuses(item.dir), outcomes.doubts_in(item.dir.shards())
 
-    return [Listed(item, partial(look, item)) for item in runs_of(run)]
+    return [Listed(item, partial(look, item)) for item in runs_of(sweep_dir)]
 
 
 def lines(runs: Sequence[Listed]) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.folders import ShardPath
 
 Names = tuple[str, ...]
 csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,072 characters

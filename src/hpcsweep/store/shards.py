@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from hpcsweep.catalog.columns import Row
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.folders import ShardPath
 
 _ID: Final = 16
 _HEX: Final = frozenset(b"0123456789abcdef")

@@ -79,7 +79,7 @@ class AttemptState(Word):
 def rank(status: PointStatus) -> int:
     """Return the rank of a row's status: of two rows of a point, the higher rank counts.
 
-    With equal ranks the later row counts: by `RunDir.ages`, and within a submission by attempt.
+    With equal ranks the later row counts: by `SweepDir.ages`, and within a submission by attempt.
     """
     return {PointStatus.OK: 2, PointStatus.PROFILED: 0}.get(status, 1)
 

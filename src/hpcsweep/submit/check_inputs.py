@@ -21,7 +21,7 @@ from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
 from hpcsweep.spec.space import Sweep
 from hpcsweep.store import shards, state
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import factories
 from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
@@ -282,7 +282,7 @@ def _places(
             yield from _places(inner, value, (*loc, index))
 
 
-def changed(run: RunDir, request: Request) -> dict[str, str]:
+def changed(sweep_dir: SweepDir, request: Request) -> dict[str, str]:
     """Return what of the user's own is other by now than when a point was measured, by its id.
 
     Nobody can tell of modules that only the job's Python has, nor of points that are not measured.
@@ -291,7 +291,11 @@ def changed(run: RunDir, request: Request) -> dict[str, str]:
     has_own = any(map(_is_factory, factories)) or any(_files(request.sweep).values())
     if request.sweep.workload == "noop" or not has_own:
         return {}
-    made_of, now, found = _made_of(run), sources.Sources(request.search_path), dict[str, str]()
+    made_of, now, found = (
+        _made_of(sweep_dir),
+        sources.Sources(request.search_path),
+        dict[str, str](),
+    )
     for point in request.points():
         if point.point_id in made_of:
             before = sources.parts(made_of[point.point_id])
@@ -313,22 +317,22 @@ def other_than(made_of: Mapping[str, str], request: Request) -> list[str]:
     ]
 
 
-def tell_changed(run: RunDir, request: Request, say: Say) -> None:
+def tell_changed(sweep_dir: SweepDir, request: Request, say: Say) -> None:
     """Say which measured points were made of other files than there are now."""
-    if found := changed(run, request):
+    if found := changed(sweep_dir, request):
         what = ", ".join(f"{name} ({number:,})" for name, number in Counter(found.values()).items())
         say(
-            f"note: {count(len(found), 'point')} of {run.name} measured with another version, or "
-            f"an unknown one, of your own files: {what}; they keep their rows. To measure them "
-            f"again: {run.command('retry', '--changed')}"
+            f"note: {count(len(found), 'point')} of {sweep_dir.name} measured with another version, "
+            f"or an unknown one, of your own files: {what}; they keep their rows. To measure them "
+            f"again: {sweep_dir.command('retry', '--changed')}"
         )
 
 
-def _made_of(run: RunDir) -> dict[str, str]:
+def _made_of(sweep_dir: SweepDir) -> dict[str, str]:
     """Return the cell `own_files` of the row that counts, of each point that has one."""
     rows = [
         (row["point_id"], state.PointStatus(row["status"]), row.get("own_files", ""))
-        for shard in run.shards()
+        for shard in sweep_dir.shards()
         for row in shards.read_shard(shard).rows
         if row["status"] != state.PointStatus.PROFILED
     ]

@@ -9,7 +9,7 @@ from typing import Any
 from hpcsweep.cluster import journal
 from hpcsweep.forecast import Basis, estimate
 from hpcsweep.records import dataclass, field
-from hpcsweep.store import rundir
+from hpcsweep.store import folders
 from hpcsweep.submit import packing, prepare
 from hpcsweep.submit.request import Request
 from hpcsweep.submit.time_limit import TimeLimit
@@ -78,11 +78,13 @@ class Cost:
 
 def cost_of(results: Path, request: Request) -> Cost:
     """Return what a request is expected to cost, without writing anything."""
-    run = rundir.RunDir(results / request.sweep.name)
-    seconds_of = estimate.estimator(run, request.sweep, request.device)
+    sweep_dir = folders.SweepDir(results / request.sweep.name)
+    seconds_of = estimate.estimator(sweep_dir, request.sweep, request.device)
     settled: dict[str, int] = {}
-    known = prepare.known_points(run, request, journal.ask_slurm(run.submissions()).live_chunks)
-    limit = TimeLimit(run, request)
+    known = prepare.known_points(
+        sweep_dir, request, journal.ask_slurm(sweep_dir.submissions()).live_chunks
+    )
+    limit = TimeLimit(sweep_dir, request)
     # all points would fill the memory; their seconds do not
     points = limit.watch(prepare.unmeasured(request, known, settled))
     blocks = [[seconds_of(point) for point in block] for block in packing.blocks(points)]

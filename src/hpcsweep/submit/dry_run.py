@@ -19,7 +19,7 @@ from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.records import replace
-from hpcsweep.store import rundir
+from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit, to_slurm
 from hpcsweep.submit.request import Request, Say
@@ -34,7 +34,7 @@ def run(results: Path, request: Request, say: Say) -> int:
     support.warn([request], say)
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
     request = replace(request, options=replace(request.options, argv=argv))
-    sweep, expected = rundir.RunDir(results / request.sweep.name), cost.cost_of(results, request)
+    sweep, expected = folders.SweepDir(results / request.sweep.name), cost.cost_of(results, request)
     prepare.check_same_name(sweep, request)
     prepare.warn_of_results_elsewhere(sweep, request, say)
     if not request.options.again:
@@ -48,9 +48,9 @@ def run(results: Path, request: Request, say: Say) -> int:
     return _rehearse(sweep, request, say)
 
 
-def _show(sweep: rundir.RunDir, request: Request, say: Say) -> None:
+def _show(sweep: folders.SweepDir, request: Request, say: Say) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
-    into = rundir.RunDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
+    into = folders.SweepDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
     queue = journal.ask_slurm(sweep.submissions())
     ready = prepare.prepare(sweep, request, queue.live_chunks, into)
     draft = ready.submission
@@ -77,7 +77,7 @@ def _show(sweep: rundir.RunDir, request: Request, say: Say) -> None:
 def announcement(results: Path, request: Request) -> str:
     """Return a note where the point that a dry run measures here takes a minute or more."""
     here, point = _here(request)
-    seconds = _seconds(rundir.RunDir(results / request.sweep.name), here, point)
+    seconds = _seconds(folders.SweepDir(results / request.sweep.name), here, point)
     if seconds < _LONG:
         return ""
     label = point.label(request.sweep.maps)
@@ -94,21 +94,21 @@ def _here(request: Request) -> tuple[Request, Point]:
     return replace(here, only=frozenset({point.point_id})), point
 
 
-def _seconds(run: rundir.RunDir, here: Request, point: Point) -> float:
-    seconds_of = estimate.estimator(run, here.sweep, here.device)
+def _seconds(sweep_dir: folders.SweepDir, here: Request, point: Point) -> float:
+    seconds_of = estimate.estimator(sweep_dir, here.sweep, here.device)
     return seconds_of.start + seconds_of(point)
 
 
-def _rehearse(run: rundir.RunDir, request: Request, say: Say) -> int:
+def _rehearse(sweep_dir: folders.SweepDir, request: Request, say: Say) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
     if request.sweep.workload != "noop" and (lack := extras.lacking("measure")):
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
         say(f"dry run: nothing was submitted; {without}")
         return 0
     here, point = _here(request)
-    about = duration(_seconds(run, here, point))
+    about = duration(_seconds(sweep_dir, here, point))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        alone = rundir.RunDir(Path(folder) / request.sweep.name)
+        alone = folders.SweepDir(Path(folder) / request.sweep.name)
         submission = prepare.prepare(alone, here).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
         label = point.label(request.sweep.maps)

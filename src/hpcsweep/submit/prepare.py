@@ -24,10 +24,10 @@ from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field, fields
-from hpcsweep.store import chunk_file, ledger, rundir, runs
+from hpcsweep.store import chunk_file, folders, ledger, runs
 from hpcsweep.store import manifest as manifest_file
+from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest, RunSettings
-from hpcsweep.store.rundir import RunDir, SubmissionDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import packing
 from hpcsweep.submit.time_limit import TimeLimit
@@ -66,7 +66,10 @@ LIVE: Final = "queued or running"  # in `PreparedSubmission.settled`: points of 
 
 
 def prepare(
-    run: RunDir, request: Request, queue: LiveChunks | None = None, into: RunDir | None = None
+    sweep_dir: SweepDir,
+    request: Request,
+    queue: LiveChunks | None = None,
+    into: SweepDir | None = None,
 ) -> PreparedSubmission:
     """Write a new submission of the points that are left, `into` another folder if given.
 
@@ -76,18 +79,21 @@ def prepare(
         Refused: the points would cost more than `max_gpu_hours`.
         ResultsError: the folder cannot be written.
     """
-    before = known_points(run, request, queue)
+    before = known_points(sweep_dir, request, queue)
     settled: dict[str, int] = {}
-    limit = TimeLimit(run, request)
+    limit = TimeLimit(sweep_dir, request)
     left = limit.watch(unmeasured(request, before, settled))
     first = next(left, None)
     if first is None:
-        if into is None and run.submissions_dir.is_dir():
-            save_sweep(run, request.sweep.text.encode())
+        if into is None and sweep_dir.submissions_dir.is_dir():
+            save_sweep(sweep_dir, request.sweep.text.encode())
         live = sorted(_holders(request, before))
         return PreparedSubmission(settled=settled, live=live, again=before.again)
-    number, seconds_of = run.next_round(), estimate.estimator(run, request.sweep, request.device)
-    submission = rundir.new_submission(into or run, request.profile.name)
+    number, seconds_of = (
+        sweep_dir.next_round(),
+        estimate.estimator(sweep_dir, request.sweep, request.device),
+    )
+    submission = folders.new_submission(into or sweep_dir, request.profile.name)
     with _discarded_on_failure(submission):
         blocks = packing.blocks(chain([first], left))
         packed = chunks(request, blocks, seconds_of, seconds_of.start)
@@ -107,7 +113,7 @@ def prepare(
             **_provenance(request, submission),
         )
         submission.write_manifest(manifest)
-        save_sweep(into or run, request.sweep.text.encode())
+        save_sweep(into or sweep_dir, request.sweep.text.encode())
     return PreparedSubmission(
         submission=submission,
         points=points,
@@ -132,37 +138,37 @@ def _discarded_on_failure(submission: SubmissionDir) -> Iterator[None]:
         raise
 
 
-def save_sweep(run: RunDir, text: bytes | None) -> None:
+def save_sweep(sweep_dir: SweepDir, text: bytes | None) -> None:
     """Keep the sweep as it was last submitted, None for none: rows of other points are orphans."""
     if text is None:
-        run.sweep_file.unlink(missing_ok=True)
+        sweep_dir.sweep_file.unlink(missing_ok=True)
         return
-    with files.replacing(run.sweep_file) as file:
+    with files.replacing(sweep_dir.sweep_file) as file:
         file.write(text)
 
 
-def check_same_name(run: RunDir, request: Request) -> None:
+def check_same_name(sweep_dir: SweepDir, request: Request) -> None:
     """Refuse a folder that holds the results of another sweep file of the same name."""
-    before = Path(next((one.spec for one in reversed(run.manifests()) if one.spec), ""))
+    before = Path(next((one.spec for one in reversed(sweep_dir.manifests()) if one.spec), ""))
     sweep = request.sweep
     if request.again or request.options.join or before == sweep.path.resolve():
         return
-    place = before.parent / os.path.relpath(run.path, sweep.path.parent)
-    if place.is_dir() and not place.samefile(run.path):  # a copy of a folder with its results
+    place = before.parent / os.path.relpath(sweep_dir.path, sweep.path.parent)
+    if place.is_dir() and not place.samefile(sweep_dir.path):  # a copy of a folder with its results
         return
     with suppress(OSError):  # it is gone, or on another machine
         if before.read_bytes() != sweep.text.encode():
             raise Refused(
-                f"{run.path} holds results of {before}, another sweep of this name: give one of "
-                f"them another `name`; --join adds the points of {sweep.path}, and takes those "
+                f"{sweep_dir.path} holds results of {before}, another sweep of this name: give one "
+                f"of them another `name`; --join adds the points of {sweep.path}, and takes those "
                 "that it lacks out of tables and reports"
             )
 
 
-def warn_of_results_elsewhere(run: RunDir, request: Request, say: Say) -> None:
+def warn_of_results_elsewhere(sweep_dir: SweepDir, request: Request, say: Say) -> None:
     """Say where results of the sweep stand beside its file or a folder above, if none are here."""
-    for folder in () if run.path.exists() else request.sweep.path.resolve().parents[:2]:
-        other = RunDir(folder / run.path.parent.name / run.path.name)
+    for folder in () if sweep_dir.path.exists() else request.sweep.path.resolve().parents[:2]:
+        other = SweepDir(folder / sweep_dir.path.parent.name / sweep_dir.path.name)
         if other.submissions_dir.is_dir():
             say(
                 f"warning: {other.path} has results of this sweep, here all is measured anew; "
@@ -205,7 +211,7 @@ def check_cost(seconds: float, request: Request) -> None:
         )
 
 
-def known_points(run: RunDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
+def known_points(sweep_dir: SweepDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
     """Return the points that are measured, queued or running, for a request.
 
     For one that measures everything again these are the points of the last run, as long as it lacks
@@ -217,8 +223,8 @@ def known_points(run: RunDir, request: Request, queue: LiveChunks | None) -> led
     profiled = request.profile.wrapper != "none"
     if profiled and request.options.again:
         raise UsageError(f"--again: profile {request.profile.name} profiles, and measures nothing")
-    found = ledger.read_ledger(run, queue, profiled=profiled)
-    every = runs.runs_of(run)
+    found = ledger.read_ledger(sweep_dir, queue, profiled=profiled)
+    every = runs.runs_of(sweep_dir)
     if not every:
         return found
     last = every[-1]
@@ -228,8 +234,8 @@ def known_points(run: RunDir, request: Request, queue: LiveChunks | None) -> led
         sent = last.planned() & {point.point_id for point in request.points()}
         if sent and sent <= found.status.keys():
             if ids := _holders(request, found):  # no run begins while an earlier one is on its way
-                told = f"{run.name}: points of {', '.join(sorted(ids))} are queued or running"
-                raise Refused(f"{told}: wait until they ended, or {run.command('cancel')}")
+                told = f"{sweep_dir.name}: points of {', '.join(sorted(ids))} are queued or running"
+                raise Refused(f"{told}: wait until they ended, or {sweep_dir.command('cancel')}")
             found.again, found.status = last.number, {}
     return found
 
@@ -338,7 +344,7 @@ LOCKED_BY: Final = "hpcsweep submit"
 class Submit:
     """A request on its way: what is known of it so far."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     request: Request
     say: Say
     ready: PreparedSubmission = field(default_factory=PreparedSubmission)
@@ -352,9 +358,11 @@ class Submit:
         return self.ready.submission
 
     @property
-    def counts(self) -> RunDir:
+    def counts(self) -> SweepDir:
         """Return the sweep with the rows that count as measured: with --again the last run's."""
-        return runs.runs_of(self.run)[-1].dir if self.request.options.again else self.run
+        return (
+            runs.runs_of(self.sweep_dir)[-1].dir if self.request.options.again else self.sweep_dir
+        )
 
     @property
     def seconds(self) -> float:

@@ -14,9 +14,9 @@ from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import runs
 from hpcsweep.store.collect.collector import tables_of
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, steps
 from hpcsweep.submit.request import DEFAULT, Options, Request, Say, make
@@ -24,7 +24,7 @@ from hpcsweep.text import count, tally
 
 
 def measure_again(  # noqa: PLR0913 - the options of a command
-    run: RunDir,
+    sweep_dir: SweepDir,
     statuses: Sequence[str],
     say: Say,
     *,
@@ -44,47 +44,52 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     Raises:
         UsageError: an unknown status, no such point, or no submission to one of `cluster`.
     """
-    status_of = runs.statuses(run)
+    status_of = runs.statuses(sweep_dir)
     if (changed or invalid) and not point:
         point = ("",)
     by_id = bool(point and status_of)
-    wanted = _named(run, status_of, point) if by_id else _of_status(status_of, statuses)
+    wanted = _named(sweep_dir, status_of, point) if by_id else _of_status(status_of, statuses)
     if changed or invalid:
-        some = _changed(run, wanted, cluster) if changed else frozenset()
-        wanted &= some | (_invalid(run) if invalid else frozenset())
+        some = _changed(sweep_dir, wanted, cluster) if changed else frozenset()
+        wanted &= some | (_invalid(sweep_dir) if invalid else frozenset())
     if not wanted:
         whys = {"was measured with other own files than now": changed, "is not valid": invalid}
         why = " or ".join(words for words, is_asked in whys.items() if is_asked)
         there = tally(Counter(status_of.values()), PointStatus) or "no point has a row"
         nothing = f"no point {why or 'is ' + ' or '.join(statuses)} ({there})"
-        say(f"{run.name}: {nothing}; nothing to measure again")
+        say(f"{sweep_dir.name}: {nothing}; nothing to measure again")
         return 0
     requests = [
         replace(request, options=options)
-        for request in _requests(run, wanted, cluster)
+        for request in _requests(sweep_dir, wanted, cluster)
         if any(True for _ in request.points())  # else another profile's
     ]
     if not requests:
         where = f" on {', '.join(cluster)}" if cluster else ""
-        say(f"{run.name}: the sweep no longer has these points{where} ({len(wanted):,})")
+        say(f"{sweep_dir.name}: the sweep no longer has these points{where} ({len(wanted):,})")
     for request in requests if dry_run else ():
         points = count(sum(1 for _ in request.points()), "point")
         where = request.profile.name
-        say(f"{run.name}: {points} to measure again on {where} (--dry-run: none was)")
+        say(f"{sweep_dir.name}: {points} to measure again on {where} (--dry-run: none was)")
     if dry_run:
         return 0
-    codes = (steps.submit(run.path.parent, request, say) for request in requests)
+    codes = (steps.submit(sweep_dir.path.parent, request, say) for request in requests)
     return max(codes, default=0)
 
 
-def _changed(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> frozenset[str]:
-    every = (check_inputs.changed(run, request) for request in _requests(run, wanted, clusters))
+def _changed(
+    sweep_dir: SweepDir, wanted: frozenset[str], clusters: Sequence[str]
+) -> frozenset[str]:
+    every = (
+        check_inputs.changed(sweep_dir, request)
+        for request in _requests(sweep_dir, wanted, clusters)
+    )
     return frozenset(point_id for points in every for point_id in points)
 
 
-def _invalid(run: RunDir) -> frozenset[str]:
+def _invalid(sweep_dir: SweepDir) -> frozenset[str]:
     """Return the points whose rows are not valid, in tables of all rows that there are."""
-    collected, _notes = tables_of(run)
+    collected, _notes = tables_of(sweep_dir)
     if not collected.overall.exists():
         return frozenset()
     with collected.overall.open(newline="", encoding="utf-8") as file:
@@ -92,12 +97,14 @@ def _invalid(run: RunDir) -> frozenset[str]:
         return frozenset(row["point_id"] for row in ok if doubts_of(row))
 
 
-def _named(run: RunDir, status_of: Mapping[str, str], prefixes: Sequence[str]) -> frozenset[str]:
+def _named(
+    sweep_dir: SweepDir, status_of: Mapping[str, str], prefixes: Sequence[str]
+) -> frozenset[str]:
     wanted: set[str] = set()
     for prefix in prefixes:
         matches = {point_id for point_id in status_of if point_id.startswith(prefix)}
         if not matches:
-            raise UsageError(f"{run.name}: no measured point has the id '{prefix}'")
+            raise UsageError(f"{sweep_dir.name}: no measured point has the id '{prefix}'")
         wanted |= matches
     return frozenset(wanted)
 
@@ -112,16 +119,20 @@ def _of_status(status_of: Mapping[str, str], statuses: Sequence[str]) -> frozens
     return frozenset(point_id for point_id, status in status_of.items() if status in statuses)
 
 
-def _requests(run: RunDir, wanted: frozenset[str], clusters: Sequence[str]) -> Iterator[Request]:
+def _requests(
+    sweep_dir: SweepDir, wanted: frozenset[str], clusters: Sequence[str]
+) -> Iterator[Request]:
     """Yield a request for each profile that the sweep was sent to, as in its last submission."""
-    sweep = sweep_file.load(run.sweep_file, name=run.name)
+    sweep = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name)
     # failed points are measured again, not profiled again
-    sent = {manifest.profile: manifest for manifest in run.manifests() if not manifest.is_profiled}
+    sent = {
+        manifest.profile: manifest for manifest in sweep_dir.manifests() if not manifest.is_profiled
+    }
     files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
     for name in files:
         if name not in sent:
             raise UsageError(
-                f"{run.name}: nothing was sent to profile '{name}'{suggest(name, sent)} "
+                f"{sweep_dir.name}: nothing was sent to profile '{name}'{suggest(name, sent)} "
                 f"(profiles used: {', '.join(sent)})"
             )
     for name in files or sent:

@@ -17,9 +17,9 @@ from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.records import replace
-from hpcsweep.store import ledger, locks, outcomes, rundir, runs
+from hpcsweep.store import folders, ledger, locks, outcomes, runs
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import PointTally
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, prepare, support
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
@@ -36,19 +36,19 @@ def submit(results: Path, request: Request, say: Say) -> int:
     if not request.checked:
         check_inputs.check_inputs([request], say)
         support.warn([request], say)
-    job = Submit(rundir.RunDir(results / request.sweep.name), request, say)
-    prepare.check_same_name(job.run, request)
-    prepare.warn_of_results_elsewhere(job.run, request, say)
+    job = Submit(folders.SweepDir(results / request.sweep.name), request, say)
+    prepare.check_same_name(job.sweep_dir, request)
+    prepare.warn_of_results_elsewhere(job.sweep_dir, request, say)
     if not request.only and not request.options.again:
-        check_inputs.tell_changed(job.run, request, say)
-    with locks.held(job.run, LOCKED_BY):
+        check_inputs.tell_changed(job.sweep_dir, request, say)
+    with locks.held(job.sweep_dir, LOCKED_BY):
         code = _send(job) if request.profile.in_slurm else _reserve(job)
     return _run_here(job) if code is None else code
 
 
 def _reserve(job: Submit) -> int | None:
     """Write the submission of this machine; return the exit code where nothing is left."""
-    ledger.fence_off_dead(job.run)
+    ledger.fence_off_dead(job.sweep_dir)
     _write_submission(job)
     code = _end_if_nothing_is_left(job)
     if code is None:
@@ -74,8 +74,8 @@ def _send(job: Submit) -> int:
 def _write_submission(job: Submit) -> None:
     queue = job.answer.live_chunks if job.answer else None
     with suppress(OSError):
-        job.sweep_before = job.run.sweep_file.read_bytes()
-    job.ready = prepare.prepare(job.run, job.request, queue)
+        job.sweep_before = job.sweep_dir.sweep_file.read_bytes()
+    job.ready = prepare.prepare(job.sweep_dir, job.request, queue)
 
 
 def _end_if_nothing_is_left(job: Submit) -> int | None:
@@ -86,15 +86,15 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     before = _measured_before(job, settled)
     done = f" ({before})" if str(before) else ""
     if not live:
-        job.say(f"{job.run.name}: nothing to measure{done}{_hint(job.run, settled)}")
+        job.say(f"{job.sweep_dir.name}: nothing to measure{done}{_hint(job.sweep_dir, settled)}")
         if before.not_valid:
-            _tell_disturbed(job, outcomes.rows_of(job.run.shards(), outcomes.told_of))
+            _tell_disturbed(job, outcomes.rows_of(job.sweep_dir.shards(), outcomes.told_of))
         return _exit_code(job)
     verb = "is" if live == 1 else "are"
     where = f"{count(live, 'point')} {verb} already queued or running in"
-    watch = f"watch with {job.run.command('status', '--watch')}"
+    watch = f"watch with {job.sweep_dir.command('status', '--watch')}"
     ids = ", ".join(job.ready.live)
-    job.say(f"{job.run.name}: nothing to measure{done}: {where} {ids}; {watch}")
+    job.say(f"{job.sweep_dir.name}: nothing to measure{done}: {where} {ids}; {watch}")
     return 0 if job.request.profile.in_slurm else _exit_code(job)
 
 
@@ -115,21 +115,25 @@ def _run_here(job: Submit) -> int:
         ledger.note_end(job.submission)
     for why in result.refusals:
         job.say(f"stopped: {why}")
-    measured = f"{job.run.name}: measured {str(result.tally) or 'nothing'}"
+    measured = f"{job.sweep_dir.name}: measured {str(result.tally) or 'nothing'}"
     if result.interrupted:
         job.say(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
     if result.out_of_time:
         raise OutOfTime(f"{measured}; the time for it is over")
     if result.tally.statuses.keys() - outcomes.WELL:
-        shards = job.run.shards_of(job.submission.id)
+        shards = job.sweep_dir.shards_of(job.submission.id)
         for failure in outcomes.failures_of(shards, job.request.sweep.maps):
             job.say(f"  {failure}")
-    hint = _hint(job.run, result.tally.statuses)
-    then = "" if job.request.options.suppress_next_hint else f"; next: {job.run.command('collect')}"
+    hint = _hint(job.sweep_dir, result.tally.statuses)
+    then = (
+        ""
+        if job.request.options.suppress_next_hint
+        else f"; next: {job.sweep_dir.command('collect')}"
+    )
     job.say(f"{measured}{then}{hint}")
     if result.tally.not_valid:
-        shards = job.run.shards_of(job.submission.id)
+        shards = job.sweep_dir.shards_of(job.submission.id)
         _tell_disturbed(job, outcomes.rows_of(shards, outcomes.told_of))
     return result.exit_code or _exit_code(job)
 
@@ -145,15 +149,15 @@ def _measured_before(job: Submit, settled: dict[str, int]) -> PointTally:
 def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
     point_ids = {point.point_id for point in job.request.points()}
     measured = (row for point_id, row in rows.items() if point_id in point_ids)
-    if disturbance := outcomes.disturbance(job.run, measured):
+    if disturbance := outcomes.disturbance(job.sweep_dir, measured):
         job.say(f"  {disturbance}")
 
 
-def _hint(run: RunDir, by_status: Mapping[str, int]) -> str:
+def _hint(sweep_dir: SweepDir, by_status: Mapping[str, int]) -> str:
     """Say what can be done about failed points, if there are some."""
     if not any(by_status.get(name) for name in FAILED):
         return ""
-    return f"; failed points: {run.command('show')}, {run.command('retry')}"
+    return f"; failed points: {sweep_dir.command('show')}, {sweep_dir.command('retry')}"
 
 
 def _exit_code(job: Submit) -> int:

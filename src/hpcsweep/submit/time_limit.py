@@ -18,8 +18,8 @@ from hpcsweep.point import Point
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import chunk_file
 from hpcsweep.store.chunk_file import Chunk
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.submit.request import Request
 
 _MARGIN: Final = 1.5  # on top of what holds nine times in ten
@@ -30,9 +30,9 @@ _SIGNAL_EARLY: Final = 60.0  # Slurm may send its signal so much before `signal_
 class TimeLimit:
     """The limit of a request's jobs; it sees the points and the chunks on their way."""
 
-    def __init__(self, run: RunDir, request: Request) -> None:
+    def __init__(self, sweep_dir: SweepDir, request: Request) -> None:
         self._request, self._tried_again, self._longest = request, False, 0.0
-        self._tried = _tried(run) if request.profile.in_slurm else set()
+        self._tried = _tried(sweep_dir) if request.profile.in_slurm else set()
 
     def watch(self, points: Iterator[Point]) -> Iterator[Point]:
         """Yield the points, and notice those that a job of a shorter limit had before."""
@@ -67,9 +67,9 @@ def applied(profile: Profile, manifest: Manifest) -> Profile:
     return profile.model_copy(update={"time": manifest.time_limit})
 
 
-def _tried(run: RunDir) -> set[str]:
+def _tried(sweep_dir: SweepDir) -> set[str]:
     """Return the points of all submissions whose jobs had a shorter limit than the profile's."""
-    shorter = [run.submission(one.id) for one in run.manifests() if one.time_limit]
+    shorter = [sweep_dir.submission(one.id) for one in sweep_dir.manifests() if one.time_limit]
     return {
         point_id
         for submission in shorter

@@ -16,8 +16,8 @@ from hpcsweep.cluster.slurm.site import Cluster
 from hpcsweep.errors import Refused
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
-from hpcsweep.store import attempt, ledger, locks, rundir
-from hpcsweep.store.rundir import RunDir, SubmissionDir
+from hpcsweep.store import attempt, folders, ledger, locks
+from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.submit import cost, prepare, time_limit
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, Say
@@ -26,24 +26,24 @@ from hpcsweep.text import count
 
 def find_lost_arrays(job: Submit) -> None:
     """Find out whether arrays are in the queue for which sbatch's answer was lost."""
-    for line in journal.settle(job.run.submissions()):
+    for line in journal.settle(job.sweep_dir.submissions()):
         job.say(line)
 
 
 def ask_slurm(job: Submit) -> None:
     """Ask what became of what was sent before."""
-    job.answer = journal.ask_slurm(job.run.submissions())
+    job.answer = journal.ask_slurm(job.sweep_dir.submissions())
     if job.answer.mute:
         missing = "; ".join(map(str, job.answer.unanswered))
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
-        job.say(f"{job.run.name}: {missing}; {consequence}")
-    for line in left_alone(job.run, job.answer):
+        job.say(f"{job.sweep_dir.name}: {missing}; {consequence}")
+    for line in left_alone(job.sweep_dir, job.answer):
         job.say(line)
 
 
-def left_alone(run: RunDir, answer: SlurmAnswer) -> Iterator[str]:
+def left_alone(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[str]:
     """Say which points are not sent since their jobs may live, though this Slurm shows none."""
-    for sent in map(journal.read_journal, run.submissions()):
+    for sent in map(journal.read_journal, sweep_dir.submissions()):
         unseen: dict[str, list[int]] = {}
         for chunk in sorted(sent.open_chunks):
             verdict = chunk_state.liveness(chunk, sent, answer)
@@ -56,21 +56,22 @@ def left_alone(run: RunDir, answer: SlurmAnswer) -> Iterator[str]:
         for why, chunks in unseen.items():
             points = count(len(ledger.missing_in(sent.submission, chunks)), "point")
             where = f"{sent.submission.id}:{slurm.task_list(chunks)}"
-            yield f"{run.name}: leaves {points} of {where} alone, which may be measured: {why}"
+            name = sweep_dir.name
+            yield f"{name}: leaves {points} of {where} alone, which may be measured: {why}"
 
 
 def fence_off_lost_attempts(job: Submit) -> None:
     """Stop attempts that may still write rows of points that are about to be sent again."""
-    ledger.fence_off_dead(job.run)
+    ledger.fence_off_dead(job.sweep_dir)
     if job.answer:
-        fence_off(job.run, job.answer)
+        fence_off(job.sweep_dir, job.answer)
 
 
 def learn_from_slurm(job: Submit) -> None:
     """Record which nodes failed and which tasks are over, as Slurm says."""
-    if job.answer and job.run.submissions_dir.is_dir():
-        job.bad_nodes = bad_nodes.learn(job.run, job.answer)
-        for submission in job.run.submissions():
+    if job.answer and job.sweep_dir.submissions_dir.is_dir():
+        job.bad_nodes = bad_nodes.learn(job.sweep_dir, job.answer)
+        for submission in job.sweep_dir.submissions():
             journal.record(submission, job.answer)
 
 
@@ -85,7 +86,7 @@ def check_and_send(job: Submit) -> None:
         known = journal.read_journal(job.submission)
         if not known.arrays and not known.uncertain:  # nothing went in
             prepare.discard(job.submission)
-            prepare.save_sweep(job.run, job.sweep_before)
+            prepare.save_sweep(job.sweep_dir, job.sweep_before)
         raise
     job.say(job.headline)
     if job.ready.time_limit:
@@ -109,24 +110,24 @@ def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
 
 def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
     """Let a sweep use excluded nodes again; `UsageError` names those that it excludes."""
-    run = rundir.RunDir(results / sweep.name)
-    with locks.held(run, LOCKED_BY):
-        bad_nodes.allow(run, names, journal.ask_slurm(run.submissions()))
+    sweep_dir = folders.SweepDir(results / sweep.name)
+    with locks.held(sweep_dir, LOCKED_BY):
+        bad_nodes.allow(sweep_dir, names, journal.ask_slurm(sweep_dir.submissions()))
 
 
-def fence_off(run: RunDir, answer: SlurmAnswer) -> None:
+def fence_off(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
     """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
 
     Those of chunks that the journal does not know are among them: they went in all the same. Their
     points are about to be sent again. The caller holds the run folder's lock.
     """
-    for submission in run.submissions():
+    for submission in sweep_dir.submissions():
         if not ledger.is_local(submission, submission.manifest_or_none()):
             sent = journal.read_journal(submission)
             kept = sent.over.keys() | answer.live(sent)
             if sent.open_chunks or sent.uncertain:
                 files.see_anew(submission.shards)
-            shards = run.shards_of(submission.id)
+            shards = sweep_dir.shards_of(submission.id)
             attempt.fence_off(shard for shard in shards if shard.chunk not in kept)
 
 
@@ -134,7 +135,7 @@ def send(
     submission: SubmissionDir, profile: Profile, bad: Sequence[bad_nodes.BadNode], say: Say
 ) -> list[str]:
     """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
-    name, avoided = submission.run.name, ", ".join(map(str, bad))
+    name, avoided = submission.sweep_dir.name, ", ".join(map(str, bad))
     profile = time_limit.applied(profile, submission.read_manifest())
     wary = bad_nodes.avoiding(profile, bad)
     try:

@@ -373,7 +373,7 @@ def test_failures_are_counted_with_their_reason(data):
 
 def test_each_gpu_has_a_column_of_its_environment(data):
     """Device, node, versions: whatever is known."""
-    table = write._environment(data.rows, data.run)
+    table = write._environment(data.rows, data.sweep_dir)
     assert [head for _, head in table.heads] == ["fact", "h100", "v100"]
     rows = {row[0]: row[1:] for row in texts(table)}
     assert rows["device name"] == ["NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB"]

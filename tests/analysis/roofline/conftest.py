@@ -24,5 +24,5 @@ def swept(tmp_path_factory):
         folder.shard("20260101-000000-aaaaaa"),
         median_ms=2.0, flops=2_000_000_000, bytes_min=1_000_000, peak_source="A100 SXM4 80GB",
     )  # fmt: skip
-    collector.collect(folder.run)
-    return folder.run
+    collector.collect(folder.sweep_dir)
+    return folder.sweep_dir

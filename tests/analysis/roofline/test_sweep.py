@@ -33,8 +33,8 @@ def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tm
             times = {"median_ms": 9.0, "phase_forward_ms": forward, "amp": amp}
             place = folder.shard("20260101-000000-aaaaaa")
             resultsfolder.commit(writer, point, place, **cells, **times)
-    collector.collect(folder.run)
-    found = model.read_roofline([folder.run.path], gpu="a100")
+    collector.collect(folder.sweep_dir)
+    found = model.read_roofline([folder.sweep_dir.path], gpu="a100")
     assert sorted(piece.rate for piece in found.export.work) == pytest.approx([1e12, 2e12])
     assert {unit for piece in found.export.work for unit in piece.flops} == {"float32", "bfloat16"}
     assert "of a training step the forward pass" in found.text()
@@ -67,10 +67,10 @@ def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
         for gpu, point in zip(("l40", "v100"), folder.points, strict=False):
             cells = {"gpu": gpu, "median_ms": 1.0, "flops": 10**9, "bytes_min": 10**6}
             resultsfolder.commit(writer, point, folder.shard("20260101-000000-aaaaaa"), **cells)
-    collector.collect(folder.run)
+    collector.collect(folder.sweep_dir)
     with pytest.raises(UsageError, match="measured on l40, v100; choose one with --gpu"):
-        model.read_roofline([folder.run.path])
-    found = model.read_roofline([folder.run.path], gpu="v100")
+        model.read_roofline([folder.sweep_dir.path])
+    found = model.read_roofline([folder.sweep_dir.path], gpu="v100")
     assert (len(found.export.work), found.roofs.source) == (1, "V100 SXM2")
 
 

@@ -15,7 +15,7 @@ import pytest
 from hpcsweep.cluster.slurm import job_script
 from hpcsweep.errors import ProfileError
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import rundir
+from hpcsweep.store import folders
 from hpcsweep.submit import prepare, request
 from paths import GOLDEN
 
@@ -86,7 +86,7 @@ def render(tmp_path: Path, text: str, folder: str = "/scratch/vision/results/res
     """Return the script of a profile for a submission that need not be there."""
     path = tmp_path / "site.yaml"
     path.write_text(text)
-    submission = rundir.RunDir(Path(folder)).submission("20260101-000000-site")
+    submission = folders.SweepDir(Path(folder)).submission("20260101-000000-site")
     return job_script.render(profile.load(path), submission)
 
 

@@ -16,7 +16,7 @@ from filelock import FileLock
 import resultsfolder
 from hpcsweep.errors import Busy, DamagedResults, ResultsError
 from hpcsweep.store.collect.collector import collect
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from localruns import Desk
 from resultsfolder import SWEEP, TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, overall
 from standins import compile_library
@@ -36,22 +36,22 @@ def test_a_shard_that_is_no_shard_is_an_error_after_all_others_are_merged(
     """It is named; the exit code says that something is wrong."""
     broken = measured.shard("s1", 7)
     broken.overall.write_bytes(content)
-    report = collect(measured.run)
+    report = collect(measured.sweep_dir)
     assert report.points == 8
     assert report.unreadable == [str(broken.overall)]
     assert isinstance(report.error(), DamagedResults)
     assert str(broken.overall) in str(report.error())
-    assert collect(measured.run).unreadable == report.unreadable
+    assert collect(measured.sweep_dir).unreadable == report.unreadable
 
 
 def test_an_unreadable_shard_that_grows_stays_unreadable(measured: Folder) -> None:
     """Until a row of it can be read."""
     broken = measured.shard("s1", 7)
     broken.overall.write_bytes(b"hello\n")
-    assert collect(measured.run).unreadable == [str(broken.overall)]
+    assert collect(measured.sweep_dir).unreadable == [str(broken.overall)]
     with broken.overall.open("ab") as file:
         file.write(b"torn")
-    report = collect(measured.run)
+    report = collect(measured.sweep_dir)
     assert (report.unreadable, report.shards_read) == ([str(broken.overall)], 1)
     assert len(report.left_out) == 2  # the header, and a torn line
 
@@ -61,11 +61,11 @@ def test_a_shard_that_cannot_be_opened_is_an_error_every_time(measured: Folder) 
     broken = measured.shard("s1", 7)
     broken.overall.mkdir()
     for _ in range(2):
-        report = collect(measured.run)
+        report = collect(measured.sweep_dir)
         assert (report.points, report.unreadable) == (8, [str(broken.overall)])
         assert "cannot be read" in report.left_out[0]
     broken.overall.rmdir()
-    assert collect(measured.run).error() is None
+    assert collect(measured.sweep_dir).error() is None
 
 
 # Every file descriptor is taken but those for the lock and for the three tables.
@@ -82,32 +82,34 @@ def test_what_could_not_be_read_is_named_with_the_advice_to_collect_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", stale)
-        report = collect(measured.run)
+        report = collect(measured.sweep_dir)
     told = str(report.error())
     assert (report.points, report.unreadable) == (0, [str(shard.overall)])
     assert f"{shard.samples}: cannot be read (Stale file handle)" in report.left_out[0]
-    assert told.endswith(f"Collect again when they can be read: {measured.run.command('collect')}")
+    assert told.endswith(
+        f"Collect again when they can be read: {measured.sweep_dir.command('collect')}"
+    )
     assert "delete" not in told
-    assert collect(measured.run).points == 8
+    assert collect(measured.sweep_dir).points == 8
 
 
 def test_few_file_descriptors_are_enough(measured: Folder) -> None:
     """Files that are kept open for later make room for those that are needed now."""
     for chunk, point in enumerate(measured.points, 1):
         measured.measure(measured.shard("s1", chunk), [point])
-    done = collect_in_a_process(measured.run, TOO_MANY_OPEN_FILES.format(free=6))
+    done = collect_in_a_process(measured.sweep_dir, TOO_MANY_OPEN_FILES.format(free=6))
     assert (done.stdout, done.stderr) == ("8\n", "")
-    assert measured.run.collect_index.exists()
+    assert measured.sweep_dir.collect_index.exists()
 
 
 def test_a_newer_layout_is_told_before_anything_is_written(measured: Folder) -> None:
     """An older program must not misread it."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     before = measured.tables()
     measured.submit("s2", layout=99)
     measured.measure(measured.shard("s2"))
     with pytest.raises(ResultsError, match="written by a newer hpcsweep"):
-        collect(measured.run)
+        collect(measured.sweep_dir)
     assert measured.tables() == before
 
 
@@ -126,17 +128,17 @@ def test_a_full_disk_leaves_the_old_tables(
 ) -> None:
     """All three of them, and no rubbish; a limit on file size stands in for the disk."""
     folder.measure(folder.shard("s1"), folder.points[:2])
-    collect(folder.run)
+    collect(folder.sweep_dir)
     before = folder.tables()
     folder.measure(folder.shard("s1", 1), folder.points[2:], **largest)
     done = collect_in_a_process(
-        folder.run, f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+        folder.sweep_dir, f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     )
     assert "cannot be written" in done.stdout, done.stderr
     assert done.stderr == ""
     assert folder.tables() == before
-    assert not [path for path in folder.run.path.iterdir() if path.name.endswith(".tmp")]
-    assert collect(folder.run).points == 8
+    assert not [path for path in folder.sweep_dir.path.iterdir() if path.name.endswith(".tmp")]
+    assert collect(folder.sweep_dir).points == 8
 
 
 @pytest.mark.slow
@@ -147,7 +149,7 @@ def test_a_quota_that_is_told_by_the_last_call_leaves_the_old_tables(
 ) -> None:
     """All three of them."""
     folder.measure(folder.shard("s1"), folder.points[:2])
-    collect(folder.run)
+    collect(folder.sweep_dir)
     before = folder.tables()
     folder.measure(folder.shard("s1", 1), folder.points[2:])
     library = compile_library("filesystem", tmp_path, "-ldl")
@@ -160,15 +162,15 @@ def test_a_quota_that_is_told_by_the_last_call_leaves_the_old_tables(
 
 def test_a_read_only_folder_is_told(measured: Folder) -> None:
     """Another user's results; root is bound by rights only after giving up its power."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     before = measured.tables()
-    for path in [measured.run.path, *measured.run.path.rglob("*")]:
+    for path in [measured.sweep_dir.path, *measured.sweep_dir.path.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
-    for parent in measured.run.path.parents[:3]:
+    for parent in measured.sweep_dir.path.parents[:3]:
         parent.chmod(0o755)
     become = "os.setuid(65534)" if os.getuid() == 0 else ""
-    done = collect_in_a_process(measured.run, become)
-    measured.run.path.chmod(0o755)
+    done = collect_in_a_process(measured.sweep_dir, become)
+    measured.sweep_dir.path.chmod(0o755)
     if "Permission denied" in done.stderr and "ModuleNotFoundError" in done.stderr:
         pytest.skip("another user cannot read this Python")
     assert "cannot be written (Permission denied)" in done.stdout, done.stderr
@@ -177,24 +179,24 @@ def test_a_read_only_folder_is_told(measured: Folder) -> None:
 
 def test_two_collects_do_not_run_at_once(measured: Folder) -> None:
     """The second is told who holds the lock."""
-    with FileLock(measured.run.lock), pytest.raises(Busy, match="locked for more than"):
-        collect(measured.run, timeout=0.1)
-    assert collect(measured.run).points == 8
+    with FileLock(measured.sweep_dir.lock), pytest.raises(Busy, match="locked for more than"):
+        collect(measured.sweep_dir, timeout=0.1)
+    assert collect(measured.sweep_dir).points == 8
 
 
 def test_a_copied_folder_collects_to_the_same_tables(measured: Folder, tmp_path: Path) -> None:
     """From the cluster's disk to a laptop: inodes and times change, results do not."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     copy = tmp_path / "elsewhere" / "demo"
-    shutil.copytree(measured.run.path, copy)
-    report = collect(RunDir(copy))
+    shutil.copytree(measured.sweep_dir.path, copy)
+    report = collect(SweepDir(copy))
     assert report.points == 8
-    assert Path(copy / "overall.csv").read_bytes() == measured.run.overall.read_bytes()
+    assert Path(copy / "overall.csv").read_bytes() == measured.sweep_dir.overall.read_bytes()
 
 
 def test_collecting_loads_neither_pandas_nor_pydantic(measured: Folder) -> None:
     """The quick path is what `submit` and scripts wait for."""
-    done = collect_in_a_process(measured.run, "import sys")
+    done = collect_in_a_process(measured.sweep_dir, "import sys")
     assert done.stdout == "8\n", done.stderr
     code = "import sys, hpcsweep.store.collect.collector; print(*sys.modules)"
     loaded = subprocess.run(
@@ -210,8 +212,8 @@ def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path
     fresh = [p for p in new if p.axes["input_size"] == 256]
     measured.submit("s2", fresh, text=text)
     measured.measure(measured.shard("s2"), fresh[:1])
-    report = collect(measured.run)
-    orphan = {(row["input_size"], row["orphan"]) for row in overall(measured.run)}
+    report = collect(measured.sweep_dir)
+    orphan = {(row["input_size"], row["orphan"]) for row in overall(measured.sweep_dir)}
     assert orphan == {
         ("64", "true"), ("96", "false"), ("128", "false"), ("224", "true"), ("256", "false")
     }  # fmt: skip
@@ -220,11 +222,11 @@ def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path
 
 def test_an_edited_sweep_that_leaves_nothing_to_measure_has_orphans_too(measured: Folder) -> None:
     """Points were only taken away, so there is a new sweep file and no new submission."""
-    assert collect(measured.run).orphans == 0
-    measured.run.sweep_file.write_text(SWEEP.replace("64, 96, ", ""))
-    report = collect(measured.run)
+    assert collect(measured.sweep_dir).orphans == 0
+    measured.sweep_dir.sweep_file.write_text(SWEEP.replace("64, 96, ", ""))
+    report = collect(measured.sweep_dir)
     assert (report.orphans, report.missing, report.shards_read) == (4, 0, 0)
-    orphan = {(row["input_size"], row["orphan"]) for row in overall(measured.run)}
+    orphan = {(row["input_size"], row["orphan"]) for row in overall(measured.sweep_dir)}
     assert orphan == {("64", "true"), ("96", "true"), ("128", "false"), ("224", "false")}
 
 
@@ -236,15 +238,15 @@ def test_points_of_another_profile_are_no_orphans(tmp_path: Path) -> None:
     folder.submit("s2", real, gpu="l40", rehearsal=False)
     folder.measure(folder.shard("s1"))
     folder.measure(folder.shard("s2"), real)
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     assert (report.points, report.orphans) == (16, 0)
 
 
 def test_without_a_readable_sweep_file_orphans_are_unknown(measured: Folder) -> None:
     """The cell is empty, and the report says why."""
     measured.submit("s2", measured.points[:2], text="workload: [\n")
-    report = collect(measured.run)
-    orphan = by_point(measured.run, "orphan")
+    report = collect(measured.sweep_dir)
+    orphan = by_point(measured.sweep_dir, "orphan")
     assert [orphan[p.point_id] for p in measured.points] == ["false"] * 2 + [""] * 6
     assert report.orphans == 0
     assert "orphans is unknown" in report.text()

@@ -36,15 +36,15 @@ def grow(folder: Folder, name: str = "s2", **cells: Any) -> None:
 
 def test_what_is_up_to_date_is_left_alone(measured: Folder) -> None:
     """Neither a lock is taken nor a file touched."""
-    collect(measured.run)
-    before = {path: path.stat() for path in measured.run.path.iterdir()}
-    assert collector.tables_of(measured.run) == (measured.run, [])
-    assert {path: path.stat() for path in measured.run.path.iterdir()} == before
+    collect(measured.sweep_dir)
+    before = {path: path.stat() for path in measured.sweep_dir.path.iterdir()}
+    assert collector.tables_of(measured.sweep_dir) == (measured.sweep_dir, [])
+    assert {path: path.stat() for path in measured.sweep_dir.path.iterdir()} == before
 
 
 def test_newer_rows_are_collected_as_the_last_collect_did(measured: Folder) -> None:
     """Also if none did, or a table was removed."""
-    run, _ = collector.tables_of(measured.run)
+    run, _ = collector.tables_of(measured.sweep_dir)
     assert len(overall(run)) == len(measured.points)
     collect(run, raw=True)
     run.collect_index.with_name("overall.parquet").write_bytes(b"old")
@@ -61,22 +61,22 @@ def test_newer_rows_are_collected_as_the_last_collect_did(measured: Folder) -> N
 
 def test_tables_that_hold_more_than_the_shards_are_not_renewed(measured: Folder) -> None:
     """Somebody removed old shards to save files: a report must not remove their rows."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     grow(measured)
-    shutil.rmtree(measured.run.shards_dir / "s1")
-    measured.run.collect_index.unlink()
+    shutil.rmtree(measured.sweep_dir.shards_dir / "s1")
+    measured.sweep_dir.collect_index.unlink()
     before = measured.tables()
-    run, (told,) = collector.tables_of(measured.run)
-    assert (run, measured.tables()) == (measured.run, before)
+    run, (told,) = collector.tables_of(measured.sweep_dir)
+    assert (run, measured.tables()) == (measured.sweep_dir, before)
     assert "the shards of 1 attempt are gone (s1/0.0)" in told
 
 
 def test_tables_without_shards_are_taken_as_they_are(measured: Folder) -> None:
     """A folder that holds somebody's tables alone."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     before = measured.tables()
-    shutil.rmtree(measured.run.shards_dir)
-    assert collector.tables_of(measured.run) == (measured.run, [])
+    shutil.rmtree(measured.sweep_dir.shards_dir)
+    assert collector.tables_of(measured.sweep_dir) == (measured.sweep_dir, [])
     assert measured.tables() == before
 
 
@@ -84,24 +84,24 @@ def test_a_lock_of_somebody_else_does_not_keep_rows_from_a_reader(
     measured: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tables are made aside then, and whoever holds the lock is named."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     grow(measured)
     before = measured.tables()
     monkeypatch.setattr(collector, "_SECONDS", 0.01)
-    with locks.held(measured.run, "hpcsweep submit"):
-        run, (told,) = collector.tables_of(measured.run)
+    with locks.held(measured.sweep_dir, "hpcsweep submit"):
+        run, (told,) = collector.tables_of(measured.sweep_dir)
     assert {row["mean_ms"] for row in overall(run)} == {"7"}
     assert measured.tables() == before
-    assert run.command("report") == measured.run.command("report")
+    assert run.command("report") == measured.sweep_dir.command("report")
     assert "hpcsweep submit" in told
 
 
 @pytest.fixture
 def read_only(measured: Folder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
     """Give a folder with newer rows that cannot be written: mounted so, or as if it were."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     grow(measured)
-    root = measured.run.path.parent
+    root = measured.sweep_dir.path.parent
     mount = ["mount", "--bind", root, root]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         real = files.replacing
@@ -143,8 +143,8 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(read_only: Folder)
 @pytest.mark.slow
 def test_every_command_reads_what_is_on_disk_now(measured: Folder) -> None:
     """Without a collect in between; an imported folder, and one of somebody else, too."""
-    collect(measured.run)
-    desk = Desk(measured.run.path.parent.parent)
+    collect(measured.sweep_dir)
+    desk = Desk(measured.sweep_dir.path.parent.parent)
     assert "2.000" in desk.run("report", "demo", "--metric", "mean_ms").stdout
     work = {"median_ms": 7.0, "flops": 1e9, "bytes_min": 1e6, "peak_source": "h100"}
     for number, command in enumerate(
@@ -157,15 +157,15 @@ def test_every_command_reads_what_is_on_disk_now(measured: Folder) -> None:
     ):  # fmt: skip
         grow(measured, f"s{number + 2}", **work)
         desk.run(*command)
-        assert collector.is_up_to_date(measured.run), command
+        assert collector.is_up_to_date(measured.sweep_dir), command
     grow(measured, "s90", mean_ms=9.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert set(hpcsweep.load(measured.run.path).overall["mean_ms"]) == {9.0}
+        assert set(hpcsweep.load(measured.sweep_dir.path).overall["mean_ms"]) == {9.0}
     other = desk.folder / "other" / "demo"
-    shutil.copytree(measured.run.path, other)
+    shutil.copytree(measured.sweep_dir.path, other)
     other.joinpath("overall.csv").unlink()
-    grow(resultsfolder.Folder(type(measured.run)(other), measured.points), "s91", mean_ms=3.0)
+    grow(resultsfolder.Folder(type(measured.sweep_dir)(other), measured.points), "s91", mean_ms=3.0)
     asked = ("compare", "demo", str(other), "--metric", "mean_ms")
     assert "0.333" in desk.run(*asked).stdout
 
@@ -174,20 +174,20 @@ def test_damage_is_told_and_the_other_rows_are_read(measured: Folder) -> None:
     """As `collect` tells it, with what to do."""
     shard = measured.shard("s1").overall
     shard.write_bytes(shard.read_bytes().replace(b",2,", b",3,", 1))
-    run, notes = collector.tables_of(measured.run)
+    run, notes = collector.tables_of(measured.sweep_dir)
     assert 0 < len(overall(run)) < len(measured.points)
     assert any("measured points are missing from the tables" in note for note in notes)
 
 
 def test_parquet_tables_that_cannot_be_renewed_are_told(measured: Folder, monkeypatch) -> None:
     """They would be older than the others without a word."""
-    collect(measured.run)
-    measured.run.path.joinpath("overall.parquet").write_bytes(b"old")
+    collect(measured.sweep_dir)
+    measured.sweep_dir.path.joinpath("overall.parquet").write_bytes(b"old")
     grow(measured)
 
     def broken(_run: object) -> list[Path]:
         raise ResultsError("no room")
 
     monkeypatch.setattr(merged_tables, "write_parquet", broken)
-    _, (told,) = collector.tables_of(measured.run)
+    _, (told,) = collector.tables_of(measured.sweep_dir)
     assert "overall.parquet is older than the tables: " in told

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.store.collect.collector import CollectReport
-    from hpcsweep.store.rundir import RunDir
+    from hpcsweep.store.folders import SweepDir
     from resultsfolder import Folder
 
 
@@ -32,12 +32,12 @@ def test_a_second_collect_reads_only_what_grew(folder: Folder) -> None:
     shard = folder.shard("s1", 9)
     with shards.ShardWriter(shard) as writer:
         commit(writer, points[4], shard)
-        collect(folder.run)
+        collect(folder.sweep_dir)
         for chunk in range(4):
             content = folder.shard("s1", chunk).overall.read_bytes()
             _overwrite_unseen(folder.shard("s1", chunk).overall, b"x" * len(content))
         commit(writer, points[5], shard)
-        report = collect(folder.run)
+        report = collect(folder.sweep_dir)
     assert (report.shards_read, report.points, report.left_out) == (1, 6, [])
 
 
@@ -53,14 +53,14 @@ def _overwrite_unseen(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("how", ["edited", "deleted"])
 def test_tables_that_were_touched_are_made_anew(measured: Folder, table: str, how: str) -> None:
     """What collect writes is what the shards say."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     before = measured.tables()
-    path: Path = getattr(measured.run, table)
+    path: Path = getattr(measured.sweep_dir, table)
     if how == "edited":
         path.write_bytes(path.read_bytes().replace(b"2", b"3"))
     else:
         path.unlink()
-    report = collect(measured.run)
+    report = collect(measured.sweep_dir)
     assert report.shards_read == 1
     assert measured.tables() == before
 
@@ -68,33 +68,33 @@ def test_tables_that_were_touched_are_made_anew(measured: Folder, table: str, ho
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": "1 0"}', b"\xff"])
 def test_a_damaged_memory_is_no_harm(measured: Folder, content: bytes) -> None:
     """It is thrown away."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     before = measured.tables()
-    measured.run.collect_index.write_bytes(content)
-    assert collect(measured.run).shards_read == 1
+    measured.sweep_dir.collect_index.write_bytes(content)
+    assert collect(measured.sweep_dir).shards_read == 1
     assert measured.tables() == before
 
 
 def test_a_memory_that_lies_is_no_harm(measured: Folder) -> None:
     """Rows that do not fit the tables: it starts anew."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     before = measured.tables()
-    record = json.loads(measured.run.collect_index.read_text())
+    record = json.loads(measured.sweep_dir.collect_index.read_text())
     for change in ({"rows": record["rows"][:-1]}, {"rows": [[9, 0, 0, 0]] * 8}, {"rows": 3}):
-        remember(measured.run, {**record, **change})
-        measured.submit(f"s{len(measured.run.submissions()) + 1}")
-        collect(measured.run)
+        remember(measured.sweep_dir, {**record, **change})
+        measured.submit(f"s{len(measured.sweep_dir.submissions()) + 1}")
+        collect(measured.sweep_dir)
         assert measured.tables() == before
 
 
 def test_a_shard_that_vanished_takes_its_rows_with_it(measured: Folder) -> None:
     """The tables are what the shards say, no more."""
     measured.measure(measured.shard("s1", 1), measured.points[:2], mean_ms=5.0)
-    collect(measured.run)
-    assert by_point(measured.run, "mean_ms")[measured.points[0].point_id] == "5"
+    collect(measured.sweep_dir)
+    assert by_point(measured.sweep_dir, "mean_ms")[measured.points[0].point_id] == "5"
     measured.shard("s1", 1).overall.unlink()
-    report = collect(measured.run)
-    assert by_point(measured.run, "mean_ms")[measured.points[0].point_id] == "2"
+    report = collect(measured.sweep_dir)
+    assert by_point(measured.sweep_dir, "mean_ms")[measured.points[0].point_id] == "2"
     assert report.duplicates == 0
 
 
@@ -103,10 +103,10 @@ def test_a_shard_that_was_replaced_is_read_again(measured: Folder) -> None:
     shard = measured.shard("s1")
     whole = shard.overall.read_bytes()
     edit(shard.overall, lambda lines: [*lines[:3], b"damaged", *lines[4:]])
-    assert collect(measured.run).points == 7
+    assert collect(measured.sweep_dir).points == 7
     shard.overall.unlink()
     shard.overall.write_bytes(whole)
-    report = collect(measured.run)
+    report = collect(measured.sweep_dir)
     assert (report.points, report.left_out) == (8, [])
 
 
@@ -118,21 +118,21 @@ def test_a_shard_that_changed_without_growing_is_read_again(measured: Folder) ->
         path.unlink()
     measured.measure(shard, status_reason="x" * 2000)
     whole = shard.overall.read_bytes()
-    collect(measured.run)
+    collect(measured.sweep_dir)
     for content, points in ((whole.replace(b"resnet18", b"resnet81", 1), 7), (whole, 8)):
         shard.overall.write_bytes(content)
         os.utime(shard.overall, ns=(points, points))
-        assert collect(measured.run).points == points
+        assert collect(measured.sweep_dir).points == points
 
 
 def test_tables_that_rot_unseen_are_made_anew_when_they_are_built_on(measured: Folder) -> None:
     """Neither size nor time says so, but the lines do."""
-    collect(measured.run)
-    before = measured.run.layers.read_bytes()
-    _overwrite_unseen(measured.run.layers, before[:700] + b"\0" * 20)
+    collect(measured.sweep_dir)
+    before = measured.sweep_dir.layers.read_bytes()
+    _overwrite_unseen(measured.sweep_dir.layers, before[:700] + b"\0" * 20)
     measured.measure(measured.shard("s1", 1), measured.points[:1], status="crashed")
-    assert collect(measured.run).points
-    assert measured.run.layers.read_bytes() == before
+    assert collect(measured.sweep_dir).points
+    assert measured.sweep_dir.layers.read_bytes() == before
 
 
 def test_blocks_that_arrive_late_are_taken_then(measured: Folder) -> None:
@@ -140,17 +140,17 @@ def test_blocks_that_arrive_late_are_taken_then(measured: Folder) -> None:
     shard = measured.shard("s1")
     whole = shard.layers.read_bytes()
     shard.layers.write_bytes(whole[:-200])
-    first = collect(measured.run)
+    first = collect(measured.sweep_dir)
     assert (first.points, len(first.left_out)) == (7, 1)
     shard.layers.write_bytes(whole)
-    assert collect(measured.run).points
+    assert collect(measured.sweep_dir).points
 
 
 def test_damaged_rows_are_still_named_when_nothing_is_new(measured: Folder) -> None:
     """The report is of the tables, not of what this call happened to read."""
     shard = measured.shard("s1")
     edit(shard.overall, lambda lines: [*lines[:3], b"\0" * 30, *lines[4:]])
-    first, second = collect(measured.run), collect(measured.run)
+    first, second = collect(measured.sweep_dir), collect(measured.sweep_dir)
     assert first.left_out == second.left_out != []
     assert "NUL bytes" in first.left_out[0]
     assert (second.points, second.missing, second.written) == (7, 1, [])
@@ -162,51 +162,51 @@ def test_a_row_that_is_being_written_is_taken_the_next_time(measured: Folder) ->
     whole = shard.overall.read_bytes()
     with shard.overall.open("rb+") as file:
         file.truncate(len(whole) - 9)
-    first = collect(measured.run)
+    first = collect(measured.sweep_dir)
     assert (first.points, first.error()) == (7, None)
     assert first.left_out == [f"{shard.overall}: torn last line left out"]
     with shard.overall.open("ab") as file:
         file.write(whole[-9:])
-    second = collect(measured.run)
+    second = collect(measured.sweep_dir)
     assert (second.points, second.left_out) == (8, [])
 
 
 # Every file descriptor is taken but those for the lock and for the three tables.
 def test_a_block_that_could_not_be_read_once_is_taken_the_next_time(measured: Folder) -> None:
     """Nothing of it is remembered, though no file has changed since; meanwhile it is named."""
-    assert collect(measured.run).points
+    assert collect(measured.sweep_dir).points
     whole = measured.tables()
-    measured.run.overall.unlink()
-    done = collect_in_a_process(measured.run, TOO_MANY_OPEN_FILES.format(free=4))
+    measured.sweep_dir.overall.unlink()
+    done = collect_in_a_process(measured.sweep_dir, TOO_MANY_OPEN_FILES.format(free=4))
     assert done.stdout == "0\n", done.stderr
-    assert not measured.run.collect_index.exists()
-    report = collect(measured.run)
+    assert not measured.sweep_dir.collect_index.exists()
+    report = collect(measured.sweep_dir)
     assert (report.points, report.left_out, report.error()) == (8, [], None)
     assert measured.tables() == whole
 
 
 def test_what_another_version_remembered_is_not_used(measured: Folder) -> None:
     """It may mean something else; no file has changed since."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     whole = measured.tables()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Blocks, "read", _damaged)
-        assert collect_anew(measured.run).points == 0
-    record = json.loads(measured.run.collect_index.read_text())
+        assert collect_anew(measured.sweep_dir).points == 0
+    record = json.loads(measured.sweep_dir.collect_index.read_text())
     assert record["format"].endswith(f" {__version__}")
-    assert collect(measured.run).points == 0  # remembered: as damage it is
-    remember(measured.run, {**record, "format": f"1 {__version__}"})
-    assert collect(measured.run).points
+    assert collect(measured.sweep_dir).points == 0  # remembered: as damage it is
+    remember(measured.sweep_dir, {**record, "format": f"1 {__version__}"})
+    assert collect(measured.sweep_dir).points
     assert measured.tables() == whole
 
 
-def remember(run: RunDir, record: dict[str, Any]) -> None:
+def remember(run: SweepDir, record: dict[str, Any]) -> None:
     """Write what the next collect finds, with a checksum that fits."""
     text = json.dumps({name: record[name] for name in record if name != "crc"}).encode()
     run.collect_index.write_bytes(incremental._head(text) + text[1:])
 
 
-def collect_anew(run: RunDir) -> CollectReport:
+def collect_anew(run: SweepDir) -> CollectReport:
     """Collect without what was remembered."""
     run.collect_index.unlink()
     return collect(run)
@@ -218,7 +218,7 @@ def _damaged(_blocks: Blocks, path: Path, _offset: int, _length: int) -> bytes:
 
 def test_a_memory_that_is_a_pipe_is_no_memory(measured: Folder) -> None:
     """Nobody writes into it: reading it would never end."""
-    collect(measured.run)
-    measured.run.collect_index.unlink()
-    os.mkfifo(measured.run.collect_index)
-    assert collect(measured.run).points
+    collect(measured.sweep_dir)
+    measured.sweep_dir.collect_index.unlink()
+    os.mkfifo(measured.sweep_dir.collect_index)
+    assert collect(measured.sweep_dir).points

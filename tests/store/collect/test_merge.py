@@ -17,7 +17,7 @@ from hpcsweep.cluster import status
 from hpcsweep.store import ledger
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.collector import collect
-from hpcsweep.store.rundir import ShardPath
+from hpcsweep.store.folders import ShardPath
 from localruns import Desk
 from resultsfolder import Folder, by_point, make, overall
 
@@ -35,8 +35,8 @@ def test_ok_beats_everything_and_later_beats_earlier(folder: Folder) -> None:
     folder.submit("s2")
     folder.measure(folder.shard("s2"), points[:1], mean_ms=3.0)
     folder.measure(folder.shard("s2", attempt=1), points[6:], status="oom")
-    report = collect(folder.run)
-    status, ms = by_point(folder.run, "status"), by_point(folder.run, "mean_ms")
+    report = collect(folder.sweep_dir)
+    status, ms = by_point(folder.sweep_dir, "status"), by_point(folder.sweep_dir, "mean_ms")
     assert [status[p.point_id] for p in points] == ["ok"] * 4 + ["crashed"] * 2 + ["oom"] * 2
     assert [ms[p.point_id] for p in points[:4]] == ["3", "1", "1", "1"]
     assert report.duplicates == 5
@@ -48,13 +48,13 @@ def test_the_later_round_counts_whatever_the_clock_said(folder: Folder) -> None:
     point = folder.points[0]
     folder.submit("a-earlier-name", [point], round=1)
     folder.measure(folder.shard("s1"), [point], status="crashed")
-    collect(folder.run)
+    collect(folder.sweep_dir)
     folder.measure(folder.shard("a-earlier-name"), [point], status="oom")
-    assert collect(folder.run).statuses == {"oom": 1}
-    folder.run.collect_index.unlink()
-    assert collect(folder.run).statuses == {"oom": 1}
-    assert ledger.statuses(folder.run) == {point.point_id: "oom"}
-    (found,) = status.read_status(folder.run.path.parent, [])
+    assert collect(folder.sweep_dir).statuses == {"oom": 1}
+    folder.sweep_dir.collect_index.unlink()
+    assert collect(folder.sweep_dir).statuses == {"oom": 1}
+    assert ledger.statuses(folder.sweep_dir) == {point.point_id: "oom"}
+    (found,) = status.read_status(folder.sweep_dir.path.parent, [])
     assert found.profiles[0].tally().counts() == {"oom": 1}
 
 
@@ -66,9 +66,9 @@ def test_a_manifest_that_comes_back_changes_which_row_counts(folder: Folder) -> 
     folder.measure(folder.shard("a-earlier-name"), [point], status="oom")
     manifest = earlier.manifest.read_bytes()
     earlier.manifest.unlink()
-    assert collect(folder.run).statuses == {"crashed": 1}
+    assert collect(folder.sweep_dir).statuses == {"crashed": 1}
     earlier.manifest.write_bytes(manifest)
-    assert collect(folder.run).statuses == {"oom": 1}
+    assert collect(folder.sweep_dir).statuses == {"oom": 1}
 
 
 def test_rows_that_ran_with_other_libraries_are_flagged(folder: Folder) -> None:
@@ -79,8 +79,8 @@ def test_rows_that_ran_with_other_libraries_are_flagged(folder: Folder) -> None:
         folder.shard("s1", 1), points[5:7], torch_version="2.8.0", flags="noisy;few_samples"
     )
     folder.measure(folder.shard("s1", 2), points[7:], torch_version="2.8.0", status="oom")
-    report = collect(folder.run)
-    flags = by_point(folder.run, "flags")
+    report = collect(folder.sweep_dir)
+    flags = by_point(folder.sweep_dir, "flags")
     assert [flags[p.point_id] for p in points] == (
         [""] * 5 + ["noisy;few_samples;version_mix"] * 2 + [""]
     )
@@ -94,12 +94,12 @@ def test_the_flag_goes_when_the_majority_changes(folder: Folder) -> None:
     points = folder.points
     folder.measure(folder.shard("s1"), points[:3], torch_version="2.8.0")
     folder.measure(folder.shard("s1", 1), points[3:5], flags="noisy")
-    collect(folder.run)
-    flags = by_point(folder.run, "flags")
+    collect(folder.sweep_dir)
+    flags = by_point(folder.sweep_dir, "flags")
     assert [flags[p.point_id] for p in points[:5]] == [""] * 3 + ["noisy;version_mix"] * 2
     folder.measure(folder.shard("s1", 2), points[5:])
-    report = collect(folder.run)
-    flags = by_point(folder.run, "flags")
+    report = collect(folder.sweep_dir)
+    flags = by_point(folder.sweep_dir, "flags")
     assert [flags[p.point_id] for p in points] == ["version_mix"] * 3 + ["noisy"] * 2 + [""] * 3
     assert report.shards_read == 1
 
@@ -111,8 +111,8 @@ def test_a_damaged_row_falls_back_to_the_next_best(measured: Folder) -> None:
     measured.measure(later, [point], mean_ms=9.0)
     content = later.layers.read_bytes()
     later.layers.write_bytes(content.replace(b",1.5,", b",1.4,"))
-    report = collect(measured.run)
-    assert by_point(measured.run, "mean_ms")[point.point_id] == "2"
+    report = collect(measured.sweep_dir)
+    assert by_point(measured.sweep_dir, "mean_ms")[point.point_id] == "2"
     (problem,) = report.left_out
     assert point.point_id in problem
     assert "checksum" in problem
@@ -134,14 +134,14 @@ def test_a_damaged_row_does_not_make_the_others_old(
         version = "a" if place < 4 or (place == 7 and what == "date") else "b"
         cells = {"own_files": f"model={version}", "started_at": f"{begun}{place}.000Z"}
         if grows and place == 7:
-            collect(folder.run)
+            collect(folder.sweep_dir)
         folder.measure(shard, [point], model="own:net", **cells)
     last = folder.shard("s1", attempt=7).overall
     old, new = (b"model=b", b"model=c") if what == "digest" else (b"2026-01-01T", b"2126-01-01T")
     last.write_bytes(last.read_bytes().replace(old, new))
     for _ in range(2):
-        report = collect(folder.run)
-        assert [row["flags"] for row in overall(folder.run)] == ["old_files"] * 4 + [""] * 3
+        report = collect(folder.sweep_dir)
+        assert [row["flags"] for row in overall(folder.sweep_dir)] == ["old_files"] * 4 + [""] * 3
         assert len(report.left_out) == 1
 
 
@@ -151,7 +151,7 @@ def test_layers_that_are_gone_cost_the_points_that_had_some(folder: Folder) -> N
     folder.measure(folder.shard("s1", 1), folder.points[4:], status="oom")
     for chunk in (0, 1):
         folder.shard("s1", chunk).layers.unlink(missing_ok=True)
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     assert report.statuses == {"oom": 4}
     assert len(report.left_out) == 4
     assert report.unreadable == [str(folder.shard("s1").overall)]
@@ -162,7 +162,7 @@ def test_a_torn_header_is_a_writer_that_was_killed_early(measured: Folder) -> No
     early = measured.shard("s1", 3)
     early.overall.write_bytes(",".join(SHARD_COLUMNS)[:50].encode())
     measured.shard("s1", 4).overall.touch()
-    report = collect(measured.run)
+    report = collect(measured.sweep_dir)
     assert (report.points, report.error()) == (8, None)
 
 
@@ -276,7 +276,7 @@ def measure(folder: Folder, name: str, of: str, times: dict[int, float], **cells
     for number, point in enumerate(p for p in points if p.axes["input_size"] in times):
         ms = times[point.axes["input_size"]]
         folder.measure(
-            ShardPath(folder.run.shards_dir / name, 0, number), [point], median_ms=ms, mean_ms=ms,
+            ShardPath(folder.sweep_dir.shards_dir / name, 0, number), [point], median_ms=ms, mean_ms=ms,
             workload="inference", algorithm_coverage_pct=100, n=20, std_ms=ms / 100, control_ms=1,
             **cells,
         )  # fmt: skip
@@ -288,18 +288,18 @@ def test_tables_mark_it_nobody_stars_against_it_and_a_retry_measures_it(tmp_path
     measure(folder, "s1", "gemm", TIMES)
     measure(folder, "s2", "winograd", dict.fromkeys(TIMES, 0.5))
     for _ in range(2):
-        found = collect(folder.run)
+        found = collect(folder.sweep_dir)
         assert found.doubts == {"lonely": 1}
         assert "disturbed (ten times as long as the neighbours)" in found.text()
-    (marked,) = [row for row in overall(folder.run) if row["flags"]]
+    (marked,) = [row for row in overall(folder.sweep_dir) if row["flags"]]
     assert (marked["input_size"], marked["flags"], marked["valid"]) == ("288", "lonely", "false")
-    rows = {row["input_size"]: row for row in report.read_report(folder.run).rows}
+    rows = {row["input_size"]: row for row in report.read_report(folder.sweep_dir).rows}
     assert rows[288]["fastest"] == rows[288]["fastest_here"] == ""
     assert rows[288]["doubtful"] == ["gemm"]
     assert rows[256]["fastest_here"] or rows[256]["fastest"]
     told = Desk(tmp_path).run("retry", "demo", "--invalid", "--dry-run")
     assert "1 point to measure again on" in told.stdout + told.stderr
     measure(folder, "s3", "gemm", {288: 0.78})
-    assert collect(folder.run).doubts == {}
-    with folder.run.overall.open(newline="") as file:
+    assert collect(folder.sweep_dir).doubts == {}
+    with folder.sweep_dir.overall.open(newline="") as file:
         assert {row["valid"] for row in csv.DictReader(file)} == {"true"}

@@ -28,14 +28,14 @@ from resultsfolder import SWEEP, by_point, overall, reseal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcsweep.store.rundir import ShardPath
+    from hpcsweep.store.folders import ShardPath
     from resultsfolder import Folder
 
 
 def test_every_measured_point_has_one_row(measured: Folder) -> None:
     """With the columns of the schema, sorted by model, size, batch and algorithm."""
-    report = collect(measured.run)
-    rows = overall(measured.run)
+    report = collect(measured.sweep_dir)
+    rows = overall(measured.sweep_dir)
     assert tuple(rows[0]) == MERGED_COLUMNS
     assert [(int(row["input_size"]), row["algorithm"]) for row in rows] == [
         (size, algorithm) for size in (64, 96, 128, 224) for algorithm in ("gemm", "winograd")
@@ -47,24 +47,24 @@ def test_every_measured_point_has_one_row(measured: Folder) -> None:
 
 def test_layers_and_samples_stand_in_the_order_of_the_points(measured: Folder) -> None:
     """They join on the point's id."""
-    collect(measured.run)
-    ids = [row["point_id"] for row in overall(measured.run)]
-    with measured.run.layers.open(newline="") as file:
+    collect(measured.sweep_dir)
+    ids = [row["point_id"] for row in overall(measured.sweep_dir)]
+    with measured.sweep_dir.layers.open(newline="") as file:
         layers = list(csv.DictReader(file))
     assert tuple(layers[0]) == LAYER_COLUMNS
     assert [(row["point_id"], row["layer"]) for row in layers] == [
         (point_id, layer) for point_id in ids for layer in ("conv1", "fc")
     ]
-    samples = measured.run.samples.read_text().splitlines()
+    samples = measured.sweep_dir.samples.read_text().splitlines()
     assert samples[0] == "point_id,i,ms"
     assert [line.split(",")[0] for line in samples[1::3]] == ids
 
 
 def test_a_notebook_of_the_predecessor_runs_on_the_tables(measured: Folder) -> None:
     """Its pandas lines, unchanged."""
-    collect(measured.run)
-    overall = pd.read_csv(measured.run.overall)
-    layers = pd.read_csv(measured.run.layers)
+    collect(measured.sweep_dir)
+    overall = pd.read_csv(measured.sweep_dir.overall)
+    layers = pd.read_csv(measured.sweep_dir.layers)
     assert sorted(set(overall["input_size"])) == [64, 96, 128, 224]
     assert overall["mean_ms"].tolist() == [2.0] * 8
     means = layers.groupby("layer")["mean_ms"].mean().sort_values(ascending=False)
@@ -75,9 +75,9 @@ def test_a_notebook_of_the_predecessor_runs_on_the_tables(measured: Folder) -> N
 
 def test_layer_rows_are_the_bytes_that_the_worker_wrote(measured: Folder) -> None:
     """No number is parsed and printed again."""
-    collect(measured.run)
+    collect(measured.sweep_dir)
     shard = measured.shard("s1")
-    assert sorted(measured.run.layers.read_bytes().splitlines()) == sorted(
+    assert sorted(measured.sweep_dir.layers.read_bytes().splitlines()) == sorted(
         shard.layers.read_bytes().splitlines()
     )
 
@@ -87,8 +87,8 @@ def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     folder = resultsfolder.make(tmp_path, SWEEP.replace("[64, 96, 128, 224]", "[1000, 64, 224]"))
     folder.submit("s1")
     folder.measure(folder.shard("s1"))
-    collect(folder.run)
-    assert [row["input_size"] for row in overall(folder.run)[::2]] == ["64", "224", "1000"]
+    collect(folder.sweep_dir)
+    assert [row["input_size"] for row in overall(folder.sweep_dir)[::2]] == ["64", "224", "1000"]
 
 
 def test_points_that_differ_in_measurement_alone_stand_in_the_order_of_their_ids(
@@ -99,8 +99,8 @@ def test_points_that_differ_in_measurement_alone_stand_in_the_order_of_their_ids
     more = resultsfolder.points_of(tmp_path, text)
     measured.submit("s2", more, text=text)
     measured.measure(measured.shard("s2"), more)
-    collect(measured.run)
-    ids = [row["point_id"] for row in overall(measured.run)]
+    collect(measured.sweep_dir)
+    ids = [row["point_id"] for row in overall(measured.sweep_dir)]
     pairs = list(zip(ids[::2], ids[1::2], strict=True))
     assert len(pairs) == 8
     assert all(first < second for first, second in pairs)
@@ -109,21 +109,21 @@ def test_points_that_differ_in_measurement_alone_stand_in_the_order_of_their_ids
 def test_nothing_measured_makes_no_tables(folder: Folder) -> None:
     """It is said instead, every time; the first row changes that."""
     for _ in range(2):
-        report = collect(folder.run)
+        report = collect(folder.sweep_dir)
         assert (report.points, report.missing, report.written) == (0, 8, [])
         assert report.text().endswith("\n  no table was written: no point has a row yet")
-        assert not folder.run.overall.exists()
+        assert not folder.sweep_dir.overall.exists()
 
 
 def test_a_cell_of_any_length_is_read_back(folder: Folder) -> None:
     """Maps of algorithms may be long; also when the tables are built on."""
     reason = "x" * 200_000
     folder.measure(folder.shard("s1"), folder.points[:4], status="error", status_reason=reason)
-    assert collect(folder.run).statuses == {"error": 4}
+    assert collect(folder.sweep_dir).statuses == {"error": 4}
     folder.measure(folder.shard("s1", 1), folder.points[4:])
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     assert (report.statuses, report.shards_read, report.left_out) == ({"ok": 4, "error": 4}, 1, [])
-    cells = pd.read_csv(folder.run.overall)["status_reason"].dropna()
+    cells = pd.read_csv(folder.sweep_dir.overall)["status_reason"].dropna()
     assert [len(cell) for cell in cells] == [200_000] * 4
 
 
@@ -143,14 +143,14 @@ def test_no_cell_reaches_a_spreadsheet_as_a_formula(folder: Folder, cell: str) -
     before = sorted(shard.layers.read_bytes().splitlines())
     wanted = f"'{cell}" if cell in FORMULAS else cell
     for raw, shown in ((False, wanted), (True, cell), (True, cell), (False, wanted)):
-        assert collect(folder.run, raw=raw).points == 8
-        assert set(by_point(folder.run, "status_reason").values()) == {shown}
-        with folder.run.layers.open(newline="") as file:
+        assert collect(folder.sweep_dir, raw=raw).points == 8
+        assert set(by_point(folder.sweep_dir, "status_reason").values()) == {shown}
+        with folder.sweep_dir.layers.open(newline="") as file:
             layers = list(csv.DictReader(file))
         assert {row["fallback_reason"] for row in layers} == {shown, ""}
         assert {row["mean_ms"] for row in layers} == {"-1.5"}
         if shown == cell:
-            assert sorted(folder.run.layers.read_bytes().splitlines()) == before
+            assert sorted(folder.sweep_dir.layers.read_bytes().splitlines()) == before
 
 
 CELLS = st.sampled_from([*FORMULAS, *HARMLESS, "a", "@", "=", "+", "1e-07", 'q"=1', "-.5e+3"])
@@ -170,7 +170,7 @@ def test_collect_writes_cells_as_they_are_on_request(measured: Folder, tmp_path:
     desk = Desk(tmp_path)
     for arguments, shown in (([], "'=1"), (["--raw"], "=1")):
         assert desk.run("collect", "demo", *arguments).returncode == 0
-        assert by_point(measured.run, "status_reason")[measured.points[0].point_id] == shown
+        assert by_point(measured.sweep_dir, "status_reason")[measured.points[0].point_id] == shown
 
 
 def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
@@ -183,8 +183,8 @@ def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
         return {**{k: cells.pop(k) for k in ("point_id", "status")}, "fan_rpm": "900", **cells}
 
     reseal(folder.shard("s1", 1), other)
-    report = collect(folder.run)
-    rows = overall(folder.run)
+    report = collect(folder.sweep_dir)
+    rows = overall(folder.sweep_dir)
     assert tuple(rows[0]) == (*MERGED_COLUMNS, "fan_rpm")
     got = {row["point_id"]: (row["fan_rpm"], row["tf32"], row["mean_ms"]) for row in rows}
     assert [got[p.point_id] for p in folder.points] == (
@@ -227,11 +227,11 @@ def test_layer_columns_of_other_versions_are_mapped_by_name(folder: Folder, firs
     hidden = folder.shard("s1", 1 - first).overall
     away = hidden.with_suffix(".away")
     hidden.rename(away)
-    collect(folder.run)
+    collect(folder.sweep_dir)
     away.rename(hidden)
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     assert report.left_out == []
-    table = pd.read_csv(folder.run.layers, dtype=str, keep_default_na=False)
+    table = pd.read_csv(folder.sweep_dir.layers, dtype=str, keep_default_na=False)
     assert tuple(table.columns) == (*LAYER_COLUMNS, "l2_misses")
     ids = [p.point_id for p in folder.points[:3]]
     ours = table[table["point_id"].isin(ids)]
@@ -239,7 +239,7 @@ def test_layer_columns_of_other_versions_are_mapped_by_name(folder: Folder, firs
     assert set(zip(ours["dtype"], ours["l2_misses"], strict=True)) == {("float32", "")}
     assert set(zip(theirs["dtype"], theirs["l2_misses"], strict=True)) == {("", "new")}
     assert set(table["mean_ms"]) == {"0.5", "1.5"}
-    with folder.run.layers.open(newline="") as file:
+    with folder.sweep_dir.layers.open(newline="") as file:
         assert {len(row) for row in csv.reader(file)} == {len(LAYER_COLUMNS) + 1}
 
 
@@ -247,7 +247,7 @@ def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
     """They may mean something else."""
     measured.submit("s2")
     measured.measure(measured.shard("s2"), measured.points[:2], schema_version="2.0")
-    report = collect(measured.run)
+    report = collect(measured.sweep_dir)
     assert report.points == 8
     assert "written by a newer hpcsweep (columns 2.0, this one knows 1.0)" in report.left_out[0]
     assert report.unreadable == [str(measured.shard("s2").overall)]
@@ -277,7 +277,7 @@ def test_a_cell_that_another_program_wrote_costs_its_row_at_most(
     with resultsfolder.shards.ShardWriter(folder.shard("a")) as writer:
         for point, more in zip(folder.points[:2], ({}, {column: cell}), strict=True):
             resultsfolder.commit(writer, point, folder.shard("a"), **more)
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     assert report.points == 2 - (column == "schema_version")
     assert report.layer_rows == 2 * report.points
 
@@ -297,12 +297,14 @@ def test_rows_of_an_earlier_version_of_own_files_are_marked_until_they_are_measu
         folder.submit(name, some, text=text, round=day)
         started = f"2026-01-0{day}T00:00:00Z"
         folder.measure(folder.shard(name), some, own_files=cell, started_at=started, **more)
-        report = collect(folder.run)
+        report = collect(folder.sweep_dir)
         tables = folder.tables()
-        folder.run.collect_index.unlink()
-        assert collect(folder.run).notes == report.notes
+        folder.sweep_dir.collect_index.unlink()
+        assert collect(folder.sweep_dir).notes == report.notes
         assert folder.tables() == tables
-        old = [row for row in resultsfolder.overall(folder.run) if "old_files" in row["flags"]]
+        old = [
+            row for row in resultsfolder.overall(folder.sweep_dir) if "old_files" in row["flags"]
+        ]
         assert all(row["valid"] == "false" for row in old)
         assert report.not_valid == len(old)
         return [row["point_id"] for row in old]
@@ -314,7 +316,7 @@ def test_rows_of_an_earlier_version_of_own_files_are_marked_until_they_are_measu
     assert len(measured("s3", 3, "model=b;weights=w", points[:1], status="error")) == len(points)
     assert len(measured("s4", 4, "model=b;weights=w", points[1:])) == 1
     assert not measured("s5", 5, "model=b;weights=w", points[:1])
-    rows = resultsfolder.overall(folder.run)
+    rows = resultsfolder.overall(folder.sweep_dir)
     assert {(row["valid"], row["flags"]) for row in rows} == {("true", "")}
 
 

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 def test_what_is_submitted_and_has_no_row_is_missing(folder: Folder) -> None:
     """Whether a job for it lives is for `status` to say."""
     folder.measure(folder.shard("s1"), folder.points[:5])
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     assert report.missing == 3
     assert "3 submitted points without a row yet; see `hpcsweep status demo`" in report.text()
 
 
 def test_the_report_is_plain_json(measured: Folder) -> None:
     """For scripts; the text names the tables."""
-    report = collect(measured.run)
+    report = collect(measured.sweep_dir)
     record: dict[str, Any] = json.loads(json.dumps(report.to_json()))
     assert record["written"] == [str(path) for path in measured.paths()]
     assert record["statuses"] == {"ok": 8}
     text = report.text()
     assert text.startswith("demo: 8 points (8 ok), 16 layer rows\n")
-    assert f"wrote overall.csv, layers.csv, samples.csv in {measured.run.path}" in text
-    assert "nothing new" in collect(measured.run).text()
+    assert f"wrote overall.csv, layers.csv, samples.csv in {measured.sweep_dir.path}" in text
+    assert "nothing new" in collect(measured.sweep_dir).text()
 
 
 def test_a_long_list_of_damage_is_cut_in_text_alone(folder: Folder) -> None:
@@ -43,7 +43,7 @@ def test_a_long_list_of_damage_is_cut_in_text_alone(folder: Folder) -> None:
     for chunk in range(30):
         folder.measure(folder.shard("s1", chunk), folder.points[:1])
         edit(folder.shard("s1", chunk).overall, lambda lines: [lines[0], b"x", lines[1], b""])
-    report = collect(folder.run)
+    report = collect(folder.sweep_dir)
     assert len(report.to_json()["left_out"]) == 30
     assert "and 10 more like these" in report.text()
     assert len(report.text().splitlines()) < 30

@@ -9,7 +9,7 @@ import knownphysics
 import resultsfolder
 import sizes
 from hpcsweep.forecast import Basis, groups, intervals
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit.adaptive import fill
 from hpcsweep.submit.adaptive.judge import judge
 from layeredsweep import SWEEP, layered
@@ -96,7 +96,7 @@ def test_a_sweep_without_layers_has_no_such_prediction(desk, measured):
 def test_other_sweeps_on_the_same_gpu_teach_what_they_have_of_its_networks(tmp_path):
     """Nothing of other networks or GPUs, and not the rows that this sweep has itself."""
     theirs = layered(tmp_path, changes=dict.fromkeys(("auto", "gemm", "winograd"), INFERENCE))
-    own = RunDir(theirs.path.parent / "mine")
+    own = SweepDir(theirs.path.parent / "mine")
     points = resultsfolder.points_of(tmp_path, SWEEP.replace("demo", "mine"), "cpu")
     found = fill.beside(own, points[:1], "cpu")
     assert len(found.points) == len(points) - 1

@@ -146,7 +146,9 @@ def _of_layers(
 ) -> tuple[list[Section], list[str]]:
     """Draw where the time goes; also return the values of x at which that is shown."""
     seen, tables = painter.seen, painter.data
-    layers = frames.with_axes(data, rows, seen) if data.run.layers.exists() else pd.DataFrame()
+    layers = (
+        frames.with_axes(data, rows, seen) if data.sweep_dir.layers.exists() else pd.DataFrame()
+    )
     if layers.empty:
         return [], []
     some = frames.at_some_places(layers, seen)

@@ -27,7 +27,7 @@ from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.records import astuple, dataclass
 from hpcsweep.spec import space, sweep_file
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count, printable, tally
 
@@ -36,7 +36,9 @@ Row = dict[str, Any]
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
 
-def write(run: RunDir, path: Path, where: str = "", history: RunHistory | None = None) -> list[str]:
+def write(
+    sweep_dir: SweepDir, path: Path, where: str = "", history: RunHistory | None = None
+) -> list[str]:
     """Write the page of a collected sweep, or of the points that have the values `where`.
 
     With its `history` the page draws that, too.
@@ -45,7 +47,7 @@ def write(run: RunDir, path: Path, where: str = "", history: RunHistory | None =
     cannot be written or is no page of hpcsweep.
     """
     output.check(path, _is_page)
-    data = dataset.read_dataset(run, where)
+    data = dataset.read_dataset(sweep_dir, where)
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen, history)
     drawn.notes.extend(data.of_earlier_files())
@@ -70,7 +72,7 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     columns = {name for frame in drawn.data.values() for name in map(str, frame)}
     env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
-        name=data.run.name, counts=data.counts(), headline=_headline(data, made),
+        name=data.sweep_dir.name, counts=data.counts(), headline=_headline(data, made),
         notes=drawn.notes, when=_when(data.rows), version=__version__,
         controls=_controls(data.rows, seen, drawn),
         switches=_SWITCHES if seen.x != seen.colour else _SWITCHES[:1] + _SWITCHES[2:],
@@ -78,7 +80,7 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
         sections=drawn.sections,
         report=[_report(view, space.legend(data.maps)) for view in made.views()],
         points=_all_points(shown, seen), failures=_failures(data), flags=_flags(data.rows),
-        machines=_environment(data.rows, data.run),
+        machines=_environment(data.rows, data.sweep_dir),
         css=_resource("page.css"), script=script + _resource("page.js"),
         specs=_harmless(json.dumps(specs, separators=(",", ":"))),
         labels=_harmless(json.dumps({name: formats.label(name) for name in sorted(columns)})),
@@ -195,7 +197,7 @@ def _flags(rows: pd.DataFrame) -> PageTable:
     return PageTable([("flag", "flag"), ("meaning", "meaning"), ("points", "points")], cells)
 
 
-def _environment(rows: pd.DataFrame, run: RunDir) -> PageTable:
+def _environment(rows: pd.DataFrame, sweep_dir: SweepDir) -> PageTable:
     """Return what is known of each GPU: a column per GPU, a row per fact; how was measured."""
     gpus = list(rows["gpu"].dropna().unique())
     facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
@@ -205,7 +207,7 @@ def _environment(rows: pd.DataFrame, run: RunDir) -> PageTable:
         for name in facts
     ]
     with suppress(HpcsweepError):  # of an older version, or of another program
-        settings = sweep_file.load(run.sweep_file, name=run.name).measure.items()
+        settings = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name).measure.items()
         text = ", ".join(f"{name}: {value}" for name, value in settings) or "defaults"
         cells.append([("measure", ""), *((text, "") for _ in gpus)])
     return PageTable([("fact", "fact"), *((gpu, gpu) for gpu in gpus)], cells)

@@ -27,7 +27,7 @@ from hpcsweep.analysis.roofline.work import (
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.records import dataclass, replace
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import aligned, count, plural
 
 TENSOR_LIST: Final = ncu.TENSOR_LIST
@@ -188,7 +188,7 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
     layers: bool = False,
     where: str = "",
     source: str = "the command line",
-    renewed: Callable[[RunDir], RunDir] = RunDir.itself,
+    renewed: Callable[[SweepDir], SweepDir] = SweepDir.itself,
 ) -> Roofline:
     """Read exports, or the tables of a sweep, and find the roofs of their device.
 
@@ -200,9 +200,9 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
     first = sources[0]
     of_layers = first.name == "layers.csv"
     if first.is_dir() or of_layers or first.name == "overall.csv":
-        run = renewed(RunDir(first if first.is_dir() else first.parent))
+        sweep_dir = renewed(SweepDir(first if first.is_dir() else first.parent))
         export = sweep.work_of(
-            dataset.read_dataset(run), gpu, layers=layers or of_layers, where=where
+            dataset.read_dataset(sweep_dir), gpu, layers=layers or of_layers, where=where
         )
     else:
         export = _export(sources, layers=layers, where=where)

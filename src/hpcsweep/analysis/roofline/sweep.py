@@ -36,7 +36,7 @@ def work_of(
     `gpu` chooses one of several, `where` has conditions, as `--where`. `UsageError` where the sweep
     ran on several GPU types, or its workload has no work columns.
     """
-    run = data.run
+    sweep_dir = data.sweep_dir
     rows = _of_one_gpu(data, select(data.rows, data.conditions(where)), gpu)
     trained = rows.get("workload", pd.Series("", rows.index)) == dataset.TRAINING
     points = {point["point_id"]: point for point in rows.to_dict("records")}
@@ -49,7 +49,7 @@ def work_of(
     if known.empty and not layers and dataset.is_foreign(rows):
         return work_of(data, gpu, layers=True, where=where)  # no pass, as in a find-db or a trace
     if known.empty:
-        path = run.layers if layers else run.overall
+        path = sweep_dir.layers if layers else sweep_dir.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
     notes = ["FLOPs and bytes are those of the shapes, each tensor moved once"]
     notes += data.of_earlier_files()
@@ -73,7 +73,7 @@ def _of_one_gpu(data: dataset.Dataset, rows: pd.DataFrame, gpu: str | None) -> p
         return rows
     if gpu not in names:
         raise UsageError(
-            f"{data.run.overall}: measured on {', '.join(names)}; choose one with --gpu"
+            f"{data.sweep_dir.overall}: measured on {', '.join(names)}; choose one with --gpu"
         )
     return rows[rows["gpu"] == gpu]
 

@@ -28,8 +28,8 @@ from hpcsweep.cluster.local.progress import Counts
 from hpcsweep.errors import EXIT_REQUEUE
 from hpcsweep.records import dataclass, field
 from hpcsweep.spec.profile import Profile
+from hpcsweep.store.folders import SubmissionDir
 from hpcsweep.store.outcomes import PointTally
-from hpcsweep.store.rundir import SubmissionDir
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from hpcsweep.cluster.slurm import job_request, job_script
 from hpcsweep.cluster.slurm.sbatch import Preview
 from hpcsweep.errors import HpcsweepError, PartlySubmitted, SchedulerError
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store.rundir import SubmissionDir
+from hpcsweep.store.folders import SubmissionDir
 
 SubmitOne = Callable[[int, int], str]  # first chunk, number of tasks: id of the array
 _MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked

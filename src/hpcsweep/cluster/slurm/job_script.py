@@ -22,7 +22,7 @@ from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.processes import RUN_MODULE
 from hpcsweep.spec import lookup
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store.rundir import SubmissionDir
+from hpcsweep.store.folders import SubmissionDir
 
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
@@ -116,7 +116,7 @@ def interpreter(profile: Profile) -> str:
 def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str]]:
     own = [(f"--{key.replace('_', '-')}", getattr(profile, key)) for key in _KEYS]
     fixed = [
-        ("--job-name", f"hpcsweep-{submission.run.name}"),
+        ("--job-name", f"hpcsweep-{submission.sweep_dir.name}"),
         ("--output", _output(submission)),
         ("--open-mode", "append"),
         ("--signal", f"B:USR1@{profile.signal_lead}"),

@@ -36,7 +36,7 @@ from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 _CHECKPOINT: Final = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
 _STOP_SIGNALS: Final = tuple({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, _CHECKPOINT})
@@ -153,7 +153,7 @@ def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict
     cpus = profile.cpus_per_task
     return {
         **{f"slurm_{key}": getattr(profile, key) for key in _SAME_NAME},
-        "name": f"hpcsweep-{submission.run.name}",
+        "name": f"hpcsweep-{submission.sweep_dir.name}",
         "timeout_min": _NO_LIMIT_MIN if seconds is None else ceil(seconds / 60),
         "nodes": profile.nodes,
         "cpus_per_task": cpus,

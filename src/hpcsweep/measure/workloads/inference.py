@@ -291,11 +291,11 @@ class Inference(Workbench):
         """Return the energy of a pass; of a graph's replay if the GPU would wait for the host."""
         if not self._telemetry.counts_energy:
             return {}
-        run = _replay(ready) if idles else lanes.clean.run
-        if run is None:
+        sweep_dir = _replay(ready) if idles else lanes.clean.run
+        if sweep_dir is None:
             return {"energy_method": "launch_bound"}
         passes = max(5, round(_ENERGY_BLOCK_MS / median_ms))
-        cells = self._telemetry.energy_of(run, self._wait, passes)
+        cells = self._telemetry.energy_of(sweep_dir, self._wait, passes)
         return {**cells, "energy_method": "graph"} if cells and idles else cells
 
     def _unthrottled(

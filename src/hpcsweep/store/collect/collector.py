@@ -30,9 +30,9 @@ from hpcsweep.store.collect.incremental import CollectMemory, ShardProgress, Sha
 from hpcsweep.store.collect.merge import TableRow
 from hpcsweep.store.collect.merged_tables import Extras, TablePlan, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import PointTally
-from hpcsweep.store.rundir import RunDir, ShardPath
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -40,7 +40,7 @@ _NAMED: Final = 20  # points in the command that measures destroyed ones again
 _SECONDS: Final = 1.0  # that a reader waits for another collect
 
 
-def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> CollectReport:
+def collect(sweep_dir: SweepDir, timeout: float = 10.0, *, raw: bool = False) -> CollectReport:
     """Merge the shards of a sweep into its tables.
 
     Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. The tables
@@ -48,98 +48,98 @@ def collect(run: RunDir, timeout: float = 10.0, *, raw: bool = False) -> Collect
     `ResultsError` where the folder cannot be written or has a newer layout.
     """
     began = time.perf_counter()
-    with errors_named(), locks.held(run, "collect", timeout):
-        mine = run.overall, run.layers, run.samples, run.collect_index
-        remove_leftovers(run.path, mine)  # safe: nobody else writes them without the lock
-        report = _collect(run, raw=raw)
+    with errors_named(), locks.held(sweep_dir, "collect", timeout):
+        mine = sweep_dir.overall, sweep_dir.layers, sweep_dir.samples, sweep_dir.collect_index
+        remove_leftovers(sweep_dir.path, mine)  # safe: nobody else writes them without the lock
+        report = _collect(sweep_dir, raw=raw)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
-def is_up_to_date(run: RunDir) -> bool:
+def is_up_to_date(sweep_dir: SweepDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
-    memory = incremental.load_memory(run)
-    if memory is None or memory.news(incremental.stamps(run), run.ages()) != {}:
+    memory = incremental.load_memory(sweep_dir)
+    if memory is None or memory.news(incremental.stamps(sweep_dir), sweep_dir.ages()) != {}:
         return False
-    return memory.planned == _planned(run, run.manifests())
+    return memory.planned == _planned(sweep_dir, sweep_dir.manifests())
 
 
-def tables_of(run: RunDir) -> tuple[RunDir, list[str]]:
+def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
     """Return a sweep's results with tables of all its rows, and messages for the reader.
 
     Where the folder cannot be written, or another process holds its lock, the tables are made in a
     temporary folder. Tables with rows whose shards are gone stay as they are.
     """
-    if run.only is not None:
-        return _made_aside(run)
-    if not run.shards() or is_up_to_date(run):
-        return run, []
-    if gone := _in_tables_only(run):
+    if sweep_dir.only is not None:
+        return _made_aside(sweep_dir)
+    if not sweep_dir.shards() or is_up_to_date(sweep_dir):
+        return sweep_dir, []
+    if gone := _in_tables_only(sweep_dir):
         what = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
-        again = f"{run.command('collect')} makes them from the shards that are there"
-        return run, [f"{run.overall}: {what}, so the tables were not renewed: {again}"]
-    memory = incremental.load_memory(run)
+        again = f"{sweep_dir.command('collect')} makes them from the shards that are there"
+        return sweep_dir, [f"{sweep_dir.overall}: {what}, so the tables were not renewed: {again}"]
+    memory = incremental.load_memory(sweep_dir)
     raw = bool(memory and memory.raw)
     try:
-        report = collect(run, _SECONDS, raw=raw)
+        report = collect(sweep_dir, _SECONDS, raw=raw)
     except ResultsError as why:
-        run, lines = _made_aside(run, raw=raw)
+        sweep_dir, lines = _made_aside(sweep_dir, raw=raw)
         news = f"its newest rows are shown, but its tables could not be renewed: {why}"
-        return run, [news, *lines]
+        return sweep_dir, [news, *lines]
     error = report.error()
-    return run, [*([str(error)] if error else []), *_parquet(run)]
+    return sweep_dir, [*([str(error)] if error else []), *_parquet(sweep_dir)]
 
 
-def _made_aside(run: RunDir, *, raw: bool = False) -> tuple[RunDir, list[str]]:
+def _made_aside(sweep_dir: SweepDir, *, raw: bool = False) -> tuple[SweepDir, list[str]]:
     """Return a sweep with tables in a temporary folder for this process alone, and messages."""
     folder = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    run = replace(run, tables=folder / run.name)  # messages name the tables
-    (folder / run.name).mkdir()
-    error = collect(run, raw=raw).error()
-    return run, [str(error)] if error else []
+    sweep_dir = replace(sweep_dir, tables=folder / sweep_dir.name)  # messages name the tables
+    (folder / sweep_dir.name).mkdir()
+    error = collect(sweep_dir, raw=raw).error()
+    return sweep_dir, [str(error)] if error else []
 
 
-def _in_tables_only(run: RunDir) -> set[str]:
+def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
     """Return the attempts that have rows in the table, and whose shards are gone."""
     try:
-        with run.overall.open(newline="", encoding="utf-8") as file:
+        with sweep_dir.overall.open(newline="", encoding="utf-8") as file:
             rows = csv.reader(file)
             header = next(rows, [])
             submission, *numbers = map(header.index, ("submission", "chunk", "attempt"))
             named = {f"{row[submission]}/{'.'.join(row[at] for at in numbers)}" for row in rows}
     except (OSError, ValueError, IndexError, csv.Error):
         return set()  # no table yet, or a damaged one: collect writes it anew
-    return named - {incremental.name_of(shard) for shard in run.shards()}
+    return named - {incremental.name_of(shard) for shard in sweep_dir.shards()}
 
 
-def _parquet(run: RunDir) -> list[str]:
-    path = run.overall.with_suffix(".parquet")
-    if run.tables or not path.exists():
+def _parquet(sweep_dir: SweepDir) -> list[str]:
+    path = sweep_dir.overall.with_suffix(".parquet")
+    if sweep_dir.tables or not path.exists():
         return []
     try:
-        merged_tables.write_parquet(run)
+        merged_tables.write_parquet(sweep_dir)
     except (MissingDependency, ResultsError) as error:
         return [f"{path} is older than the tables: {error}"]
     return []
 
 
-def _collect(run: RunDir, *, raw: bool) -> CollectReport:
-    manifests = run.manifests()
-    shards = incremental.stamps(run)
-    memory = incremental.load_memory(run)
-    news = memory.news(shards, run.ages()) if memory and memory.raw is raw else None
-    is_known = memory is not None and memory.planned == _planned(run, manifests)
+def _collect(sweep_dir: SweepDir, *, raw: bool) -> CollectReport:
+    manifests = sweep_dir.manifests()
+    shards = incremental.stamps(sweep_dir)
+    memory = incremental.load_memory(sweep_dir)
+    news = memory.news(shards, sweep_dir.ages()) if memory and memory.raw is raw else None
+    is_known = memory is not None and memory.planned == _planned(sweep_dir, manifests)
     if not is_known and any(record.source for record in manifests):
         news = None  # rows may be imported ones by now: the memory has one row of each point
     if memory and news is not None:
         if not news and is_known:
             before = CollectReport(**memory.report)
-            return replace(before, remedy=_remedy(run, before.destroyed))
-        grown = _Reading(run, shards, memory, manifests)
+            return replace(before, remedy=_remedy(sweep_dir, before.destroyed))
+        grown = _Reading(sweep_dir, shards, memory, manifests)
         if grown.read(news):
             with suppress(merged_tables.DamagedRows):
                 return _Writing(grown, manifests, raw=raw).report(len(news))
-    anew = _Reading(run, shards, None, manifests)
+    anew = _Reading(sweep_dir, shards, None, manifests)
     anew.read(dict.fromkeys(shards, 0))
     return _Writing(anew, manifests, raw=raw).report(len(shards))
 
@@ -149,13 +149,13 @@ class _Reading:
 
     def __init__(
         self,
-        run: RunDir,
+        sweep_dir: SweepDir,
         shards: ShardStamps,
         memory: CollectMemory | None,
         manifests: Sequence[Manifest],
     ) -> None:
-        self.run, self.shards, self._memory = run, shards, memory
-        self.ages = run.ages()
+        self.run, self.shards, self._memory = sweep_dir, shards, memory
+        self.ages = sweep_dir.ages()
         imported = {record.id for record in manifests if record.source}
         self.pool = merge.Pool(memory.latest if memory else {}, imported)
         self.rows: Counter[str] = Counter()  # per point
@@ -352,14 +352,14 @@ class _Writing:
         return sorted(missing & measured)
 
 
-def _remedy(run: RunDir, destroyed: list[str]) -> str:
+def _remedy(sweep_dir: SweepDir, destroyed: list[str]) -> str:
     named = [word for point_id in destroyed[:_NAMED] for word in ("--point", point_id)]
-    return run.command("retry", *named) if named else ""
+    return sweep_dir.command("retry", *named) if named else ""
 
 
-def _planned(run: RunDir, manifests: list[Manifest]) -> list[str]:
+def _planned(sweep_dir: SweepDir, manifests: list[Manifest]) -> list[str]:
     """Return a fingerprint of the planned points: the sweep file and the submissions."""
-    return [_sweep_sha(run), *(manifest.id for manifest in manifests)]
+    return [_sweep_sha(sweep_dir), *(manifest.id for manifest in manifests)]
 
 
 def _marked(row: TableRow) -> Mapping[str, str]:
@@ -369,25 +369,25 @@ def _marked(row: TableRow) -> Mapping[str, str]:
 
 
 def _plan(
-    run: RunDir, manifests: list[Manifest], measured: AbstractSet[str], *, raw: bool
+    sweep_dir: SweepDir, manifests: list[Manifest], measured: AbstractSet[str], *, raw: bool
 ) -> TablePlan:
     plan = TablePlan(raw=raw)
     plan.sources = {record.id: record.source for record in manifests if record.source}
     if not manifests:
         plan.unknown = set(measured)
         return plan
-    latest, current, earlier = _sweep_sha(run), set[str](), set[str]()
+    latest, current, earlier = _sweep_sha(sweep_dir), set[str](), set[str]()
     sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
-    for submission in run.submissions():
+    for submission in sweep_dir.submissions():
         ids = current if sha_of.get(submission.id) == latest else earlier
-        with suppress(ResultsError):  # `RunDir.damage` reports it
+        with suppress(ResultsError):  # `SweepDir.damage` reports it
             for _chunk, points in chunk_file.read_ids(submission.chunks):
                 ids.update(points)
     doubtful = (earlier | measured) - current
     wanted = current
     if doubtful:
         try:
-            wanted = current | doubtful.intersection(runs.points_of_file(run))
+            wanted = current | doubtful.intersection(runs.points_of_file(sweep_dir))
         except HpcsweepError as error:
             plan.notes.append(f"which rows are orphans is unknown: {error}")
             plan.unknown = doubtful & measured
@@ -397,9 +397,9 @@ def _plan(
     return plan
 
 
-def _sweep_sha(run: RunDir) -> str:
+def _sweep_sha(sweep_dir: SweepDir) -> str:
     """Return the checksum of the sweep file, as in manifests; empty where there is no file."""
     try:
-        return hashlib.sha256(run.sweep_file.read_bytes()).hexdigest()
+        return hashlib.sha256(sweep_dir.sweep_file.read_bytes()).hexdigest()
     except OSError:
         return ""

@@ -21,7 +21,7 @@ from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.collect import merge, merged_tables
 from hpcsweep.store.collect.merge import Origin, TableRow
 from hpcsweep.store.collect.merged_tables import Extras, Written
-from hpcsweep.store.rundir import RunDir, ShardPath, SubmissionOrder
+from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
 
 _TAIL: Final = 4096
 _MOST: Final = 1 << 32  # bytes of the memory
@@ -94,17 +94,17 @@ class CollectMemory:
             for entry, layers, samples in zip(*lengths, strict=True)
         ]
 
-    def entries(self, run: RunDir) -> list[TableRow]:
+    def entries(self, sweep_dir: SweepDir) -> list[TableRow]:
         """Return the rows of the tables; `ResultsError` where they do not fit the memory."""
         try:
-            return list(self._entries(run))
+            return list(self._entries(sweep_dir))
         except (OSError, ValueError, IndexError, KeyError) as error:
-            raise ResultsError(f"{run.overall}: not as it was written ({error})") from error
+            raise ResultsError(f"{sweep_dir.overall}: not as it was written ({error})") from error
 
-    def _entries(self, run: RunDir) -> Iterator[TableRow]:
-        header, *lines = run.overall.read_bytes().split(b"\n")[:-1]
+    def _entries(self, sweep_dir: SweepDir) -> Iterator[TableRow]:
+        header, *lines = sweep_dir.overall.read_bytes().split(b"\n")[:-1]
         columns = tuple(header.decode().split(","))
-        shards = [_parsed(run, name) for name in self.shards]
+        shards = [_parsed(sweep_dir, name) for name in self.shards]
         layers_at, samples_at = map(len, merged_tables.heads(self.extras))
         for line, (number, at, layers, samples) in zip(lines, self.rows, strict=True):
             shard = shards[number]
@@ -116,16 +116,16 @@ class CollectMemory:
             layers_at, samples_at = layers_at + layers, samples_at + samples
 
 
-def load_memory(run: RunDir) -> CollectMemory | None:
+def load_memory(sweep_dir: SweepDir) -> CollectMemory | None:
     """Return the memory of the last collect; None where it cannot be used."""
     try:
-        with files.opened(run.collect_index, most=_MOST) as file:
+        with files.opened(sweep_dir.collect_index, most=_MOST) as file:
             data = file.read()
         text = b"{" + data[len(_head(b"")) :]
         if not data.startswith(_head(text)):
             return None
         record = json.loads(text)
-        if record.pop("format") != _FORMAT or record["tables"] != table_stamps(run):
+        if record.pop("format") != _FORMAT or record["tables"] != table_stamps(sweep_dir):
             return None
         record["shards"] = {name: ShardProgress(**seen) for name, seen in record["shards"].items()}
         record["extras"] = Extras(*map(tuple, record["extras"]))
@@ -134,15 +134,15 @@ def load_memory(run: RunDir) -> CollectMemory | None:
         return None
 
 
-def save(run: RunDir, memory: CollectMemory) -> None:
+def save(sweep_dir: SweepDir, memory: CollectMemory) -> None:
     """Write the memory; if the disk is full, the next collect reads everything again."""
     record = {
         "format": _FORMAT,
         **vars(memory),
         "shards": {name: asdict(seen) for name, seen in memory.shards.items()},
-        "tables": table_stamps(run),
+        "tables": table_stamps(sweep_dir),
     }
-    with suppress(ResultsError), files.replacing(run.collect_index) as file:
+    with suppress(ResultsError), files.replacing(sweep_dir.collect_index) as file:
         text = json.dumps(record, separators=(",", ":")).encode()
         file.write(_head(text) + text[1:])
 
@@ -152,14 +152,14 @@ def _head(text: bytes) -> bytes:
     return b'{"crc":"%08x",' % zlib.crc32(text)
 
 
-def stamps(run: RunDir) -> ShardStamps:
+def stamps(sweep_dir: SweepDir) -> ShardStamps:
     """Return every shard by its name below `shards/`, with its stamp."""
-    return {name_of(shard): (shard, stamp_of(shard.overall)) for shard in run.shards()}
+    return {name_of(shard): (shard, stamp_of(shard.overall)) for shard in sweep_dir.shards()}
 
 
-def table_stamps(run: RunDir) -> list[Stamp]:
+def table_stamps(sweep_dir: SweepDir) -> list[Stamp]:
     """Return the stamps of the merged tables."""
-    return [stamp_of(path) for path in (run.overall, run.layers, run.samples)]
+    return [stamp_of(path) for path in (sweep_dir.overall, sweep_dir.layers, sweep_dir.samples)]
 
 
 def block_stamps(shard: ShardPath) -> list[Stamp]:
@@ -201,7 +201,7 @@ def name_of(place: ShardPath | Origin) -> str:
     return f"{place.submission}/{place.chunk}.{place.attempt}"
 
 
-def _parsed(run: RunDir, name: str) -> ShardPath:
+def _parsed(sweep_dir: SweepDir, name: str) -> ShardPath:
     folder, _, numbers = name.rpartition("/")
     chunk, attempt = numbers.split(".")
-    return ShardPath(run.shards_dir / folder, int(chunk), int(attempt))
+    return ShardPath(sweep_dir.shards_dir / folder, int(chunk), int(attempt))

@@ -21,7 +21,7 @@ from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.errors import ResultsError
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import outcomes, shards, state
-from hpcsweep.store.rundir import ShardPath, SubmissionOrder
+from hpcsweep.store.folders import ShardPath, SubmissionOrder
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 

@@ -23,7 +23,7 @@ from hpcsweep.records import dataclass, field
 from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import Blocks, Heads, parse_block
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import harmless
@@ -94,13 +94,13 @@ class Written:
     samples: list[int] = field(default_factory=list)
     layer_rows: int = 0
 
-    def by_table(self, run: RunDir) -> Iterable[tuple[Path, int]]:
+    def by_table(self, sweep_dir: SweepDir) -> Iterable[tuple[Path, int]]:
         """Return each table with a number that is 0 where it has no rows."""
         rows = len(self.rows), self.layer_rows, sum(self.samples)
-        return zip((run.overall, run.layers, run.samples), rows, strict=True)
+        return zip((sweep_dir.overall, sweep_dir.layers, sweep_dir.samples), rows, strict=True)
 
 
-def write_all(run: RunDir, pool: Pool, plan: TablePlan, extras: Extras) -> Written:
+def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan, extras: Extras) -> Written:
     """Write the three tables from the best row of each point; check the other rows, too.
 
     `DamagedRows` where some rows cannot be taken, `ResultsError` where the disk is full or
@@ -109,14 +109,14 @@ def write_all(run: RunDir, pool: Pool, plan: TablePlan, extras: Extras) -> Writt
     winners = pool.winners()
     written = Written(winners, merge.mixes(winners))
     with (
-        files.replacing(run.overall) as overall,
-        files.replacing(run.samples) as samples,
-        files.replacing(run.layers) as layers,
+        files.replacing(sweep_dir.overall) as overall,
+        files.replacing(sweep_dir.samples) as samples,
+        files.replacing(sweep_dir.layers) as layers,
         Blocks() as blocks,
     ):
         for file, head in zip((layers, samples), heads(extras), strict=True):
             file.write(head)
-        source = _Source(run, blocks, (*schema.LAYER_COLUMNS, *extras.layers), plan.raw)
+        source = _Source(sweep_dir, blocks, (*schema.LAYER_COLUMNS, *extras.layers), plan.raw)
         for row in winners:
             layer_block, sample_block = source.blocks_of(row)
             written.layers.append(layers.write(layer_block))
@@ -183,7 +183,7 @@ def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str
 class _Source:
     """Reads the blocks of points from shards, or from the tables of the last collect."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     blocks: Blocks
     layer_columns: tuple[str, ...]
     raw: bool
@@ -199,7 +199,7 @@ class _Source:
 
     def _intact(self, row: TableRow) -> tuple[bytes, bytes]:
         """Return the blocks of a row; `ResultsError` names the reason why it is not intact."""
-        where = row.shard or self.run
+        where = row.shard or self.sweep_dir
         layers = self.blocks.read(where.layers, *row.layers)
         samples = self.blocks.read(where.samples, *row.samples)
         if row.shard is None:
@@ -236,7 +236,7 @@ def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> by
     return text.getvalue().encode()
 
 
-def write_parquet(run: RunDir) -> list[Path]:
+def write_parquet(sweep_dir: SweepDir) -> list[Path]:
     """Write each merged table also as Parquet, with types and far smaller; return the paths.
 
     Cells have seven significant digits, so numbers are float32: doubles would add random bits that
@@ -257,7 +257,7 @@ def write_parquet(run: RunDir) -> list[Path]:
         true_values=["true"], false_values=["false"],
     )  # fmt: skip
     written = []
-    for table in filter(Path.exists, (run.overall, run.layers, run.samples)):
+    for table in filter(Path.exists, (sweep_dir.overall, sweep_dir.layers, sweep_dir.samples)):
         try:
             rows = arrow_csv.read_csv(table, options, convert_options=convert)
         except pa.ArrowInvalid as error:

@@ -17,8 +17,8 @@ from hpcsweep.forecast.sweep import Predicted
 from hpcsweep.forecast.training_data import Measured
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass, replace
-from hpcsweep.store import rundir
-from hpcsweep.store.rundir import RunDir
+from hpcsweep.store import folders
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit.adaptive.judge import Judged
 
 
@@ -44,22 +44,24 @@ class Layers:
         return own if self.beside is None else training_data.together([own, self.beside])
 
 
-def layers_of(run: RunDir, beside: Measured | None = None) -> Layers | None:
+def layers_of(sweep_dir: SweepDir, beside: Measured | None = None) -> Layers | None:
     """Return what the collected layer rows of a sweep teach; None where there are none."""
     try:
-        return Layers(training_data.read_sweeps([run]), beside)
+        return Layers(training_data.read_sweeps([sweep_dir]), beside)
     except UsageError:
         return None
 
 
-def beside(run: RunDir, points: Sequence[Point], gpu: str) -> Measured | None:
+def beside(sweep_dir: SweepDir, points: Sequence[Point], gpu: str) -> Measured | None:
     """Return what other sweeps have of the networks of a sweep on a GPU; None where nothing.
 
     These are other algorithms, batches and settings: more networks would make each fit long.
     """
-    others = [other for other in rundir.all_runs(run.path.parent) if other.path != run.path]
+    others = [
+        other for other in folders.all_sweeps(sweep_dir.path.parent) if other.path != sweep_dir.path
+    ]
     try:
-        measured = training_data.read_all(run.path.parent, others)
+        measured = training_data.read_all(sweep_dir.path.parent, others)
     except UsageError:
         return None
     networks = {point.axes.get("model") for point in points}

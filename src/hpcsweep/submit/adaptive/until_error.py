@@ -25,8 +25,8 @@ from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds, shards
 from hpcsweep.store.collect import collector as collecting
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
-from hpcsweep.store.rundir import RunDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, prepare, steps
 from hpcsweep.submit.adaptive import fill, planning
@@ -55,7 +55,7 @@ _NEXT: Final = {
 class _Job:
     """What all rounds share."""
 
-    run: RunDir
+    sweep_dir: SweepDir
     asked: Request
     target: float
     say: Say
@@ -71,7 +71,7 @@ class _Job:
     @cached_property
     def beside(self) -> Measured | None:
         """What other sweeps teach of these networks."""
-        return fill.beside(self.run, list(self.asked.points()), self.asked.device)
+        return fill.beside(self.sweep_dir, list(self.asked.points()), self.asked.device)
 
 
 def submit(results: Path, asked: Request, target: float, say: Say, *, watch: bool = False) -> int:
@@ -84,7 +84,7 @@ def submit(results: Path, asked: Request, target: float, say: Say, *, watch: boo
         Refused: the first round would cost more than `max_gpu_hours`.
         UsageError: there are no sizes or batches between which something could be predicted.
     """
-    job = _Job(RunDir(results / asked.sweep.name), asked, target, say)
+    job = _Job(SweepDir(results / asked.sweep.name), asked, target, say)
     _check(job)
     worst, over, fruitless = 0, False, 0
     while True:
@@ -119,8 +119,8 @@ def _check(job: _Job) -> None:
             f"{asked.sweep.name}: --until-error predicts between values of {axes}, and no "
             "algorithm, network and GPU has several of them; leave it out to measure every point"
         )
-    if other := check_inputs.changed(job.run, asked):
-        again = job.run.command("retry", "--changed")
+    if other := check_inputs.changed(job.sweep_dir, asked):
+        again = job.sweep_dir.command("retry", "--changed")
         raise UsageError(
             f"{asked.sweep.name}: {count(len(other), 'point')} measured with another version of "
             f"{', '.join(dict.fromkeys(other.values()))}, from which nothing can be predicted; "
@@ -131,18 +131,18 @@ def _check(job: _Job) -> None:
 def _layers(job: _Job) -> Layers | None:
     """Return what the layer rows of all rounds so far teach."""
     sweep = job.asked.sweep
-    if not sweep.measure.get("layers") or sweep.workload == "noop" or not job.run.shards():
+    if not sweep.measure.get("layers") or sweep.workload == "noop" or not job.sweep_dir.shards():
         return None
-    collecting.collect(job.run)
-    return fill.layers_of(job.run, job.beside)
+    collecting.collect(job.sweep_dir)
+    return fill.layers_of(job.sweep_dir, job.beside)
 
 
 def _planned(
     job: _Job, layers: Layers | None, *, over: bool
 ) -> tuple[NextRound, Known, AdaptiveRun]:
     """Return what comes next, and write it down."""
-    with locks.held(job.run, _LOCKED_BY):
-        every = rounds.read_rounds(job.run)
+    with locks.held(job.sweep_dir, _LOCKED_BY):
+        every = rounds.read_rounds(job.sweep_dir)
         device, options = job.asked.device, job.asked.options
         before = every.get(device, AdaptiveRun(device=device, target=job.target))
         until = replace(
@@ -150,7 +150,7 @@ def _planned(
         )
         sent = until.rounds
         known = past_rows.known_points(
-            job.run, job.ids, {name for each in sent for name in each.points}
+            job.sweep_dir, job.ids, {name for each in sent for name in each.points}
         )
         over = over or (before.spent and _seconds(until) <= _seconds(before))  # no larger budget
         left = 0.0 if over else _seconds(until) - known.seconds
@@ -160,13 +160,13 @@ def _planned(
             sent,
             target=job.target,
             seconds_left=left,
-            seconds=estimate.estimator(job.run, job.asked.sweep, job.asked.device),
+            seconds=estimate.estimator(job.sweep_dir, job.asked.sweep, job.asked.device),
             layers=layers,
         )
         if not sent:
             prepare.check_budget(plan.wanted, options.max_gpu_hours)
         until = _with(until, plan)
-        rounds.write_rounds(job.run, every, until)
+        rounds.write_rounds(job.sweep_dir, every, until)
     return plan, known, until
 
 
@@ -197,10 +197,10 @@ def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
     options = replace(
         asked.options, max_gpu_hours=None, stop_after=stop_after, suppress_next_hint=True
     )
-    job.say(f"{job.run.name}: {until.text()}")
+    job.say(f"{job.sweep_dir.name}: {until.text()}")
     again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
     of_round = replace(asked, only=frozenset(plan.points), again=again, options=options)
-    return steps.submit(job.run.path.parent, of_round, job.say)
+    return steps.submit(job.sweep_dir.path.parent, of_round, job.say)
 
 
 def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
@@ -210,9 +210,9 @@ def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
         if _is_complete(job, until.rounds[-1]):
             return True
         if time.monotonic() - asked_at >= _ASK_SECONDS:
-            queue = journal.ask_slurm(job.run.submissions())
-            if not wanted & ledger.read_ledger(job.run, queue.live_chunks).live.keys():
-                known = past_rows.known_points(job.run, job.ids, ())
+            queue = journal.ask_slurm(job.sweep_dir.submissions())
+            if not wanted & ledger.read_ledger(job.sweep_dir, queue.live_chunks).live.keys():
+                known = past_rows.known_points(job.sweep_dir, job.ids, ())
                 return sum(known.rows.values()) > sum(before.rows.values())
             asked_at = time.monotonic()
         time.sleep(_LOOK_SECONDS)
@@ -220,10 +220,10 @@ def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
 
 def _is_complete(job: _Job, last: Round) -> bool:
     """Say whether a round has all its rows; whole rows are read only if the quick look says so."""
-    keys = shards.keys_of(job.run.shards())
+    keys = shards.keys_of(job.sweep_dir.shards())
     looks = Known({}, Counter(key.point_id for key in keys))
     return not planning.missing(last, job.groups, looks) and not planning.missing(
-        last, job.groups, past_rows.known_points(job.run, job.ids, ())
+        last, job.groups, past_rows.known_points(job.sweep_dir, job.ids, ())
     )
 
 
@@ -234,7 +234,7 @@ def _left(job: _Job, until: AdaptiveRun, code: int) -> int:
     how = "the same command again goes on"
     if job.asked.profile.in_slurm:
         how = "the same command again judges this round and sends the next; --watch does it alone"
-    job.say(f"{job.run.name}: {until.error_text()}; {how}")
+    job.say(f"{job.sweep_dir.name}: {until.error_text()}; {how}")
     return code
 
 
@@ -242,13 +242,13 @@ def _finish(
     job: _Job, plan: NextRound, known: Known, until: AdaptiveRun, layers: Layers | None
 ) -> int:
     """Fill in the rest, and tell how it went."""
-    table = fill.filled(job.run.name, plan.judged, known, layers)
-    overall, *_ = table.write(job.run.path)
+    table = fill.filled(job.sweep_dir.name, plan.judged, known, layers)
+    overall, *_ = table.write(job.sweep_dir.path)
     predicted = sum(row["status"] == sweep.PREDICTED for row in table.rows)
     for line in _summary(job, plan, known, until, predicted):
         job.say(line)
     job.say(f"   {overall}")
-    job.say(f"next: {job.run.command('collect')}")
+    job.say(f"next: {job.sweep_dir.command('collect')}")
     return TargetMissed.exit_code if _missed(plan, known) else 0
 
 
@@ -272,7 +272,7 @@ def _summary(
     """Yield the whole sweep, then each group, then what was not measured."""
     every = plan.judged
     yield (
-        f"{job.run.name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
+        f"{job.sweep_dir.name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
         f"({known.seconds / 3600:.3g} GPU-hours); {until.error_text()}: {until.outcome}"
     )
     heads = ("group", "measured", "mean error", "over", "from", "90 % interval", "")
@@ -282,7 +282,7 @@ def _summary(
         yield f"  and {count(len(every) - _SHOWN, 'group')} more"
     if known.doubtful:
         yield f"  measured, but not valid, so not used: {count(len(known.doubtful), 'point')}"
-        yield f"  {outcomes.disturbance(job.run, known.doubtful.values())}"
+        yield f"  {outcomes.disturbance(job.sweep_dir, known.doubtful.values())}"
     if known.failed:
         yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
     if missed := _missed(plan, known):

@@ -13,49 +13,49 @@ import pytest
 from hpcsweep import files
 from hpcsweep.cluster import journal
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.store import ledger, rundir
+from hpcsweep.store import folders, ledger
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.jobs_file import Queued, Sending, Started
 from hpcsweep.store.manifest import Manifest
-from hpcsweep.store.rundir import RunDir, ShardPath
 from localruns import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from hpcsweep.store.rundir import SubmissionDir
+    from hpcsweep.store.folders import SubmissionDir
 
 NOW = datetime(2025, 3, 4, 5, 6, 7, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDir:
+def run(tmp_path: Path) -> SweepDir:
     """Return a results folder that does not exist yet."""
-    return RunDir(tmp_path / "results" / "demo")
+    return SweepDir(tmp_path / "results" / "demo")
 
 
-def test_a_submission_is_named_by_time_and_profile_and_never_reused(run: RunDir) -> None:
+def test_a_submission_is_named_by_time_and_profile_and_never_reused(run: SweepDir) -> None:
     """Two within a second are told apart."""
-    first, second = (rundir.new_submission(run, "l40", NOW) for _ in range(2))
+    first, second = (folders.new_submission(run, "l40", NOW) for _ in range(2))
     assert (first.id, second.id) == ("20250304-050607-l40", "20250304-050607-l40.2")
     assert first.logs.is_dir()
     assert first.shards.is_dir()
-    assert first.run == run
+    assert first.sweep_dir == run
 
 
-def test_a_submission_counts_once_its_manifest_is_written(run: RunDir) -> None:
+def test_a_submission_counts_once_its_manifest_is_written(run: SweepDir) -> None:
     """A submit that was killed half way left a folder without one."""
-    submission = rundir.new_submission(run, "l40", NOW)
+    submission = folders.new_submission(run, "l40", NOW)
     assert run.submissions() == []
     submission.write_manifest(Manifest(id=submission.id))
     assert run.submissions() == [submission]
     assert submission.read_manifest() == Manifest(id=submission.id)
 
 
-def test_a_submission_is_known_by_another_path_to_its_folder(run: RunDir, tmp_path: Path) -> None:
+def test_a_submission_is_known_by_another_path_to_its_folder(run: SweepDir, tmp_path: Path) -> None:
     """Through a link, or as it is called where it cannot be seen; not that of another sweep."""
-    submission = rundir.new_submission(run, "l40", NOW)
-    twin = rundir.new_submission(RunDir(tmp_path / "results" / "other"), "l40", NOW)
+    submission = folders.new_submission(run, "l40", NOW)
+    twin = folders.new_submission(SweepDir(tmp_path / "results" / "other"), "l40", NOW)
     (tmp_path / "link").symlink_to("results")
     folder = f"demo/submissions/{submission.id}"
     for root in (tmp_path / "results", tmp_path / "link", "/nowhere/else"):
@@ -64,7 +64,7 @@ def test_a_submission_is_known_by_another_path_to_its_folder(run: RunDir, tmp_pa
         assert not submission.is_at(str(other))
 
 
-def test_shards_are_found_in_one_order_and_nothing_else_is(run: RunDir) -> None:
+def test_shards_are_found_in_one_order_and_nothing_else_is(run: SweepDir) -> None:
     """By submission, chunk and attempt, as numbers."""
     for name in ("b/2.0", "b/10.0", "a/0.1", "a/0.0", "b/2.10", "b/2.9"):
         path = run.shards_dir / f"{name}.overall.csv"
@@ -78,7 +78,7 @@ def test_shards_are_found_in_one_order_and_nothing_else_is(run: RunDir) -> None:
     assert [shard.attempt for shard in attempts] == [0, 9, 10]
 
 
-def test_submissions_and_shards_are_ordered_by_round_not_by_the_clock(run: RunDir) -> None:
+def test_submissions_and_shards_are_ordered_by_round_not_by_the_clock(run: SweepDir) -> None:
     """A submission whose manifest cannot be read stands behind the one before it by name."""
     for name, number in (("d", 0), ("a", 1), ("b", None), ("c", 3), ("e", 2)):
         submission = run.submission(name)
@@ -93,7 +93,7 @@ def test_submissions_and_shards_are_ordered_by_round_not_by_the_clock(run: RunDi
     assert [shard.submission for shard in run.shards()] == list("dabec")
 
 
-def test_a_run_without_shards_has_none(run: RunDir) -> None:
+def test_a_run_without_shards_has_none(run: SweepDir) -> None:
     """Not even a folder."""
     assert run.shards() == []
     assert run.submissions() == []
@@ -110,8 +110,8 @@ def test_an_unknown_sweep_is_told_with_the_nearest_one(tmp_path: Path) -> None:
     """And with all that there are."""
     (tmp_path / "resnet152_gemm" / "submissions").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"did you mean 'resnet152_gemm'"):
-        rundir.open_run(tmp_path, "resnet125_gemm")
-    assert rundir.open_run(tmp_path, "resnet152_gemm").name == "resnet152_gemm"
+        folders.open_sweep(tmp_path, "resnet125_gemm")
+    assert folders.open_sweep(tmp_path, "resnet152_gemm").name == "resnet152_gemm"
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "", ".hidden", "/etc", "-x", "a..b", "é"])
@@ -120,8 +120,8 @@ def test_a_name_that_no_sweep_can_have_is_refused(tmp_path: Path, name: str) -> 
     if "/" not in name:  # whatever lies there
         (tmp_path / name / "submissions").mkdir(parents=True, exist_ok=True)
     with pytest.raises(UsageError, match=re.escape(files.SWEEP_NAMES)):
-        rundir.open_run(tmp_path, name)
-    assert name not in [run.name for run in rundir.all_runs(tmp_path)]
+        folders.open_sweep(tmp_path, name)
+    assert name not in [run.name for run in folders.all_sweeps(tmp_path)]
 
 
 SPEC = "workload: noop\naxes: {{model: [a], input_size: {sizes}}}\n"
@@ -364,6 +364,6 @@ def test_a_fault_of_the_moment_closes_nothing(measured: Desk, monkeypatch: Any) 
         raise PermissionError(13, "Permission denied")
 
     run = measured.sweep()
-    monkeypatch.setattr(rundir.os, "open", fails)
+    monkeypatch.setattr(folders.os, "open", fails)
     assert run.closed() == []
     assert len(run.submissions()) == 1

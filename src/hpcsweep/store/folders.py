@@ -58,14 +58,14 @@ class _File:
     def __set_name__(self, _kind: type, attribute: str) -> None:
         self._attribute = attribute
 
-    def __get__(self, owner: RunDir | SubmissionDir | ShardPath, _kind: type) -> Path:
+    def __get__(self, owner: SweepDir | SubmissionDir | ShardPath, _kind: type) -> Path:
         path = owner.file(self._name)
         vars(owner)[self._attribute] = path  # Python looks there first
         return path
 
 
 @dataclass(frozen=True)
-class RunDir:
+class SweepDir:
     """The results folder of one sweep, or (with `only`) some submissions in it."""
 
     path: Path
@@ -88,7 +88,7 @@ class RunDir:
     def name(self) -> str:
         return f"{self.path.name}@{self.at}" if self.at else self.path.name
 
-    def itself(self) -> RunDir:
+    def itself(self) -> SweepDir:
         """Return this folder, with its tables as they are."""
         return self
 
@@ -193,13 +193,13 @@ class SubmissionDir:
         return self.path.name
 
     @property
-    def run(self) -> RunDir:
-        return RunDir(self.path.parent.parent)
+    def sweep_dir(self) -> SweepDir:
+        return SweepDir(self.path.parent.parent)
 
     @property
     def shards(self) -> Path:
         """Return the folder that its attempts write to."""
-        return self.run.shards_dir / self.id
+        return self.sweep_dir.shards_dir / self.id
 
     def is_at(self, folder: str) -> bool:
         """Say whether a path names this folder; if the folder is gone, by the last three parts."""
@@ -311,7 +311,7 @@ class ShardPath:
         return replace(self, attempt=self.attempt + 1)
 
 
-def open_run(root: Path, name: str) -> RunDir:
+def open_sweep(root: Path, name: str) -> SweepDir:
     """Return the results folder of an existing sweep.
 
     `UsageError` with the nearest name where the sweep has no results, `NewerLayout` where a newer
@@ -319,27 +319,27 @@ def open_run(root: Path, name: str) -> RunDir:
     """
     if not files.may_name_a_sweep(name):
         raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")
-    run = RunDir(root / name)
-    if not _is_results(run.path):
-        names = [run.name for run in all_runs(root)]
+    sweep_dir = SweepDir(root / name)
+    if not _is_results(sweep_dir.path):
+        names = [sweep_dir.name for sweep_dir in all_sweeps(root)]
         have = f"{root.absolute()} has {', '.join(names) or 'no results yet'}"
         raise UsageError(f"no results of a sweep '{name}'{suggest(name, names)} ({have})")
-    manifest.check_layout(run.path)
-    return run
+    manifest.check_layout(sweep_dir.path)
+    return sweep_dir
 
 
-def all_runs(root: Path) -> list[RunDir]:
+def all_sweeps(root: Path) -> list[SweepDir]:
     """Return every sweep that has results below `root`."""
     return [
-        RunDir(root / name)
+        SweepDir(root / name)
         for name in sorted(_listdir(root))
         if files.may_name_a_sweep(name) and _is_results(root / name)
     ]
 
 
-def runs_at(path: Path) -> list[RunDir]:
+def sweeps_at(path: Path) -> list[SweepDir]:
     """Return the results folder at a path, else every results folder below it."""
-    return [RunDir(path)] if _is_results(path) else all_runs(path)
+    return [SweepDir(path)] if _is_results(path) else all_sweeps(path)
 
 
 def holds_results(path: Path) -> bool:
@@ -358,21 +358,21 @@ def _is_results(folder: Path) -> bool:
     return (folder / "submissions").is_dir()
 
 
-def new_submission(run: RunDir, profile: str, now: datetime | None = None) -> SubmissionDir:
+def new_submission(sweep_dir: SweepDir, profile: str, now: datetime | None = None) -> SubmissionDir:
     """Create the folder of a new submission, `<UTC time>-<profile>[.N]`."""
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%d-%H%M%S")
     for suffix in ("", *(f".{n}" for n in range(2, 100))):
-        submission = run.submission(f"{stamp}-{profile}{suffix}")
+        submission = sweep_dir.submission(f"{stamp}-{profile}{suffix}")
         try:
             submission.path.mkdir(parents=True)
         except FileExistsError:
             continue
         except OSError as error:
-            raise files.cannot_write(run.path, error) from error
+            raise files.cannot_write(sweep_dir.path, error) from error
         submission.logs.mkdir()
         submission.shards.mkdir(parents=True, exist_ok=True)
         return submission
-    raise ResultsError(f"{run.submissions_dir}: 99 submissions within a second; try again")
+    raise ResultsError(f"{sweep_dir.submissions_dir}: 99 submissions within a second; try again")
 
 
 def _shards(folder: Path, prefix: str = "") -> list[ShardPath]:
