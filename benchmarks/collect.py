@@ -29,7 +29,10 @@ from hpcsweep.store import chunk_file, seals, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import Manifest
 
-SHARDS, LAYER_ROWS, PER_POINT, SAMPLES = 1000, 10_000_000, 465, 20
+SHARDS = 1000
+LAYER_ROWS = 10_000_000
+PER_POINT = 465
+SAMPLES = 20
 
 COLLECT = """
 import sys
@@ -87,7 +90,8 @@ def many(run: SweepDir, scale: float, rounds: int) -> None:
     made = make(run, count, points, PER_POINT)
     size = sum(path.stat().st_size for path in run.shards_dir.rglob("*.csv")) / 1e9
     print(f"made {count:,} shards, {size:.2f} GB, in {time.perf_counter() - began:.0f} s")
-    mine, theirs = [], []
+    mine = []
+    theirs = []
     for _ in range(rounds):
         run.collect_index.unlink(missing_ok=True)
         mine.append(measure("collect, from scratch", COLLECT, run))
@@ -133,7 +137,8 @@ def make(run: SweepDir, count: int, points: int, per_point: int) -> ShardPath:
     share = -(-points // count)
     chunks = []
     for chunk in range(count):
-        first, last = chunk * share, min((chunk + 1) * share, points)
+        first = chunk * share
+        last = min((chunk + 1) * share, points)
         shard = ShardPath(submission.shards, chunk, 0)
         chunks.append(chunk_file.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
     chunk_file.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.collect.summary import CollectReport
 
-LOCAL, QUEUED = "20260101-100000-local", "20260102-100000-l40"
+LOCAL = "20260101-100000-local"
+QUEUED = "20260102-100000-l40"
 _CELLS = [name for name in SHARD_COLUMNS if name not in COMMIT]
 _RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=slurm.state_of("R"), source="squeue")
 _ANSWER = journal.SlurmAnswer({(4242, 0, ""): _RUNNING})  # of Slurm, not asked 56,000 times
@@ -57,7 +58,8 @@ def damages(whole: bytes, step: int, *, bits: bool) -> Iterator[tuple[str, int, 
     """Yield every damage of one byte, and every cut, by kind."""
     for at in range(0, len(whole), step):
         byte = whole[at]
-        before, after = whole[:at], whole[at + 1 :]
+        before = whole[:at]
+        after = whole[at + 1 :]
         for bit in range(8) if bits else (at % 8,):
             yield "flipped", at, before + bytes([byte ^ 1 << bit]) + after
         if byte:
@@ -128,7 +130,8 @@ class Folder:
 def make(path: Path) -> Folder:
     """Write such a folder."""
     made = resultsfolder.make(path)
-    run, points = made.sweep_dir, made.points
+    run = made.sweep_dir
+    points = made.points
     for number, (name, some) in enumerate(((LOCAL, points[:3]), (QUEUED, points[2:4]))):
         fields = {"launcher": ("local", "sbatch")[number], "profile": name[16:]}
         submission = made.submit(name, some, round=number, **fields)
@@ -162,7 +165,9 @@ def make(path: Path) -> Folder:
 
 def check(folder: Folder, path: Path, found: bytes) -> tuple[Counter[str], list[str]]:
     """Damage a file, and count; return what is wrong, too."""
-    run, counts, wrong = folder.sweep_dir, Counter[str](damages=1), list[str]()
+    run = folder.sweep_dir
+    counts = Counter[str](damages=1)
+    wrong = list[str]()
     whole = path.read_bytes()
     remembered = run.collect_index.read_bytes()
     path.write_bytes(found)

@@ -81,7 +81,8 @@ def _round(
 ) -> list[Left]:
     """Let one disaster strike while sweeps run, bring all to their end, and print a line."""
     folder.mkdir()
-    count, launcher = options.sweeps, f"launcher: {options.launcher}\n"
+    count = options.sweeps
+    launcher = f"launcher: {options.launcher}\n"
     homes = [SITES[number % len(SITES)] for number in range(count)]
     sweeps = [
         surviving.sweep(lab, folder / f"{number}", site + launcher, chunk=6, sleep_ms=300)
@@ -99,7 +100,8 @@ def _round(
 
 
 def _print_row(kind: str, found: list[Left], submits: str) -> None:
-    points, attempts = sum(x.points for x in found), sum(x.attempts for x in found)
+    points = sum(x.points for x in found)
+    attempts = sum(x.attempts for x in found)
     cells = (
         f"{points:<6}  {points - sum(x.ok for x in found):<4}",
         f"{sum(sum(x.twice.values()) for x in found):<5}  {sum(len(x.late) for x in found):<4}",

@@ -113,7 +113,9 @@ def of_held_out(train: pd.DataFrame, own: str) -> float:
 
 def of_left_gpus(train: pd.DataFrame, seed: int) -> float:
     """Return the interval's factor for a GPU without rows: the errors at each GPU left out."""
-    true, said, parts = [], [], []
+    true = []
+    said = []
+    parts = []
     for number, gpu in enumerate(sorted(set(train["gpu"]))):
         out = train["gpu"].eq(gpu).to_numpy()
         asked = train[out].sample(min(ASKED_SHAPES, out.sum()), random_state=seed)
@@ -149,7 +151,8 @@ def new_gpu(folder: Path, seed: int) -> Iterator[Row]:
         few = rows["unique_key"].isin(shapes[:OWN_SHAPES]).to_numpy()
         asked = rows["unique_key"].isin(shapes[OWN_SHAPES:][:ASKED_SHAPES]).to_numpy()
         gpu = str(rows["gpu"][mine].iloc[0])
-        train, test = rows[~mine | few], rows[asked]
+        train = rows[~mine | few]
+        test = rows[asked]
         task = f"{name} from the others and {few.sum()} own rows"
         row, said = judged(task, train, test, gpu)
         yield row
@@ -248,7 +251,8 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
 
 def _held(part: intervals.Left, others: intervals.Left, what: str) -> Floats:
     widths = intervals.calibrate(others)
-    own, rows = intervals.OWN, part.calls if what == "layers" else part.points
+    own = intervals.OWN
+    rows = part.calls if what == "layers" else part.points
     width = widths.of_layers(rows) if what == "layers" else widths.total
     ms = rows["ms" if what == "layers" else "total_ms"]
     return intervals.held(ms.to_numpy(float), rows[own].to_numpy(float), width)

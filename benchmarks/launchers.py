@@ -157,7 +157,8 @@ def _measure_half(desk: Path) -> None:
 
 def _count_calls(desk: Path) -> Path:
     """Put an sbatch in front of the real one that counts its calls; return where."""
-    count, tools = desk / "calls", desk / "bin"
+    count = desk / "calls"
+    tools = desk / "bin"
     tools.mkdir()
     count.touch()
     real = shutil.which("sbatch", path=PATH)

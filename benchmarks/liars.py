@@ -199,7 +199,8 @@ def nowhere(_: Forward) -> Forward:
     import numpy as np  # noqa: PLC0415
 
     def run(_: str, x: Tensor, w: Tensor, b: Tensor | None, s: ConvShape) -> Tensor:
-        (down, right), (i, j) = s.padding, s.stride
+        (down, right) = s.padding
+        (i, j) = s.stride
         image = np.pad(x.numpy(), ((0, 0), (0, 0), (down, down), (right, right)))
         windows = np.lib.stride_tricks.sliding_window_view(image, w.shape[2:], (2, 3))
         windows = windows[:, :, ::i, ::j].reshape(s.n, s.groups, s.group_in, s.out_h, s.out_w, -1)
@@ -286,7 +287,8 @@ def gradient_liar(claimed: str, other: str) -> str | None:
         @staticmethod
         def forward(ctx: Any, x: Tensor, w: Tensor, b: Tensor | None, s: ConvShape) -> Tensor:
             ctx.save_for_backward(x, w)
-            ctx.shape, ctx.biased = s, b is not None
+            ctx.shape = s
+            ctx.biased = b is not None
             return HONEST(claimed, x, w, b, s)
 
         @staticmethod
@@ -297,7 +299,9 @@ def gradient_liar(claimed: str, other: str) -> str | None:
             of_bias = grad.sum((0, 2, 3)) if ctx.biased else None
             return (*torch.autograd.grad(out, (x, w), grad), of_bias, None)
 
-    model, x, backend = Small(), torch.randn(2, 3, 24, 24), Reference()
+    model = Small()
+    x = torch.randn(2, 3, 24, 24)
+    backend = Reference()
     calls: list[tuple[str, ConvShape]] = []
     for name, layer in model.named_children():
         if isinstance(layer, nn.Conv2d):
@@ -335,25 +339,32 @@ def main() -> int:
     """Measure all of them; return the exit code."""
     parser = argparse.ArgumentParser(description="Liars, and honest runs beside them.")
     parser.add_argument("--only", default="", help="a word of the name")
-    wanted, bench = parser.parse_args().only, Inference("cpu")
-    caught, alarms, asked, ran = 0, 0, 0, 0
+    wanted = parser.parse_args().only
+    bench = Inference("cpu")
+    caught = 0
+    alarms = 0
+    asked = 0
+    ran = 0
     said: str | None
     for name, (claimed, liar) in liars().items():
         if wanted in name:
             with lying(liar):
                 said = said_against(finding(bench, claimed))
-            asked, caught = asked + 1, caught + bool(said)
+            asked = asked + 1
+            caught = caught + bool(said)
             print(f"{'caught' if said else 'PASSED':7} {name}: {said}", flush=True)
     for claimed, other in ((a, b) for a in FAMILIES for b in FAMILIES if a != b):
         if wanted in f"{claimed}: gradients run {other}" and claimed != "direct":
             said = gradient_liar(claimed, other)
-            asked, caught = asked + 1, caught + bool(said)
+            asked = asked + 1
+            caught = caught + bool(said)
             print(f"{'caught' if said else 'PASSED':7} {claimed}: gradients run {other}: {said}")
     for algorithm, axes in honest():
         said = said_against(finding(bench, algorithm, **axes)) if not wanted else None
         # that oneDNN itself takes an im2col product for `direct` is true, and told
         alarm = said is not None and "oneDNN ran" not in said and "no convolution ran" not in said
-        ran, alarms = ran + (not wanted), alarms + alarm
+        ran = ran + (not wanted)
+        alarms = alarms + alarm
         if alarm:
             print(f"ALARM   {algorithm} {axes}: {said}", flush=True)
     print(f"liars caught: {caught} of {asked}; false alarms: {alarms} of {ran} honest runs")

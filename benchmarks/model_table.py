@@ -81,7 +81,8 @@ def runs(model: torch.nn.Module, size: int, device: str = "meta") -> bool:
 
 def bisect(model: torch.nn.Module) -> int:
     """Return the smallest size that runs."""
-    low, high = 0, LARGEST
+    low = 0
+    high = LARGEST
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if runs(model, middle) else (middle, high)

@@ -49,7 +49,8 @@ from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.point import Point
 
-SIZE, BATCH = 75, 7
+SIZE = 75
+BATCH = 7
 ALGORITHMS = [name for name in catalog.ALGORITHMS if name != catalog.AUTOTUNE]
 ONCE = {"warmup": 0, "iterations": 1, "stop": "fixed", "energy": False}
 PERCENT = 0.1  # what the two counts of coverage may differ by
@@ -184,7 +185,8 @@ def verdict(told: dict[str, Any], finding: Verification) -> str:  # noqa: PLR091
         )
     if mismatches and "inaccurate" not in flags:
         return f"FALSE MISMATCH: {len(mismatches)} calls: {mismatches[0]}"
-    covered, counted_pct = told["covered"], told["counted"]
+    covered = told["covered"]
+    counted_pct = told["counted"]
     if abs((covered or 0) - counted_pct) > PERCENT:
         return f"FALSE COVERAGE: {covered} in the row, {counted_pct:.1f} counted"
     if not finding.proven:

@@ -28,7 +28,8 @@ class Odd(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem, self.head = conv(3), nn.Linear(8, 10)
+        self.stem = conv(3)
+        self.head = nn.Linear(8, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run a pass."""
@@ -44,7 +45,8 @@ class Aliased(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm = conv(), nn.BatchNorm2d(8)
+        self.first = conv()
+        self.norm = nn.BatchNorm2d(8)
         self.features = nn.Sequential(self.first, self.norm, nn.ReLU(), self.first)
         self.register_buffer("again", self.norm.running_mean)
 
@@ -94,7 +96,8 @@ class PlainTensors(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.filters = conv(), torch.randn(8, 8, 3, 3) / 9
+        self.plain = conv()
+        self.filters = torch.randn(8, 8, 3, 3) / 9
         self.more = [torch.randn(8, 8, 1, 1) / 3, {"shift": torch.randn(8, 1, 1)}]
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
@@ -125,7 +128,9 @@ class LateOnItsDevice(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.middle, self.table, self.by_size = None, None, {}
+        self.middle = None
+        self.table = None
+        self.by_size = {}
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         """Make them, and use them."""
@@ -155,7 +160,8 @@ class Lazy(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.middle, self.norm = nn.LazyConv2d(8, 3), nn.LazyBatchNorm2d()
+        self.middle = nn.LazyConv2d(8, 3)
+        self.norm = nn.LazyBatchNorm2d()
         self.features = nn.LazyLinear(8)
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
@@ -197,7 +203,8 @@ class Closures(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.lock = conv(), threading.Lock()
+        self.plain = conv()
+        self.lock = threading.Lock()
         self.steps = [lambda x: 2 * self.plain(x), torch.relu]
         self.unregistered = [conv()]
 
@@ -214,7 +221,8 @@ class Direct(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.other = conv(), conv()
+        self.plain = conv()
+        self.other = conv()
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         """Call them."""
@@ -250,7 +258,9 @@ class Hooked(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.filters, self.kept = conv(), nn.Parameter(torch.randn(8, 8, 3, 3) / 9), []
+        self.plain = conv()
+        self.filters = nn.Parameter(torch.randn(8, 8, 3, 3) / 9)
+        self.kept = []
         self.plain.register_forward_hook(lambda _m, _i, y: F.conv2d(y, self.filters, padding=1))
         self.plain.register_forward_pre_hook(lambda _m, args: self.kept.append(args[0]))
 
@@ -265,7 +275,8 @@ class Checkpointed(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.line = conv(), nn.LSTM(8, 8, batch_first=True)
+        self.plain = conv()
+        self.line = nn.LSTM(8, 8, batch_first=True)
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         """Convolve, then go along the rows."""
@@ -308,7 +319,8 @@ class Complex(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.of_pairs = conv(), nn.Conv2d(8, 8, 3, dtype=torch.complex64)
+        self.plain = conv()
+        self.of_pairs = nn.Conv2d(8, 8, 3, dtype=torch.complex64)
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         """Go there and back."""
@@ -321,7 +333,8 @@ class Deformed(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.offsets, self.deformed = nn.Conv2d(8, 18, 3, padding=1), DeformConv2d(8, 8, 3)
+        self.offsets = nn.Conv2d(8, 18, 3, padding=1)
+        self.deformed = DeformConv2d(8, 8, 3)
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         """Find the offsets first."""
@@ -339,7 +352,8 @@ class Custom(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain, self.filters = conv(), nn.Parameter(torch.randn(8, 8, 3, 3) / 9)
+        self.plain = conv()
+        self.filters = nn.Parameter(torch.randn(8, 8, 3, 3) / 9)
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         """Call it."""
@@ -352,7 +366,9 @@ class Quantized(Odd):
     def __init__(self) -> None:
         super().__init__()
         kind = torch.ao.nn.quantized
-        self.plain, self.enter, self.leave = conv(), kind.Quantize(0.05, 128, torch.quint8), None
+        self.plain = conv()
+        self.enter = kind.Quantize(0.05, 128, torch.quint8)
+        self.leave = None
         self.integers = nn.Sequential(*[kind.Conv2d(8, 8, 3, padding=1) for _ in range(4)])
         for layer in self.integers:
             layer.scale = 0.05
@@ -373,7 +389,8 @@ class Parted(Odd):
 
     def __init__(self) -> None:
         super().__init__()
-        self.part, self.plain = two_layers(), conv()
+        self.part = two_layers()
+        self.plain = conv()
 
     def body(self, x: torch.Tensor) -> torch.Tensor:
         """One, then the other."""

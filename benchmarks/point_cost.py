@@ -45,7 +45,10 @@ Record = dict[str, Any]
 
 MODELS = ("resnet18", "alexnet", "mobilenet_v3_small", "squeezenet1_1", "resnet152")
 SIZES = (64, 128, 224)
-TIMED, LOOP, WARM_UP, REST = "timed", "loop", "warm-up", "rest"
+TIMED = "timed"
+LOOP = "loop"
+WARM_UP = "warm-up"
+REST = "rest"
 STAGES = ("network", "shapes", "algorithm", WARM_UP, LOOP, "evidence", "float64", "garbage", REST)
 OWN = Path(__file__).parents[1] / "src"
 
@@ -55,7 +58,9 @@ class Stages:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self._now, self._open, self._since = now, [REST], now()
+        self._now = now
+        self._open = [REST]
+        self._since = now()
 
     def watch(self, owner: object, name: str, stage: str) -> None:
         """Count what a function of a class or module takes."""
@@ -73,7 +78,8 @@ class Stages:
     def take(self) -> dict[str, float]:
         """Return the seconds since the last time, and begin anew."""
         self._count()
-        found, self.seconds = self.seconds, defaultdict(float)
+        found = self.seconds
+        self.seconds = defaultdict(float)
         return found
 
     def _named(self, stage: str) -> str:

@@ -64,7 +64,8 @@ def draw(left: intervals.Left, path: Path) -> None:
     """Draw predicted over measured times of networks, each with its intervals."""
     figure, axes = plt.subplots(figsize=(7.2, 5.6), layout="constrained")
     for (fold, part, others), colour in zip(left.parts(), COLOURS, strict=False):
-        true, said = part.points["total_ms"], part.points[intervals.OWN]
+        true = part.points["total_ms"]
+        said = part.points[intervals.OWN]
         width = intervals.calibrate(others).total
         bars = [said - said / width, said * width - said]
         axes.errorbar(

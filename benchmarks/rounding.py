@@ -246,7 +246,8 @@ def main() -> int:
 @torch.inference_mode()
 def examined(name: str, dtype: str, keep: Path | None) -> list[Record]:
     """Return the records of a network in a type."""
-    began, lab = time.perf_counter(), Lab(name, dtype)
+    began = time.perf_counter()
+    lab = Lab(name, dtype)
     found = [{"algorithm": algorithm, **errors(lab, algorithm)} for algorithm in ALGORITHMS]
     for fault, plant in FAULTS.items():
         if dtype == "float32" or (fault not in LESS_PRECISE and dtype != "float64"):

@@ -117,7 +117,8 @@ def row(name: str, part: pd.DataFrame, held: str, measured: int, noise: float) -
     """Return one line of the table: what was measured, and what the rest is off by."""
     rest = part[part["basis"] != "measured"]
     held_in = rest["true_ms"].between(rest["predicted_lo_ms"], rest["predicted_hi_ms"]).mean()
-    error, allowed = float(off(rest).median()), max(TARGET, 1.5 * noise)
+    error = float(off(rest).median())
+    allowed = max(TARGET, 1.5 * noise)
     good = error <= allowed and measured <= MOST
     cells = (error, float(off(rest).mean()), allowed)
     return (name, f"{measured} of {len(SIZES)}", held, *(f"{cell:.1f} %" for cell in cells),

@@ -36,7 +36,8 @@ from hpcsweep.forecast import intervals
 PASSES: Final = 20
 INSIDE: Final = 0.01
 ROWS: Final = 12
-LAYERS, RIVALS = 53, 6
+LAYERS = 53
+RIVALS = 6
 _RANK: Final = 6  # of 20 passes: the interval of the median is from the 6th to the 15th
 
 Floats = np.ndarray
@@ -292,7 +293,8 @@ def _layers(
 
 def _power(visits: int, by: float, repetitions: int) -> float:
     """Return how many of the configurations with one faster of four algorithms have its star."""
-    source, found = np.random.default_rng(2), list[bool]()
+    source = np.random.default_rng(2)
+    found = list[bool]()
     while len(found) < repetitions:
         rows = _visits(source, MODELS["1 % between points"], (ROWS, 4, visits))
         rows["log"] += np.where(rows["name"] == 0, np.log1p(-by), 0.0)

@@ -111,12 +111,14 @@ def main() -> int:
     given = _arguments()
     _go_on_alone()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    found, began = Sum(), time.monotonic()
+    found = Sum()
+    began = time.monotonic()
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
         library = faults.build(folder)
-        where, cluster = _where(given.where), None
+        where = _where(given.where)
+        cluster = None
         if set(where) - {"local"}:
             cluster = stack.enter_context(on_slurm.running())
         lanes = [(name, number) for name in where for number in range(given.at_once)]
@@ -175,7 +177,8 @@ class _Lanes:
     def run(self, where: str, lane: int) -> None:
         """Let one sweep after the other meet faults, until there were enough."""
         weights = {name: 2 if name == "local" else 1 for name in self.where}
-        share, number = self.given.faults * weights[where] / sum(weights.values()), 0
+        share = self.given.faults * weights[where] / sum(weights.values())
+        number = 0
         while self.found.faults(where) < share:
             rng = random.Random(f"{self.given.seed} {where} {lane} {number}")
             folder = self.folder / f"{where}-{lane}-{number}"

@@ -49,8 +49,10 @@ Fault = Callable[[Any, Random], Struck | None]  # None: there was nothing to str
 
 def a_call_fails(place: Place, rng: Random) -> Struck | None:
     """One system call on a file of the results fails, once or from then on."""
-    call, name = rng.choice([*_CALLS]), rng.choice(_ERRORS)
-    nth, times = rng.randint(1, _CALLS[call]), rng.choice((1, 1, 1, 5, 10_000))
+    call = rng.choice([*_CALLS])
+    name = rng.choice(_ERRORS)
+    nth = rng.randint(1, _CALLS[call])
+    times = rng.choice((1, 1, 1, 5, 10_000))
     words, verb = _verb(place, rng)
     witness = place.folder / f"struck-{uuid.uuid4()}"
     child = place.start(
@@ -67,7 +69,8 @@ def a_call_fails(place: Place, rng: Random) -> Struck | None:
 
 def a_process_is_signalled(place: Place, rng: Random) -> Struck | None:
     """Send one of the signals that end a process to one process, or SIGKILL to all."""
-    found, everything = place.processes(), rng.random() < 0.1
+    found = place.processes()
+    everything = rng.random() < 0.1
     number = signal.SIGKILL if everything else rng.choice(_SIGNALS)
     chosen = list(found) if everything else _one_of(found, rng)
     for pid in chosen:
@@ -147,7 +150,8 @@ def killed(place: Place, verb: str, words: list[str], after: float) -> Struck | 
 
 def two_at_once(place: Place, rng: Random) -> Struck:
     """Two commands at once: submits or collects."""
-    children, verbs = [], []
+    children = []
+    verbs = []
     for _ in range(2):
         words, verb = _verb(place, rng)
         children.append(place.start(words))
@@ -301,7 +305,8 @@ def _verb(place: Place, rng: Random) -> tuple[list[str], str]:
 
 def _import(place: Place, rng: Random) -> list[str]:
     """Import a copy as it is now, or an older one: into itself, or as on another machine."""
-    there, older = rng.random() < 0.6, place.copies()
+    there = rng.random() < 0.6
+    older = place.copies()
     if older and rng.random() < 0.3:
         return place.import_from(rng.choice(older), there=there)
     return place.import_copy(there=there)

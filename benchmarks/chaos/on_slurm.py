@@ -49,7 +49,9 @@ class Cluster:
     """One lab for all sweeps; who breaks a part of it has it for himself until that is mended."""
 
     def __init__(self, lab: Lab, second: Lab) -> None:
-        self.lab, self.second, self.breaking = lab, second, Lock()
+        self.lab = lab
+        self.second = second
+        self.breaking = Lock()
 
     def ask(self, *words: str) -> list[str]:
         """Return the lines that a program of Slurm prints; none if it cannot."""
@@ -145,7 +147,8 @@ class SlurmPlace(Place):
     def jobs(self, states: str = "all") -> list[str]:
         """Return `id state reason node` of each task that is queued or runs."""
         format_ = "%i %T %r %N"
-        name, over = f"hpcsweep-{self.spec.stem}", {"COMPLETED", "FAILED", "CANCELLED"}
+        name = f"hpcsweep-{self.spec.stem}"
+        over = {"COMPLETED", "FAILED", "CANCELLED"}
         lines = self.cluster.queue("-r", "-n", name, "-t", states, "-o", format_)
         over |= {"TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
         return [line for line in lines if line.split()[1] not in over]
@@ -221,7 +224,8 @@ def _step_is_killed(place: SlurmPlace, rng: Random) -> Struck | None:
     parents = [pid for script in scripts if (pid := _parent(script, b"slurmstepd"))]
     if not parents:
         return None
-    chosen, stops = rng.choice(parents), rng.random() < 0.4
+    chosen = rng.choice(parents)
+    stops = rng.random() < 0.4
     with suppress(ProcessLookupError):
         os.kill(chosen, signal.SIGSTOP if stops else signal.SIGKILL)
     if stops:
@@ -241,7 +245,8 @@ def _parent(pid: int, name: bytes) -> int | None:
 
 def _node_is_lost(place: SlurmPlace, rng: Random) -> Struck | None:
     """Kill slurmd, with the steps or without, and let it come back when it was missed."""
-    lab, steps = place.cluster.lab, rng.random() < 0.7
+    lab = place.cluster.lab
+    steps = rng.random() < 0.7
     with place.cluster.breaking:
         jobs = place.running_jobs()
         if not jobs:
@@ -258,7 +263,8 @@ def _slurmctld_dies(place: SlurmPlace, rng: Random) -> Struck | None:
     """Kill it after it has saved its state: what it forgets is Slurm's affair."""
     lab = place.cluster.lab
     with place.cluster.breaking:
-        state, now = lab.directory / "state/job_state", time.time()
+        state = lab.directory / "state/job_state"
+        now = time.time()
         for job in {line.split("_")[0] for line in place.jobs()}:
             place.cluster.ask("scontrol", "update", f"jobid={job}", "comment=to be saved")
         if not place.wait(lambda: state.exists() and state.stat().st_mtime > now, 15):

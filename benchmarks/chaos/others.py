@@ -60,7 +60,8 @@ def _alive(place: SlurmPlace) -> set[str]:
 
 def _harm(place: SlurmPlace, before: set[str], fences: set[Path], told: str) -> None:
     """Raise an error where an attempt was fenced off whose task ran before and runs now."""
-    run, both = SweepDir(place.sweep), before & _alive(place)
+    run = SweepDir(place.sweep)
+    both = before & _alive(place)
     chunks = {
         (one.id, chunk)
         for one in run.submissions()
@@ -80,7 +81,8 @@ def _fences(place: SlurmPlace) -> set[Path]:
 
 def _while_jobs_run(place: SlurmPlace, told: str, words: list[str], **env: str) -> Struck | None:
     """Run a command as somebody who cannot see the jobs that run."""
-    before, fences = _alive(place), _fences(place)
+    before = _alive(place)
+    fences = _fences(place)
     if not before:
         return None
     place.hear(told, place.start(words, **env))
@@ -125,7 +127,8 @@ def another_user(place: SlurmPlace, rng: Random) -> Struck | None:
 def squeue_lies(place: SlurmPlace, rng: Random) -> Struck | None:
     """Put a squeue in front that prints something else, with exit code 0 mostly."""
     name = rng.choice([*_LIES])
-    real, folder = shutil.which("squeue"), place.folder / "lies"
+    real = shutil.which("squeue")
+    folder = place.folder / "lies"
     folder.mkdir(exist_ok=True)
     (folder / "squeue").write_text(f"#!/bin/bash\n{_LIES[name].format(squeue=real)}\n")
     (folder / "squeue").chmod(0o755)

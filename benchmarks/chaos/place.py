@@ -151,7 +151,8 @@ class Place:
     def measuring(self, rng: Random, **env: str) -> list[subprocess.Popen[bytes]]:
         """Let the sweep be measured; return at a random moment with what `end` is to wait for."""
         child = self.start(self.submit(), **env)
-        until, wanted = time.monotonic() + 20, rng.choice(("submit", "supervisor", "worker"))
+        until = time.monotonic() + 20
+        wanted = rng.choice(("submit", "supervisor", "worker"))
         while wanted not in self.processes().values() and time.monotonic() < until:
             if child.poll() is not None:
                 return [child]

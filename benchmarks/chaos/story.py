@@ -100,7 +100,8 @@ def _those_for(place: Place) -> tuple[Sequence[faults.Fault], Sequence[faults.Fa
 
 def _strike(place: Place, rng: Random, strikes: Sequence[faults.Fault]) -> list[Struck]:
     """Let some faults strike what measures, one after the other."""
-    children, found = place.measuring(rng), []
+    children = place.measuring(rng)
+    found = []
     for _ in range(rng.randint(*_IN_A_ROW)):
         if not place.is_measuring():
             break
@@ -142,7 +143,8 @@ def _is_complete(place: Place) -> bool:
 
 
 def _look(place: Place, told: Told) -> None:
-    measured, merged = reading.measured(place.sweep), reading.merged(place.sweep)
+    measured = reading.measured(place.sweep)
+    merged = reading.merged(place.sweep)
     told.twice = measured.total() - len(measured)
     told.lost = place.points - len(merged)
     told.doubled = merged.total() - len(merged)

@@ -48,7 +48,9 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    rng, wrong, met = random.Random(given.seed), list[str](), Counter[str]()
+    rng = random.Random(given.seed)
+    wrong = list[str]()
+    met = Counter[str]()
     processes.adopt_orphans()
     processes.python = leaving.worker
     with tempfile.TemporaryDirectory() as folder, caring(Path(folder)) as measure:

@@ -62,7 +62,8 @@ class Pair:
     @property
     def excess(self) -> float:
         """Return the difference over what is allowed: above 1 is too much."""
-        ours, theirs = self.ours or math.nan, self.theirs or math.nan
+        ours = self.ours or math.nan
+        theirs = self.theirs or math.nan
         return abs(ours - theirs) / max(WITHIN * theirs, WITHIN_US)
 
 
@@ -84,7 +85,8 @@ def of_times(records: Records) -> list[Verdict]:
 def batched(records: Records) -> Verdict:
     """Return claim (j)."""
     claim = "(j) batched time against CUPTI's durations, every layer and algorithm"
-    layers, profiled = _found(records, "layers"), _found(records, "kernels")
+    layers = _found(records, "layers")
+    profiled = _found(records, "kernels")
     pairs = []
     for key, facts in layers.items():
         by_cupti = profiled.get(key, {})
@@ -115,7 +117,8 @@ def _agreement(claim: str, pairs: Sequence[Pair], *, whole: bool) -> Verdict:
     found = f"{len(agree)} of {len(known)} agree, worst {worst.ours:.2f} against "
     found += f"{worst.theirs:.2f} us ({worst.what})"
     found += f"; {len(pairs) - len(known)} without the other" * (len(known) < len(pairs))
-    holds, complete = len(agree) == len(known), whole and len(known) == len(pairs)
+    holds = len(agree) == len(known)
+    complete = whole and len(known) == len(pairs)
     return Verdict(claim, limit, found, _verdict(holds=holds, complete=complete))
 
 
@@ -124,9 +127,11 @@ def same_kernels(records: Records) -> Verdict:
     claim = "(b) the default's kernels, the default's time: intervals meet"
     limit = f"{APART:.0%} of pairs apart; the default against itself, too".replace("%", " %")
     profiled = _found(records, "kernels")
-    equal, control = [], []
+    equal = []
+    control = []
     for key, facts in _found(records, "layers").items():
-        times, slack = facts["batched"], facts["resolution_us"]
+        times = facts["batched"]
+        slack = facts["resolution_us"]
         default = times.get(catalog.AUTO)
         own = profiled.get(key, {}).get(catalog.AUTO, {}).get("kernels")
         if default is None:
@@ -140,7 +145,8 @@ def same_kernels(records: Records) -> Verdict:
         ]
     if not equal or not control:
         return Verdict(claim, limit, f"{len(equal)} pairs, {len(control)} controls", OPEN)
-    apart, by_chance = equal.count(False) / len(equal), control.count(False) / len(control)
+    apart = equal.count(False) / len(equal)
+    by_chance = control.count(False) / len(control)
     found = f"{equal.count(False)} of {len(equal)} apart; control {control.count(False)} of "
     found += f"{len(control)}"
     if by_chance > APART:
@@ -151,13 +157,15 @@ def same_kernels(records: Records) -> Verdict:
 
 def meet(one: Mapping[str, float], other: Mapping[str, float], slack: float = 0.0) -> bool:
     """Say whether two intervals have a time in common; `slack` is the clock's resolution."""
-    low, high = max(one["low_us"], other["low_us"]), min(one["high_us"], other["high_us"])
+    low = max(one["low_us"], other["low_us"])
+    high = min(one["high_us"], other["high_us"])
     return low <= high + slack
 
 
 def errors(records: Records) -> Verdict:
     """Return claim (f)."""
-    claim, limit = "(f) error against float64, in float32 without TF32", f"under {ERROR:.0e}"
+    claim = "(f) error against float64, in float32 without TF32"
+    limit = f"under {ERROR:.0e}"
     found = _found(records, "points")
     known = {key: facts["max_rel_error"] for key, facts in found.items()}
     known = {key: error for key, error in known.items() if error is not None}

@@ -25,7 +25,8 @@ def watch() -> telemetry.Telemetry:
 
 def collect(*, simulated: bool) -> dict[str, Any]:
     """Return device, driver, software and clocks; what nobody tells is left out."""
-    device, told = provenance.device("cuda"), watch().provenance()
+    device = provenance.device("cuda")
+    told = watch().provenance()
     properties = torch.cuda.get_device_properties(device.torch_device)
     found: dict[str, Any] = {
         "kind": "simulated" if simulated else "cuda",

@@ -36,8 +36,10 @@ def device(lab: Lab) -> None:
 
 def _delay(machine: Gpu) -> dict[str, Any]:
     """Ask for delays, and see how long they are."""
-    runtime, found = machine.runtime, {}
-    begin, end = runtime.event(), runtime.event()
+    runtime = machine.runtime
+    found = {}
+    begin = runtime.event()
+    end = runtime.event()
     for asked in (1.0, 10.0, 50.0):
         for _ in range(3):
             begin.record()
@@ -70,9 +72,11 @@ def floors(lab: Lab) -> None:
 def small_cases() -> dict[str, Callable[[], object]]:
     """Return calls from nothing at all to a matrix product that takes a while."""
     gpu = torch.device("cuda")
-    few, some = torch.zeros(8, device=gpu), torch.randn(1, 64, 56, 56, device=gpu)
+    few = torch.zeros(8, device=gpu)
+    some = torch.randn(1, 64, 56, 56, device=gpu)
     deep = torch.randn(1, 256, 14, 14, device=gpu)
-    wide, narrow = torch.randn(64, 64, 3, 3, device=gpu), torch.randn(1024, 256, 1, 1, device=gpu)
+    wide = torch.randn(64, 64, 3, 3, device=gpu)
+    narrow = torch.randn(1024, 256, 1, 1, device=gpu)
     square = torch.randn(_SIDE, _SIDE, device=gpu)
     return {
         "nothing": clocks.nothing,
@@ -146,7 +150,8 @@ def depth(
     pairs = [(runtime.event(), runtime.event()) for _ in range(_QUEUE_MOST // entries)]
     runtime.synchronize()
     runtime.delay(_QUEUE_DELAY_MS)
-    gaps, before = [], runtime.host_now()
+    gaps = []
+    before = runtime.host_now()
     for begin, end in pairs:
         if marked:
             begin.record()

@@ -50,7 +50,9 @@ def refuted(ran: Mapping[str, list[str]]) -> dict[str, Any]:
     layers), or two names ran the same ones, no name can refute a claim: such pairs are `shared`.
     """
     seen = {name: found for name, found in ran.items() if found}
-    accepted, shared, own = [], [], []
+    accepted = []
+    shared = []
+    own = []
     for name, found in seen.items():
         told = recognise(found)
         if told.grade(name) is Grade.CONTRADICTED:
@@ -150,7 +152,8 @@ def sessions(lab: Lab) -> None:
 
 
 def _one_session(*, sacrificed: bool) -> dict[str, Any]:
-    x, weight = torch.randn(1, 64, 28, 28, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
+    x = torch.randn(1, 64, 28, 28, device="cuda")
+    weight = torch.randn(64, 64, 3, 3, device="cuda")
     few = torch.zeros(8, device="cuda")
     F.conv2d(x, weight, padding=1)
     torch.cuda.synchronize()

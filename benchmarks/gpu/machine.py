@@ -64,7 +64,8 @@ def bare_loop(runtime: Cuda, call: Callable[[], object], count: int, times: int)
 
     The loop stands behind a delay of thrice what the host needs for it.
     """
-    begin, end = runtime.event(), runtime.event()
+    begin = runtime.event()
+    end = runtime.event()
     runtime.synchronize()
     began = runtime.host_now()
     for _ in range(count):

@@ -37,7 +37,8 @@ def supervised(lab: Lab) -> None:
     with tempfile.TemporaryDirectory() as home:
         for key, text in lab.each({"sweep": _sweep(lab)}):
             with lab.entry(key) as facts:
-                spec, results = Path(home, "proof.yaml"), Path(home, "results")
+                spec = Path(home, "proof.yaml")
+                results = Path(home, "results")
                 spec.write_text(json.dumps(text))
                 said = [
                     _hpcsweep(lab, results, "submit", str(spec), "--cluster", "local"),

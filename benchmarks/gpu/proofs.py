@@ -199,7 +199,9 @@ def integrated(run: Callable[[], object]) -> dict[str, float]:
 
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    looks, passes, began = list[tuple[float, float]](), 0, time.monotonic()
+    looks = list[tuple[float, float]]()
+    passes = 0
+    began = time.monotonic()
     while time.monotonic() - began < _POWER_S:
         run()
         torch.cuda.synchronize()

@@ -70,7 +70,8 @@ class Record:
 
     def end(self, state: str, note: str = "") -> None:
         """Say how the step ended."""
-        self.state, self.note = state, note
+        self.state = state
+        self.note = note
         self.write()
 
     def write(self) -> None:

@@ -44,7 +44,8 @@ FUNCTIONS: Final[Mapping[str, Callable[[Lab], None]]] = {
 def main(told: dict[str, Any]) -> None:
     """Run a step, or go on with what its file lacks."""
     began = time.monotonic()
-    name, folder = told["step"], Path(told["out"])
+    name = told["step"]
+    folder = Path(told["out"])
     if not torch.cuda.is_available():
         note = "this torch finds no GPU; --simulated tries the kit without one"
         Record(name, {}, state=STOPPED, note=note, folder=folder).write()
@@ -54,7 +55,9 @@ def main(told: dict[str, Any]) -> None:
     if record.state == COMPLETE:
         print(f"{name}: complete already")
         return
-    before, record.state, record.note = record.seconds, RUNNING, ""
+    before = record.seconds
+    record.state = RUNNING
+    record.note = ""
     record.write()
     options = SMALL if told["simulated"] else Options()
     lab = Lab(machine.Gpu(), record, options, began + told["seconds"])

@@ -51,7 +51,8 @@ def false_claims(records: Records) -> Verdict:
     """Judge (a): no claim of another algorithm than the one that ran is accepted."""
     found = [facts["controls"] for facts in _facts(records, "kernels")]
     accepted = [pair for facts in found for pair in facts["accepted"]]
-    number, shared = sum(f["claims"] for f in found), sum(len(f["shared"]) for f in found)
+    number = sum(f["claims"] for f in found)
+    shared = sum(len(f["shared"]) for f in found)
     text = f"{len(accepted)} of {number} accepted{_first(accepted)}; {shared} share their kernels"
     claim = "(a) an algorithm under another's name is a mismatch, all pairs"
     return _verdict(records, "kernels", claim, "none accepted", text, number, not accepted)
@@ -215,7 +216,9 @@ RESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 
 def layered_graphs(records: Records) -> Verdict:
     """Judge (n): a graph with layers proves an explicit algorithm as an eager pass does."""
-    found, wrong, number = _points(records), [], 0
+    found = _points(records)
+    wrong = []
+    number = 0
     for key, facts in found.items():
         eager = found.get(key.replace(" graph ", " eager "))
         if " graph " not in key or eager is None or key.split()[0] not in EXPLICIT:

@@ -142,9 +142,11 @@ def _prepared(case: Case, trees: Mapping[str, Path], folder: Path) -> dict[str, 
 
 def _cost(run: Run, number: int) -> Cost:
     """Run a prepared case once and return its wall and CPU seconds, those of children included."""
-    before, begin = os.times(), time.perf_counter()
+    before = os.times()
+    begin = time.perf_counter()
     run(number)
-    wall, after = time.perf_counter() - begin, os.times()
+    wall = time.perf_counter() - begin
+    after = os.times()
     cpu = sum(after[2:4]) - sum(before[2:4])
     return {"wall_s": wall, "cpu_s": cpu}
 

@@ -50,7 +50,8 @@ def _fuzz(name: str, options: list[str]) -> None:
         corpus = folder / "seeds"
         corpus.mkdir()
         (folder / "place").mkdir()
-        place, target = places.enter(folder / "place"), TARGETS[name]
+        place = places.enter(folder / "place")
+        target = TARGETS[name]
         for number, seed in enumerate(target.seeds(place)):
             (corpus / str(number)).write_bytes(seed)
 

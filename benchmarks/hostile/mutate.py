@@ -108,7 +108,8 @@ def _inserted(data: bytes, drawn: random.Random) -> bytes:
 
 
 def _zeroed(data: bytes, drawn: random.Random) -> bytes:
-    at, size = drawn.randrange(len(data) + 1), drawn.choice([1, 16, 512])
+    at = drawn.randrange(len(data) + 1)
+    size = drawn.choice([1, 16, 512])
     return data[:at] + b"\0" * len(data[at : at + size]) + data[at + size :]
 
 

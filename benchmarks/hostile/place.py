@@ -26,7 +26,8 @@ from hpcsweep.store.state import AttemptState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOCAL, QUEUED = "demo", "queued"
+LOCAL = "demo"
+QUEUED = "queued"
 PROGRAMS = ("squeue", "sacct", "sinfo", "scontrol", "sacctmgr", "sbatch")
 _LONGEST = 4000  # characters of a message
 

@@ -22,7 +22,8 @@ def mutated(data: bytes, drawn: random.Random) -> bytes:
     """Return a sweep or a profile that differs in one to four places."""
     text = data.decode()
     if drawn.random() < 0.2:
-        at, cut = drawn.randrange(len(text)), drawn.randrange(12)
+        at = drawn.randrange(len(text))
+        cut = drawn.randrange(12)
         return (text[:at] + drawn.choice(SCRAPS) + text[at + cut :]).encode()
     found = yaml.safe_load(text)
     for _ in range(drawn.randint(1, 4)):

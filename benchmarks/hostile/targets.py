@@ -227,7 +227,8 @@ def _tables(name: str, *commands: str) -> Read:
 def _old_tables(place: Place) -> list[bytes]:
     path = place.folder / "old.csv"
     found = []
-    sizes, names = (32, 64), [("VGG16", algorithm, "V100") for algorithm in oldtables.ALGORITHMS]
+    sizes = (32, 64)
+    names = [("VGG16", algorithm, "V100") for algorithm in oldtables.ALGORITHMS]
     for columns, rows in (
         (oldtables.NETWORKS, oldtables.network_rows),
         (oldtables.LAYERS, oldtables.layer_rows),
@@ -256,7 +257,8 @@ def _foreign(place: Place, data: bytes) -> None:
 
 
 def _ncu(place: Place) -> list[bytes]:
-    path, launches = place.folder / "seed.csv", ncufiles.step(6, 3)
+    path = place.folder / "seed.csv"
+    launches = ncufiles.step(6, 3)
     return [
         write(path, launches).read_bytes() for write in (ncufiles.write_long, ncufiles.write_wide)
     ]

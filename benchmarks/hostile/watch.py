@@ -78,7 +78,8 @@ def drawn(target: Target, place: Place, seed: int, number: int) -> bytes:
 
 def judged(target: Target, place: Place, data: bytes, number: int = 0) -> Verdict:
     """Give one input to the program."""
-    place.refused, wrong = False, ""
+    place.refused = False
+    wrong = ""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
     began = time.process_time()
@@ -163,8 +164,12 @@ class _Child:
     """A process that judges the inputs of a batch, and writes a line before and after each."""
 
     def __init__(self, folder: Path, batch: Batch) -> None:
-        self.batch, self.seen, self.ended = batch, time.monotonic(), False
-        self._begun, self._done, self._text = batch.numbers.start - 1, batch.numbers.start - 1, b""
+        self.batch = batch
+        self.seen = time.monotonic()
+        self.ended = False
+        self._begun = batch.numbers.start - 1
+        self._done = batch.numbers.start - 1
+        self._text = b""
         sys.stdout.flush()
         self.pipe, writing = os.pipe()
         self.pid = os.fork()
@@ -184,7 +189,8 @@ class _Child:
     def heard(self) -> Iterator[Verdict]:
         """Yield the verdicts that came since the last time."""
         text = os.read(self.pipe, 1 << 16)
-        self.seen, self.ended = time.monotonic(), not text
+        self.seen = time.monotonic()
+        self.ended = not text
         *lines, self._text = (self._text + text).split(b"\n")
         for line in lines:
             record: dict[str, Any] = json.loads(line)
@@ -208,7 +214,8 @@ class _Child:
 
 def _judge_all(folder: Path, batch: Batch, writing: int) -> None:
     """Judge the inputs of a batch; in the child."""
-    place, target = places.enter(folder), TARGETS[batch.target]
+    place = places.enter(folder)
+    target = TARGETS[batch.target]
     size = re.search(r"VmSize:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
     limit = (int(size[1]) << 10 if size else 0) + _ROOM
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

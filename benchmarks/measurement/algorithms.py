@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     Run = Callable[[], Tensor]
 
 _AITHREE: Final = "aithree==0.1.0"
-_WARM_UP, _PASSES = 3, 30
+_WARM_UP = 3
+_PASSES = 30
 _TOLERANCE: Final = 1e-4  # of the reference algorithms, in float32
 _THEIRS: Final = ("direct", "smm")
-_ITSELF, _CONTROL = "framework", "framework again (A/A control)"
+_ITSELF = "framework"
+_CONTROL = "framework again (A/A control)"
 _LAYERS: Final[dict[str, tuple[int, int, nn.Conv2d]]] = {  # batch and size of the image, layer
     "stem 7x7 s2": (1, 64, nn.Conv2d(3, 64, 7, stride=2, padding=3)),
     "3x3": (1, 28, nn.Conv2d(64, 64, 3, padding=1)),
@@ -104,7 +106,8 @@ def _compare(layer: nn.Conv2d, image: Tensor) -> Found:
     lanes = [loop.Lane(run, HostClock()) for run in runs.values()]
     loop.collect(lanes, loop.Fixed(_WARM_UP))
     times = loop.collect(lanes, loop.Fixed(_PASSES)).times
-    errors, ratios = {}, {}
+    errors = {}
+    ratios = {}
     for (name, run), own in zip(runs.items(), times, strict=True):
         error = rounding.of_outputs([run()], [exact], _TOLERANCE)[0].error
         errors[name] = math.nan if error is None else error
@@ -118,7 +121,8 @@ def _runs(
     layer: nn.Conv2d, image: Tensor, shape: ConvShape
 ) -> tuple[dict[str, Run], dict[str, str]]:
     """Return how to run each algorithm, and why some cannot."""
-    framework, ours = partial(layer, image), Reference()
+    framework = partial(layer, image)
+    ours = Reference()
     runs: dict[str, Run] = {_ITSELF: framework, _CONTROL: framework}
     refused: dict[str, str] = {}
     for name in FAMILIES:

@@ -83,7 +83,8 @@ def compared(
     name: str, batch: int, height: int, width: int
 ) -> tuple[Shapes, list[str], dict[str, int]]:
     """Return what the shape pass found, what differs from the counter, and what that counted."""
-    model, image = _on_meta(name), torch.empty(batch, 3, height, width)
+    model = _on_meta(name)
+    image = torch.empty(batch, 3, height, width)
     with FlopCounterMode(display=False, depth=99) as counter, torch.no_grad():
         model(image.to("meta"))
     tables: dict[str, dict[Any, int]] = counter.get_flop_counts()

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     Round = dict[str, float]
 
 _BUDGET_US: Final = 3.0
-_ROUNDS, _PASSES = 30, 3  # passes of each variant in a round
+# passes of each variant in a round
+_ROUNDS = 30
+_PASSES = 3
 _VARIANTS: Final = {"plain": "", "again": "plain again (A/A control)", "hooked": "layer timers"}
 _POINTS: Final = (("resnet50", 224), ("resnet18", 64), ("empty", 8))
 _EMPTY: Final = 200  # layers that do nothing: what is left is the timers
@@ -45,7 +47,8 @@ def main() -> bool:
           f"{_BUDGET_US:g} us per layer call\n")  # fmt: skip
     print_head("network | clock | compared with plain passes | ratio | us per layer call")
     for name, size in _POINTS:
-        model, image = _network(name), torch.randn(1, 3, size, size)
+        model = _network(name)
+        image = torch.randn(1, 3, size, size)
         calls = shape_pass(model, image).calls
         timer = LayerTimer(model, calls, HostStamps())
         with torch.inference_mode():

@@ -73,8 +73,10 @@ def _samples() -> list[list[float]]:
 
 
 def _comparisons() -> list[Comparison]:
-    numpy_, scipy_ = f"numpy {np.__version__}", f"scipy {scipy.__version__}"
-    torch_, pyperf_ = "torch.utils.benchmark", "pyperf"
+    numpy_ = f"numpy {np.__version__}"
+    scipy_ = f"scipy {scipy.__version__}"
+    torch_ = "torch.utils.benchmark"
+    pyperf_ = "pyperf"
     return [
         Comparison("median", numpy_, lambda s: s.median, lambda t: float(np.median(t))),
         Comparison("median", "statistics", lambda s: s.median, statistics.median),

@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     Value = dict[str, float]
 
 PYPERF: Final = "pyperf==2.10.0"
-_PROCESSES, _ROUNDS = 3, 4
+_PROCESSES = 3
+_ROUNDS = 4
 _SECONDS: Final = 0.5
-_OURS, _AGAIN = "hpcsweep", "hpcsweep again"
+_OURS = "hpcsweep"
+_AGAIN = "hpcsweep again"
 _TELLS: Final = {
     _OURS: "median, minimum, quartiles, 95 % interval of single passes",
     _AGAIN: "the same (A/A control)",

@@ -74,7 +74,8 @@ def main() -> int:
         _install(tool, given.environments)
     print(f"2 processes; {platform.machine()}, {os.cpu_count()} CPUs, "
           f"Python {platform.python_version()}")  # fmt: skip
-    good, begin = True, time.monotonic()
+    good = True
+    begin = time.monotonic()
     for name in given.parts:
         usual = _PARTS[name]
         part = Part(
@@ -156,7 +157,8 @@ def _figures(runs: list[_Run]) -> list[str]:
     if wrong := [run for run in runs if isinstance(run, str)]:
         return wrong[:1]
     good = [run for run in runs if not isinstance(run, str)]
-    costs, points = [cost for cost, _ in good], good[0][1]
+    costs = [cost for cost, _ in good]
+    points = good[0][1]
     wall, cpu, memory, files = (
         statistics.median(getattr(cost, name) for cost in costs)
         for name in ("wall", "cpu", "memory", "files")
@@ -186,7 +188,8 @@ def _killed(tools: list[Tool], part: Part, environments: Path) -> bool:
             programs = environments / tool.environment / "bin"
             study = Study(part.points, _KILLED_POINT, Path(out), programs)
             killed, ended = _resumed(tool, study, part.limit)
-            calls, rows = tool.calls(study), tool.rows(study)
+            calls = tool.calls(study)
+            rows = tool.rows(study)
         twice = sum(calls.values()) - len(calls)
         print_row(tool.name, tool.how, killed, rows, twice, ended)
         good &= tool.name != "hpcsweep" or (rows == part.points and twice <= 2)

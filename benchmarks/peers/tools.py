@@ -82,7 +82,8 @@ def _hpcsweep_calls(study: Study) -> Counter[str]:
 
 
 def _reframe(study: Study) -> list[list[str]]:
-    settings, tests = STUDIES / "reframe_settings.py", STUDIES / "reframe_study.py"
+    settings = STUDIES / "reframe_settings.py"
+    tests = STUDIES / "reframe_study.py"
     folders = [f"--prefix={study.out}/reframe", f"--perflogdir={study.out}/perf"]
     report = f"--report-file={study.out}/report.json"
     program = str(study.programs / "reframe")
@@ -90,7 +91,8 @@ def _reframe(study: Study) -> list[list[str]]:
 
 
 def _hydra(study: Study) -> list[list[str]]:
-    python, script = str(study.programs / "python"), str(STUDIES / "hydra_study.py")
+    python = str(study.programs / "python")
+    script = str(STUDIES / "hydra_study.py")
     launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
     numbers = f"+number=range(0,{study.points})"
     folder = f"hydra.sweep.dir={study.out}/multirun"
@@ -110,7 +112,8 @@ _OVER: Final = "the same again; it keeps no state"
 _SUBMITIT: Final = ("submitit==1.5.4",)
 _SIGNAC: Final = ("signac-flow==0.29.1", "signac==2.4.1")
 _HYDRA: Final = ("hydra-core==1.3.8", "hydra-joblib-launcher==1.2.0")
-_EXCA, _FLOW = _script("exca_study.py"), _script("signac_study.py")
+_EXCA = _script("exca_study.py")
+_FLOW = _script("signac_study.py")
 _PACKED, _SINGLE = (_script("submitit_study.py", way) for way in ("packed", "single"))
 TOOLS: Final = (
     Tool("hpcsweep", (), _hpcsweep, _hpcsweep, calls=_hpcsweep_calls,

@@ -49,7 +49,11 @@ def run(
 
     """
     _adopt_orphans()
-    begin, cpu, wall, peak, complete = time.perf_counter(), _cpu_of_children(), 0.0, 0.0, True
+    begin = time.perf_counter()
+    cpu = _cpu_of_children()
+    wall = 0.0
+    peak = 0.0
+    complete = True
     before = _descendants()
     with ThreadPoolExecutor(1) as pool:
         for command in commands:

@@ -138,7 +138,9 @@ def end_orphans() -> None:
 
 def offspring(pid: int) -> list[str]:
     """Return what runs below a process, and beside it if this process adopts; without helpers."""
-    left, seen, named = _children(pid), {pid}, list[str]()
+    left = _children(pid)
+    seen = {pid}
+    named = list[str]()
     while left or (left := [child for child in _beside() if child not in seen]):  # adopted since
         child = left.pop()
         seen.add(child)

@@ -40,7 +40,8 @@ class _Unmade:
     """Stands for the fields of a class that nobody has used yet; asking for them makes it."""
 
     def __init__(self, cls: type, options: dict[str, Any]) -> None:
-        self._cls, self._options = cls, options
+        self._cls = cls
+        self._options = options
 
     def __get__(self, instance: object, owner: type) -> Any:
         with _LOCK:
@@ -55,7 +56,8 @@ class _Stub:
     """Stands for a method of a class that nobody has used yet; calling it makes the class."""
 
     def __init__(self, cls: Any, name: str) -> None:
-        self._cls, self._name = cls, name
+        self._cls = cls
+        self._name = name
 
     def __get__(self, instance: object, owner: type) -> Any:
         def method(*args: Any, **kwargs: Any) -> Any:

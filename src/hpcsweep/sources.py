@@ -47,7 +47,8 @@ _BLOCK: Final = 1 << 20
 _HEADER: Final = 16  # bytes of a .pyc that hold a time
 DIGITS: Final = 16
 # unlike the methods of Path, these are False for what may not be read
-_is_file, _is_dir = os.path.isfile, os.path.isdir
+_is_file = os.path.isfile
+_is_dir = os.path.isdir
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,8 @@ class Sources:
 
     def _walk(self, first: str) -> Iterator[_OwnFile]:
         """Yield the files of the user's own that importing a module leads to."""
-        left, done = [first], set[str]()
+        left = [first]
+        done = set[str]()
         while left:
             name = left.pop()
             if name in done or not all(map(str.isidentifier, name.split("."))):
@@ -161,7 +163,8 @@ class Sources:
             if path is None:
                 continue
             yield _OwnFile(name, path)
-            seen, spec = self._seen(name, path), self._specs[name]
+            seen = self._seen(name, path)
+            spec = self._specs[name]
             package = name if spec.submodule_search_locations else name.rpartition(".")[0]
             roots = _roots(path, seen)
             if "path" in seen.names and seen.names & _EXTENDS:

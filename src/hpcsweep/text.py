@@ -28,7 +28,8 @@ class Word(str, Enum):
 
     def __new__(cls, word: str, says: str = "") -> Self:  # noqa: D102 - `Enum` calls it
         member = str.__new__(cls, word)
-        member._value_, member.says = word, says
+        member._value_ = word
+        member.says = says
         return member
 
     def __str__(self) -> str:
@@ -99,7 +100,8 @@ def fitted(rows: Sequence[Sequence[str]], left: int, width: int | None) -> list[
     padded = [[*[""] * (deep - len(part)), *part] for part in parts]
     broken = [*map(list, zip(*padded, strict=True)), *body]
     widths = [max(map(len, column)) for column in zip(*broken, strict=True)]
-    keys, blocks = [*range(left)], list[list[int]]()
+    keys = [*range(left)]
+    blocks = list[list[int]]()
     for place in range(left, len(widths)):
         taken = [*keys, *(blocks[-1] if blocks else []), place]
         if blocks and sum(widths[column] + 2 for column in taken) - 2 <= width:

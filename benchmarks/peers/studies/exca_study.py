@@ -7,7 +7,8 @@ from exca_points import Points
 from work import write_table
 
 if __name__ == "__main__":
-    out, count = os.environ["STUDY_OUT"], int(os.environ["STUDY_POINTS"])
+    out = os.environ["STUDY_OUT"]
+    count = int(os.environ["STUDY_POINTS"])
     pool = {"cluster": "processpool", "max_jobs": 2, "folder": Path(out) / "cache"}
     found = Points(infra=pool).rows(range(count))
     write_table(list(zip(range(count), found, strict=True)), out)

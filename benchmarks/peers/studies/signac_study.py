@@ -20,7 +20,8 @@ def point(job):
 
 
 if __name__ == "__main__":
-    out, count = os.environ["STUDY_OUT"], int(os.environ["STUDY_POINTS"])
+    out = os.environ["STUDY_OUT"]
+    count = int(os.environ["STUDY_POINTS"])
     signac.init_project(out)
     project = Project.get_project(out)
     for number in range(count):

@@ -24,7 +24,8 @@ def jobs_of(executor, chunks, out):
 
 
 if __name__ == "__main__":
-    out, count = os.environ["STUDY_OUT"], int(os.environ["STUDY_POINTS"])
+    out = os.environ["STUDY_OUT"]
+    count = int(os.environ["STUDY_POINTS"])
     parts = 2 if sys.argv[1] == "packed" else count
     chunks = [range(part, count, parts) for part in range(parts)]
     jobs = jobs_of(submitit.LocalExecutor(f"{out}/jobs"), chunks, out)

@@ -53,7 +53,8 @@ class Best:
 
     def view(self) -> View:
         """Return the predictions as a table."""
-        table, texts = self.table, dataset.texts(self.table, self.keys)
+        table = self.table
+        texts = dataset.texts(self.table, self.keys)
         texts["changed"] = [f"{row.changed} of {row.layers}" for row in table.itertuples()]
         texts[self.default] = [f"{ms:.3f}" for ms in table["default_ms"]]
         texts["predicted"] = [f"{ms:.3f}" for ms in table["predicted_ms"]]

@@ -121,7 +121,8 @@ class BestByShape:
         if sums.empty:
             return []
         totals = sums.sum()
-        name, total = str(totals.idxmin()), float(totals.min())
+        name = str(totals.idxmin())
+        total = float(totals.min())
         calls = int(own[name].notna().sum())
         gain = 100 * (1 - timed["ms"].sum() / total)
         alone = f"{name} for the {count(calls, 'call')} that it has a time of: {total:.3f} ms"
@@ -143,8 +144,8 @@ def best_of_shapes(
     gpus = sorted(set(data.rows["gpu"].dropna()))
     if len(gpus) != 1:
         raise UsageError(
-            f"{sweep_dir.name} has times of {', '.join(gpus) or 'no GPU'}: --where gpu=NAME chooses "
-            "one"
+            f"{sweep_dir.name} has times of {', '.join(gpus) or 'no GPU'}: --where gpu=NAME "
+            "chooses one"
         )
     keys = [(layer, shape.unique_key) for layer, shape in convolutions]
     calls = pd.DataFrame(keys, columns=["layer", "unique_key"])
@@ -156,7 +157,8 @@ def best_of_shapes(
             f"of {axes['model']}"
         )
     ranked = times.reset_index().sort_values("ms").groupby("key")
-    first, second = ranked.nth(0).set_index("key"), ranked.nth(1).set_index("key")
+    first = ranked.nth(0).set_index("key")
+    second = ranked.nth(1).set_index("key")
     second = second.rename(columns={"algorithm": "next", "ms": "next_ms"})[["next", "next_ms"]]
     return BestByShape(
         sweep_dir, axes, gpus[0], calls.join(first, "key").join(second, "key"), times

@@ -46,7 +46,8 @@ def per_layer(
     rows = data.of_layers(points).merge(numbers, on="point_id")
     backward = dataset.cells(rows, "direction") == "backward"
     rows = _with_logs(rows[~backward & rows["algorithm"].map(catalog.is_algorithm)])
-    conv, rest = rows["op"] == "conv2d", rows["layer"] == "__other__"
+    conv = rows["op"] == "conv2d"
+    rest = rows["layer"] == "__other__"
     times = rows[conv & ~dataset.fell_back(rows)]
     if default not in set(times["algorithm"]):
         raise UsageError(
@@ -84,7 +85,8 @@ def choose(
 
 def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a time, with its logarithm and the variance of that in a visit."""
-    ms, halves = dataset.first_known(rows, "median_ms", "mean_ms"), verdicts.half_intervals(rows)
+    ms = dataset.first_known(rows, "median_ms", "mean_ms")
+    halves = verdicts.half_intervals(rows)
     error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / verdicts.OF_MEAN
     timed = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
     return timed.dropna(subset="log").fillna({"within": 0.0})
@@ -112,7 +114,8 @@ def _paired(rows: pd.DataFrame, default: str) -> Iterator[tuple[Pair, _Gaps]]:
     both = times.reset_index().merge(own.reset_index(), on=keys, suffixes=("", "_default"))
     both["within"] += both["within_default"]
     gap = (both["log_default"] - both["log"]).to_numpy()
-    call, visit = both["call_index"].to_numpy(), both["visit"].to_numpy()
+    call = both["call_index"].to_numpy()
+    visit = both["visit"].to_numpy()
     within = both.groupby([*_PAIR, "call_index"])["within"].mean().to_numpy()
     for pair, place in both.groupby(_PAIR).indices.items():  # both are in the order of pairs
         calls, row = np.unique(call[place], return_inverse=True)
@@ -143,9 +146,11 @@ def _gaps(
     """
     columns_of: dict[str, list[Any]] = {name: [] for name in _GAP}
     for (config, algorithm), (calls, visit, logs, within) in _paired(times, default):
-        visits, runs = (~np.isnan(logs)).sum(axis=1), logs.shape[1]
+        visits = (~np.isnan(logs)).sum(axis=1)
+        runs = logs.shape[1]
         machine = machines.get((config, algorithm), verdicts.Machine(np.inf, 1.0))
-        noise, mean = verdicts.scatter(logs, within), np.nanmean(logs, axis=1)
+        noise = verdicts.scatter(logs, within)
+        mean = np.nanmean(logs, axis=1)
         own, shared, _ = noise.of_means(visits, runs)
         once = visits < verdicts.VISITS
         own = np.where(once, within + machine.variance, own)

@@ -30,7 +30,10 @@ from hpcsweep.text import count, tally
 
 Renewed = Callable[[SweepDir], SweepDir]
 
-FASTER, SLOWER, SAME, UNDECIDED = "FASTER", "SLOWER", "SAME", "UNDECIDED"
+FASTER = "FASTER"
+SLOWER = "SLOWER"
+SAME = "SAME"
+UNDECIDED = "UNDECIDED"
 _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
 _COVERAGE: Final = "algorithm_coverage_pct"
 # what must be equal on both sides, or be named: else a ratio means something else than it says
@@ -73,7 +76,8 @@ def read_side(
     `renewed` returns the folder of a sweep whose tables hold all rows. `UsageError` where there is
     no such sweep, submission, column or value.
     """
-    of_runs, notes = [], list[str]()
+    of_runs = []
+    notes = list[str]()
     for part in text.split("+"):
         name, at, match = _split(part)
         run = _run(results, name)
@@ -155,7 +159,8 @@ class Comparison:
 
     def view(self) -> View:
         """Return the rows as a table."""
-        table, texts = self.table, dataset.texts(self.table, self.keys)
+        table = self.table
+        texts = dataset.texts(self.table, self.keys)
         texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
         texts["ratio"] = [
             f"{ratio:.3f}" + ("" if math.isnan(low) else f" ({low:.3f} to {high:.3f})")
@@ -283,7 +288,8 @@ def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
 
 def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> list[str]:
     """Return what is unknown on one side; refuse to mix what differs and was not named."""
-    mixed, unknown = [], []
+    mixed = []
+    unknown = []
     for name in (*_NAMED, OWN_FILES):
         values = [set(rows[name].dropna().unique()) if name in rows else set() for rows in sides]
         if any(values) and not all(values):

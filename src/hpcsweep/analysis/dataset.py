@@ -199,7 +199,8 @@ class Dataset:
         for part in merged.parts(path, self.sweep_dir.name, columns={*columns, "point_id"}):
             rows = pd.concat([*rest, part]) if rest else part
             is_last = rows["point_id"].isin(rows["point_id"].tail(1))  # the next part may go on
-            rest, rows = [rows[is_last]], rows[~is_last]
+            rest = [rows[is_last]]
+            rows = rows[~is_last]
             yield self._of_points(rows, wanted, seen)
         yield self._of_points(pd.concat(rest), wanted, seen)
 
@@ -240,7 +241,8 @@ def read_dataset(
     ok = kept["status"] == PointStatus.OK
     earlier = kept[ok & flagged(kept, {"old_files"})]
     kept = kept.drop(earlier.index)
-    measured, failed = kept[ok[kept.index]], kept[~ok[kept.index]]
+    measured = kept[ok[kept.index]]
+    failed = kept[~ok[kept.index]]
     counted = PointTally(Counter(kept["status"].value_counts().to_dict()))
     not_valid = measured[~valid(measured)]
     counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
@@ -335,7 +337,8 @@ def first_known(rows: pd.DataFrame, *names: str) -> pd.Series[float]:
 
 def fell_back(rows: pd.DataFrame) -> pd.Series[bool]:
     """Return which calls ran another algorithm than their point's; the framework's may be any."""
-    used, why = cells(rows, "algorithm_used", None), cells(rows, "fallback_reason", None)
+    used = cells(rows, "algorithm_used", None)
+    why = cells(rows, "fallback_reason", None)
     algorithm = rows["algorithm"]
     other = (used != algorithm) & ~algorithm.isin(catalog.CHOOSING)
     return used.notna() & (why.fillna("").ne("") | other)

@@ -33,11 +33,14 @@ _UNITS: Final = {
 
 def label(column: str) -> str:
     """Return a column's name for a reader, with its unit in brackets where it has one."""
-    name, unit = column, _UNITS.get(column)
+    name = column
+    unit = _UNITS.get(column)
     if column.startswith("pct_"):
-        name, unit = column.removeprefix("pct_"), "%"
+        name = column.removeprefix("pct_")
+        unit = "%"
     elif suffix := next((s for s in _SUFFIXES if not unit and column.endswith(s)), None):
-        name, unit = column.removesuffix(suffix), _SUFFIXES[suffix]
+        name = column.removesuffix(suffix)
+        unit = _SUFFIXES[suffix]
     words = name.replace("_", " ")
     return f"{words} ({unit})" if unit else words
 

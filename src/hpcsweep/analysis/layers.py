@@ -92,7 +92,8 @@ class _Sums:
             return "of the kernels of all convolutions"
         if self.timers.isdisjoint(_ALONE):
             return "of the layer pass"
-        least, most = min(self.alone, default=math.nan), max(self.alone, default=math.nan)
+        least = min(self.alone, default=math.nan)
+        most = max(self.alone, default=math.nan)
         part = f"{least:.0f} to {most:.0f} % of the pass"
         return f"of the sum of convolutions timed alone, which is {part}"
 
@@ -171,7 +172,8 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
 
 def _table(sums: _Sums, key: str, names: Sequence[str]) -> pd.DataFrame:
     """Return rows by share, the largest first; times and 95 % intervals of each algorithm."""
-    grouped, points = sums.rows, sums.points.reindex(list(names))
+    grouped = sums.rows
+    points = sums.points.reindex(list(names))
     shares = grouped.groupby(key)["share"].sum() / points.sum()
     table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")
     table.insert(0, "calls", grouped.groupby(key)["calls"].max())

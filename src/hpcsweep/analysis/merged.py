@@ -179,7 +179,8 @@ def _no_condition(part: str, before: Sequence[Condition]) -> str:
 
 def select(rows: pd.DataFrame, conditions: Iterable[Condition]) -> pd.DataFrame:
     """Return the rows that meet the conditions; `UsageError` names the values that there are."""
-    every, of_column = rows, defaultdict[str, list[Condition]](list)
+    every = rows
+    of_column = defaultdict[str, list[Condition]](list)
     for one in conditions:
         of_column[one.column].append(one)
     for own in of_column.values():

@@ -58,7 +58,8 @@ _TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": F
 
 def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return colour and marker of each name; algorithms have the same in every picture."""
-    every, places = list(names), {name: place for place, name in enumerate(_ALGORITHMS)}
+    every = list(names)
+    places = {name: place for place, name in enumerate(_ALGORITHMS)}
     taken = {places[name] for name in every if name in places}
     free = [place for place in range(len(COLOURS)) if place not in taken] or [0]
     others = (name for name in every if name not in places)
@@ -173,7 +174,8 @@ def picture(path: Path, look: Look, height: float) -> Iterator[Figure]:
         try:
             yield figure
             kind = path.suffix.lower()
-            drawn, about = io.BytesIO(), {_KINDS[kind][1]: _MARK}
+            drawn = io.BytesIO()
+            about = {_KINDS[kind][1]: _MARK}
             figure.savefig(drawn, dpi=look.dpi, format=kind[1:], metadata=about)
             data = drawn.getvalue()
             if kind == ".svg":  # which is XML: no control characters, and browsers obey some

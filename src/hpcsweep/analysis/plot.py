@@ -117,9 +117,11 @@ class Plot:
             f"{self.data.sweep_dir.name}: {formats.label(self.y)} over {formats.label(self.x)}"
         )
         where = f", where {self.where}" if self.where else ""
-        texts, left = [self._table(_value)], 0 if self.numeric else 1
+        texts = [self._table(_value)]
+        left = 0 if self.numeric else 1
         if len(aligned([[*texts[0]], *texts[0].to_numpy().tolist()])[0]) > _WIDEST:
-            texts, left = [self._list()], len(self.by)
+            texts = [self._list()]
+            left = len(self.by)
         elif self.against:
             texts.append(self._table(_ratio))
         titles = [f"{heading}{where} ({self.data.counts()})", self.compared]
@@ -289,7 +291,8 @@ def _check_where(where: Sequence[Condition], match: Mapping[str, str]) -> None:
     for column, value in match.items():
         chosen = [one for one in where if one.column == column and one.sign == "="]
         if chosen and all(one.value != value and ".." not in one.value for one in chosen):
-            some, base = ",".join(map(str, chosen)), f"{column}={value}"
+            some = ",".join(map(str, chosen))
+            base = f"{column}={value}"
             raise UsageError(
                 f"--where {some} leaves out the rows of --baseline {base}; write no {column} in "
                 f"--where: with --baseline {base} every {column} is compared with {value}"

@@ -102,7 +102,8 @@ def _styles(plot: Plot) -> list[Style]:
 def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: bool) -> None:
     rows: Any = figure.subplots(2 if plot.against else 1, squeeze=False, sharex=True)
     panels = rows[:, 0]
-    top, bottom = panels[0], panels[-1]
+    top = panels[0]
+    bottom = panels[-1]
     styles = _styles(plot)
     _panel(top, plot, styles, lambda dot: (dot.y, dot.doubtful))
     title = f"{plot.data.sweep_dir.name}: {formats.label(plot.y)}"
@@ -135,7 +136,8 @@ def _grid(axes: Axes, along: str) -> None:
 def _line(axes: Axes, line: Line, style: Style, height: Height) -> None:
     colour, marker, dash = style
     dots = [(dot, y, doubt) for dot in line.dots for y, doubt in [height(dot)] if y is not None]
-    xs, ys = [dot.x for dot, _, _ in dots], [y for _, y, _ in dots]
+    xs = [dot.x for dot, _, _ in dots]
+    ys = [y for _, y, _ in dots]
     axes.plot(xs, ys, color=colour, ls=dash, linewidth=1.2)
     for dot, y, doubt in dots:
         fill = "none" if doubt else "left" if dot.partial else "full"
@@ -176,7 +178,8 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     if plot.numeric:  # intervals of unreliable values do not set the scale
         sure = [end for dot in plot.dots if not dot.doubtful for end in (dot.low, dot.high)]
         ends = [*(dot.y for dot in plot.dots), *(end for end in sure if end is not None)]
-        highest, lowest = max(ends), min(ends)
+        highest = max(ends)
+        lowest = min(ends)
         top.set_ylim(top=highest * (1.1 if highest > 0 else 0.9))
         if log_y and lowest > 0:
             top.set_ylim(bottom=lowest / 1.1)
@@ -198,7 +201,8 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
 
 def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[Style], look: Look) -> None:
     """Say what the lines are: inside where they are few, else beside the picture."""
-    handles, bar = [], not plot.numeric
+    handles = []
+    bar = not plot.numeric
     if len(plot.lines) > 1 or plot.by:
         handles = [
             _entry(line.label, colour, "full", bar=bar, marker=marker, linestyle=dash)
@@ -220,7 +224,8 @@ def _entry(
 ) -> Line2D | Patch:
     """Return what explains a mark, or a bar: one that is not full is white, or hatched."""
     if bar:
-        face, hatch = colour if fill == "full" else "white", _HATCH if fill == "left" else None
+        face = colour if fill == "full" else "white"
+        hatch = _HATCH if fill == "left" else None
         return Patch(facecolor=face, edgecolor=colour, hatch=hatch, label=label)
     mark: Any = {"marker": "o", "linestyle": "none", "markersize": 5, **style}
     return Line2D([], [], color=colour, fillstyle=fill, label=label, **mark)
@@ -244,7 +249,8 @@ def _without_overlap(figure: Figure, axis: Axes) -> None:
 
 def _overlapping(labels: Sequence[Any]) -> list[Any]:
     """Return the labels that overlap with one before them that stays; turned ones are flat."""
-    end, overlapping = float("-inf"), []
+    end = float("-inf")
+    overlapping = []
     for label in labels:
         box = label.get_window_extent()
         width = label.get_fontsize() * 2 if label.get_rotation() else box.width + 4
@@ -273,7 +279,8 @@ def draw_layers(slowest: View, path: Path, *, log: bool = False, look: Look = LO
 
 
 def _fill_layers(figure: Figure, slowest: View, look: Look = LOOK, *, log: bool) -> None:
-    table, record = slowest.frame, slowest.record
+    table = slowest.frame
+    record = slowest.record
     axes = figure.add_subplot()
     styles = output.styles(record["algorithms"])
     for index, (name, style) in enumerate(styles.items()):
@@ -306,7 +313,8 @@ def _fill_layers(figure: Figure, slowest: View, look: Look = LOOK, *, log: bool)
 
 def _marks(axes: Axes, table: View, name: str, height: float, style: tuple[str, str]) -> None:
     """Draw the times of an algorithm, so high above or below the middles of the rows."""
-    rows, (colour, marker) = table.frame, style
+    rows = table.frame
+    (colour, marker) = style
     if f"{name}_lo" in rows:
         ends = rows[f"{name}_lo"], rows[f"{name}_hi"]
         axes.hlines(rows.index + height, *ends, color=colour, linewidth=1.2)

@@ -73,7 +73,8 @@ class Report:
 
     def views(self) -> list[View]:
         """Return the table: its values, with coverage and doubts, and what people read."""
-        rows, shares = self.rows, self._partial()
+        rows = self.rows
+        shares = self._partial()
         frame: dict[str, Any] = {key: [row[key] for row in rows] for key in self.keys}
         texts = dataset.texts(frame, self.keys)
         for name in self.algorithms:
@@ -260,8 +261,10 @@ class TrainingReport:
         notes = [f"covered: {dataset.COVERAGE} (forward pass)"] if partial else []
         notes += self.data.notes()
         record = {**self.data.record(self.rows), "notes": notes}
-        frame, left = pd.DataFrame(self.rows, dtype=object), len(self.keys)
-        whole, marks = "seconds of the whole training", dataset.unreliable(self.data.rows)
+        frame = pd.DataFrame(self.rows, dtype=object)
+        left = len(self.keys)
+        whole = "seconds of the whole training"
+        marks = dataset.unreliable(self.data.rows)
         return [
             View(heading, frame, self._texts(step), left, record=record),
             View(whole, frame, self._texts(WHOLE), left, notes, marks=marks),

@@ -58,7 +58,8 @@ def moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
     variances = np.maximum(variances, LEAST)
     if not known.any():
         return variances, df
-    ordered, few = np.sort(variances[known]), int(known.sum()) < _FEWEST
+    ordered = np.sort(variances[known])
+    few = int(known.sum()) < _FEWEST
     if np.sum(df > _TWO) < _FEWEST and df[known].min() < _TWO:
         least = float(ordered[-1])
     elif few or df[known].min() < _TELLING:
@@ -127,7 +128,8 @@ class Scatter:
     @property
     def is_common(self) -> bool:
         """Say whether what all rows share is more than the median of their own noise."""
-        rows, df = len(self.own), self.shared_df
+        rows = len(self.own)
+        df = self.shared_df
         chance = np.pi / 2 * float(np.mean(self.own)) / max(rows, 1)
         return self.shared > 0 and float(fdtrc(df, df * rows, self.shared / chance)) < _COMMON
 
@@ -140,18 +142,21 @@ class Scatter:
         own, shared, df = self.of_means(repeats, runs)
         if not self.is_common:
             return np.asarray(stdtr(df, -gaps / np.sqrt(own + shared)))
-        low, high = np.full(len(gaps), np.log(_LEAST_CHANCE)), np.full(len(gaps), np.log(0.5))
+        low = np.full(len(gaps), np.log(_LEAST_CHANCE))
+        high = np.full(len(gaps), np.log(0.5))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             at = np.exp(middle)
             limit = stdtrit(self.own_df, at) ** 2 * own + stdtrit(self.shared_df, at) ** 2 * shared
             above = limit > gaps**2
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
+            low = np.where(above, middle, low)
+            high = np.where(above, high, middle)
         return np.where(gaps > 0, np.exp(high), 1.0)
 
     def of_means(self, repeats: Floats, runs: int) -> tuple[Floats, Floats, Floats]:
         """Return the variances of means, own and shared, and Welch and Satterthwaite's degrees."""
-        own, shared = self.own / repeats, np.full(len(self.own), self.shared / runs)
+        own = self.own / repeats
+        shared = np.full(len(self.own), self.shared / runs)
         parts = own**2 / self.own_df.clip(1e-9) + shared**2 / self.shared_df
         return own, shared, (own + shared) ** 2 / parts
 
@@ -163,14 +168,17 @@ def scatter(logs: Floats, within: Floats, *, alone: bool = False) -> Scatter:
     common part of a run is the median over its rows, which a few noisy rows do not move. With few
     rows it cannot be told from their own, and stays in it, as it does if rows stand `alone`.
     """
-    repeats, runs = (~np.isnan(logs)).sum(axis=1), logs.shape[1]
+    repeats = (~np.isnan(logs)).sum(axis=1)
+    runs = logs.shape[1]
     means = np.nansum(logs, axis=1) / repeats.clip(1)
     rest = logs - means[:, None]
-    share, shared = 1.0, 0.0
+    share = 1.0
+    shared = 0.0
     if len(logs) >= _FEWEST and runs > 1 and not alone:
         common = np.nanmedian(rest, axis=0)
         shared = float(np.nansum(common**2)) / (runs - 1)
-        rest, share = rest - common, 1 - 1 / len(logs)
+        rest = rest - common
+        share = 1 - 1 / len(logs)
     df = (repeats - 1).clip(0) * share
     own = np.divide(np.nansum(rest**2, axis=1), df, out=np.zeros(len(logs)), where=df > 0)
     variances, own_df = moderated(own, df)
@@ -308,14 +316,19 @@ def _errors(logs: list[Floats], within: list[Floats]) -> tuple[Floats, Floats, f
     A side with one run scatters as the other one does.
     """
     scatters = [scatter(*both) for both in zip(logs, within, strict=True)]
-    variances, parts, mean, mean_parts = np.zeros(()), np.zeros(()), 0.0, 0.0
+    variances = np.zeros(())
+    parts = np.zeros(())
+    mean = 0.0
+    mean_parts = 0.0
     for side, of in enumerate(logs):
         runs = of.shape[1]
         used = scatters[1 - side if runs == 1 else side]
         row, common, df = used.of_means((~np.isnan(of)).sum(axis=1), runs)
         variance = row + common
-        variances, parts = variances + variance, parts + variance**2 / df
-        own_mean, shared = float(used.own.mean()) / of.size, used.shared / runs
+        variances = variances + variance
+        parts = parts + variance**2 / df
+        own_mean = float(used.own.mean()) / of.size
+        shared = used.shared / runs
         mean += own_mean + shared
         mean_parts += own_mean**2 / float(used.own_df.sum()) + shared**2 / used.shared_df
     mean_df = mean**2 / mean_parts

@@ -201,7 +201,8 @@ class _Name(Names):
     """Text that is completed to a name that is known when TAB is pressed, else to a file's."""
 
     def __init__(self, known: Callable[[click.Context], Iterable[str]], *, files: bool) -> None:
-        self._known, self._files = known, files
+        self._known = known
+        self._files = files
 
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str

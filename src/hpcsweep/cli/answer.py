@@ -88,7 +88,8 @@ def document(
     """Print the document, with what was wrong."""
     head = {"hpcsweep": VERSION, "command": mode.command, **record}
     if error:
-        kind, code = type(error).__name__, code or getattr(error, "exit_code", 1)
+        kind = type(error).__name__
+        code = code or getattr(error, "exit_code", 1)
         head["error"] = {"kind": kind, "message": text or str(error), "exit_code": code}
     pieces = _encoded(head)
     while some := list(islice(pieces, _BLOCK)):

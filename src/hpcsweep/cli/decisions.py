@@ -104,7 +104,8 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import best, output
 
-    source, model = network["from"], network["model"]
+    source = network["from"]
+    model = network["model"]
     if source or model:
         if not (source and model) or sweep or confirm:
             raise UsageError(
@@ -330,7 +331,8 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
         changed = f"{', '.join(other)} as it was measured"
         note(f"note: predicts {changed}, with other own files than there are now")
     sweep_dir = SweepDir(results / asked.sweep.name)
-    points, controls = list(asked.points()), past_rows.controls(sweep_dir, asked.device)
+    points = list(asked.points())
+    controls = past_rows.controls(sweep_dir, asked.device)
     predicted = predicting.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
     paths = predicted.write(sweep_dir.path)
     return Answer(record=predicted.to_json, text=predicted.text, files=paths)

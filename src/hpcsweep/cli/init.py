@@ -87,7 +87,8 @@ def init(  # noqa: PLR0913 - one argument per option
     names = [cluster] if cluster else list(dict.fromkeys([*set_already, *here]))
     chosen = _default(results, names)
     file = home / ("hpcsweep.toml" if project else lookup.USER_FILE)
-    path, by_name = chosen.path.absolute(), lookup.names(lookup.PROFILES).values()
+    path = chosen.path.absolute()
+    by_name = lookup.names(lookup.PROFILES).values()
     is_named = path in map(Path.absolute, by_name)
     say(_keep_default(file, chosen.name if is_named else str(path)))
     for line in (*_schemas(home), *_completion(shell or Path(os.environ.get("SHELL", "")).name)):
@@ -241,7 +242,9 @@ def _await_end(results: Path, sweep_dir: SweepDir, wait: float) -> str:
     """Wait until no job of the sweep is queued or running; return what Slurm says went wrong."""
     from hpcsweep.cluster import status
 
-    until, pause, before = time.monotonic() + wait, 0.5, ""
+    until = time.monotonic() + wait
+    pause = 0.5
+    before = ""
     while True:
         (sweep,) = status.read_status(results, [sweep_dir.name])
         live = [each for each in sweep.profiles if each.live]

@@ -125,7 +125,8 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         table = slowest.slowest_layers(
             sweep_dir, by=kind, where=where, metric=y, top=top, everything=unreliable
         )
-        views, machine = [table], table.record["hardware"]
+        views = [table]
+        machine = table.record["hardware"]
         for path in drawn:
             from hpcsweep.analysis import plot_chart
 
@@ -234,9 +235,11 @@ def _measured() -> tuple[float, float]:
     extras.need("measure", "--measure-cpu")
     import torch
 
-    left, right = torch.rand(_SIDE, _SIDE), torch.rand(_SIDE, _SIDE)
+    left = torch.rand(_SIDE, _SIDE)
+    right = torch.rand(_SIDE, _SIDE)
     product = torch.empty(_SIDE, _SIDE)
-    source, target = torch.zeros(_COPIED // 4), torch.zeros(_COPIED // 4)
+    source = torch.zeros(_COPIED // 4)
+    target = torch.zeros(_COPIED // 4)
     compute = 2 * _SIDE**3 / _fastest(lambda: torch.mm(left, right, out=product))
     copied = 2 * _COPIED / _fastest(lambda: target.copy_(source))  # read and written
     return float(f"{compute / 1e12:.4g}"), float(f"{copied / 1e9:.4g}")

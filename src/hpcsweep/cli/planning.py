@@ -70,7 +70,8 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
 
     if sweep.workload == "noop":
         raise UsageError(f"{sweep.name}: a sweep of workload noop has no convolutions")
-    named, points = request.gpus(sweep), iter(expansion.expand(sweep, sample=sample))
+    named = request.gpus(sweep)
+    points = iter(expansion.expand(sweep, sample=sample))
     gpus = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))
     requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
     gpus += [support.DescribedGpu.of(asked.device, asked.profile) for asked in requests]

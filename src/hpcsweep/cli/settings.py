@@ -116,7 +116,8 @@ def load(ctx: click.Context) -> None:
 
     What is wrong with a file is kept at `WRONG` of `meta`, so that it never hides --help.
     """
-    params, values = dict(options(ctx.command)), dict[Loc, Value]()
+    params = dict(options(ctx.command))
+    values = dict[Loc, Value]()
     try:
         values = _of_files(params)
     except ConfigError as error:
@@ -124,7 +125,8 @@ def load(ctx: click.Context) -> None:
     if clusters := os.environ.get(environment.CLUSTER):
         given = Value(clusters.split(","), f"environment: {environment.CLUSTER}")
         values |= dict.fromkeys(_DEFAULT_CLUSTER, given)
-    ctx.meta[_META], ctx.default_map = values, dict[str, Any]()
+    ctx.meta[_META] = values
+    ctx.default_map = dict[str, Any]()
     for loc, setting in values.items():
         inner = ctx.default_map
         for step in loc[:-1]:
@@ -185,7 +187,8 @@ class _ConfigFile:
     def _unknown(self, loc: Loc) -> str:
         if loc in self._by_hand:
             return "only the command line gives it, or each call would do it again"
-        above, key = loc[:-1], loc[-1]
+        above = loc[:-1]
+        key = loc[-1]
         inside = [known[len(above)] for known in self._params if known[: len(above)] == above]
         allowed = list(dict.fromkeys(inside))
         homes = [".".join(known[:-1]) for known in self._params if known[-1] == key and known[:-1]]
@@ -216,9 +219,11 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
     wanted: type | tuple[type, ...] = str
     needs = "needs text; quote it if it is"
     if isinstance(param.type, click.types.IntParamType):
-        wanted, needs = int, "needs a whole number"
+        wanted = int
+        needs = "needs a whole number"
     elif isinstance(param.type, click.types.FloatParamType):
-        wanted, needs = (int, float), "needs a number"
+        wanted = (int, float)
+        needs = "needs a number"
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise ValueError(needs)  # noqa: TRY004 - a mistake of the file
     text = str(value)
@@ -229,14 +234,16 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
 
 def shown(ctx: click.Context) -> Iterator[_Shown]:
     """Yield every option with its value and its source, as a command would find them now."""
-    root, values = ctx.find_root(), ctx.meta[_META]
+    root = ctx.find_root()
+    values = ctx.meta[_META]
     contexts: dict[Loc, click.Context] = {(): root}
     for loc, param in options(root.command):
         if loc[:-1] not in contexts:
             assert isinstance(root.command, click.Group)  # noqa: S101 - it has this command
             command = root.command.commands[loc[0]]
             contexts[loc[:-1]] = command.make_context(loc[0], [], root, resilient_parsing=True)
-        within, name = contexts[loc[:-1]], param.name or ""
+        within = contexts[loc[:-1]]
+        name = param.name or ""
         where = {
             ParameterSource.COMMANDLINE: "command line",
             ParameterSource.ENVIRONMENT: f"environment: {variable(loc)}",
@@ -248,7 +255,8 @@ def shown(ctx: click.Context) -> Iterator[_Shown]:
 
 def blamed(error: click.ClickException) -> str:
     """Return `` (from VARIABLE)`` if a wrong value of an option stands in a variable."""
-    param, ctx = getattr(error, "param", None), getattr(error, "ctx", None)
+    param = getattr(error, "param", None)
+    ctx = getattr(error, "ctx", None)
     if param is None or ctx is None:
         return ""
     is_set = ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT

@@ -131,7 +131,8 @@ def _collected(sweep_dir: SweepDir, code: int) -> Answer:
     """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
     from hpcsweep.store.collect import collector
 
-    ran, report = _ran(sweep_dir, code), collector.collect(sweep_dir)
+    ran = _ran(sweep_dir, code)
+    report = collector.collect(sweep_dir)
     return replace(ran, text=report.text, error=report.error())
 
 
@@ -267,7 +268,8 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
     from hpcsweep.store import runs
 
     sweep_dir = runs.of_run(results, sweep)
-    every, wanted = points.read_points(sweep_dir), _listed(status)
+    every = points.read_points(sweep_dir)
+    wanted = _listed(status)
     chosen = points.of_status(every, wanted)
     if point:
         named = points.named(chosen, point)

@@ -76,7 +76,8 @@ class Verification:
     @property
     def evidence(self) -> Sequence[Evidence]:
         """The evidence of each convolution call; empty for a call that was not profiled."""
-        rows, calls = self.convolutions, self.proof.calls
+        rows = self.convolutions
+        calls = self.proof.calls
         return [*calls[: len(rows)], *(Evidence(row["layer"]) for row in rows[len(calls) :])]
 
     @property

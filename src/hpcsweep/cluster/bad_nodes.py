@@ -78,7 +78,8 @@ def current(
 
 def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> list[BadNode]:
     """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
-    nodes, kept = current(sweep_dir, answer), _read(sweep_dir)
+    nodes = current(sweep_dir, answer)
+    kept = _read(sweep_dir)
     if tuple(nodes) != kept.nodes:
         files.write_json(
             sweep_dir.bad_nodes, typed_json.to_plain(replace(kept, nodes=tuple(nodes)))

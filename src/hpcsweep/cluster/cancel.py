@@ -115,7 +115,8 @@ def _cancel_in_slurm(
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission, chunks in wanted.items():
-        sent, others = journal.read_journal(submission), dict[str, set[int]]()
+        sent = journal.read_journal(submission)
+        others = dict[str, set[int]]()
         hit[submission] = set()
         for chunk in sent.open_chunks if chunks is None else sent.open_chunks & chunks:
             verdict = chunk_state.liveness(chunk, sent, answer)
@@ -241,7 +242,8 @@ def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
     output = _outputs(submission).get(int(chunk)) if chunk.isdecimal() else None
     if output is None or not output.exists():
         return
-    logged, lines = set(_lines(log)), [*_lines(output)]
+    logged = set(_lines(log))
+    lines = [*_lines(output)]
     after = max((n for n, line in enumerate(lines, 1) if line in logged), default=0)
     if lines[after:]:
         yield f"==> {output}, after that <=="
@@ -252,13 +254,15 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
     """Return a function that says whether more lines may come; it asks Slurm every 5 s at most."""
     if not journal.read_journal(submission).arrays:
         return lambda: ledger.local_is_live(submission)
-    asked_at, live = 0.0, True
+    asked_at = 0.0
+    live = True
 
     def ask() -> bool:
         nonlocal asked_at, live
         if time.monotonic() - asked_at > _ASK_SECONDS or not asked_at:
             chunks = journal.ask_slurm([submission]).live_chunks(submission)
-            asked_at, live = time.monotonic(), bool(chunks if chunk is None else {chunk} & chunks)
+            asked_at = time.monotonic()
+            live = bool(chunks if chunk is None else {chunk} & chunks)
         return live
 
     return ask

@@ -164,7 +164,8 @@ class Liveness:
 
 def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether the task of a chunk may still write rows."""
-    task, here = journal.task_of[chunk], answer.here
+    task = journal.task_of[chunk]
+    here = answer.here
     if journal.is_elsewhere(here):
         return _by_signs(chunk, journal, f"on {journal.place(here)}: ask there", elsewhere=True)
     if task[2] in answer.mute:

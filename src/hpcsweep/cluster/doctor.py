@@ -166,7 +166,8 @@ def _pairing(torch: str, vision: str) -> Finding:
 
 
 def _load() -> Finding:
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    cores = os.cpu_count() or 1
     is_busy = load > 0.5 * cores
     do = "CPU timings are unreliable now; wait until the machine is idle" if is_busy else ""
     return Finding("warn" if is_busy else "ok", "load", f"load {load:.2f} on {cores} cores", do)

@@ -77,7 +77,8 @@ class Journal:
 
     def place(self, here: slurm.Here) -> str:
         """Return the name of its cluster for messages, with its user if that is another one."""
-        name, controller = self.origin.cluster or "a cluster", self.origin.controller
+        name = self.origin.cluster or "a cluster"
+        controller = self.origin.controller
         other = f" of {controller}" if controller and name == here.cluster else ""
         return f"cluster {name}{other}" + f" as {self.origin.user}" * self.is_anothers(here)
 
@@ -122,21 +123,25 @@ def read_journal(submission: SubmissionDir) -> Journal:
     over: dict[int, str] = {}
     cancelled_at: dict[int, datetime] = {}
     first = datetime.now(timezone.utc)
-    unsure, damaged, origin = range(0), False, _NOWHERE
+    unsure = range(0)
+    damaged = False
+    origin = _NOWHERE
     for entry in submission.read_jobs():
         match entry:
             case Damaged():
                 damaged = True
             case Sending():
                 unsure = range(entry.sending, entry.sending + entry.tasks)
-                origin, first = _origin(entry), min(first, slurm.moment(entry.at) or first)
+                origin = _origin(entry)
+                first = min(first, slurm.moment(entry.at) or first)
             case NotSent():
                 unsure = range(0)
                 damaged = damaged and entry.not_sent > 0  # else nothing of it is in the queue
             case Queued():
                 unsure = range(0)
                 arrays.append(entry.job_id)
-                job, begin = slurm.parse_id(entry.job_id), entry.first_chunk
+                job = slurm.parse_id(entry.job_id)
+                begin = entry.first_chunk
                 tasks = ((job.job, index, job.cluster) for index in range(entry.tasks))
                 task_of |= dict(enumerate(tasks, begin))
                 origin = _origin(entry)
@@ -208,7 +213,8 @@ def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
         for array in journal.arrays if journal.open_chunks else ():
             by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(journal)
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
-        future, answer = pool.submit(slurm.this_cluster), SlurmAnswer()
+        future = pool.submit(slurm.this_cluster)
+        answer = SlurmAnswer()
         for cluster, group in by_cluster.items():
             answer = _added(answer, cluster, group)
         return replace(answer, here=future.result())
@@ -281,7 +287,8 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
     answers = {name: slurm.working_folders(name) for name in {j.named for j in unclear}}
     for journal in unclear:
-        submission, listed = journal.submission, answers[journal.named]
+        submission = journal.submission
+        listed = answers[journal.named]
         if isinstance(listed, slurm.CouldNotAsk):
             continue
         recorded = {slurm.parse_id(array).job for array in journal.arrays}
@@ -290,7 +297,8 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
         if journal.doubtful:
             yield _settle_damage(journal, jobs)
             continue
-        first, tasks = journal.unsure.start, len(journal.unsure)
+        first = journal.unsure.start
+        tasks = len(journal.unsure)
         what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
         if jobs:
             taken_by = journal.origin if journal.named else here
@@ -304,7 +312,8 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
 def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
     what = f"{journal.submission.id}: its journal is damaged"
     if jobs:
-        chunks, listed = len(journal.doubtful), ", ".join(map(str, sorted(jobs)))
+        chunks = len(journal.doubtful)
+        listed = ", ".join(map(str, sorted(jobs)))
         return f"{what}; {chunks} chunks count as queued while {listed} is in the queue"
     not_sent(journal.submission, 0)
     return f"{what}; Slurm has no other jobs of it"
@@ -316,7 +325,8 @@ def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
     Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
     the run folder's lock.
     """
-    journal, ends = read_journal(submission), dict[str, list[int]]()
+    journal = read_journal(submission)
+    ends = dict[str, list[int]]()
     for chunk in journal.open_chunks:
         verdict = chunk_state.liveness(chunk, journal, answer)
         job = verdict.job

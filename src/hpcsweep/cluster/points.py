@@ -130,7 +130,8 @@ def table(
         return f"{name}: no point is {' or '.join(statuses) or 'there'} ({counts})"
     rows: list[tuple[str, ...]] = [("point", "status", "what", "median ms", "node", "why")]
     for point in points:
-        time, node = _rounded(point.row.get("median_ms")), str(point.row.get("node") or "")
+        time = _rounded(point.row.get("median_ms"))
+        node = str(point.row.get("node") or "")
         rows.append((point.point_id[:_DIGITS], point.status, point.label, time, node, point.why))
     one_node = len({row[_NODE] for row in rows[1:]}) < 2
     if width and one_node:  # more room for the reason

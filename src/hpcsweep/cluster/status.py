@@ -86,7 +86,8 @@ class _Submission:
 
     def taken(self) -> Iterable[tuple[str, PointStatus]]:
         """Return the rows that count: profiled points of a profiled submission, else the others."""
-        profiled, rows = self.manifest.is_profiled, self.rows
+        profiled = self.manifest.is_profiled
+        rows = self.rows
         if not profiled and PointStatus.PROFILED not in rows.values():
             return rows.items()
         return (row for row in rows.items() if (row[1] is PointStatus.PROFILED) is profiled)
@@ -133,7 +134,8 @@ def _sweep(
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
         groups[label] = [s for s in group if s.manifest.again == group[-1].manifest.again]
     profiles = [_profile(sweep_dir, label, group, answer) for label, group in groups.items()]
-    avoided, until = list[bad_nodes.BadNode](), list[AdaptiveRun]()
+    avoided = list[bad_nodes.BadNode]()
+    until = list[AdaptiveRun]()
     try:
         rowless = [shard for submission in submissions for shard in submission.rowless]
         avoided = bad_nodes.current(sweep_dir, answer, rowless)
@@ -242,7 +244,8 @@ def _pace(shard: ShardPath | None) -> float:
     """Points per second of an attempt since its worker was ready; 0 if no row is recent."""
     if shard is None:
         return 0.0
-    last, began = _modified(shard.overall), _modified(shard.env)
+    last = _modified(shard.overall)
+    began = _modified(shard.env)
     if time.time() - last > _PACE_SECONDS:
         return 0.0
     return len(shards.read_keys(shard.overall)) / max(last - began, 0.1)

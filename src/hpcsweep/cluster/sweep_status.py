@@ -101,7 +101,8 @@ class ProfileStatus:
 
     def words(self) -> list[str]:
         """Return the lines below the table: points that are not valid, chunks, what is wrong."""
-        chunks, points = self._chunks(), self.tally()
+        chunks = self._chunks()
+        points = self.tally()
         doubts = [f"{self.profile}: {points}"] if points.not_valid else []
         doubts += [f"{self.profile}: {self.disturbed}"] if self.disturbed else []
         doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
@@ -202,7 +203,8 @@ def to_json(sweeps: Sequence[SweepStatus]) -> dict[str, Any]:
 
 
 def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
-    points, left = profile.tally(), profile.seconds_left
+    points = profile.tally()
+    left = profile.seconds_left
     counts = points.counts()
     done = sum(counts.values())
     not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)

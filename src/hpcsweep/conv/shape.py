@@ -57,7 +57,8 @@ class ConvShape:
 
         The layout is that of `x` and the filters, and the type of device that of `x`, unless given.
         """
-        n, (in_c, in_h, in_w) = (x.shape[0] if x.dim() == 4 else 1), x.shape[-3:]
+        n = x.shape[0] if x.dim() == 4 else 1
+        (in_c, in_h, in_w) = x.shape[-3:]
         left, right, top, bottom = padding_of(module)
         explicit = needs_explicit_padding(module)
         stride_h, stride_w = _pair(module.stride)

@@ -143,7 +143,8 @@ def swap(model: nn.Module) -> list[str]:
 @contextmanager
 def running(layer: nn.Conv2d, algorithm: str, backend: Backend) -> Iterator[None]:
     """Make one plain layer run an algorithm in the block, whatever it is asked to run else."""
-    kind, before = layer.__class__, layer.__dict__.get("assigned")
+    kind = layer.__class__
+    before = layer.__dict__.get("assigned")
     layer.__class__ = ExplicitConv2d
     layer.__dict__["assigned"] = _Assignment("", algorithm, backend)
     try:

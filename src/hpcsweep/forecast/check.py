@@ -47,9 +47,11 @@ def leave_out(
 
     `like` is what all parts teach, if somebody knows; it spares each fit some choices.
     """
-    points, calls = [], []
+    points = []
+    calls = []
     for name, out in _folds(measured.points, kind):
-        train, test = measured.of(measured.points[~out]), measured.of(measured.points[out])
+        train = measured.of(measured.points[~out])
+        test = measured.of(measured.points[out])
         if kind == "gpu":  # others may have measured the one that is left out
             train = replace(train, foreign=None)
         learnt = model.fit(train, like=like)
@@ -137,8 +139,10 @@ def _roof(calls: pd.DataFrame, seen: pd.DataFrame) -> pd.Series[float]:
     peak = float((seen["flops"] / seen["ms"]).quantile(_BEST)) or 1.0
     width = float((seen["bytes_min"] / seen["ms"]).quantile(_BEST)) or 1.0
     if gpu:
-        peak, width = 1e9 * gpu.fp32_tflops, 1e6 * gpu.bandwidth_gbs
-    moving, working = calls["bytes_min"].clip(lower=1.0) / width, calls["flops"] / peak
+        peak = 1e9 * gpu.fp32_tflops
+        width = 1e6 * gpu.bandwidth_gbs
+    moving = calls["bytes_min"].clip(lower=1.0) / width
+    working = calls["flops"] / peak
     return moving.where(moving > working, working)
 
 
@@ -235,7 +239,9 @@ def _errors(left: Left, name: str) -> dict[str, dict[str, float]]:
     for column, (true, said) in zip(_COLUMNS, _times(left, name), strict=True):
         ratio = said / true if len(true) else np.array([np.nan])
         wrong = np.abs(ratio - 1.0)
-        median, mean, bias = np.median(wrong), np.mean(wrong), np.median(ratio) - 1.0
+        median = np.median(wrong)
+        mean = np.mean(wrong)
+        bias = np.median(ratio) - 1.0
         errors[column] = {"median": float(median), "mean": float(mean), "bias": float(bias)}
     return errors
 
@@ -284,7 +290,8 @@ def draw(parts: Sequence[Left], path: Path) -> None:
 
 def _panel(axes: Any, left: Left) -> None:  # noqa: ANN401 - Axes
     for number, (fold, part, others) in enumerate(left.parts()):
-        true, said = part.points["total_ms"], part.points[OWN]
+        true = part.points["total_ms"]
+        said = part.points[OWN]
         width = intervals.calibrate(others).total
         error = 100 * float((said / true - 1).abs().median())
         colour = COLOURS[number % len(COLOURS)]

@@ -31,7 +31,8 @@ class Energy:
 
     def of(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
         """Return the joules of points that take `total_ms`; NaN where nothing is known."""
-        joules, amounts = np.full(len(points), np.nan), _amounts(points, calls)
+        joules = np.full(len(points), np.nan)
+        amounts = _amounts(points, calls)
         for number, names in enumerate(_LEVELS):
             for key, places in terms.groups(points, names).items():
                 cost = self.costs.get((number, *key))
@@ -44,7 +45,8 @@ class Energy:
 def fit(points: pd.DataFrame, calls: pd.DataFrame) -> Energy:
     """Return what points with `energy_j` teach."""
     rows = _with_energy(points)
-    amounts, joules = _amounts(rows, calls), rows["energy_j"].to_numpy(float)
+    amounts = _amounts(rows, calls)
+    joules = rows["energy_j"].to_numpy(float)
     return Energy({
         (number, *key): physics.solve(amounts[places], joules[places])
         for number, names in enumerate(_LEVELS)
@@ -63,7 +65,8 @@ def width(left: Left | None) -> float:
         joules = fit(others.points, others.calls).of(points.assign(total_ms=points[OWN]), out.calls)
         parts.append(points.assign(joules=joules)[~np.isnan(joules)])
     rows = pd.concat(parts)
-    true, said = rows["energy_j"].to_numpy(float), rows["joules"].to_numpy(float)
+    true = rows["energy_j"].to_numpy(float)
+    said = rows["joules"].to_numpy(float)
     return intervals.factor(true, said, intervals.parts_of(rows, left.kind))
 
 

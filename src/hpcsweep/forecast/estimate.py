@@ -91,7 +91,8 @@ class CostModel:
 
     def width_of_measured(self, passes: float) -> float | None:
         """Return the factor by which points of so many passes are too low, nine times in ten."""
-        true_s, said_s = list[float](), list[float]()
+        true_s = list[float]()
+        said_s = list[float]()
         for kind, curve in self.pass_s.items():
             extra = self.extra_s.get(kind)
             if extra is None or extra.works != curve.works:
@@ -136,7 +137,8 @@ class Estimates:
     def __post_init__(self) -> None:
         self._names = past_rows.names_of_kind(self.workload)
         self._kind_of = itemgetter("gpu", *self._names)
-        self._kinds, self._correction = dict[object, _Kind](), cache(self.learnt.correction)
+        self._kinds = dict[object, _Kind]()
+        self._correction = cache(self.learnt.correction)
         axes = axis_defaults(self.workload)
         self._steps_of = itemgetter(*(name for name in passes.OF_STEPS if name in axes))
         self._passes = dict[object, float]()
@@ -147,12 +149,15 @@ class Estimates:
         if self.workload == "noop":
             self.counts[Basis.GIVEN] += 1
             return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
-        axes, beside = point.axes, self.learnt.beside
-        kind, work = self._kind(axes), passes.work(axes)
+        axes = point.axes
+        beside = self.learnt.beside
+        kind = self._kind(axes)
+        work = passes.work(axes)
         pass_s = kind.pass_s(work)
         seconds = kind.extra_s(work) if kind.extra_s else beside.at(pass_s)
         self.counts[kind.basis] += 1
-        before, self._model = self._model, axes["model"]
+        before = self._model
+        self._model = axes["model"]
         if before is not None and before != self._model:
             seconds += self.repeats * beside.network
         return seconds + self._number(axes) * pass_s
@@ -210,7 +215,8 @@ class Estimates:
             return self._new_kind(axes)
 
     def _new_kind(self, axes: Mapping[str, Any]) -> _Kind:
-        learnt, kind = self.learnt, past_rows.kind_of(self._names, axes)
+        learnt = self.learnt
+        kind = past_rows.kind_of(self._names, axes)
         if kind in learnt.pass_s:
             extra = learnt.extra_s.get(kind)
             return _Kind(Basis.MEASURED, learnt.pass_s[kind].at, extra.at if extra else None)

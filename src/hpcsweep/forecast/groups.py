@@ -92,7 +92,8 @@ def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
     That is the curve over the work. Sizes and batches make a plane: what the line over the work is
     wrong by is interpolated there, by linear radial functions.
     """
-    work, works = np.exp2(places.sum(axis=1)), np.exp2(wanted.sum(axis=1))
+    work = np.exp2(places.sum(axis=1))
+    works = np.exp2(wanted.sum(axis=1))
     points = list(zip(work.tolist(), ms.tolist(), strict=True))
     if places.shape[1] < 2:
         curve = curves.fit(points)
@@ -111,5 +112,6 @@ def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
 
 def outside(places: Floats, wanted: Floats) -> Flags:
     """Say which places lie beyond all measured ones, along some axis."""
-    lows, highs = places.min(axis=0), places.max(axis=0)
+    lows = places.min(axis=0)
+    highs = places.max(axis=0)
     return np.asarray(((wanted < lows) | (wanted > highs)).any(axis=1))

@@ -47,7 +47,8 @@ class Left:
     def parts(self) -> Iterator[tuple[str, Left, Left]]:
         """Yield the name of each fold, what was left out in it, and what in the others."""
         for fold in self.points["fold"].unique():
-            of_points, of_calls = self.points["fold"] == fold, self.calls["fold"] == fold
+            of_points = self.points["fold"] == fold
+            of_calls = self.calls["fold"] == fold
             yield (
                 fold,
                 Left(self.kind, self.points[of_points], self.calls[of_calls]),
@@ -97,7 +98,8 @@ def calibrate(left: Left | None) -> Widths:
 
 
 def _factor(rows: pd.DataFrame, column: str, kind: str) -> float:
-    true, said = rows[column].to_numpy(float), rows[OWN].to_numpy(float)
+    true = rows[column].to_numpy(float)
+    said = rows[OWN].to_numpy(float)
     return factor(true, said, parts_of(rows, kind))
 
 

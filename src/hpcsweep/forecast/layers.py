@@ -70,7 +70,8 @@ class Law:
         logs = np.log(np.maximum(corrected, floor))
         for gpu, places in _by_gpu(calls):
             name = gpu if gpu in self.ways else ""
-            ways, weights = self.ways.get(name, {}), self.weights.get(name, {})
+            ways = self.ways.get(name, {})
+            weights = self.weights.get(name, {})
             if ways and len(places):
                 rows = calls.iloc[places]
                 logs[places] *= weights["physics"]
@@ -88,11 +89,9 @@ def fit(calls: pd.DataFrame, *, quick: bool = False, like: Law | None = None) ->
     convolutions = calls[_are_convolutions(calls)]
     if quick or len(convolutions) < _FEWEST:
         return law
-    shapes, most, before = (
-        CallFeatures.of(convolutions),
-        _MOST_OF_PARTS if like else MOST,
-        like or law,
-    )
+    shapes = CallFeatures.of(convolutions)
+    most = _MOST_OF_PARTS if like else MOST
+    before = like or law
     roof = cache(lambda: _on(shapes.roofline, shapes, convolutions, most))
     ways: dict[str, dict[str, Way]] = {}
     weights: dict[str, Mapping[str, float]] = {"": _UNKNOWN}
@@ -187,10 +186,12 @@ def _compared(own: pd.DataFrame, learn: Learner, ways: Mapping[str, Way]) -> dic
     part = _parts(own)
     wrong: dict[str, list[Floats]] = {}
     for fold in range(_FOLDS_TRIED):
-        train, asked = own[part != fold], own[part == fold]
+        train = own[part != fold]
+        asked = own[part == fold]
         if len(train) < _FEWEST_OWN // 2 or asked.empty:
             continue
-        law, true = _physics(train), np.log(asked["ms"].to_numpy(float))
+        law = _physics(train)
+        true = np.log(asked["ms"].to_numpy(float))
         said = {name: way(asked) for name, way in learn(train, ways).items()}
         said["physics"] = np.log(law.times(asked))
         for name, logs in said.items():

@@ -69,7 +69,9 @@ class CallFeatures:
     def places(self, calls: pd.DataFrame) -> Floats:
         """Return where calls lie for a process: logarithms of sizes; algorithms apart."""
         a = terms.Amounts(calls)
-        log, channels, filters = np.log2, a.in_channels / a.groups, a.out_channels / a.groups
+        log = np.log2
+        channels = a.in_channels / a.groups
+        filters = a.out_channels / a.groups
         ran = self.code(calls, "ran")
         sizes = [
             log(a.batch_size), log(channels), log(filters), log(a.groups), log(a.out_h * a.out_w),
@@ -81,11 +83,16 @@ class CallFeatures:
         return np.column_stack([np.asarray(column, float) for column in (*sizes, *apart)])
 
     def _features(self, calls: pd.DataFrame) -> Floats:
-        a, log = terms.Amounts(calls), np.log2
+        a = terms.Amounts(calls)
+        log = np.log2
         tflops, gbs, clock = terms.sheets(calls, self.reached).T
-        channels, filters = a.in_channels / a.groups, a.out_channels / a.groups
-        moved, area = a.bytes_min + 1, a.out_h * a.out_w
-        works, moves = a.flops / tflops * 1e-9, moved / gbs * 1e-6  # ms
+        channels = a.in_channels / a.groups
+        filters = a.out_channels / a.groups
+        moved = a.bytes_min + 1
+        area = a.out_h * a.out_w
+        # ms
+        works = a.flops / tflops * 1e-9
+        moves = moved / gbs * 1e-6
         columns = [
             log(a.batch_size), log(a.in_channels), log(a.in_h), log(a.in_w), log(a.out_channels),
             log(area), log(a.pixels), log(a.inner), log(a.flops + 1), log(moved),
@@ -150,7 +157,8 @@ class Process:
     ) -> Process:
         """Return what the log factors of a few calls teach; how far each reaches may be known."""
         plain = places(calls)
-        centre, scale = plain.mean(axis=0), plain.std(axis=0)
+        centre = plain.mean(axis=0)
+        scale = plain.std(axis=0)
         scale[scale < 1e-9] = 1.0
         near = (plain - centre) / scale
         with threadpool_limits(limits=1), warnings.catch_warnings():
@@ -195,8 +203,10 @@ class Relatives:
 
     def places(self, calls: pd.DataFrame) -> Floats:
         """Return where calls lie for a process: work, the algorithm, and how relatives differ."""
-        amounts, each = terms.Amounts(calls), self._each(calls)
-        works, moves = np.log(amounts.flops + 1), np.log(amounts.bytes_min + 1)
+        amounts = terms.Amounts(calls)
+        each = self._each(calls)
+        works = np.log(amounts.flops + 1)
+        moves = np.log(amounts.bytes_min + 1)
         ran = self.shapes.code(calls, "ran")
         large = amounts.kernel_h * amounts.kernel_w > 1
         return np.column_stack([

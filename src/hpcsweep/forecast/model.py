@@ -52,7 +52,8 @@ class Forecast:
 
     def totals(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
         """Return the times of networks from the predicted times of their calls."""
-        work, ms = _work(points, calls), _sums(points, calls).copy()
+        work = _work(points, calls)
+        ms = _sums(points, calls).copy()
         for gpu, places in terms.groups(points, _MACHINE).items():
             ms[places] += work[places] @ self.between.get(gpu, self.between[()])
         return np.asarray(ms * np.exp(self._errors_nearby(points)))
@@ -120,7 +121,8 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
 
     A pass that begins on the host copies its input first.
     """
-    total, work = points["total_ms"].to_numpy(float), _work(points, calls)
+    total = points["total_ms"].to_numpy(float)
+    work = _work(points, calls)
     rest = (total - _sums(points, calls)) / total
     if points.empty:  # what others measured has no networks
         return {(): np.zeros(work.shape[1])}

@@ -43,7 +43,8 @@ def of_point(
     `layer_factor` is how much longer a pass with layer timers takes, `adaptive` how many passes
     usually satisfy `stop: adaptive`; 0: unknown.
     """
-    warmup, timed = float(measure.get("warmup", 10)), float(measure.get("iterations", 20))
+    warmup = float(measure.get("warmup", 10))
+    timed = float(measure.get("iterations", 20))
     layers = measure.get("layers", True)
     if workload == "training":
         epochs = float(axes.get("epochs") or 1)
@@ -61,7 +62,8 @@ def of_row(workload: str, row: Cells) -> float:
     if workload == "training":
         lanes = _LAYER_LANES if number(row, "layer_rows", 0.0) else 1.0
         instrumented = warmup + lanes * number(row, "phase_steps", 0.0)
-        epochs, steps = number(row, "epochs", 1.0), number(row, "steps")
+        epochs = number(row, "epochs", 1.0)
+        steps = number(row, "steps")
         return _training(epochs, steps, instrumented, validates=bool(row.get("val_loss_after")))
     return warmup + number(row, "n") * (1.0 + (layer_factor(row) or 0.0))
 
@@ -74,7 +76,8 @@ def layer_factor(row: Cells) -> float | None:
 
 def work(axes: Cells) -> float:
     """Return the pixels of a pass, in images of the reference size."""
-    size, batch = float(axes.get("input_size") or 224), float(axes.get("batch_size") or 1)
+    size = float(axes.get("input_size") or 224)
+    batch = float(axes.get("batch_size") or 1)
     width = float(axes.get("input_width") or size)
     return size * width / REFERENCE_SIZE**2 * batch
 

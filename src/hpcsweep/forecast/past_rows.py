@@ -91,7 +91,8 @@ def kind_of(names: Iterable[str], axes: Mapping[str, Any]) -> Kind:
 
 def measured(sweep_dir: SweepDir, workload: str, device: str) -> list[PointTime]:
     """Return what was measured on a device, this sweep's first: the newest rows of each."""
-    own, others = _of_run(sweep_dir, workload, device, _MOST), list[PointTime]()
+    own = _of_run(sweep_dir, workload, device, _MOST)
+    others = list[PointTime]()
     for other in folders.all_sweeps(sweep_dir.path.parent):
         if other.path != sweep_dir.path and len(others) < _MOST_OF_OTHERS:
             with suppress(ResultsError):  # another sweep need not be in order
@@ -160,7 +161,9 @@ def _controls(rows: Iterable[Row]) -> list[float]:
 
 
 def _of_run(sweep_dir: SweepDir, workload: str, device: str, most: int) -> list[PointTime]:
-    names, times, read = names_of_kind(workload), list[PointTime](), 0
+    names = names_of_kind(workload)
+    times = list[PointTime]()
+    read = 0
     for shard in _shards(sweep_dir, workload, device):
         before = None
         for row in shards.read_shard(shard).rows:

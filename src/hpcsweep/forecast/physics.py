@@ -71,7 +71,8 @@ def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:
 
     A `plain` law has bytes and operations alone, and one cost for all filters of an algorithm.
     """
-    amounts, times = _matrix(calls, plain=plain), calls["ms"].to_numpy(float)
+    amounts = _matrix(calls, plain=plain)
+    times = calls["ms"].to_numpy(float)
     costs: dict[tuple[object, ...], Floats] = {}
     for number, names in enumerate(LEVELS):
         if plain and number == 0:
@@ -117,7 +118,8 @@ def roofline(calls: pd.DataFrame) -> Floats:
     Transforms need fewer operations than the definition, and operands may be in the cache.
     """
     floor = np.zeros(len(calls))
-    flops, moved = calls["flops"].fillna(0).to_numpy(), calls["bytes_min"].fillna(0).to_numpy()
+    flops = calls["flops"].fillna(0).to_numpy()
+    moved = calls["bytes_min"].fillna(0).to_numpy()
     ran = calls["ran"].astype(str)
     fewer = np.where(ran.str.startswith("winograd"), _WINOGRAD_SAVES, 1.0)
     fewer = np.where(ran.str.startswith("fft"), np.inf, fewer)
@@ -148,7 +150,8 @@ class Residual:
     def fit(cls, calls: pd.DataFrame, ms: Floats) -> Residual:
         """Return the corrections of distinct calls with a time (`ms`), given what physics says."""
         errors = np.log(calls["ms"].to_numpy(float) / ms)
-        errors, shapes = np.clip(errors, -_CLIP_OF_NEIGHBOURS, _CLIP_OF_NEIGHBOURS), _shapes(calls)
+        errors = np.clip(errors, -_CLIP_OF_NEIGHBOURS, _CLIP_OF_NEIGHBOURS)
+        shapes = _shapes(calls)
         seen: dict[tuple[object, ...], tuple[NearestNeighbors, Floats]] = {}
         for key, places in terms.groups(calls, KIND).items():
             near = NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(places)))
@@ -157,7 +160,8 @@ class Residual:
 
     def of(self, calls: pd.DataFrame) -> Floats:
         """Return the log of the factor by which physics is wrong for each call."""
-        factors, shapes = np.zeros(len(calls)), _shapes(calls)
+        factors = np.zeros(len(calls))
+        shapes = _shapes(calls)
         for key, places in terms.groups(calls, KIND).items():
             if key in self.seen:
                 near, errors = self.seen[key]

@@ -95,7 +95,8 @@ class Predicted:
         """Return what points rest on, and how wide their interval is."""
         if basis is Basis.MEASURED:
             return "measured"
-        text, width = f"from {basis}: {basis.says}", self.widths.get(basis)
+        text = f"from {basis}: {basis.says}"
+        width = self.widths.get(basis)
         if width is None:
             return text
         parts = count(width.parts, _TRIED[basis]) if width.parts else "nothing"
@@ -208,7 +209,8 @@ def _calls(points: Sequence[Point], table: pd.DataFrame, measured: Measured) -> 
     first = rows.groupby([*_SHAPED_BY, "setting"], observed=True)["point_id"].first().to_dict()
     by_point = measured.calls.groupby("point_id", observed=True)
     network = lru_cache(maxsize=1)(_network)  # points of one network follow each other
-    by_shape, parts = dict[tuple[Any, ...], pd.DataFrame](), []
+    by_shape = dict[tuple[Any, ...], pd.DataFrame]()
+    parts = []
     for point, setting in zip(points, table["setting"], strict=True):
         key = (*(point.axes[name] for name in _SHAPED_BY), setting)
         if key not in by_shape and key in first:
@@ -236,7 +238,8 @@ def _shape_pass(point: Point, network: Callable[[str, str, str, int], Any]) -> p
 
     from hpcsweep.measure import models, shape_pass, work  # noqa: PLC0415 - they need torch
 
-    axes, shape = point.axes, models.image_shape(point.axes)
+    axes = point.axes
+    shape = models.image_shape(point.axes)
     model = network(axes["model"], axes["dtype"], axes["memory_format"], shape[0])
     image = torch.empty(axes["batch_size"], *shape, dtype=getattr(torch, axes["dtype"]))
     image = image.to(memory_format=models.LAYOUTS[axes["memory_format"]])
@@ -254,7 +257,8 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
     ranges = networks[["input_size", "batch_size"]].agg(["min", "max"])
     limits = dict(zip(ranges.index, ranges.to_numpy(), strict=True))
     seen = {key[:number] for key in limits for number in _SHARES.values()}
-    every_gpu, bases = measured.gpus, []
+    every_gpu = measured.gpus
+    bases = []
     for row in table.itertuples():
         key = (row.gpu, row.setting, row.dtype, row.algorithm, row.model)
         small, large, fewest, most = limits.get(key, [math.inf] * 4)
@@ -267,7 +271,8 @@ def _bases(table: pd.DataFrame, measured: Measured) -> list[Basis]:
 
 def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     """Return the figures of the points that were measured, by the id that they have here."""
-    keys, figures = list(training_data.POINT), ["total_ms", "energy_j", "source"]
+    keys = list(training_data.POINT)
+    figures = ["total_ms", "energy_j", "source"]
     points = measured.points.rename(columns={"sweep": "source"}).reindex(columns=[*keys, *figures])
     points = points.astype({"model": str, "algorithm": str})
     joined = table[keys].reset_index().merge(points, on=keys).set_index("point_id")
@@ -302,7 +307,8 @@ def _layers(
 def _row(
     point: Point, table: pd.DataFrame, widths: Mapping[Basis, Widths], work: pd.DataFrame
 ) -> dict[str, Any]:
-    of, amounts = table.loc[point.point_id], work.loc[point.point_id]
+    of = table.loc[point.point_id]
+    amounts = work.loc[point.point_id]
     cells = row(point, of["basis"], float(of["total_ms"]), widths[of["basis"]], of["source"])
     if of["energy_j"] > 0:
         cells["energy_j"] = of["energy_j"]

@@ -54,7 +54,8 @@ Sheets = dict[tuple[Any, ...], Sheet]  # by GPU and dtype
 
 def reached(calls: pd.DataFrame) -> Sheets:
     """Return the best rates of calls with a time (`ms`), of devices that no table has."""
-    ms, best = calls["ms"].to_numpy(float), Sheets()
+    ms = calls["ms"].to_numpy(float)
+    best = Sheets()
     rates = [np.nan_to_num(calls[name].to_numpy(float) / ms) for name in ("flops", "bytes_min")]
     for key, places in groups(calls, ("gpu", "dtype")).items():
         if Sheet.stated(*key) is None:
@@ -103,12 +104,18 @@ class Amounts:
             return calls[name].fillna(missing).to_numpy(float)
 
         self.item = calls["dtype"].astype(str).map(ITEM_BYTES).fillna(4.0).to_numpy(float)
-        self.batch_size, self.groups = column("batch_size"), column("groups")
-        self.in_channels, self.out_channels = column("in_channels"), column("out_channels")
-        self.in_h, self.in_w = column("in_h"), column("in_w")
-        self.out_h, self.out_w = column("out_h"), column("out_w")
-        self.kernel_h, self.kernel_w = column("kernel_h"), column("kernel_w")
-        self.flops, self.bytes_min = column("flops", 0.0), column("bytes_min", 0.0)
+        self.batch_size = column("batch_size")
+        self.groups = column("groups")
+        self.in_channels = column("in_channels")
+        self.out_channels = column("out_channels")
+        self.in_h = column("in_h")
+        self.in_w = column("in_w")
+        self.out_h = column("out_h")
+        self.out_w = column("out_w")
+        self.kernel_h = column("kernel_h")
+        self.kernel_w = column("kernel_w")
+        self.flops = column("flops", 0.0)
+        self.bytes_min = column("bytes_min", 0.0)
         self.weight_bytes = column("params", 0.0) * self.item
         moved = np.maximum(self.bytes_min - self.weight_bytes, 0.0)
         out = self.batch_size * self.out_channels * self.out_h * self.out_w * self.item

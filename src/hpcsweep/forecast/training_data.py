@@ -119,7 +119,8 @@ def together(parts: Sequence[Measured]) -> Measured:
     parts = _products_apart(parts)
     points = pd.concat([part.points for part in parts])
     layers = pd.concat([part.layers for part in parts], ignore_index=True)
-    mixed, again = _mixed(points), points.index.duplicated()
+    mixed = _mixed(points)
+    again = points.index.duplicated()
     if again.any():
         points = points[~again]
         layers = layers.drop_duplicates(["point_id", "call_index"])
@@ -169,7 +170,8 @@ def _mixed(points: pd.DataFrame) -> list[str]:
 
 def _once(measured: Measured) -> Measured:
     """Return repeated measurements (other seeds, other sweeps) as one point with median times."""
-    points, layers = measured.points, measured.layers
+    points = measured.points
+    layers = measured.layers
     same = points.groupby(list(POINT), dropna=False)
     first = same["total_ms"].transform(lambda rows: rows.index[0])
     if (first == points.index).all():
@@ -210,7 +212,8 @@ def _read(sweep_dir: SweepDir) -> Measured:
     layers = layers.join(table[[*_OF_POINT, "setting"]], on="point_id")
     controls = good.reindex(columns=[*CONTROLS, "device_name"]).astype({"control_ms": float})
     controls = controls.dropna(subset=CONTROLS)
-    doubtful, notes = len(inference) - len(good), [*data.of_earlier_files()]
+    doubtful = len(inference) - len(good)
+    notes = [*data.of_earlier_files()]
     if unknown:
         notes.append(
             f"{sweep_dir.name}: {count(unknown, 'point')} left out: no time or shape of a layer"

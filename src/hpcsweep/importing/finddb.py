@@ -132,10 +132,12 @@ def _timed(entry: str) -> Timed | None:
     parts = rest.split(",")
     named = _NAMED.fullmatch(head)
     if named:
-        head, parts = parts[0], [*parts[1:3], named[0]]
+        head = parts[0]
+        parts = [*parts[1:3], named[0]]
     algorithm = _NAMED.fullmatch(parts[2]) if len(parts) > 2 else None
     try:
-        ms, workspace = float(parts[0]), int(parts[1])
+        ms = float(parts[0])
+        workspace = int(parts[1])
     except (ValueError, IndexError):
         return None
     if algorithm is None or algorithm[1] not in _ALGORITHMS or not 0 < ms < float("inf"):
@@ -165,7 +167,9 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
 
     `ResultsError` where it cannot be read or has no time, `UsageError` where nothing tells the GPU.
     """
-    gpu, counts, number = _gpu(path, device), Counts(), 0
+    gpu = _gpu(path, device)
+    counts = Counts()
+    number = 0
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
     groups: dict[tuple[str, int, str, str], list[tuple[Row, Timed]]] = defaultdict(list)

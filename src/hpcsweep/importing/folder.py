@@ -24,7 +24,9 @@ from hpcsweep.store.manifest import Manifest
 from hpcsweep.text import count
 
 LOCAL: Final = "local"  # nobody here can ask for the jobs of another machine
-_SMALL, _LARGE = 64 << 20, 4 << 30  # bytes of a record or a sweep; of a file beside the rows
+# bytes of a record or a sweep; of a file beside the rows
+_SMALL = 64 << 20
+_LARGE = 4 << 30
 _RECORDS: Final = {"manifest.json", "chunks.jsonl"}
 _ROWS: Final = ".overall.csv"
 _BLOCK: Final = 1 << 20  # bytes compared at a time
@@ -121,10 +123,13 @@ def copy(theirs: SweepDir, sweep_dir: SweepDir) -> tuple[str, Names]:
 
 
 def _copy(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]:
-    every, aside = [*_every(root)], ready.path.parent
+    every = [*_every(root)]
+    aside = ready.path.parent
     safe = _records(root, every, SweepDir(aside / root.name))
     here = {one: record for one in sweep_dir.submissions() if (record := one.manifest_or_none())}
-    source, copied, notes = root.name, 0, list[str]()
+    source = root.name
+    copied = 0
+    notes = list[str]()
     if not sweep_dir.ages() and safe.sweep_file.exists():
         safe.sweep_file.replace(
             sweep_dir.sweep_file
@@ -254,7 +259,8 @@ def _more(theirs: IO[bytes] | Path, ours: Path) -> int | None:
             left = 0  # copied from there
         while left:
             size = min(left, _BLOCK)
-            block, own = theirs.read(size), file.read(size)
+            block = theirs.read(size)
+            own = file.read(size)
             if block != own:
                 pairs = zip(block, own, strict=False)
                 at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(own))
@@ -287,7 +293,8 @@ def _take_env(text: bytes, to: Path) -> bool:
     """Write the record of an attempt without what may be secret; leave out a damaged one."""
     try:
         record: dict[str, Any] = json.loads(text)
-        slurm, variables = record.get("slurm", {}), record.get("environment", {})
+        slurm = record.get("slurm", {})
+        variables = record.get("environment", {})
         kept = {
             "slurm": environment.of_slurm(slurm),
             "environment": {k: v for k, v in variables.items() if environment.readable(k, v)},

@@ -61,10 +61,8 @@ class _Import:
 
     def add(self, key: Key, row: dict[str, str]) -> None:
         """Take the row of a network; of two with the same sizes the first counts."""
-        size, batch = (
-            predecessor_tables.number(row["input_size"]),
-            predecessor_tables.number(row["batch_size"]),
-        )
+        size = predecessor_tables.number(row["input_size"])
+        batch = predecessor_tables.number(row["batch_size"])
         times = predecessor_tables.times(row)
         if size is None or batch is None or "mean_ms" not in times:
             self.counts["unread"] += 1
@@ -107,7 +105,8 @@ class _Import:
         self, texts: Sequence[str], index: int, image: Image, row: dict[str, str]
     ) -> list[str]:
         """Return the texts of a layer row; `texts` are those that all rows of its pass share."""
-        written, times = [*texts], predecessor_tables.times(row)
+        written = [*texts]
+        times = predecessor_tables.times(row)
         stated = tuple(row.get(name) or "" for name in _STATED)
         has_shape, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
         self.counts["shapeless"] += not has_shape
@@ -127,7 +126,8 @@ class _Import:
 
 def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
     """Write the tables at a path as a submission; return their source and what was left out."""
-    read, every = _Import(path.resolve().stem), predecessor_tables.find(path)
+    read = _Import(path.resolve().stem)
+    every = predecessor_tables.find(path)
     of_networks = (predecessor_tables.rows(table, device) for table in every if not table.of_layers)
     for key, row in chain.from_iterable(of_networks):
         read.add(key, row)
@@ -188,7 +188,8 @@ def _cells_of(row: dict[str, str]) -> Cells:
     stated: Cells = {name: row[name] for name in _CHANNELS}
     for column, name in _SIDES.items():
         pair = [part.strip() for part in row[column].strip("()[] ").replace("x", ",").split(",")]
-        down, across = pair[0], pair[-1] or pair[0]
+        down = pair[0]
+        across = pair[-1] or pair[0]
         stated |= {f"{name}_h": down, f"{name}_w": across}
         stated[column] = submission.pair(down, across)
     return stated
@@ -246,7 +247,8 @@ def _network(model: str) -> nn.Module | None:
 def _shape_cells(module: nn.Conv2d, image: Tensor) -> Row:
     """Return the cells of a call; what is added to its output is a parameter, too."""
     shape = ConvShape.of(module, image, NCHW, "cpu")
-    row, added = submission.work_cells(shape), shape.out_c if shape.bias else 0
+    row = submission.work_cells(shape)
+    added = shape.out_c if shape.bias else 0
     row["params"] += added
     row["bytes_min"] += added * shape.itemsize
     return {name: row[name] for name in row.keys() - {"layer", "dtype", "batch_size"}}

@@ -31,7 +31,9 @@ _SHOWN: Final = 60  # characters of a name that is not known
 _OWN: Final = {"point_id"}  # a column that the predecessor does not have
 _LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
 _OVERALL: Final = {"model", "algorithm", "batch_size", "input_size"}
-_MOST, _HEADER = 4 << 30, 1 << 20  # bytes of a table, and of its first line
+# bytes of a table, and of its first line
+_MOST = 4 << 30
+_HEADER = 1 << 20
 
 Cells = dict[str, Any]
 

@@ -26,7 +26,8 @@ from hpcsweep.store.state import PointStatus
 
 PROFILE: Final = "import"
 # a folder of files on their way; below it, what is whole and only has to be moved
-_ASIDE, _READY = ".import-", "ready"
+_ASIDE = ".import-"
+_READY = "ready"
 _OF_SHAPE: Final = (
     "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
     "pad_w", "dilation_h", "dilation_w", "groups", "bias", "dtype", "unique_key", "flops",
@@ -47,7 +48,8 @@ class ImportedRows:
     """The rows of an import, on their way into its shard."""
 
     def __init__(self, file: ShardWriter, shard: ShardPath) -> None:
-        self._file, self._shard = file, shard
+        self._file = file
+        self._shard = shard
         self.points: list[Point] = []
 
     def commit(
@@ -116,7 +118,8 @@ def _finish(sweep_dir: SweepDir) -> None:
     """End what an import that was cut short had begun to move; remove what it had not."""
     for aside in sweep_dir.path.glob(f"{_ASIDE}*"):
         for name in (ready := SweepDir(aside / _READY)).ages():
-            left, to = ready.submission(name), sweep_dir.submission(name)
+            left = ready.submission(name)
+            to = sweep_dir.submission(name)
             if to.shards.exists() and not left.shards.exists():
                 move(left.path, to.path)
         shutil.rmtree(aside, ignore_errors=True)
@@ -154,7 +157,8 @@ def point(source: str, axes: dict[str, Any]) -> Point:
 
 def work_cells(shape: ConvShape) -> Row:
     """Return the cells of a convolution: sizes, operations, and the bytes it moves at least."""
-    weights, images = math.prod(shape.filter_size), (shape.input_size, shape.output_size)
+    weights = math.prod(shape.filter_size)
+    images = (shape.input_size, shape.output_size)
     return {
         **{name: getattr(shape, name) for name in _OF_SHAPE},
         "kernel_size": pair(shape.kernel_h, shape.kernel_w),

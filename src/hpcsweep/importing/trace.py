@@ -98,7 +98,8 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     entry = gpus.by_device_name(device)
     gpu = entry.short if entry else gpus.by_label(device)
     gpu = gpu or re.sub(r"\W+", "_", _MAKERS.sub("", device)).strip("_").lower() or UNKNOWN
-    outputs, steps = trace.output_dims(), sorted(trace.steps)
+    outputs = trace.output_dims()
+    steps = sorted(trace.steps)
     by_step: dict[int, list[Row]] = defaultdict(list)
     for call in calls:
         rows = by_step[bisect_right(steps, call.start)]
@@ -190,7 +191,8 @@ def _work(call: TracedCall, outputs: Mapping[int, tuple[int, ...]]) -> Row:
         places = _SCHEMAS.get(operator.name.removeprefix("aten::"))
         if places is None:
             continue
-        image, weight = _dims(operator, places.image), _dims(operator, places.weight)
+        image = _dims(operator, places.image)
+        weight = _dims(operator, places.weight)
         transposed = _value(operator, places.transposed) == "True"
         if transposed or min(len(image), len(weight)) != 4:
             kind = {3: "1d", 4: "2d", 5: "3d"}.get(len(image))
@@ -250,7 +252,8 @@ def _dtype(operator: Operator, places: _Places) -> str | None:
 
 def _last(operator: Operator, place: int) -> bool:
     """Say whether the channels of an operand lie last in memory."""
-    dims, strides = _dims(operator, place), operator.arguments.strides
+    dims = _dims(operator, place)
+    strides = operator.arguments.strides
     if place >= len(strides) or len(strides[place]) != 4 or dims[2] * dims[3] < 2:
         return False
     return strides[place][1] == 1 and strides[place][3] == dims[1] > 1

@@ -115,8 +115,11 @@ class Trace:
         self.events += 1
         if not isinstance(event, dict) or event.get("ph") != "X":
             return
-        kind, name, args = str(event.get("cat")).lower(), event.get("name"), event.get("args")
-        at, took = _number(event.get("ts")), _number(event.get("dur"))
+        kind = str(event.get("cat")).lower()
+        name = event.get("name")
+        args = event.get("args")
+        at = _number(event.get("ts"))
+        took = _number(event.get("dur"))
         if not isinstance(name, str) or at is None or took is None:
             return
         args = args if isinstance(args, dict) else {}
@@ -167,7 +170,8 @@ class Trace:
             for call in every for op in call.operators
             if op.external is not None and op.name not in call.wrappers
         }  # fmt: skip
-        names, launches = [*self._names], {*self._launches[0]}
+        names = [*self._names]
+        launches = {*self._launches[0]}
         for number, external, at, took, name in zip(*self._kernels, strict=True):
             owner = launched.get(number)
             if owner is None and number not in launches:
@@ -281,8 +285,12 @@ class StreamedJson:
     """
 
     def __init__(self, path: Path, file: io.TextIOWrapper, key: str) -> None:
-        self._path, self._file, self._key = path, file, key
-        self._text, self._at, self._before = "", 0, 0
+        self._path = path
+        self._file = file
+        self._key = key
+        self._text = ""
+        self._at = 0
+        self._before = 0
         self.head: dict[str, Any] = {}
         self.elements = 0
 
@@ -347,7 +355,8 @@ class StreamedJson:
         """Read as much again as there is of a value, so that a large one is not tried too often."""
         block = self._file.read(max(_BLOCK, len(self._text) - self._at))
         self._before += self._at
-        self._text, self._at = self._text[self._at :] + block, 0
+        self._text = self._text[self._at :] + block
+        self._at = 0
         return bool(block)
 
     def _refuse(self, why: str) -> Any:  # noqa: ANN401 - never returns

@@ -59,7 +59,8 @@ class OutOfMemory(Exception):
     """The point needs more memory than there is; `peak` and `limit` are bytes, None if unknown."""
 
     def __init__(self, peak: int | None, limit: int | None, detail: str = "") -> None:
-        self.peak, self.limit = peak, limit
+        self.peak = peak
+        self.limit = limit
         figures = f"peak {_gib(peak)}, limit {_gib(limit)}"
         super().__init__(f"out of memory ({figures}){': ' + detail if detail else ''}")
 

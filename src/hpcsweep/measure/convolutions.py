@@ -192,7 +192,8 @@ def _share_of_time(
 
 def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
     """Return shares of work with operator and layer, unknown ones first, then by size."""
-    total, work = shapes.convolution_flops, Counter[str]()
+    total = shapes.convolution_flops
+    work = Counter[str]()
     counted = all(conv.counted for conv in missed)
     for conv in missed:
         work[f"{conv.operator} ({conv.layer})" if conv.layer else conv.operator] += conv.flops
@@ -232,7 +233,8 @@ def choose(
     swap.swap(model)
     try:
         most = settings["workspace_mib"] * MIB
-        policy, missed = settings["unsupported"], unmet(algorithm, shapes.outside)
+        policy = settings["unsupported"]
+        missed = unmet(algorithm, shapes.outside)
         if missed and policy != swap.FALLBACK:
             refused = [(conv.layer, reason(conv)) for conv in missed]
             kind = CannotRun if policy == swap.SKIP else AlgorithmError

@@ -71,7 +71,10 @@ def _look(
     `cases` are the axes of points with the map and one network. A pattern may name shapes, so it
     needs to match in one case only. `unchecked` is the reason if no case could be checked.
     """
-    end, names, looked, why = time.monotonic() + _SECONDS, list[tuple[str, str]](), False, ""
+    end = time.monotonic() + _SECONDS
+    names = list[tuple[str, str]]()
+    looked = False
+    why = ""
     left = layers  # without a match in the cases so far
     for axes in cases:
         try:
@@ -79,7 +82,9 @@ def _look(
         except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
             why = words(error)
         else:
-            names, left, looked = names + layer_names, convolutions.idle(left, layer_names), True
+            names = names + layer_names
+            left = convolutions.idle(left, layer_names)
+            looked = True
         if time.monotonic() > end or (looked and not left):
             break
     return {"idle": convolutions.idle(layers, names)} if looked else {"unchecked": why}
@@ -89,7 +94,8 @@ def _look(
 def shapes(workload: str, case: str) -> Shapes:
     """Return the calls of a pass; `case` has the axes of a point as JSON."""
     axes = json.loads(case)
-    shape, batch = models.image_shape(axes), axes.pop("batch_size")
+    shape = models.image_shape(axes)
+    batch = axes.pop("batch_size")
     for name in ("input_size", "input_width"):
         axes.pop(name, None)
     amp = AUTOCAST.get(axes.pop("amp", "off"))
@@ -140,7 +146,8 @@ def engines(question: Mapping[str, Any]) -> dict[str, Any]:
     try:
         library = cudnn_graph.load()
         for gpu, properties in question["devices"].items():
-            graphs, answered = cudnn_graph.Graphs.of(library, properties), question["known"][gpu]
+            graphs = cudnn_graph.Graphs.of(library, properties)
+            answered = question["known"][gpu]
             reply["engines"][gpu] = {
                 key: graphs.ask(ConvShape(**shape))
                 for key, shape in wanted.items()

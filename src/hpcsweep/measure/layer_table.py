@@ -59,7 +59,8 @@ class LayerTable:
         """Summarise the times of all lanes; None where layers are not timed."""
         if not lanes.parts:
             return None
-        timed, pass_times = lanes.timed(), lanes.pass_times(times)
+        timed = lanes.timed()
+        pass_times = lanes.pass_times(times)
         return cls(timed, pass_times, times[0], lanes.parts, lanes.event_floor_ms)
 
     def __init__(
@@ -71,20 +72,24 @@ class LayerTable:
         event_floor_ms: float | None = None,
     ) -> None:
         """Summarise the times of the layer lane; clean pass i ran next to layer pass i."""
-        self._timed, self._pass_times, self._clean_times = timed, pass_times, clean_times
+        self._timed = timed
+        self._pass_times = pass_times
+        self._clean_times = clean_times
         self.starved = timed.starved  # the device had to wait for the host
         self._about: Row = {"layer_pass_parts": parts, "event_floor_ms": event_floor_ms}
         timed_calls = filter(None, timed.times)
         self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed_calls, strict=True)]
         rest = [total - part for total, part in zip(pass_times, self._sums, strict=True)]
-        self._whole, self._rest = stats.summarise(pass_times), stats.summarise(rest)
+        self._whole = stats.summarise(pass_times)
+        self._rest = stats.summarise(rest)
         self._of_calls = [stats.summarise(times) if times else None for times in timed.times]
 
     def rows(
         self, point: Point, about: Iterable[Row], others_ms: Sequence[float | None] = ()
     ) -> list[Row]:
         """Return the rows of timed layer calls in order, `__other__` last."""
-        shared, calls = _shared_cells(point, self._timed.timer), self._timed.calls
+        shared = _shared_cells(point, self._timed.timer)
+        calls = self._timed.calls
         rows = _rows(shared, calls, self._of_calls, self._whole, about)
         # if the profiled pass ran other layers, their kernels cannot be assigned to these
         others = [row for row, call in zip(rows, calls, strict=True) if call.conv is None]
@@ -130,7 +135,9 @@ class IsolatedTable:
 
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass for their shares."""
-        self._alone, self._of_calls, self._clean = alone, alone.times, clean
+        self._alone = alone
+        self._of_calls = alone.times
+        self._clean = clean
 
     def rows(
         self, point: Point, about: Iterable[Row], _others_ms: Sequence[float | None] = ()
@@ -272,7 +279,8 @@ def time_isolated(
         )
         for dtype, weight in types.items()
     }
-    flush, how = caches.preparation("cold", next(model.parameters()).device), (point, backend)
+    flush = caches.preparation("cold", next(model.parameters()).device)
+    how = (point, backend)
     with loop.quiet_collector():  # once for all: a collection takes a tenth of a second
         timed = {
             key: _time(layer, pools[weights[key].dtype].inputs(firsts[key]), point, flush)
@@ -285,7 +293,8 @@ def time_isolated(
         }
     timer = BATCHED if _in_batches(point) else _ISOLATED
     timed_s = sum(times.seconds for times in timed.values())
-    times, cold = [timed[key].summary for key in keys], [timed[key].cold for key in keys]
+    times = [timed[key].summary for key in keys]
+    cold = [timed[key].cold for key in keys]
     timed_s += sum(plan.of_call.seconds for of_key in plans.values() for plan in of_key)
     return Isolated(convolutions, times, cold, timer, timed_s, plans)
 
@@ -294,11 +303,14 @@ def _time_plans(
     layer: nn.Conv2d, pool: _Inputs, ran: tuple[LayerCall, str], how: tuple[Point, Backend]
 ) -> list[PlanTimes]:
     """Time every plan of a call but the one that it ran; plans that do not run have no row."""
-    (call, used), (point, backend), timed = ran, how, list[PlanTimes]()
+    (call, used) = ran
+    (point, backend) = how
+    timed = list[PlanTimes]()
     shape = call.conv
     if shape is None or not is_plain(layer):
         return timed
-    inputs, device = pool.inputs(call), pool.device
+    inputs = pool.inputs(call)
+    device = pool.device
     flush = caches.preparation("cold", device)
     most = point.measure["workspace_mib"] * (1 << 20)
     for name in backend.plans(shape, point.measure["plans"]):
@@ -335,7 +347,8 @@ def _time(
 ) -> _CallTimes:
     """Time the calls of a layer, after the previous layer's data are flushed from the cache."""
     settings: dict[str, Any] = dict(point.measure)
-    batched, device = _in_batches(point), inputs[0].device
+    batched = _in_batches(point)
+    device = inputs[0].device
     launch = "graph" if batched else point.axes["launch"]
     calls = max(BATCH, min(_MOST_CALLS, len(inputs))) if batched else 1
     turns = itertools.cycle(inputs)
@@ -360,7 +373,8 @@ class _Inputs:
     """Random numbers of a weight's type, of which the inputs of all layers with it are views."""
 
     def __init__(self, weight: Tensor, calls: Sequence[LayerCall], point: Point) -> None:
-        self.device, self._bytes_of_one = weight.device, weight.element_size()
+        self.device = weight.device
+        self._bytes_of_one = weight.element_size()
         self._nhwc = point.axes["memory_format"] == "nhwc"
         need = max((self._count(call) * self._step(call) for call in calls), default=0)
         generator = torch.Generator().manual_seed(point.axes["seed"])
@@ -370,7 +384,9 @@ class _Inputs:
 
     def inputs(self, call: LayerCall) -> list[Tensor]:
         """Return inputs of a call that together are larger than the cache."""
-        (n, c, h, w), size, step = call.inputs[0], _numbers(call), self._step(call)
+        (n, c, h, w) = call.inputs[0]
+        size = _numbers(call)
+        step = self._step(call)
         pieces = [self._numbers[i * step :][:size] for i in range(self._count(call))]
         if self._nhwc:
             return [piece.view(n, h, w, c).permute(0, 3, 1, 2) for piece in pieces]

@@ -83,7 +83,8 @@ class ModelCache:
     def get(self, key: ModelKey) -> nn.Module:
         """Return the network of a key."""
         if not self.keep_only(key):
-            self._model, self._key = build(key, self._device), key
+            self._model = build(key, self._device)
+            self._key = key
         return self._model
 
     def keep_only(self, key: ModelKey) -> bool:

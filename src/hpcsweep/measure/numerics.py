@@ -61,7 +61,8 @@ class Float64Reference:
         self._outputs: list[Tensor] = []
         self.coarsest = 0.0  # unit roundoff that the network's code asks for in places
         self._in_parts = False  # the network ran on parts of the batch
-        self._drawn, self._keeps = models.ModelCache(torch.device("cpu")), device.type == "cuda"
+        self._drawn = models.ModelCache(torch.device("cpu"))
+        self._keeps = device.type == "cuda"
 
     def verdicts(
         self, point: Point, network: nn.Module, output: object, limit: float
@@ -106,7 +107,8 @@ class Float64Reference:
 
     def drop(self) -> None:
         """Drop the outputs and the weights."""
-        self._key, self._outputs = None, []
+        self._key = None
+        self._outputs = []
         self._drawn.drop()
 
     def make_room(self, point: Point) -> None:
@@ -119,7 +121,8 @@ class Float64Reference:
         key = (*(point.axes.get(name) for name in _OUTPUT_AXES), sources.own_files_here(point))
         key = (*key, point.axes["dtype"] if own_code else None)
         if key != self._key:
-            self._key, self._outputs = None, []
+            self._key = None
+            self._outputs = []
             with torch.inference_mode(), models.seeded(point):
                 self._outputs = self._run(point, network)
             self._key = key
@@ -165,7 +168,8 @@ def _outputs_of(
     if size == len(image):
         output, coarsest = run(image)
         return list(autograd_graph.tensors_in(output)), coarsest
-    of_parts, coarsest = list[list[Tensor]](), 0.0
+    of_parts = list[list[Tensor]]()
+    coarsest = 0.0
     for images in image.split(size):
         output, of_part = run(images)
         of_parts.append([tensor.cpu() for tensor in autograd_graph.tensors_in(output)])
@@ -190,7 +194,9 @@ class Convolutions:
     """
 
     def __init__(self, choices: Sequence[LayerChoice], *, tf32: bool, whole: bool) -> None:
-        self._choices, self._tf32, self._whole = choices, tf32, whole
+        self._choices = choices
+        self._tf32 = tf32
+        self._whole = whole
         self._verdicts: dict[int, Exactness] = {}
         self._own: dict[nn.Module, object] = {}  # `forward` set on a layer, if any
         self._inside = False  # the reference calls a layer's code again
@@ -217,7 +223,8 @@ class Convolutions:
         self, name: str, layer: nn.Conv2d, forward: Callable[..., object]
     ) -> Callable[..., object]:
         """Return a layer's `forward` with a comparison of its output."""
-        plain, self._own[layer] = is_plain(layer), vars(layer).get("forward")
+        plain = is_plain(layer)
+        self._own[layer] = vars(layer).get("forward")
 
         def run(*args: object, **kwargs: object) -> object:
             inputs = list(autograd_graph.tensors_in([args, kwargs]))
@@ -243,7 +250,8 @@ class Convolutions:
         casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
         how = Arithmetic.of(choice, x.device.type, tf32=self._tf32, casts=casts)
         number = next(i for i, other in enumerate(self._choices) if other is choice)
-        self._inside, wrapper = True, layer.__dict__.pop("forward")
+        self._inside = True
+        wrapper = layer.__dict__.pop("forward")
         if self._own[layer] is not None:
             layer.__dict__["forward"] = self._own[layer]
         try:
@@ -252,7 +260,8 @@ class Convolutions:
         except Exception as error:  # noqa: BLE001 - a layer's code may raise anything
             verdict = _not_compared(choice.layer, error)
         finally:
-            self._inside, layer.__dict__["forward"] = False, wrapper
+            self._inside = False
+            layer.__dict__["forward"] = wrapper
         self._verdicts[number] = verdict
 
     def _verdict(self, layer: nn.Conv2d, x: Tensor, output: object, how: Arithmetic) -> Exactness:

@@ -78,9 +78,11 @@ class Operations(TorchDispatchMode):
     def __init__(self, place: Callable[[], tuple[str, str | None]], *, on_meta: bool) -> None:
         """Take a function that returns the innermost module's name and the kind of its part."""
         super().__init__()
-        self.flops, self.convolutions = 0, list[Convolution]()
+        self.flops = 0
+        self.convolutions = list[Convolution]()
         self.higher_order: str | None = None  # around the function that runs now
-        self._place, self._on_meta = place, on_meta
+        self._place = place
+        self._on_meta = on_meta
         self._nothing = torch.empty(0, device="meta")
 
     def __torch_dispatch__(
@@ -141,7 +143,8 @@ class Operations(TorchDispatchMode):
     def _convolved(self, name: str, args: list[Any], output: Any) -> None:  # noqa: ANN401
         """Record a convolution: 2 operations for each filter's weight and pixel of the output."""
         results = output if isinstance(output, tuple | list) else [output]
-        out, x = next(filter(_is_tensor, results), None), next(filter(_is_tensor, args), None)
+        out = next(filter(_is_tensor, results), None)
+        x = next(filter(_is_tensor, args), None)
         if out is None or x is None:  # an operator that prepares filters
             return
         plain = name in _PLAIN

@@ -86,7 +86,8 @@ class Promoting(TorchFunctionMode):
                 raise ReadsBitsError(f"the bits of numbers, read as {wanted[0]}, have no float64")
             if func in _CONVERSIONS:
                 wanted = [_CONVERSIONS[func]]
-                func, args = Tensor.to, (*args, *wanted)
+                func = Tensor.to
+                args = (*args, *wanted)
             self._note(tensors[0].device.type, wanted)
             written = kwargs.get("out", tensors[0] if _IN_PLACE.search(name) else None)
             fit = _widened

@@ -142,7 +142,8 @@ class Arithmetic:
     @classmethod
     def of(cls, choice: LayerChoice, device: str, *, tf32: bool, casts: bool) -> Arithmetic:
         """Return the roundoffs of a call; `casts`: its operands are rounded to the type first."""
-        shape, on_gpu = choice.shape, device != "cpu"
+        shape = choice.shape
+        on_gpu = device != "cpu"
         stored = unit(getattr(torch, shape.dtype))
         transforms = choice.used in _FFTS | _WINOGRADS or (on_gpu and choice.used not in _PLAIN)
         reduced = _TF32 if tf32 and device == "cuda" and shape.dtype == "float32" else 0.0
@@ -162,13 +163,15 @@ def unit(dtype: torch.dtype) -> float:
 
 def _growth(used: str, shape: ConvShape, *, on_gpu: bool) -> float:
     """Return g; if a GPU's library chooses, that of the worst algorithm for the shape."""
-    growths, unit_steps = [1.0], {*shape.stride, *shape.dilation} == {1}
+    growths = [1.0]
+    unit_steps = {*shape.stride, *shape.dilation} == {1}
     anything = on_gpu and unit_steps and used not in _PLAIN | _FFTS | _WINOGRADS
     if anything or used in _FFTS:
         growths.append(math.log2(4 * shape.in_h * shape.in_w))
     if (anything or used in _WINOGRADS) and shape.kernel_h in {3, 5}:
         taps = shape.kernel_h
-        small, large = (winograd.OUTPUTS, winograd.POINTS[taps]), (len(_LARGE) + 2 - taps, _LARGE)
+        small = (winograd.OUTPUTS, winograd.POINTS[taps])
+        large = (len(_LARGE) + 2 - taps, _LARGE)
         growths.append(_of_transforms(*(large if on_gpu else small), taps))
     return max(growths)
 
@@ -200,8 +203,11 @@ def of_call(
     largest value of these.
     """
     if x.dim() == 3:
-        x, output = x[None], output[None]
-    found, done, size = list[Exactness](), 0, len(x)
+        x = x[None]
+        output = output[None]
+    found = list[Exactness]()
+    done = 0
+    size = len(x)
     while done < len(x) and size:
         images = slice(done, done + size)
         compare = partial(_of_images, layer, x[images], output[images], how, whole=whole)
@@ -224,19 +230,24 @@ def _of_images(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     whole: bool,
     largest: Tensor | None = None,
 ) -> Exactness:
-    weight, bias = exact(layer.weight), None if layer.bias is None else exact(layer.bias)
-    groups, (n, _, *pixels) = layer.groups, output.shape
+    weight = exact(layer.weight)
+    bias = None if layer.bias is None else exact(layer.bias)
+    groups = layer.groups
+    (n, _, *pixels) = output.shape
     each = weight.view(groups, -1, weight[0].numel())
     constant = torch.zeros_like(each[..., 0]) if bias is None else bias.view(groups, -1)
     y = exact(output).view(n, groups, -1, math.prod(pixels))
-    size, filters, offset = y.abs(), each.norm(dim=2), constant.abs()
+    size = y.abs()
+    filters = each.norm(dim=2)
+    offset = constant.abs()
     if largest is not None:
         size = torch.maximum(size, largest.view(size.shape))
     rounded = 2 * how.stored
     if not whole and each.shape[1] > _MIXED:
         rounded *= 2  # standard deviations of a sum, no longer a strict limit
         signs = _signs(each.shape[1], weight.device)
-        each, y = signs.to(each) @ each, signs.to(y) @ y
+        each = signs.to(each) @ each
+        y = signs.to(y) @ y
         constant = constant @ signs.t().to(constant)
         size, filters, offset = (
             t.norm(dim=d, keepdim=True) for t, d in ((size, 2), (filters, 1), (offset, 1))
@@ -249,7 +260,8 @@ def _of_images(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     bound += (rounded + _SIGMAS * how.sums) * offset[..., None]
     bound += _SIGMAS * (how.sums * how.growth + how.operands) * filters[..., None] * norms
     # near zero: a step of the stored type, and products that underflow
-    stored, sums = torch.finfo(output.dtype), torch.finfo(torch.float32)
+    stored = torch.finfo(output.dtype)
+    sums = torch.finfo(torch.float32)
     bound += stored.tiny * stored.eps + 2 * terms * min(sums.tiny, stored.tiny)
     verdict = compared("", y, wanted.view(y.shape), bound)
     if largest is not None or not is_wrong(verdict):
@@ -259,7 +271,8 @@ def _of_images(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
 
 def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """Return the largest magnitude of partial sums of products, for each output value."""
-    x, largest = exact(x), torch.zeros(())
+    x = exact(x)
+    largest = torch.zeros(())
     for eighths in range(1, 8):
         first = exact(layer.weight).flatten(1).clone()
         first[:, first.shape[1] * eighths // 8 :] = 0
@@ -335,7 +348,8 @@ def _of_output(name: str, output: Tensor, wanted: Tensor, limit: float) -> Exact
     if output.shape != wanted.shape:
         reason = f"is {_size(output)}, in float64 {_size(wanted)}"
         return Exactness(subject=name, error=math.inf, excess=math.inf, reason=reason)
-    a, b = exact(output.to(wanted.device)), exact(wanted)
+    a = exact(output.to(wanted.device))
+    b = exact(wanted)
     if not (b.is_floating_point() or b.is_complex()) and a.numel():
         return _of_whole_numbers(name, a, b, limit)
     largest = b.abs().nan_to_num(0, 0).amax().item() if b.numel() else 0.0
@@ -344,8 +358,10 @@ def _of_output(name: str, output: Tensor, wanted: Tensor, limit: float) -> Exact
 
 def _of_whole_numbers(name: str, output: Tensor, wanted: Tensor, limit: float) -> Exactness:
     """Compare indices, counts or booleans: a few may differ at ties, or all by a little."""
-    a, b = output.double(), wanted.double()
-    share, largest = (a != b).double().mean().item(), b.abs().amax().item()
+    a = output.double()
+    b = wanted.double()
+    share = (a != b).double().mean().item()
+    largest = b.abs().amax().item()
     deviation = (a - b).abs().amax().item()
     error = min(share, deviation / largest if largest else math.inf)
     return Exactness(subject=name, error=error, excess=error / limit)
@@ -353,7 +369,8 @@ def _of_whole_numbers(name: str, output: Tensor, wanted: Tensor, limit: float) -
 
 def compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
     """Compare values by their bounds; equal infinities agree, zeros have no relative error."""
-    finite, same = torch.isfinite(wanted), output == wanted
+    finite = torch.isfinite(wanted)
+    same = output == wanted
     deviation = torch.where(same | ~finite, 0, (output - wanted).abs())
     worst = deviation.amax().item() if deviation.numel() else 0.0
     largest = wanted.abs().where(finite, 0).amax().item() if wanted.numel() else 0.0

@@ -123,7 +123,8 @@ class _Recorder:
     """Records the layer calls of a pass, with the operations of each."""
 
     def __init__(self, device: torch.device, layout: str, *, on_meta: bool) -> None:
-        self.device, self.layout = device, layout
+        self.device = device
+        self.layout = layout
         self.counter = Operations(self._place, on_meta=on_meta)
         self.stack: list[_Frame] = []
         self.calls: list[LayerCall] = []
@@ -276,7 +277,8 @@ def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Mod
 def _call(
     frame: _Frame, module: nn.Module, outputs: list[Tensor], flops: int, recorder: _Recorder
 ) -> LayerCall:
-    conv, gradients = None, None
+    conv = None
+    gradients = None
     plain_input = isinstance(module, nn.Conv2d) and len(frame.inputs) == 1
     if plain_input and not transformed(module, frame.inputs[0]):
         # autocast depends on the real device, not on the meta device

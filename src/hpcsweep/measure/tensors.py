@@ -30,7 +30,8 @@ class Held:
     """The tensors of a network before its passes."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model, self._before = model, dict(_places(model))
+        self._model = model
+        self._before = dict(_places(model))
         self._kinds = {place: (t.device, t.dtype) for place, t in self._before.items()}
         self._own: set[str] = set()
 
@@ -122,7 +123,8 @@ def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
     Objects that cannot be copied, such as a lock, are shared. Functions may refer to the network
     itself and write there while the block runs: that is undone.
     """
-    modules, memo = _with_unregistered(model), dict[int, Any]()
+    modules = _with_unregistered(model)
+    memo = dict[int, Any]()
     with _untouched(modules):
         for module in modules:
             _remember(module, change, memo)
@@ -140,7 +142,8 @@ def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
 @contextmanager
 def replaced(model: nn.Module, change: Change) -> Iterator[None]:
     """Put changed tensors into the network itself, for functions that refer to it."""
-    modules, memo = _with_unregistered(model), dict[int, Any]()
+    modules = _with_unregistered(model)
+    memo = dict[int, Any]()
     with _untouched(modules):
         for held in (held for module in modules for held in _dicts(module)):
             for name, value in held.items():

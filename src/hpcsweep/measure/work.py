@@ -84,14 +84,18 @@ def rate_cells(
     Without `tensor_cores`, TF32 and half types have the peak of float32, in which they multiply.
     The shares of the dense peaks are empty for a device that is in no table.
     """
-    seconds, dtype, tf32 = median_ms / 1000, axes["dtype"], axes["tf32"]
-    flop_rate, byte_rate = shapes.flops / seconds, shapes.bytes_min / seconds
+    seconds = median_ms / 1000
+    dtype = axes["dtype"]
+    tf32 = axes["tf32"]
+    flop_rate = shapes.flops / seconds
+    byte_rate = shapes.bytes_min / seconds
     row: Row = {"achieved_tflops": flop_rate / 1e12, "achieved_gbs": byte_rate / 1e9}
     gpu = gpus.by_device_name(device.name, device.units)
     if gpu is None:
         return row
     if not tensor_cores:
-        dtype, tf32 = "float64" if dtype == "float64" else "float32", False
+        dtype = "float64" if dtype == "float64" else "float32"
+        tf32 = False
     peak = gpu.peak(dtype, tf32=tf32)
     return row | {
         "pct_peak_compute": 100 * flop_rate / (peak * 1e12) if peak else None,

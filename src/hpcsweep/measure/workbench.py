@@ -113,7 +113,8 @@ class Workbench:
             yield
         except (RuntimeError, MemoryError) as error:
             if framework.is_out_of_memory(error):
-                peak, limit = self._memory.peak(), self._memory.limit()
+                peak = self._memory.peak()
+                limit = self._memory.limit()
                 give_back()
                 raise OutOfMemory(peak, limit, first_line(error)) from error
             if framework.is_missing_operator(error) or any(text in str(error) for text in cannot):
@@ -132,7 +133,8 @@ class Workbench:
     ) -> tuple[list[LayerChoice], float]:
         """Assign a network its algorithm; return the choices of all calls, and the milliseconds."""
         began = time.perf_counter()
-        algorithm, settings = point.axes["algorithm"], point.measure
+        algorithm = point.axes["algorithm"]
+        settings = point.measure
         # gradients and evidence have the same limit
         self._backend = self._backend.limited(settings["workspace_mib"] * convolutions.MIB)
         choices = convolutions.choose(model, shapes, algorithm, settings, self._backend)
@@ -169,7 +171,8 @@ class Workbench:
         `run` takes the point's first input, drawn anew. `missing` is the reason for calls that do
         not come; None if they need not come.
         """
-        wanted, axes = ready.point.measure["numerics"], ready.point.axes
+        wanted = ready.point.measure["numerics"]
+        axes = ready.point.axes
         if not wanted:
             return None, []
         tf32 = axes["tf32"] and self.device.type == "cuda"

@@ -35,7 +35,8 @@ class Reports:
 
     def __init__(self, log: Path) -> None:
         self._to_launcher = os.environ.get(environment.PROGRESS) == "json"
-        self._log, self._fd = log, -1
+        self._log = log
+        self._fd = -1
         self._lines: list[str] = []
         self._news: dict[str, str] = {}
 
@@ -56,7 +57,8 @@ class Reports:
 
     def flush(self) -> None:
         """Write the lines that wait."""
-        lines, self._lines = "".join(self._lines), []
+        lines = "".join(self._lines)
+        self._lines = []
         with suppress(OSError):
             if self._fd < 0:
                 self._fd = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -64,7 +66,8 @@ class Reports:
         if not self._to_launcher:
             show(lines, sys.stdout)
         elif self._news:
-            news, self._news = self._news, {}
+            news = self._news
+            self._news = {}
             sys.stdout.write(json.dumps(news) + "\n")
             sys.stdout.flush()
 

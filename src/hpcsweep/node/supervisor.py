@@ -87,7 +87,8 @@ class Attempt:
     """One run of one chunk: measures the points without a row, and writes their rows."""
 
     def __init__(self, submission: SubmissionDir, chunk_index: int, stop: Stop) -> None:
-        self._submission, self._stop = submission, stop
+        self._submission = submission
+        self._stop = stop
         self._manifest = submission.read_manifest()
         self._chunk = chunk_file.read_chunk(submission.chunks, chunk_index)
         if not self._manifest.is_profiled:  # left over from another job
@@ -97,9 +98,13 @@ class Attempt:
         self._places = {point.point_id: at for at, point in enumerate(self._chunk.points)}
         self._telling = varying(self._chunk.points)
         self._visit: object = None  # of the point before
-        self._slowest, self._measured, self._fenced_off = 0.0, 0, False
+        self._slowest = 0.0
+        self._measured = 0
+        self._fenced_off = False
         self._deadly: Point | None = None  # took earlier attempts down
-        self._began, self._ready = time.time(), float("inf")  # when a worker was ready
+        # when a worker was ready
+        self._began = time.time()
+        self._ready = float("inf")
         self._end = _deadline() - self._manifest.run.kill_wait  # of measuring
         self._shard, self._writer = self._open_shard()
         self._next = self._shard.next_attempt().overall
@@ -210,7 +215,8 @@ class Attempt:
         written its manifest, and stops their attempts: the later of the two sees the earlier. Of
         equal rounds, neither `submit` saw the other's folder; the one that came first measures.
         """
-        mine, points = self._manifest, set[str]()
+        mine = self._manifest
+        points = set[str]()
         sweep_dir = self._submission.sweep_dir
         for manifest in sweep_dir.manifests():
             comes_before = (manifest.round, mine.id) > (mine.round, manifest.id)
@@ -229,8 +235,10 @@ class Attempt:
             if self._visit not in {None, visit}:  # effects of a process vary between visits
                 care.end()
             self._visit = visit
-            began, started_at = time.monotonic(), point_row.now()
-            label, place = self._label(point), f"{number + 1}/{len(todo)}"
+            began = time.monotonic()
+            started_at = point_row.now()
+            label = self._label(point)
+            place = f"{number + 1}/{len(todo)}"
             self._reports.begins(f"{place} begins {label} {point.point_id}", label)
             outcome = self._skip(point) or self._outcome_of(point, care)
             if outcome is None or self._fenced():
@@ -273,7 +281,8 @@ class Attempt:
 
         A point that had a whole job without a result is not tried again.
         """
-        settings, began = self._manifest.run, time.time()
+        settings = self._manifest.run
+        began = time.time()
         limit = settings.point_timeout * int(point.axes.get("epochs") or 1)
         tries = self._manifest.round + self._shard.attempt
         outcome = care.outcome_of(PointRequest(point=point, tries=tries), limit, self._end)

@@ -149,7 +149,8 @@ class _SupervisorSocket:
     """The connection to the supervisor, which no child may use."""
 
     def __init__(self, fd: int) -> None:
-        self._socket, self._pid = socket.socket(fileno=fd), os.getpid()
+        self._socket = socket.socket(fileno=fd)
+        self._pid = os.getpid()
         self._socket.set_inheritable(False)
         self.requests = self._socket.makefile("rb")
         self._null = os.open(os.devnull, os.O_RDWR)

@@ -75,7 +75,8 @@ class Stop:
     def _watch(self) -> None:
         while os.read(0, 64):
             pass
-        self.orphaned, self.reason = True, "the launcher is gone"
+        self.orphaned = True
+        self.reason = "the launcher is gone"
         self._wake()
 
     def _wake(self) -> None:
@@ -139,13 +140,15 @@ class WorkerCare:
 
     def end(self) -> None:
         """Let the worker end, if there is one."""
-        worker, self._worker = self._worker, None
+        worker = self._worker
+        self._worker = None
         if worker is not None:
             worker.stop(self.end_seconds)
 
     def _ready(self, key: str) -> Worker | None:
         """Return a worker that is ready; None if a stop is wanted before it is."""
-        fits, self._key = key == self._key or not self._tunes, key
+        fits = key == self._key or not self._tunes
+        self._key = key
         if self._worker is not None and not (fits and self._worker.is_idle()):
             self.end()
         self._used = self._worker is not None
@@ -164,7 +167,8 @@ class WorkerCare:
         return None
 
     def _greet(self, worker: Worker, reply: Mapping[str, Any]) -> Worker:
-        self._worker, hello = worker, typed_json.from_plain(Hello, reply)
+        self._worker = worker
+        hello = typed_json.from_plain(Hello, reply)
         if hello.refused:
             raise Refused(hello.refused)
         self._tunes = hello.tunes
@@ -177,7 +181,8 @@ class WorkerCare:
             if reply.fatal or reply.left:
                 self.end()
             return reply
-        worker, self._worker = self._worker, None
+        worker = self._worker
+        self._worker = None
         if worker:
             worker.kill()
         if self.stop.wanted() or isinstance(reply, Interrupted):

@@ -97,7 +97,9 @@ class Worker:
                 env={**os.environ, **env},
                 start_new_session=True,  # Ctrl-C in a terminal is the supervisor's business
             )
-        self._buffer, self._scanned, self._hung_up = bytearray(), 0, False
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._hung_up = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(wake_fd, selectors.EVENT_READ)

@@ -89,7 +89,8 @@ class _IntegerRange(Shape):
     def _fits(cls, given: int, info: ValidationInfo) -> int:
         if not {"start", "stop"} <= set(info.data):
             return given  # pydantic reports the mistakes in these
-        start, stop = info.data["start"], info.data["stop"]
+        start = info.data["start"]
+        stop = info.data["stop"]
         if info.field_name == "num":
             there = abs(stop - start) + 1
             if given > there:
@@ -112,7 +113,8 @@ class _IntegerRange(Shape):
         """Return the numbers: with `num`, ``int(start + i * (stop - start) / (num - 1))``."""
         if self.step is not None:
             return _steps(self.start, self.stop, self.step)
-        gaps, rise = max(self.num - 1, 1), self.stop - self.start
+        gaps = max(self.num - 1, 1)
+        rise = self.stop - self.start
         return [(self.start * gaps + i * rise) // gaps for i in range(self.num)]
 
 

@@ -38,7 +38,8 @@ class Reader:
 
     def __init__(self, doc: Document, file: SweepFile) -> None:
         """Read and check the file; raise the document's error with a line for each mistake."""
-        self.doc, self.file = doc, file
+        self.doc = doc
+        self.file = file
         self._wrong = Complaints(doc)
         self._models = {} if file.workload == "noop" else MODELS
         self._members: dict[tuple[str, int, int], frozenset[Any]] = {}
@@ -185,7 +186,8 @@ class Reader:
         if isinstance(raw, dict):
             if "not" not in raw:
                 return  # a comparison names no values
-            loc, raw = (*loc, "not"), raw["not"]
+            loc = (*loc, "not")
+            raw = raw["not"]
         for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
             have = self._has(name, integral(item))
             if have is not None and item not in also:
@@ -211,7 +213,8 @@ class Reader:
             raise self.doc.complaint(("axes",), f"{text}; {longest} alone has {sizes[longest]:,}")
 
     def _check_together(self) -> None:
-        doc, names = self.doc, self.space.names()
+        doc = self.doc
+        names = self.space.names()
         if names and "model" not in names:
             raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
         doubtful = self._doubtful_models()

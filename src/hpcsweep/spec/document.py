@@ -94,13 +94,15 @@ class Document:
 
     def line(self, loc: Loc) -> int:
         """Return the line of a key or item, or of the nearest existing one around it."""
-        node, line = self.root, 1
+        node = self.root
+        line = 1
         for step in loc:
             if isinstance(node, yaml.MappingNode):
                 pair = next((pair for pair in node.value if pair[0].value == step), None)
                 if pair is None:
                     break
-                line, node = _line(pair[0]), pair[1]
+                line = _line(pair[0])
+                node = pair[1]
             elif isinstance(node, yaml.SequenceNode) and step in range(len(node.value)):
                 node = node.value[int(step)]
                 line = _line(node)
@@ -110,7 +112,8 @@ class Document:
 
     def complaint(self, loc: Loc, text: str) -> BadInput:
         """Return the error ``FILE:LINE: KEY: text``."""
-        key, line = f"{dotted(loc)}: " if loc else "", self.line(loc)
+        key = f"{dotted(loc)}: " if loc else ""
+        line = self.line(loc)
         complaint = self.error(f"{self.path}:{line}: {key}{text}")
         complaint.line = line
         return complaint
@@ -226,7 +229,8 @@ class _Composer:
     """Composes the only document of a text, and makes plain values of its nodes within limits."""
 
     def __init__(self, path: Path, error: type[BadInput]) -> None:
-        self.path, self.error = path, error
+        self.path = path
+        self.error = error
         self.values = 0
         self.faults: list[BadInput] = []
 

@@ -154,7 +154,9 @@ class Expansion:
 
     def _made(self) -> Iterator[Point]:
         """Yield the points of the grid; an id's text is kept in pieces, of which few change."""
-        grid, workload, measure = self._grid, self.sweep.workload, self.sweep.measure
+        grid = self._grid
+        workload = self.sweep.workload
+        measure = self.sweep.measure
         varied = {name for dim in grid.dims for name in dim.names}
         axes = {name: grid.fixed[name] for name in self._defaults}
         texts = {name: self._spelled(name, value) for name, value in sorted(axes.items())}
@@ -166,11 +168,13 @@ class Expansion:
             for columns, row, before in zip(outer, rows, last, strict=True):
                 if row != before:
                     for name, column, text in columns:
-                        axes[name], texts[name] = column[row], text(row)
+                        axes[name] = column[row]
+                        texts[name] = text(row)
             last = rows
             for row in inner_rows:
                 for name, column, text in inner:
-                    axes[name], texts[name] = column[row], text(row)
+                    axes[name] = column[row]
+                    texts[name] = text(row)
                 whole = '{"axes":{' + "".join(texts.values())[:-1] + tail
                 named = hashlib.sha256(whole.encode("ascii")).hexdigest()[:ID_DIGITS]
                 yield Point(workload, axes.copy(), measure, named)
@@ -250,7 +254,9 @@ class Sample:
 
     def __init__(self, grid: Grid, names: Sequence[str], n: int) -> None:
         """Find the dimensions of `names`; rows are chosen lazily."""
-        self._grid, self._names, self._n = grid, names, n
+        self._grid = grid
+        self._names = names
+        self._n = n
         dims = [i for name in names for i, dim in enumerate(grid.dims) if name in dim.names]
         self._thinned = list(dict.fromkeys(dims))  # in order of `names`
         self._others = [dim for i, dim in enumerate(grid.dims) if i not in self._thinned]

@@ -160,7 +160,8 @@ class Grid:
         """Return, for each bit and for -1 (kept), the classes that match it with `masks`."""
         matched: dict[int, int] = defaultdict(int)
         for mask, layer in product(masks, classes.layers):
-            there, gone = self._existing(mask, layer, classes.all), 0
+            there = self._existing(mask, layer, classes.all)
+            gone = 0
             for bit in ones(mask & self._excludes):
                 matched[bit] |= there & layer[bit]
                 gone |= layer[bit]
@@ -227,7 +228,8 @@ class Grid:
     def _existing(self, mask: int, layer: Sequence[int], classes: int) -> int:
         """Return the classes in which each value is from the last source whose rule matches."""
         for sources in self._sources.values():
-            agreed, left = 0, classes
+            agreed = 0
+            left = classes
             for rule, value in reversed(sources):
                 here = left if rule is None else left & layer[rule] & -(mask >> rule & 1)
                 agreed |= here & layer[value] & -(mask >> value & 1)
@@ -242,7 +244,8 @@ class Grid:
         if names[0] in self._sources:  # it moves alone
             bits = [bit for _, bit in self._sources[names[0]]]
             united, of_sources = _united(self._space.sources(names[0]), bits)
-            columns, masks = (united,), [of_sources]
+            columns = (united,)
+            masks = [of_sources]
         for name, column in zip(names, columns, strict=True):
             if name in self._tests:
                 masks.append(value_masks(self._tests[name], column))
@@ -366,7 +369,8 @@ def value_masks(tests: Mapping[int, Predicate], column: Sequence[Any]) -> Iterat
         if test.bounds:
             begins = (below[at] + _BEGINS[op] for op, at in test.bounds if op in _BEGINS)
             ends = (below[at] + _ENDS[op] for op, at in test.bounds if op in _ENDS)
-            first, last = max(begins, default=0), min(ends, default=len(changes) - 1)
+            first = max(begins, default=0)
+            last = min(ends, default=len(changes) - 1)
             if first < last:
                 changes[first] ^= 1 << bit
                 changes[last] ^= 1 << bit

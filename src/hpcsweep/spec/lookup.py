@@ -37,7 +37,8 @@ _ACCOUNTS: Final = Path("/etc/passwd")
 _LOGGER: Final = logging.getLogger(__name__)
 
 # unlike the methods of Path, these return False for impossible names
-_exists, is_file = os.path.exists, os.path.isfile
+_exists = os.path.exists
+is_file = os.path.isfile
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 
@@ -120,7 +121,8 @@ def is_safe(path: Path, root: Path) -> bool:
 def _is_private(gid: int) -> bool:
     """Say whether a group is the user's private one: of the user's name, without other members."""
     with suppress(KeyError, OSError):  # the system lacks this account
-        me, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
+        me = pwd.getpwuid(os.getuid())
+        group = grp.getgrgid(gid)
         accounts = [line.split(":") for line in _ACCOUNTS.read_text("utf-8", "replace").split("\n")]
         members = {account[2] for account in accounts if account[3:4] == [str(gid)]}
         own = me.pw_gid == gid and group.gr_name == me.pw_name

@@ -261,7 +261,8 @@ def _other_python(profile: Profile) -> str:
 
 def _mistakes(profile: Profile) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield keys that do not go together, one of which must change, with the complaint."""
-    launcher, limit = LAUNCHERS[profile.launcher], profile.time_seconds
+    launcher = LAUNCHERS[profile.launcher]
+    limit = profile.time_seconds
     if launcher.in_slurm and profile.gpu is None:
         what = "the value of the axis `gpu` that this profile serves, such as l40"
         yield (), f"`gpu` is missing: {what}"

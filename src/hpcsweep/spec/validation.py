@@ -147,9 +147,13 @@ def check(model: type[M], doc: Document, unknown: Callable[[str], str] | None = 
 
 def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], str]) -> str:
     """Return the complaint about an error: the found value and the allowed ones."""
-    loc, kind, value, context = error["loc"], error["type"], error["input"], error.get("ctx", {})
+    loc = error["loc"]
+    kind = error["type"]
+    value = error["input"]
+    context = error.get("ctx", {})
     if kind == "extra_forbidden":
-        keys, key = list(_fields(model, loc[:-1])), str(loc[-1])
+        keys = list(_fields(model, loc[:-1]))
+        key = str(loc[-1])
         return f"{unknown(key)}, allowed are {', '.join(keys)}{suggest(key, keys)}"
     if kind == "missing":
         field = _fields(model, loc[:-1])[str(loc[-1])]

@@ -46,14 +46,18 @@ class Chunk:
 
 def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:
     """Write the chunk file; return chunks, points and expected seconds."""
-    count, points, seconds = 0, 0, 0.0
+    count = 0
+    points = 0
+    seconds = 0.0
     with path.open("w", encoding="ascii") as file:
         for chunk in chunks:
             text = json.dumps(_encode(chunk), separators=(",", ":"))
             head, comma, rest = text.partition(",")
             checksum = zlib.crc32(text.encode("ascii"))
             file.write(f'{head},"crc":"{checksum:08x}"{comma}{rest}\n')
-            count, points, seconds = count + 1, points + len(chunk.points), seconds + chunk.seconds
+            count = count + 1
+            points = points + len(chunk.points)
+            seconds = seconds + chunk.seconds
         file.flush()
         os.fsync(file.fileno())
     return count, points, seconds
@@ -125,8 +129,11 @@ def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what Y
 
 
 def _decode(record: dict[str, Any]) -> Chunk:
-    ids, names, workload = _ids(record["ids"]), record["axes"], record["workload"]
-    measure, index = record["measure"], record["chunk"]
+    ids = _ids(record["ids"])
+    names = record["axes"]
+    workload = record["workload"]
+    measure = record["measure"]
+    index = record["chunk"]
     texts = all(isinstance(text, str) for text in [workload, *names])
     if not (texts and isinstance(measure, dict) and isinstance(index, int)):
         raise ValueError("no points")

@@ -253,7 +253,8 @@ class SubmissionDir:
 
     def damage(self) -> list[str]:
         """Return a message for each damaged file: manifest, chunk file, journal."""
-        problems, expected = [], 0
+        problems = []
+        expected = 0
         try:
             expected = self.read_manifest().chunks
         except ResultsError as error:

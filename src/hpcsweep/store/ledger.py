@@ -127,7 +127,8 @@ def local_is_live(submission: SubmissionDir) -> bool:
     A process on another host or in another container cannot be seen, nor one whose entry in the
     journal is damaged: both count as alive while their attempts beat.
     """
-    who, entries = runner(submission), submission.read_jobs()
+    who = runner(submission)
+    entries = submission.read_jobs()
     if any(isinstance(entry, Ended) for entry in entries):
         return False
     if who is None and not any(isinstance(entry, Damaged) for entry in entries):

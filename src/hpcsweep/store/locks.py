@@ -61,8 +61,8 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
         _acquire(lock, timeout)
     except Timeout:
         raise Busy(
-            f"{sweep_dir.path}: locked for more than {timeout:g} s by {_holder(sweep_dir)}; wait for "
-            f"it, or end it, and run this command again. If that process is gone, add {BREAK}"
+            f"{sweep_dir.path}: locked for more than {timeout:g} s by {_holder(sweep_dir)}; wait "
+            f"for it, or end it, and run this command again. If that process is gone, add {BREAK}"
         ) from None
     except OSError as error:
         raise cannot_write(sweep_dir.path, error) from error

@@ -136,7 +136,8 @@ def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
     Equal values have equal digests. Digests depend on the user's key, which never leaves the
     machine: without the key nobody can find short passwords by trial.
     """
-    env, setup = profile.get("env"), profile.get("setup")
+    env = profile.get("env")
+    setup = profile.get("setup")
     secret = {
         "env": {name: _mask(name, value) for name, value in env.items()}
         if isinstance(env, dict)

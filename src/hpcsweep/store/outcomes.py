@@ -113,7 +113,8 @@ def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
     if not {"valid", "flags"} <= {*columns}:
         return {}
     valid, flags = (columns.index(name) - len(columns) for name in ("valid", "flags"))
-    depth, doubts = -min(valid, flags), dict[str, str]()
+    depth = -min(valid, flags)
+    doubts = dict[str, str]()
     for line in lines:
         if line[_ID_AND_OK] != b",ok,":
             continue

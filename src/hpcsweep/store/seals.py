@@ -92,7 +92,8 @@ def _pread(fd: int, offset: int, length: int) -> bytes:
         if not part:
             break
         parts.append(part)
-        offset, length = offset + len(part), length - len(part)
+        offset = offset + len(part)
+        length = length - len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -150,7 +151,8 @@ def proven(shard: ShardPath, written: Heads, lines: Iterable[bytes]) -> Heads | 
     options = [
         Heads(*names) for names in product(*map(dict.fromkeys, zip(written, OURS, strict=True)))
     ]
-    rest, best = written.layers if written.layers == OURS.layers else (), None
+    rest = written.layers if written.layers == OURS.layers else ()
+    best = None
     with Blocks() as blocks:
         for line, layers, samples in _readable(shard, lines, blocks):
             for heads in options:

@@ -117,7 +117,8 @@ class ShardWriter:
 
     def close(self) -> None:
         """Sync and close; `ResultsError` where committed rows may not be on the disk."""
-        files, self._files = self._files, {}
+        files = self._files
+        self._files = {}
         errors = []
         for step in (*(f.sync for f in files.values()), *(f.close for f in files.values())):
             try:
@@ -139,8 +140,11 @@ class _Appender:
     """A file that grows by whole blocks; a block that the disk has no room for is removed."""
 
     def __init__(self, path: Path, header: bytes) -> None:
-        self._path, self._header = path, header
-        self._fd, self._size, self._synced = -1, 0, 0
+        self._path = path
+        self._header = header
+        self._fd = -1
+        self._size = 0
+        self._synced = 0
 
     def open(self) -> None:
         """Make the file; it must not exist."""
@@ -182,7 +186,8 @@ class _Appender:
 
     def close(self) -> None:
         if self._fd >= 0:
-            fd, self._fd = self._fd, -1
+            fd = self._fd
+            self._fd = -1
             try:
                 os.close(fd)
             except OSError as error:
@@ -261,11 +266,13 @@ def read_shard(shard: ShardPath, begin: int = 0) -> Shard:
     if not begin and heads != written:
         result.problems.append(_about_headers(shard, written, heads))
         result.left_out = int(not heads.columns)
-    at, damaged = max(begin, len(head)), dict[int, str]()
+    at = max(begin, len(head))
+    damaged = dict[int, str]()
     for line in data.split(b"\n")[:-1]:
         row, problem = _parse(line, result.columns) if line else (None, "")
         if row is not None:
-            row["_line"], row["_at"] = line, at
+            row["_line"] = line
+            row["_at"] = at
             result.rows.append(row)
         elif problem:
             damaged[at] = f"row{_of_point(line)} left out: {problem}"
@@ -281,13 +288,16 @@ def read_shard(shard: ShardPath, begin: int = 0) -> Shard:
 
 def places(path: Path, begins: Collection[int]) -> dict[int, str]:
     """Return ``FILE:LINE`` by offset, for lines that begin at these offsets of a file."""
-    names, line, before = dict.fromkeys(begins, str(path)), 1, 0
+    names = dict.fromkeys(begins, str(path))
+    line = 1
+    before = 0
     try:
         text = path.read_bytes() if begins else b""
     except OSError:
         return names
     for at in sorted(begins):
-        line, before = line + text.count(b"\n", before, at), at
+        line = line + text.count(b"\n", before, at)
+        before = at
         names[at] = f"{path}:{line}"
     return names
 

@@ -54,7 +54,8 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
     for request in requests:
         _check_names(request, say)
         _check_sizes(request)
-    weights, maps = [named_weights(request) for request in requests], _maps(requests)
+    weights = [named_weights(request) for request in requests]
+    maps = _maps(requests)
     if not maps and not any(weights):
         return
     homes = [search_path.torch_home(request.profile.env) for request in requests]
@@ -72,7 +73,8 @@ def _check_packages(request: Request) -> None:
         extras.need(extra, f"profile {profile.name} (launcher: {profile.launcher})")
     if request.sweep.workload == "noop" or profile.own_python:
         return
-    what, other = f"{request.sweep.name} on profile {profile.name}", ""
+    what = f"{request.sweep.name} on profile {profile.name}"
+    other = ""
     if profile.in_slurm:
         what += ", whose jobs run this Python,"
         other = "; or name another `python`, `venv` or `conda` in the profile"
@@ -145,7 +147,8 @@ def _check_maps(
     sweep: Sweep, maps: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]], say: Say
 ) -> None:
     """Refuse patterns of maps that match no layer; each is one line."""
-    doc, unchecked = document.read_document(sweep.path, SpecError), dict[str, dict[str, None]]()
+    doc = document.read_document(sweep.path, SpecError)
+    unchecked = dict[str, dict[str, None]]()
     wrong = document.Complaints(doc)
     for question, answer in zip(maps, answers, strict=True):
         model = question["cases"][0]["model"]
@@ -291,11 +294,9 @@ def changed(sweep_dir: SweepDir, request: Request) -> dict[str, str]:
     has_own = any(map(_is_factory, factories)) or any(_files(request.sweep).values())
     if request.sweep.workload == "noop" or not has_own:
         return {}
-    made_of, now, found = (
-        _made_of(sweep_dir),
-        sources.Sources(request.search_path),
-        dict[str, str](),
-    )
+    made_of = _made_of(sweep_dir)
+    now = sources.Sources(request.search_path)
+    found = dict[str, str]()
     for point in request.points():
         if point.point_id in made_of:
             before = sources.parts(made_of[point.point_id])
@@ -308,7 +309,8 @@ def changed(sweep_dir: SweepDir, request: Request) -> dict[str, str]:
 
 def other_than(made_of: Mapping[str, str], request: Request) -> list[str]:
     """Return the networks of a sweep whose own files are others by now than in these cells."""
-    now, models = sources.Sources(request.search_path), {p.axes["model"] for p in request.points()}
+    now = sources.Sources(request.search_path)
+    models = {p.axes["model"] for p in request.points()}
     return [
         model
         for model in sorted(models)
@@ -322,8 +324,8 @@ def tell_changed(sweep_dir: SweepDir, request: Request, say: Say) -> None:
     if found := changed(sweep_dir, request):
         what = ", ".join(f"{name} ({number:,})" for name, number in Counter(found.values()).items())
         say(
-            f"note: {count(len(found), 'point')} of {sweep_dir.name} measured with another version, "
-            f"or an unknown one, of your own files: {what}; they keep their rows. To measure them "
+            f"note: {count(len(found), 'point')} of {sweep_dir.name} measured with another "
+            f"version, or an unknown one, of your own files: {what}; they keep their rows. To measure them "
             f"again: {sweep_dir.command('retry', '--changed')}"
         )
 
@@ -336,7 +338,8 @@ def _made_of(sweep_dir: SweepDir) -> dict[str, str]:
         for row in shards.read_shard(shard).rows
         if row["status"] != state.PointStatus.PROFILED
     ]
-    statuses, found = state.best((row[0], row[1]) for row in rows), dict[str, str]()
+    statuses = state.best((row[0], row[1]) for row in rows)
+    found = dict[str, str]()
     for point_id, status, cell in rows:  # of equal ones the last counts, as everywhere
         if statuses[point_id] is status:
             found[point_id] = cell

@@ -34,7 +34,8 @@ def run(results: Path, request: Request, say: Say) -> int:
     support.warn([request], say)
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
     request = replace(request, options=replace(request.options, argv=argv))
-    sweep, expected = folders.SweepDir(results / request.sweep.name), cost.cost_of(results, request)
+    sweep = folders.SweepDir(results / request.sweep.name)
+    expected = cost.cost_of(results, request)
     prepare.check_same_name(sweep, request)
     prepare.warn_of_results_elsewhere(sweep, request, say)
     if not request.options.again:

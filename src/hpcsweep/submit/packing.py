@@ -51,7 +51,8 @@ def _configuration(point: Point) -> dict[str, Any]:
 
 def pack(blocks: Iterable[Block], seconds_of: Seconds, limits: Limits) -> Iterator[Chunk]:
     """Pack a stream of blocks into chunks, in order; a point over the limit gets its own chunk."""
-    index, total = 0, limits.start
+    index = 0
+    total = limits.start
     batch: list[Any] = []
     for block in blocks:
         costs = [seconds_of(point) for point in block]
@@ -61,7 +62,9 @@ def pack(blocks: Iterable[Block], seconds_of: Seconds, limits: Limits) -> Iterat
             full = total + seconds > limits.seconds or len(batch) + len(part) > limits.points
             if batch and full:
                 yield Chunk(index, tuple(batch), total)
-                index, batch, total = index + 1, [], limits.start
+                index = index + 1
+                batch = []
+                total = limits.start
             batch += part
             total += seconds
     if batch:
@@ -85,7 +88,8 @@ def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Bl
     """Cut a list into at most so many runs of about equal cost, none of them empty."""
     target = sum(costs) / max(parts, 1)
     found: list[list[Block]] = []
-    begin, passed = 0, 0.0
+    begin = 0
+    passed = 0.0
     for end, cost in enumerate(costs, start=1):
         passed += cost
         left = parts - len(found) - 1

@@ -89,10 +89,8 @@ def prepare(
             save_sweep(sweep_dir, request.sweep.text.encode())
         live = sorted(_holders(request, before))
         return PreparedSubmission(settled=settled, live=live, again=before.again)
-    number, seconds_of = (
-        sweep_dir.next_round(),
-        estimate.estimator(sweep_dir, request.sweep, request.device),
-    )
+    number = sweep_dir.next_round()
+    seconds_of = estimate.estimator(sweep_dir, request.sweep, request.device)
     submission = folders.new_submission(into or sweep_dir, request.profile.name)
     with _discarded_on_failure(submission):
         blocks = packing.blocks(chain([first], left))
@@ -236,7 +234,8 @@ def known_points(sweep_dir: SweepDir, request: Request, queue: LiveChunks | None
             if ids := _holders(request, found):  # no run begins while an earlier one is on its way
                 told = f"{sweep_dir.name}: points of {', '.join(sorted(ids))} are queued or running"
                 raise Refused(f"{told}: wait until they ended, or {sweep_dir.command('cancel')}")
-            found.again, found.status = last.number, {}
+            found.again = last.number
+            found.status = {}
     return found
 
 
@@ -282,7 +281,8 @@ def chunks(
     request: Request, blocks: Iterable[packing.Block], seconds_of: packing.Seconds, start: float
 ) -> Iterable[chunk_file.Chunk]:
     """Return blocks in chunks: one for each worker here, or within the profile's limits."""
-    profile, start = request.profile, start * request.sweep.repeats
+    profile = request.profile
+    start = start * request.sweep.repeats
     if not profile.in_slurm:
         limits = packing.Limits(start=start)
         return packing.spread(blocks, seconds_of, limits, request.workers)
@@ -296,7 +296,8 @@ def chunks(
 
 def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
     """Return the fields of a manifest that say what was submitted, where, and by whom."""
-    profile, sweep = request.profile, request.sweep
+    profile = request.profile
+    sweep = request.sweep
     templates: tuple[str, ...] = ()
     if profile.in_slurm:
         from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - jinja2 takes 0.1 s
@@ -372,7 +373,8 @@ class Submit:
     @property
     def headline(self) -> str:
         """How many points go where, how long they may take, and what is measured already."""
-        request, settled = self.request, counted(self.ready.settled, PointStatus)
+        request = self.request
+        settled = counted(self.ready.settled, PointStatus)
         where = f"{request.device}, a rehearsal" if request.rehearsal else request.device
         before = f"; already measured or queued: {settled}" if settled else ""
         run = f", run {self.ready.again + 1}" if request.options.again else ""

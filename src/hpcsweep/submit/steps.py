@@ -101,7 +101,8 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
 def _run_here(job: Submit) -> int:
     job.say(job.headline)
     if job.request.rehearsal:
-        wants, has = ", ".join(gpus(job.request.sweep)), job.request.device
+        wants = ", ".join(gpus(job.request.sweep))
+        has = job.request.device
         job.say(f"note: the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
     if job.request.sweep.workload != "noop" and (busy := this_machine.busy()):
         job.say(f"warning: {busy}")
@@ -140,7 +141,8 @@ def _run_here(job: Submit) -> int:
 
 def _measured_before(job: Submit, settled: dict[str, int]) -> PointTally:
     """Return how many points were measured before, and how many of them are not valid."""
-    doubts, points = outcomes.doubts_in(job.counts.shards()), job.request.points()
+    doubts = outcomes.doubts_in(job.counts.shards())
+    points = job.request.points()
     tally = PointTally(Counter(settled))
     tally.doubt(filter(None, (doubts.get(point.point_id) for point in points)))
     return tally

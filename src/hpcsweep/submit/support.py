@@ -287,7 +287,8 @@ def warn(requests: Sequence[Request], say: Say) -> None:
             continue
         points = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
         if points:
-            named, folders = request.sweep.named, request.search_path
+            named = request.sweep.named
+            folders = request.search_path
             support = support_of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
             for line in support.missing():
                 say(f"warning: {line}")
@@ -311,7 +312,8 @@ def _answers(
     question: dict[str, Any], gpus: Sequence[DescribedGpu], seconds: float, say: Say
 ) -> _Answers:
     """Answer a question about cases: from the cache as far as it can, libcudnn tells the rest."""
-    cases, begin = question["cases"], f"{question['workload']} "
+    cases = question["cases"]
+    begin = f"{question['workload']} "
     shapes = _AnswersFile("shapes", _software())
     kept = {gpu.name: _AnswersFile(gpu.key, _library()) for gpu in gpus}
     cached = {k: shapes.values[begin + k] for k in cases if begin + k in shapes.values}

@@ -31,7 +31,9 @@ class TimeLimit:
     """The limit of a request's jobs; it sees the points and the chunks on their way."""
 
     def __init__(self, sweep_dir: SweepDir, request: Request) -> None:
-        self._request, self._tried_again, self._longest = request, False, 0.0
+        self._request = request
+        self._tried_again = False
+        self._longest = 0.0
         self._tried = _tried(sweep_dir) if request.profile.in_slurm else set()
 
     def watch(self, points: Iterator[Point]) -> Iterator[Point]:
@@ -48,7 +50,8 @@ class TimeLimit:
 
     def of(self, estimates: Estimates) -> str:
         """Return the limit as Slurm writes it; empty where it is the profile's."""
-        profile, sweep = self._request.profile, self._request.sweep
+        profile = self._request.profile
+        sweep = self._request.sweep
         may = profile.in_slurm and profile.shorten_time and profile.wrapper == "none"
         if not may or profile.time_seconds is None or self._tried_again or not estimates.is_firm:
             return ""

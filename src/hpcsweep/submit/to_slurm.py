@@ -135,7 +135,8 @@ def send(
     submission: SubmissionDir, profile: Profile, bad: Sequence[bad_nodes.BadNode], say: Say
 ) -> list[str]:
     """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
-    name, avoided = submission.sweep_dir.name, ", ".join(map(str, bad))
+    name = submission.sweep_dir.name
+    avoided = ", ".join(map(str, bad))
     profile = time_limit.applied(profile, submission.read_manifest())
     wary = bad_nodes.avoiding(profile, bad)
     try:

@@ -275,8 +275,9 @@ def measure(folder: Folder, name: str, of: str, times: dict[int, float], **cells
     folder.submit(name, points, text=SWEEP, profile="local", rehearsal=False)
     for number, point in enumerate(p for p in points if p.axes["input_size"] in times):
         ms = times[point.axes["input_size"]]
+        shard = ShardPath(folder.sweep_dir.shards_dir / name, 0, number)
         folder.measure(
-            ShardPath(folder.sweep_dir.shards_dir / name, 0, number), [point], median_ms=ms, mean_ms=ms,
+            shard, [point], median_ms=ms, mean_ms=ms,
             workload="inference", algorithm_coverage_pct=100, n=20, std_ms=ms / 100, control_ms=1,
             **cells,
         )  # fmt: skip

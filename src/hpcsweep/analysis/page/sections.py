@@ -97,7 +97,8 @@ class Painter:
 
     def _says_nothing(self, figure: Figure) -> bool:
         """Tell whether a figure has one value alone, or one of everything."""
-        spec, rows = figure.spec, self.data[figure.spec["data"]]
+        spec = figure.spec
+        rows = self.data[figure.spec["data"]]
         if figure.gpu and "gpu" in rows:
             rows = rows[rows["gpu"] == figure.gpu]
         if spec["kind"] == "lines":
@@ -114,7 +115,8 @@ def make(data: dataset.Dataset, seen: Layout, history: RunHistory | None = None)
     rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x)
     points = frames.points(rows, seen)
     painter = Painter(seen, dataset.ordered(rows, seen.colour), {"points": points})
-    base, ys = frames.baseline(rows, seen), {"median_ms": "median (ms)"}
+    base = frames.baseline(rows, seen)
+    ys = {"median_ms": "median (ms)"}
     ys |= {"speedup": f"speed-up over {base}"} if base else {}
     ys |= {name: formats.label(name) for name in frames.RATES if name in points}
     about = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
@@ -145,14 +147,16 @@ def _of_layers(
     data: dataset.Dataset, rows: pd.DataFrame, painter: Painter
 ) -> tuple[list[Section], list[str]]:
     """Draw where the time goes; also return the values of x at which that is shown."""
-    seen, tables = painter.seen, painter.data
+    seen = painter.seen
+    tables = painter.data
     layers = (
         frames.with_axes(data, rows, seen) if data.sweep_dir.layers.exists() else pd.DataFrame()
     )
     if layers.empty:
         return [], []
     some = frames.at_some_places(layers, seen)
-    tables["kinds"], tables["slowest"] = frames.kinds(some, seen), frames.slowest(some, seen)
+    tables["kinds"] = frames.kinds(some, seen)
+    tables["slowest"] = frames.slowest(some, seen)
     at = "" if seen.x == seen.colour else f", at the {formats.label(seen.x)} chosen above"
     kinds = painter.figures("bars", "kinds", "Time by kind of layer", part="op", at=True)
     slowest = painter.figures("dots", "slowest", "The slowest layers", row="layer", at=True)
@@ -172,7 +176,9 @@ def _of_layers(
 
 def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
     """Draw a roofline per GPU; where no table has its peaks, without roofs."""
-    pieces, figures, unknown = [], [], []
+    pieces = []
+    figures = []
+    unknown = []
     for gpu in painter.seen.gpus or ("",):
         try:
             export = roofline_of_sweep.work_of(data, gpu or None)
@@ -201,7 +207,8 @@ def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
 
 def _roof(roofs: Roofs, unit: str) -> dict[str, Any]:
     """Return three places of a roof: below its ridge, the ridge, above it."""
-    peak, slope = roofs.peak(unit) / 1e12, roofs.bandwidth / 1e12
+    peak = roofs.peak(unit) / 1e12
+    slope = roofs.bandwidth / 1e12
     name = f"{unit} {peak:.4g} TFLOP/s, {1000 * slope:.4g} GB/s"
     places = (peak / slope * factor for factor in (0.003, 1, 30))
     return {"name": name, "points": [(place, min(peak, place * slope)) for place in places]}

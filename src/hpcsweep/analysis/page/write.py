@@ -66,7 +66,8 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     everything = pd.concat([data.rows, data.failed])
     shown, _ = frames.thinned(everything, seen.x)
     figures = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
-    made, script = report.make(data), _resource("figures.js")
+    made = report.make(data)
+    script = _resource("figures.js")
     styles = output.styles(dataset.ordered(everything, seen.colour))
     specs = {"figures": figures, "styles": styles, "palette": output.PALETTE}
     columns = {name for frame in drawn.data.values() for name in map(str, frame)}
@@ -228,7 +229,8 @@ def _cells(rows: pd.DataFrame, names: Sequence[str]) -> Iterable[list[tuple[str,
     for record in rows[[*names]].itertuples(index=False):
         values = zip(names, record, strict=True)
         cells = {name: dataset.to_json(name, value) for name, value in values}
-        low, high = cells.get("ci95_lo_ms"), cells.get("ci95_hi_ms")
+        low = cells.get("ci95_lo_ms")
+        high = cells.get("ci95_hi_ms")
         half = 0.0 if low is None or high is None else (high - low) / 2
         yield [
             ("" if value is None else _text(value, half * (name in _WITH_INTERVAL)),
@@ -247,7 +249,8 @@ def _text(value: object, half: float) -> str:
 def _headline(data: dataset.Dataset, made: Report | TrainingReport) -> list[str]:
     """Say what was found: failures first, what is fastest where, how sure, on what."""
     fastest = _training(made) if isinstance(made, TrainingReport) else _algorithms(made)
-    rows, models = data.rows, dataset.ordered(data.rows, "model")
+    rows = data.rows
+    models = dataset.ordered(data.rows, "model")
     named = ", ".join(models) if len(models) <= _FEW_NAMED else count(len(models), "network")
     gpus = ", ".join(map(str, rows["gpu"].dropna().unique()))
     return [*_not_measured(data), *fastest, f"{named} on {dataset.hardware(rows) or gpus}."]

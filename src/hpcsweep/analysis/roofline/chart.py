@@ -23,7 +23,9 @@ _NAMED: Final = 8  # groups with a colour of their own; the rest of the time is 
 _GAP: Final = 1.08  # between a roof and its label, as a factor
 _REST: Final = MARKERS[-1]
 _HEIGHT: Final = 6.4  # inches
-_SMALLEST, _LARGEST = 20.0, 220.0  # marker areas, points squared
+# marker areas, points squared
+_SMALLEST = 20.0
+_LARGEST = 220.0
 
 
 def draw(roofline: Roofline, path: Path, *, grouped: bool = False, look: Look = LOOK) -> None:
@@ -90,7 +92,8 @@ def _time(seconds: float) -> str:
 
 
 def _scatter(axes: Any, pieces: Sequence[Work], longest: float, **style: Any) -> None:  # noqa: ANN401
-    xs, ys = [piece.intensity for piece in pieces], [piece.rate / 1e12 for piece in pieces]
+    xs = [piece.intensity for piece in pieces]
+    ys = [piece.rate / 1e12 for piece in pieces]
     areas = [max(_SMALLEST, _LARGEST * piece.seconds / longest) for piece in pieces]
     edge = {} if style.get("marker") == "x" else {"edgecolors": "white", "linewidths": 0.5}
     axes.scatter(xs, ys, s=areas, alpha=0.85, zorder=3, **edge, **style)
@@ -101,7 +104,8 @@ def _roofs(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noq
     slope = roofline.roofs.bandwidth / 1e12
     peaks = {peak / 1e12: units for peak, units in _peaks(roofline).items()}
     intensities = [piece.intensity for piece in drawn] + [peak / slope for peak in peaks]
-    left, right = min(intensities, default=1) / 3, max(intensities, default=1) * 4
+    left = min(intensities, default=1) / 3
+    right = max(intensities, default=1) * 4
     highest = max(peaks, default=slope)
     bottom = min([piece.rate / 1e12 for piece in drawn] + [min(peaks, default=highest)]) / 3
     axes.set(xlim=(left, right), ylim=(bottom, highest * 3))

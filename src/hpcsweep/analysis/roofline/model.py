@@ -110,7 +110,8 @@ class Roofline:
         }
 
     def _heading(self) -> list[str]:
-        work, groups = self.export.work, self.groups
+        work = self.export.work
+        groups = self.groups
         pieces = count(len(work), self.export.piece)
         of = "" if len(groups) == len(work) else f" of {len(groups)} names"
         peaks = [f"{unit} {self.roofs.peak(unit) / 1e12:g}" for unit in self.units]

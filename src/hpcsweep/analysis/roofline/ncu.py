@@ -42,7 +42,9 @@ CYCLES: Final = rf"([KMGTP]?)(?:[Hh]z|cycle(?:/{SECONDS})?)"  # per second
 _PREFIXES: Final = dict(zip("numKMGTP", (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9, 1e12, 1e15), strict=True))
 _NUMBER: Final = r"-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?"
 _NOT_MEASURED: Final = ("", "n/a", "(!) n/a", "nan")
-_METRIC, _VALUE, _UNIT = "Metric Name", "Metric Value", "Metric Unit"
+_METRIC = "Metric Name"
+_VALUE = "Metric Value"
+_UNIT = "Metric Unit"
 _IDENTITY: Final = ("ID", "Kernel Name", "Process ID", "CC")
 
 
@@ -62,7 +64,8 @@ class Launches:
     def values(self, metric: str, known_units: str) -> pd.Series[float]:
         """Return a metric of all launches in base units; `UsageError` where one lacks it."""
         cells = self.metrics[metric].reindex(self.kernels.index, fill_value="")
-        texts, units = cells[_VALUE].str.strip(), cells[_UNIT].str.strip()
+        texts = cells[_VALUE].str.strip()
+        units = cells[_UNIT].str.strip()
         for ident in texts.index[texts.isin(_NOT_MEASURED)]:
             raise UsageError(
                 f"{self.name(ident)} lacks {metric}: the export was cut, or ncu could not measure "
@@ -142,7 +145,8 @@ def _rows(path: Path, lines: Sequence[str]) -> pd.DataFrame:
     if rows.empty or rows["ID"].iloc[0]:
         raise UsageError(f"{path}: no row of units below the header; {HOW}")
     identity = [name for name in _IDENTITY if name in rows]
-    units, rows = rows.iloc[0], rows.iloc[1:]
+    units = rows.iloc[0]
+    rows = rows.iloc[1:]
     rows = rows.melt(identity, var_name=_METRIC, value_name=_VALUE, ignore_index=False)
     return rows.assign(**{_UNIT: rows[_METRIC].map(units)})
 
@@ -275,7 +279,8 @@ def _terms(launches: Launches) -> tuple[list[_Term], list[str]]:
 
 def _family(launches: Launches, family: str) -> list[_Term]:
     """Return the counters of a family; FP32 must be there, and others wholly or not at all."""
-    terms, missing = [], []
+    terms = []
+    missing = []
     for name, weight in instructions(family).items():
         metrics = ((form.format(name), factor) for form, factor in _COUNTERS.items())
         known = [(metric, factor) for metric, factor in metrics if metric in launches.metrics]

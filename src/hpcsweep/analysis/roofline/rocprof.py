@@ -67,7 +67,8 @@ _PER_PASS: Final = 8  # counters that a hardware block has; as ROCm Compute Prof
 
 def passes() -> str:
     """Return the list of counters for `rocprofv3 -i`, for MI200."""
-    flops, traffic = [*VALU, *MFMA], list(MI200_BYTES)
+    flops = [*VALU, *MFMA]
+    traffic = list(MI200_BYTES)
     groups = [flops[i : i + _PER_PASS] for i in range(0, len(flops), _PER_PASS)]
     return "\n".join(f"pmc: {' '.join(group)}" for group in (*groups, traffic))
 
@@ -136,7 +137,8 @@ def _bytes(path: Path, dispatches: pd.DataFrame, counters: pd.DataFrame) -> pd.S
     if missing:
         raise UsageError(f"{path}: the export lacks {', '.join(missing)}; {HOW}")
     for key, known in counters[names][counters[names].isna().any(axis=1)].iterrows():
-        kernel, missing = dispatches["Kernel_Name"][key][:60], known.index[known.isna()]
+        kernel = dispatches["Kernel_Name"][key][:60]
+        missing = known.index[known.isna()]
         raise UsageError(
             f"{path}: dispatch {key[-1]} ({kernel}) lacks {', '.join(missing)}: the export was "
             f"cut, or passes are missing; {HOW}"

@@ -91,10 +91,12 @@ def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work
     known = [axis for axis in varying if pd.notna(point[axis])]
     known.sort(key=dataset.is_quantity)  # names first
     told = [axis for axis in known if layers or dataset.is_quantity(axis)]
-    ident, name = f"{row['point_id']}:{row['call_index']:g}", row["layer"]
+    ident = f"{row['point_id']}:{row['call_index']:g}"
+    name = row["layer"]
     if not layers:
         names = [axis for axis in known if axis not in told]
-        ident, name = row["point_id"], dataset.labelled(point, names) or str(point["model"])
+        ident = row["point_id"]
+        name = dataset.labelled(point, names) or str(point["model"])
     return Work(
         name,
         ident,

@@ -174,7 +174,8 @@ def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFram
         raise UsageError(f"{path}: {error}: the export was cut; {how}") from error
     rows.index = pd.Index([f"{path}, line {start + number}" for number in range(1, len(rows) + 1)])
     rows = rows.dropna(how="all")  # empty lines
-    known, all_cells = rows.count(axis=1), len(rows.columns)
+    known = rows.count(axis=1)
+    all_cells = len(rows.columns)
     for line in rows.index[known < all_cells]:
         raise UsageError(f"{line}: {known[line]} of {all_cells} cells: the export was cut; {how}")
     rows.columns = pd.Index(rows.iloc[0])

@@ -30,7 +30,8 @@ def time_left(took: Sequence[float], current: float, points: int, expected: floa
     slowest = sorted(known)[-max(1, len(known) // 3) :]
     low = max(points * sum(took) / len(took) - current, 0.0)
     high = max(points * sum(slowest) / len(slowest) - current, low)
-    first, last = duration(low), duration(high)
+    first = duration(low)
+    last = duration(high)
     return f"about {last}" if first == last else f"{first} to {last}"
 
 
@@ -40,7 +41,10 @@ class Counts:
     def __init__(
         self, total: int, expected: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._total, self._failed, self._label, self._expected = total, 0, "", expected
+        self._total = total
+        self._failed = 0
+        self._label = ""
+        self._expected = expected
         self._took: list[float] = []
         self._clock = clock
         self._began = self._last = self._told = clock()
@@ -72,7 +76,8 @@ class Counts:
 
     def text(self) -> str:
         """Return how many points are done, how long that took, and what the rest may take."""
-        now, done = self._clock(), len(self._took)
+        now = self._clock()
+        done = len(self._took)
         counted = f"{done}/{self._total} points, {self._failed} failed"
         elapsed = now - self._began
         rest = time_left(self._took, now - self._last, self._total - done, self._expected - elapsed)
@@ -102,7 +107,8 @@ class Bar(Counts):
 
     def __init__(self, total: int, expected: float, progress: Any) -> None:  # noqa: ANN401 - rich's
         super().__init__(total, expected)
-        self._progress, self._note = progress, ""
+        self._progress = progress
+        self._note = ""
         self._task = progress.add_task("points", total=total, told="")
 
     def tick(self) -> None:

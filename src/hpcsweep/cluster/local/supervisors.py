@@ -89,15 +89,18 @@ class _LocalRun:
     def __init__(
         self, submission: SubmissionDir, env: Mapping[str, str], progress: Counts, kill_wait: float
     ) -> None:
-        self._submission, self._progress = submission, progress
-        self._kill_wait, self._killed_at = kill_wait, math.inf
+        self._submission = submission
+        self._progress = progress
+        self._kill_wait = kill_wait
+        self._killed_at = math.inf
         own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin"}
         self._env = {**os.environ, **env, **own}
         if folders := self._env.get("PYTHONPATH"):  # an empty entry is the working directory
             self._env["PYTHONPATH"] = os.pathsep.join(filter(None, folders.split(os.pathsep)))
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}
-        self._stops, self._heard = 0, False
+        self._stops = 0
+        self._heard = False
         self._result = LaunchResult()
 
     def to_the_end(self, chunks: range) -> LaunchResult:

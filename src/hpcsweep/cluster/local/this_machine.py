@@ -24,7 +24,8 @@ def local_device() -> str:
 
 def busy() -> str:
     """Return a warning if other programs use the cores that are about to be measured, else ""."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    cores = os.cpu_count() or 1
     if load < max(0.5, cores / 2):
         return ""
     return (

@@ -61,9 +61,11 @@ def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[st
 
 def send_arrays(submission: SubmissionDir, profile: Profile, submit_one: SubmitOne) -> list[str]:
     """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array."""
-    total, named = submission.read_manifest().chunks, job_request.cluster(profile)
+    total = submission.read_manifest().chunks
+    named = job_request.cluster(profile)
     here = slurm.Here(cluster=named, user=slurm.user_name()) if named else slurm.this_cluster()
-    sent, size = 0, max_size()
+    sent = 0
+    size = max_size()
     ids: list[str] = []
     while sent < total:
         size = min(size, total - sent)

@@ -204,7 +204,8 @@ def ask_for_rows(
     if reply.code and harmless and harmless in reply.err:
         return Listing([])
     listed = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
-    printed, complaint = _HEADING.sub("", reply.out), reply.err.strip()
+    printed = _HEADING.sub("", reply.out)
+    complaint = reply.err.strip()
     if reply.code != 0 or (not listed and (complaint or printed.strip())):
         return cause(command[0], reply, timeout)
     return Listing(listed, whole=not complaint and (not printed or printed.endswith("\n")))

@@ -139,7 +139,8 @@ def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
         inside = {node.name for node in cluster.nodes if partition.name in node.partitions}
         longest = min(partition.max_time_s or _LONGEST_S, _LONGEST_S)
         gives_way = partition.settings.get("PreemptMode", "OFF") != "OFF"
-        fits, others = len(inside & kind.names), len(inside - kind.names)
+        fits = len(inside & kind.names)
+        others = len(inside - kind.names)
         if fits and _usable(partition, cluster):
             ranked.append(((-fits, -longest, gives_way, others, partition.name), partition))
     return min(ranked, default=(None, None))[1]
@@ -156,7 +157,8 @@ def _accounts(partition: Partition | None, cluster: Cluster) -> dict[str, list[s
     """Return the accounts and QOS that this user may use in a partition; empty if unknown."""
     if partition is None or not cluster.associations:
         return {}
-    accounts, qualities = [], {name for row in cluster.associations for name in row.qos}
+    accounts = []
+    qualities = {name for row in cluster.associations for name in row.qos}
     for account in sorted({row.account for row in cluster.associations}):
         rights = Rights(Wants({"account": account}, {}), cluster)
         if all(

@@ -73,7 +73,8 @@ def parse_id(text: str) -> JobId:
     match = _FORM.fullmatch(text)
     if not match:
         return JobId(text)
-    task, tasks = int(match["task"]) if match["task"] else None, _ranges(match["tasks"] or "")
+    task = int(match["task"]) if match["task"] else None
+    tasks = _ranges(match["tasks"] or "")
     return JobId(text, int(match["job"]), task, tasks, match["cluster"] or "")
 
 

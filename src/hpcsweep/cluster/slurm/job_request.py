@@ -91,7 +91,8 @@ class Wants:
         self, key: str, name: str, existing: Collection[str], text: str = "{}", *, kind: str = ""
     ) -> Finding:
         """Return a failure for a missing name; its advice is `text` with the nearest for ``{}``."""
-        near, have = nearest(name, existing), f"there are: {listed(existing)}"
+        near = nearest(name, existing)
+        have = f"there are: {listed(existing)}"
         detail = f"no {kind or key} '{name}' on this cluster{suggest(name, existing)}"
         if not near:
             return self.complaint(key, detail, have)
@@ -141,7 +142,8 @@ def options_of(profile: Profile) -> Wants:
     values["clusters"] = os.environ.get("SLURM_CLUSTERS", "")
     places = {key: profile.where(key) for key in own}
     for key, value in _overrides(profile.sbatch_options):
-        values[key], places[key] = value, profile.where("sbatch_options")
+        values[key] = value
+        places[key] = profile.where("sbatch_options")
     return Wants(values, places)
 
 
@@ -167,7 +169,8 @@ def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:
             continue
         name, equals, value = words[0].partition("=")
         if not name.startswith("--") and len(name) > 2:
-            name, value = words[0][:2], words[0][2:]
+            name = words[0][:2]
+            value = words[0][2:]
         elif not equals and len(words) > 1:
             value = words[1]
         if name in _OPTIONS:

@@ -49,7 +49,8 @@ def setup(profile: Profile) -> str:
 
 def own_templates(profile: Profile, submission: SubmissionDir) -> tuple[str, ...]:
     """Return the templates of the user's own that make the job script of a submission."""
-    loader, shipped = _TemplateLoader(), lookup.shipped() / lookup.TEMPLATES
+    loader = _TemplateLoader()
+    shipped = lookup.shipped() / lookup.TEMPLATES
     values = {**_preparation(profile), **_job(profile, submission)}
     _render(loader, LAUNCHERS[profile.launcher].template, values)
     own = (path for path in loader.used if not path.parent.samefile(shipped))
@@ -126,7 +127,8 @@ def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str
 
 def _output(submission: SubmissionDir) -> str:
     """Return the pattern of logs; Slurm reads `%` in the working folder's name as one, too."""
-    folder, pattern = str(submission.path.absolute()), "logs/slurm-%A_%a.out"
+    folder = str(submission.path.absolute())
+    pattern = "logs/slurm-%A_%a.out"
     if "\\" in folder:
         text = "Slurm writes no logs below a folder with a backslash in its name"
         raise UsageError(f"{folder}: {text}; rename it, or choose another with --results")

@@ -72,8 +72,13 @@ class State:
         return self.meaning not in _NOT_OVER
 
 
-_P, _R, _Q = Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED
-_F, _I, _C, _T = Meaning.FAILED, Meaning.INFRASTRUCTURE, Meaning.CANCELLED, Meaning.TIMEOUT
+_P = Meaning.PENDING
+_R = Meaning.RUNNING
+_Q = Meaning.REQUEUED
+_F = Meaning.FAILED
+_I = Meaning.INFRASTRUCTURE
+_C = Meaning.CANCELLED
+_T = Meaning.TIMEOUT
 STATES: Final = (
     State("BOOT_FAIL", "BF", _I, "the node did not boot", node_at_fault=True),
     State("CANCELLED", "CA", _C, "cancelled; submit again to continue"),
@@ -202,7 +207,8 @@ def queue(
 
 
 def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
-    wanted, chosen = _bases(ids), f"--user={os.getuid()}"
+    wanted = _bases(ids)
+    chosen = f"--user={os.getuid()}"
     if wanted and len(wanted) <= _MANY:
         chosen = f"--jobs={','.join(wanted)}"
     options = ["-h", "-r", "-t", "all", chosen, *_clusters(ids), "-o", _QUEUE]
@@ -250,7 +256,9 @@ def _shown(job: str, timeout: float, *where: str) -> list[JobState] | CouldNotAs
 
 
 def _read_shown(line: str) -> Iterator[JobState]:
-    job, array, place = _JOB.match(line), _ARRAY.search(line), _PLACE.search(line)
+    job = _JOB.match(line)
+    array = _ARRAY.search(line)
+    place = _PLACE.search(line)
     if job and place:
         text = f"{array[1]}_[{array[2]}]" if array else job[1]
         folder = place[2].partition(" StdErr=")[0]
@@ -337,7 +345,8 @@ def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | Coul
 
 def _age(job: JobState) -> tuple[float, float]:
     """Return the sort key of attempts: a requeue has a new submit time; waiting ones are last."""
-    submitted, started = job.submitted, job.started
+    submitted = job.submitted
+    started = job.started
     return submitted.timestamp() if submitted else 0, started.timestamp() if started else math.inf
 
 

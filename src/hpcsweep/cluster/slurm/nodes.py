@@ -126,7 +126,8 @@ def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
     own = [kind for kind in kinds if _is_named_by(wants, short_of[kind.gpu])]
     if not own or len(kinds) == 1:
         return
-    parts, ways = list[str](), list[str]()
+    parts = list[str]()
+    ways = list[str]()
     for kind in own:
         name = short_of[kind.gpu]
         article = "an" if name[0] in _SAID_AS_AN else "a"
@@ -244,7 +245,8 @@ def _nothing_left(
     wants: Wants, steps: Sequence[Narrowing], last: int, left: Sequence[Node], nodes: Sequence[Node]
 ) -> Finding:
     """Return a complaint about the key that left no node: which nodes fit it, what to change."""
-    step, before = steps[last], steps[:last]
+    step = steps[last]
+    before = steps[:last]
     if step.key in {"mem", "cpus_per_task"}:
         return _too_much(wants, step.key, before, left)
     having = [node for node in nodes if step.test(node)]

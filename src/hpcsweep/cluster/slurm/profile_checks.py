@@ -70,7 +70,8 @@ class Rights:
 
 def _named(rights: Rights, key: str, name: str, mine: set[str], source: str) -> Finding:
     """Check whether the user has an account or a QOS; some sites deny the question."""
-    wants, enforced = rights.wants, rights.enforced(source)
+    wants = rights.wants
+    enforced = rights.enforced(source)
     if source in rights.cluster.unanswered:
         finding = wants.complaint(key, f"not checked: {rights.cluster.unanswered[source]}")
         return replace(finding, level="warn" if wants[key] else "ok")
@@ -144,7 +145,8 @@ def _unknown_cluster(wants: Wants, cluster: Cluster) -> str:
 
 def _partitions(rights: Rights, chosen: Sequence[Partition]) -> Iterator[Finding]:
     """Yield unknown names, then the findings of each partition; one good partition is enough."""
-    wants, cluster = rights.wants, rights.cluster
+    wants = rights.wants
+    cluster = rights.cluster
     names = {partition.name for partition in cluster.partitions}
     for name in wants.partitions:
         if name not in names:
@@ -206,11 +208,13 @@ def _state(partition: Partition, rights: Rights) -> Iterator[Finding]:
 
 
 def _time(partition: Partition, rights: Rights) -> Iterator[Finding]:
-    limit, wanted = partition.max_time_s, rights.wants.time_s
+    limit = partition.max_time_s
+    wanted = rights.wants.time_s
     flags = {qos.name: qos.flags for qos in rights.cluster.qos}.get(rights.qos, ())
     if limit is None or wanted is None or wanted <= limit or "PartitionTimeLimit" in flags:
         return  # this flag of a QOS overrides the partition's limit
-    most, longer = units.written(limit), _beside(partition, rights.cluster, wanted)
+    most = units.written(limit)
+    longer = _beside(partition, rights.cluster, wanted)
     detail = f"{units.written(wanted)} is over the limit of partition {partition.name}, {most}"
     more = f", or use another partition: {listed(longer)}" if longer else ""
     yield rights.wants.complaint("time", detail, f'write `time: "{most}"` or less{more}')

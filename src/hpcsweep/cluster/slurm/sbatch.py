@@ -109,7 +109,8 @@ _TABLE: Final = (
 
 def refusal(printed: str, script: str) -> SchedulerError:
     """Turn what sbatch printed, without a job id, before it failed into the error to raise."""
-    message, answers = _message(printed), _ANSWER.findall(printed)
+    message = _message(printed)
+    answers = _ANSWER.findall(printed)
     later = "run the same command again later to send the rest"
     if BUSY.search(answers[-1] if answers else printed):
         text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"

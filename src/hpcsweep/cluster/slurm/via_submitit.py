@@ -178,7 +178,8 @@ def _more(profile: Profile) -> dict[str, str | bool]:
     """Return `sbatch_options` as names and values; submitit takes only long options."""
     found: dict[str, str | bool] = {}
     for option in profile.sbatch_options:
-        name, refusal = "", f"{profile.path}: sbatch_options: submitit does not take `{option}`"
+        name = ""
+        refusal = f"{profile.path}: sbatch_options: submitit does not take `{option}`"
         try:
             words = shlex.split(option)
         except ValueError as error:

@@ -80,7 +80,8 @@ def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
 
 
 def _tensor(library: CudnnLibrary, dtype: str, sizes: Size, layout: str) -> Descriptor:
-    descriptor, number = Descriptor(library, NAME, "Tensor"), library_of.DATA_TYPES[dtype]
+    descriptor = Descriptor(library, NAME, "Tensor")
+    number = library_of.DATA_TYPES[dtype]
     library.call(
         "cudnnSetTensor4dDescriptorEx", descriptor, number, *sizes, *strides(sizes, layout)
     )
@@ -88,7 +89,8 @@ def _tensor(library: CudnnLibrary, dtype: str, sizes: Size, layout: str) -> Desc
 
 
 def _filters(library: CudnnLibrary, shape: ConvShape, layout: str) -> Descriptor:
-    descriptor, number = Descriptor(library, NAME, "Filter"), library_of.DATA_TYPES[shape.dtype]
+    descriptor = Descriptor(library, NAME, "Filter")
+    number = library_of.DATA_TYPES[shape.dtype]
     form = library_of.FORMATS[layout]
     library.call("cudnnSetFilter4dDescriptor", descriptor, number, form, *shape.filter_size)
     return descriptor
@@ -155,7 +157,8 @@ class Cudnn(Driver[CudnnLibrary]):
             raise NotSupported(f"cuDNN has no {problem.algorithm}")
         if problem.shape.dtype not in library_of.DATA_TYPES:
             raise NotSupported(f"cuDNN convolves no {problem.shape.dtype}")
-        function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
+        function = _FUNCTIONS[problem.way]
+        described = describe(self.library, problem)
         size = self._workspace(function, described, number, device)
         factor = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
         return CudnnPlan(

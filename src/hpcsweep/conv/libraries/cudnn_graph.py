@@ -108,7 +108,9 @@ class _Descriptor:
     """A descriptor of the graph interface; it keeps those that it was made of."""
 
     def __init__(self, library: CudnnGraph, kind: str) -> None:
-        self._library, self._kind, self._parts = library, kind, list[object]()
+        self._library = library
+        self._kind = kind
+        self._parts = list[object]()
         self.address = c_void_p()
         number = DESCRIPTORS[kind]
         library.call("cudnnBackendCreateDescriptor", number, ctypes.byref(self.address))
@@ -208,7 +210,8 @@ class Graphs:
 
     def _graph(self, shape: ConvShape) -> _Descriptor:
         """Describe a convolution without its bias, which is an operation of its own."""
-        make, dtypes = self.library.make, cudnn_library.DATA_TYPES
+        make = self.library.make
+        dtypes = cudnn_library.DATA_TYPES
         convolution = make(
             "CONVOLUTION",
             SPATIAL_DIMS=2,

@@ -81,7 +81,9 @@ class CudnnError(LibraryError):
     """A call of cuDNN failed."""
 
     def __init__(self, function: str, status: int, name: str, words: str = "") -> None:
-        self.function, self.status, self.words = function, status, words
+        self.function = function
+        self.status = status
+        self.words = words
         super().__init__(f"{function}: {name}{': ' + words if words else ''}")
 
 

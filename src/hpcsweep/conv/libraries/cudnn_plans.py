@@ -30,7 +30,9 @@ from hpcsweep.errors import first_line
 from hpcsweep.records import dataclass, field
 
 _CALL: Final = "cudnnGraphExecute"
-_FIRST, _SECOND, _RESULT = 1, 2, 3
+_FIRST = 1
+_SECOND = 2
+_RESULT = 3
 _DTYPES: Final = {
     "float32": "FLOAT",
     "float16": "HALF",
@@ -138,7 +140,8 @@ class FrontEnd:
 
     def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
         """Describe a problem: `handle`, or `device_property` for a device that is not here."""
-        frontend, shape = self.module, problem.shape
+        frontend = self.module
+        shape = problem.shape
         kind = getattr(frontend.data_type, _DTYPES[shape.dtype])
         compute = kind if shape.dtype == "float64" else frontend.data_type.FLOAT
         graph = frontend.pygraph(

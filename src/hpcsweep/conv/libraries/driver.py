@@ -68,7 +68,8 @@ class Library(ABC):
             function = getattr(self._library, name)
         except AttributeError as error:
             raise LibraryUnusable(self._missing(name)) from error
-        function.restype, function.argtypes = ctypes.c_int, self.signatures[name]
+        function.restype = ctypes.c_int
+        function.argtypes = self.signatures[name]
         return function
 
 
@@ -132,7 +133,9 @@ class Problem:
         These are input, filters, output; or gradient, filters, gradient of the input; or
         gradient, input, gradient of the filters.
         """
-        x, weight, y = self.shape.input_size, self.shape.filter_size, self.shape.output_size
+        x = self.shape.input_size
+        weight = self.shape.filter_size
+        y = self.shape.output_size
         return {
             Direction.FORWARD: (x, weight, y),
             Direction.DATA: (y, weight, x),

@@ -50,7 +50,8 @@ class VendorBackend:
 
     def __init__(self, driver: Driver[Any], device_type: str = "cuda") -> None:
         """Serve a kind of device, and the operators under the driver's name."""
-        self._driver, self._device_type = driver, device_type
+        self._driver = driver
+        self._device_type = device_type
         self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
         self._untried: set[tuple[Problem, int]] = set()
         self._most_workspace = math.inf
@@ -127,7 +128,8 @@ class VendorBackend:
         return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENT_OF)
 
     def _gradient(self, way: Direction, algorithm: str, shape: ConvShape) -> Gradient:
-        name, inside = self._driver.backward_name(way, algorithm), operator.NAMES[way]
+        name = self._driver.backward_name(way, algorithm)
+        inside = operator.NAMES[way]
         if name is None:
             reason = f"{self.name} has no {algorithm} for the gradient of {_GRADIENT_OF[way]}"
         else:
@@ -157,11 +159,14 @@ class VendorBackend:
         *steps: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return an output or a gradient; a gradient by the framework where the library cannot."""
-        forward, x, weight = way is Direction.FORWARD, first.shape, second.shape
+        forward = way is Direction.FORWARD
+        x = first.shape
+        weight = second.shape
         if way is Direction.DATA:
             x = size
         elif way is Direction.FILTER:
-            x, weight = second.shape, size
+            x = second.shape
+            weight = size
         shape = operator.shape_of(first.dtype, x, weight, (algorithm, *steps))
         out = operator.empty(first, size or shape.output_size, nhwc=shape.layout == NHWC)
         name = algorithm if forward else self._driver.backward_name(way, algorithm)
@@ -178,7 +183,8 @@ class VendorBackend:
             way = problem.way.value
             raise NotSupported(f"{self.name} {problem.algorithm} ({way}): {plan}")
         layout = _LAYOUTS[problem.layout]
-        first, second = _checked(first, out, layout), _checked(second, out, layout)
+        first = _checked(first, out, layout)
+        second = _checked(second, out, layout)
         workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         _queue(plan, (first, second, out, workspace))
         return out
@@ -225,7 +231,9 @@ class VendorBackend:
     def _tried(self, plan: Plan, problem: Problem, most: float) -> Plan | str:
         """Return the plan that took least when it ran, or why the first one did not run."""
         plans = [one for one in plan.candidates if one.workspace_bytes <= most]
-        reasons, took, runs = list[str](), list[tuple[float, Plan]](), _TRIES if plans[1:] else 1
+        reasons = list[str]()
+        took = list[tuple[float, Plan]]()
+        runs = _TRIES if plans[1:] else 1
         for one in plans:
             try:
                 took.append((self._try(one, problem, runs), one))
@@ -239,7 +247,8 @@ class VendorBackend:
         Return the seconds of the fastest run, from an idle device to an idle device. Where there is
         no memory for that, the real run will say so.
         """
-        layout, dtype = _LAYOUTS[problem.layout], getattr(torch, problem.shape.dtype)
+        layout = _LAYOUTS[problem.layout]
+        dtype = getattr(torch, problem.shape.dtype)
         try:
             tensors = [
                 torch.zeros(size, dtype=dtype, device=self._device_type).to(memory_format=layout)

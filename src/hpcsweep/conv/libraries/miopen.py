@@ -109,7 +109,8 @@ class MiopenError(LibraryError):
     """A call of MIOpen failed."""
 
     def __init__(self, function: str, status: int, words: str) -> None:
-        self.function, self.status = function, status
+        self.function = function
+        self.status = status
         known = 0 <= status < len(_STATUSES)
         name = f"miopenStatus{_STATUSES[status]}" if known else f"status {status}"
         super().__init__(f"{function}: {name}{': ' + words if words and words != name else ''}")
@@ -131,7 +132,8 @@ class MiopenLibrary(Library):
 
     def _error(self, function: str, status: int) -> MiopenError:
         words = self._library.miopenGetErrorString
-        words.restype, words.argtypes = c_char_p, (c_int,)
+        words.restype = c_char_p
+        words.argtypes = (c_int,)
         return MiopenError(function, status, (words(status) or b"").decode("ascii", "replace"))
 
     def _missing(self, name: str) -> str:
@@ -159,7 +161,8 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
     first, second, result = (_tensor(library, problem, sizes) for sizes in problem.sizes)
     if problem.way is Direction.FORWARD:  # MIOpen takes filters before the input
         first, second = second, first
-    shape, convolution = problem.shape, Descriptor(library, NAME, "Convolution")
+    shape = problem.shape
+    convolution = Descriptor(library, NAME, "Convolution")
     library.call(
         "miopenInitConvolutionDescriptor",
         *(convolution, _CROSS_CORRELATION),
@@ -170,8 +173,10 @@ def describe(library: MiopenLibrary, problem: Problem) -> tuple[Descriptor, ...]
 
 
 def _tensor(library: MiopenLibrary, problem: Problem, sizes: Size) -> Descriptor:
-    found, four = Descriptor(library, NAME, "Tensor"), ctypes.c_int * 4
-    number, steps = _DATA_TYPES[problem.shape.dtype], strides(sizes, problem.layout)
+    found = Descriptor(library, NAME, "Tensor")
+    four = ctypes.c_int * 4
+    number = _DATA_TYPES[problem.shape.dtype]
+    steps = strides(sizes, problem.layout)
     library.call("miopenSetTensorDescriptor", found, number, 4, four(*sizes), four(*steps))
     return found
 
@@ -224,7 +229,8 @@ class Miopen(Driver[MiopenLibrary]):
             raise NotSupported(f"MIOpen convolves no {problem.shape.dtype}")
         if problem.deterministic:
             raise NotSupported("MIOpen does not say which of its solutions are deterministic")
-        function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
+        function = _FUNCTIONS[problem.way]
+        described = describe(self.library, problem)
         solutions = self._solutions(function, described, device)
         fitting = [
             solution
@@ -255,7 +261,8 @@ class Miopen(Driver[MiopenLibrary]):
 
     def plans(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the solutions that MIOpen offers, in its order; it offers no others."""
-        function, described = _FUNCTIONS[problem.way], describe(self.library, problem)
+        function = _FUNCTIONS[problem.way]
+        described = describe(self.library, problem)
         return [*map(_name, self._solutions(function, described, device))][:most]
 
     def backward_name(self, way: Direction, algorithm: str) -> str | None:
@@ -278,7 +285,8 @@ class Miopen(Driver[MiopenLibrary]):
         self, function: str, described: tuple[Descriptor, ...], device: int
     ) -> list[Solution]:
         """Return what MIOpen offers for a problem."""
-        room, count = (Solution * _MOST_SOLUTIONS)(), ctypes.c_size_t()
+        room = (Solution * _MOST_SOLUTIONS)()
+        count = ctypes.c_size_t()
         self.library.call(
             f"{function}GetSolution",
             *(self.handle(device, 0), *described),
@@ -294,7 +302,9 @@ class Miopen(Driver[MiopenLibrary]):
         solutions: Sequence[Solution],
     ) -> list[Solution]:
         """Return the solutions that compile; where none does, raise the first one's error."""
-        handle, errors, done = self.handle(device, 0), list[MiopenError](), list[Solution]()
+        handle = self.handle(device, 0)
+        errors = list[MiopenError]()
+        done = list[Solution]()
         for solution in solutions:
             try:
                 self.library.call(

@@ -45,10 +45,14 @@ class Kind:
 
 
 UNKNOWN: Final = "unknown"
-_GEMM, _IMPLICIT, _PRECOMP = "gemm", "implicit_gemm", "implicit_precomp_gemm"
+_GEMM = "gemm"
+_IMPLICIT = "implicit_gemm"
+_PRECOMP = "implicit_precomp_gemm"
 _ANY_GEMM: Final = (_GEMM, _IMPLICIT, _PRECOMP)
 _FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same kernels
-_CUDNN, _MIOPEN, _ANY = "cudnn", "miopen", "any"
+_CUDNN = "cudnn"
+_MIOPEN = "miopen"
+_ANY = "any"
 # what cuDNN's gradients are called, whose names say less
 _CLAIMS: Final = {"algo_0": {_IMPLICIT}, "algo_1": {_IMPLICIT, _PRECOMP}}
 _NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention|reduce_[wd]grad|bias_diff"

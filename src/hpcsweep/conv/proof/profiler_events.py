@@ -99,7 +99,8 @@ def record(
     model: nn.Module, ranges: AbstractContextManager[None], run: Callable[[], object]
 ) -> tuple[list[Any], list[Primitive]]:
     """Profile one run, with ranges around convolution calls; return events and oneDNN's reports."""
-    activities, on_gpu = [ProfilerActivity.CPU], _is_on_gpu(model)
+    activities = [ProfilerActivity.CPU]
+    on_gpu = _is_on_gpu(model)
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)
     with (

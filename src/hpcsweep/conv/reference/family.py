@@ -109,7 +109,8 @@ class Step:
         The gradient of the left operand is a product over n, that of the right one over m.
         """
         batch, m, k, n = sizes
-        of_left, of_right = operators.product(batch, m, n, k), operators.product(batch, k, m, n)
+        of_left = operators.product(batch, m, n, k)
+        of_right = operators.product(batch, k, m, n)
         backward = (of_left, left), (of_right, right)
         return cls(operators.product(*sizes, adds=adds), times, backward)
 

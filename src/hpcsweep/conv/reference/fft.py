@@ -73,8 +73,10 @@ class Fft(AccountedFamily):
         """Yield transforms there and back, and for each block the filters' spectra and products."""
         size = self._tile(shape)
         rows, columns = tile_count(shape, _step(shape, size))
-        half, count = (size[0], size[1] // 2 + 1), shape.n * rows * columns
-        images, results = shape.in_c * count, shape.out_c * count
+        half = (size[0], size[1] // 2 + 1)
+        count = shape.n * rows * columns
+        images = shape.in_c * count
+        results = shape.out_c * count
         yield Step(_fft("r2c", images, size), 1, ((_fft("c2c", images, size), DATA),))
         yield Step(_fft("c2r", results, half), 1, ((_fft("r2c", results, size), BOTH),))
         yield from (Step.plain(f"aten::{name}") for name in ("sub", "add", "complex"))
@@ -89,7 +91,8 @@ class Fft(AccountedFamily):
         return pad(x, shape, *size)[:, :, None, None]
 
     def _tile(self, shape: ConvShape) -> tuple[int, int]:
-        height, width = shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w
+        height = shape.in_h + 2 * shape.pad_h
+        width = shape.in_w + 2 * shape.pad_w
         return smooth(height), 2 * smooth(-(-width // 2))
 
 

@@ -43,7 +43,8 @@ class Gemm(AccountedFamily):
 
     def steps(self, shape: ConvShape) -> list[Step]:
         """Return windows, and one product over channels and taps at once."""
-        batch, inner = shape.n * shape.groups, shape.group_in * shape.taps
+        batch = shape.n * shape.groups
+        inner = shape.group_in * shape.taps
         return [
             Step.plain("aten::unfold", 2, "aten::unfold_backward"),
             Step.product((batch, shape.group_out, inner, shape.pixels), FILTER, DATA),
@@ -94,7 +95,8 @@ class ImplicitGemm(AccountedFamily):
 
 def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
     """Return the pixels of a padded image that filter tap (i, j) meets, as a view."""
-    top, left = i * shape.dilation_h, j * shape.dilation_w
+    top = i * shape.dilation_h
+    left = j * shape.dilation_w
     bottom = top + (shape.out_h - 1) * shape.stride_h + 1
     right = left + (shape.out_w - 1) * shape.stride_w + 1
     return x[:, :, top : bottom : shape.stride_h, left : right : shape.stride_w]

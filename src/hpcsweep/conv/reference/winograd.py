@@ -97,7 +97,8 @@ class Winograd(AccountedFamily):
 
     def steps(self, shape: ConvShape) -> Iterator[Step]:
         """Yield the filters' transform, windows, and for each block a product and transforms."""
-        points, (rows, columns) = _points(shape), tile_count(shape, (OUTPUTS, OUTPUTS))
+        points = _points(shape)
+        (rows, columns) = tile_count(shape, (OUTPUTS, OUTPUTS))
         filters = shape.out_c * shape.group_in
         yield Step.product((1, points, shape.taps, filters), right=FILTER)
         yield Step.plain("aten::unfold", 2, "aten::unfold_backward")
@@ -161,7 +162,8 @@ def _polynomial(roots: Sequence[Fraction], length: int) -> list[Fraction]:
     """Return the coefficients of prod (x - root), lowest first, padded with zeros."""
     coefficients = [Fraction(1)]
     for root in roots:
-        shifted, scaled = [Fraction(0), *coefficients], [*coefficients, Fraction(0)]
+        shifted = [Fraction(0), *coefficients]
+        scaled = [*coefficients, Fraction(0)]
         coefficients = [a - root * b for a, b in zip(shifted, scaled, strict=True)]
     return coefficients + [Fraction(0)] * (length - len(coefficients))
 

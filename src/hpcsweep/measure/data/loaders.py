@@ -120,7 +120,8 @@ class Own(Dataset[Any]):
 
 def words(error: BaseException) -> str:
     """Return an exception in a line: its type, and the first line of its message."""
-    kind, message = type(error).__name__, first_line(error)
+    kind = type(error).__name__
+    message = first_line(error)
     return kind if message == kind else f"{kind}: {message}"
 
 
@@ -174,7 +175,10 @@ class EpochSampler(Sampler[tuple[int, int]]):
     """Pairs of epoch and index: the first `count` indices of a shuffle by seed and epoch."""
 
     def __init__(self, size: int, count: int, seed: int) -> None:
-        self.size, self.count, self.seed, self.epoch = size, count, seed, 0
+        self.size = size
+        self.count = count
+        self.seed = seed
+        self.epoch = 0
 
     def __len__(self) -> int:
         return self.count
@@ -193,7 +197,8 @@ class Seeded(Dataset[Any]):
 
     def __init__(self, images: Dataset[Any], seed: int) -> None:
         """Wrap a data set; synthetic images have no random augmentation."""
-        self._images, self._seed = images, seed
+        self._images = images
+        self._seed = seed
         self._draws = not isinstance(images, Synthetic)
 
     def __len__(self) -> int:
@@ -267,11 +272,10 @@ def loaders(
         for part, images in (("training", train), ("validation", val)):
             check(wanted, part, images, num_classes)
         checked = (num_classes, axes["input_size"])
-        train, val = (
-            Own(wanted, "training", train, *checked),
-            Own(wanted, "validation", val, *checked),
-        )
-    batch, size = axes["batch_size"], len(train)
+        train = Own(wanted, "training", train, *checked)
+        val = Own(wanted, "validation", val, *checked)
+    batch = axes["batch_size"]
+    size = len(train)
     steps = axes["steps_per_epoch"] or size // batch
     if steps * batch > size or not steps:
         raise UsageError(
@@ -314,7 +318,8 @@ def _synthetic(point: Point) -> Data:
 
 
 def _on_disk(point: Point) -> Data:
-    name, size = point.axes["dataset"], point.axes["input_size"]
+    name = point.axes["dataset"]
+    size = point.axes["input_size"]
     if name == downloads.IMAGE_FOLDER:
         return loaders(point, *downloads.open_image_folder(size), name)
     train, val, classes = downloads.open_cifar(name, size)

@@ -32,7 +32,9 @@ from hpcsweep.measure.machine import framework
 
 _RUNS: Final = 7  # of which the median counts
 _LOOP: Final = 20_000  # about a millisecond of Python
-_CHANNELS, _SIDE = 32, 56  # 29 million multiply-adds an image: a millisecond of two CPU cores
+# 29 million multiply-adds an image: a millisecond of two CPU cores
+_CHANNELS = 32
+_SIDE = 56
 _IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}
 _KNOWN: Final = 5  # earlier controls that a shift needs
 _SHIFT: Final = 0.05  # of the time; a shift also exceeds `_USUAL` times the median deviation
@@ -134,9 +136,11 @@ def _waited(schedstat: Path) -> float:
 
 def _host() -> tuple[float, float]:
     """Return the milliseconds of the loop, and the share in which it waited for a CPU."""
-    began, used = time.perf_counter(), time.thread_time()
+    began = time.perf_counter()
+    used = time.thread_time()
     ms = _median_ms(_loop)
-    used, took = time.thread_time() - used, time.perf_counter() - began
+    used = time.thread_time() - used
+    took = time.perf_counter() - began
     return ms, max(0.0, 1 - used / took)
 
 

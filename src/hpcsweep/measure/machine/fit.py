@@ -86,10 +86,12 @@ def has_code(built_for: Iterable[str], wanted: str) -> bool:
 
 
 def _serves(arch: str, wanted: str) -> bool:
-    code, chip = _NVIDIA.fullmatch(arch), _NVIDIA.fullmatch(wanted)
+    code = _NVIDIA.fullmatch(arch)
+    chip = _NVIDIA.fullmatch(wanted)
     if not code or not chip:
         return arch == wanted
-    theirs, own = (int(code[2]), int(code[3])), (int(chip[2]), int(chip[3]))
+    theirs = (int(code[2]), int(code[3]))
+    own = (int(chip[2]), int(chip[3]))
     if code[4] == "a":
         return theirs == own
     portable = code[1] == "compute" and not code[4]
@@ -136,7 +138,8 @@ def check_code(device: Device) -> None:
     Raises:
         Refused: it does not.
     """
-    built_for, wanted = torch.cuda.get_arch_list(), chip(device)
+    built_for = torch.cuda.get_arch_list()
+    wanted = chip(device)
     if built_for and not has_code(built_for, wanted):
         raise Refused(
             f"torch {torch.__version__} has no code for '{device.name}' ({wanted}; it has "

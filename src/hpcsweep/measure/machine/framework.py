@@ -35,7 +35,8 @@ def apply(axes: Mapping[str, Any]) -> None:
 
 def is_kept(axes: Mapping[str, Any]) -> bool:
     """Say whether switches are as `apply` set them; a network's code may change them."""
-    cudnn, threads = torch.backends.cudnn, axes["num_threads"] or default_threads()
+    cudnn = torch.backends.cudnn
+    threads = axes["num_threads"] or default_threads()
     tf32: object = None
     with suppress(RuntimeError):  # the older switches raise if the newer ones were set
         tf32 = (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32)
@@ -62,7 +63,8 @@ def untuned() -> Iterator[None]:
 @contextmanager
 def determinism(*, wanted: bool) -> Iterator[None]:
     """Use only deterministic operators in the block, if wanted."""
-    before, fill = os.environ.get(_CUBLAS), torch.utils.deterministic.fill_uninitialized_memory
+    before = os.environ.get(_CUBLAS)
+    fill = torch.utils.deterministic.fill_uninitialized_memory
     if wanted:
         os.environ.setdefault(_CUBLAS, ":4096:8")  # else cuBLAS refuses
         torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid, costs time

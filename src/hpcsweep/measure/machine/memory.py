@@ -84,7 +84,8 @@ class _CudaMemory(MemoryWatch):
     def allocator_cells(self) -> Row:
         """Return the most that torch reserved, and which share of it was never in use at once."""
         statistics = torch.cuda.memory_stats()
-        used, held = statistics["allocated_bytes.all.peak"], statistics["reserved_bytes.all.peak"]
+        used = statistics["allocated_bytes.all.peak"]
+        held = statistics["reserved_bytes.all.peak"]
         return {
             "mem_reserved_bytes": held,
             "mem_fragmentation_pct": 100 * (1 - used / held) if held else None,

@@ -82,7 +82,8 @@ class ProcessState:
 
     def changes(self) -> list[str]:
         """Return messages on changed settings and functions, and on threads left running."""
-        old, now = self._settings, dict(_settings())
+        old = self._settings
+        now = dict(_settings())
         changed = [
             f"{name}: {old.get(name)!s:.60} became {now.get(name)!s:.60}"
             for name in ({**old, **now} if old != now else ())
@@ -94,7 +95,8 @@ class ProcessState:
     def _running(self) -> list[str]:
         """Return new threads that run the user's code, else whether others compute."""
         share = _busy() if _tasks() > self._tasks else 0.0  # new threads may be about to begin
-        named, running = {thread.ident: thread for thread in threading.enumerate()}, list[str]()
+        named = {thread.ident: thread for thread in threading.enumerate()}
+        running = list[str]()
         for ident, frame in sys._current_frames().items():  # noqa: SLF001
             code = _own_code(frame, named.get(ident))
             if ident not in self._threads and code:
@@ -198,7 +200,9 @@ class _Namespace:
     """A module or class, and what its names stand for."""
 
     def __init__(self, owner: Any, functions: Mapping[str, Any]) -> None:  # noqa: ANN401
-        self._owner, self._functions, self._values = owner, functions, [*vars(owner).values()]
+        self._owner = owner
+        self._functions = functions
+        self._values = [*vars(owner).values()]
 
     def replaced(self) -> str:
         """Return a message on replaced functions; empty without any."""
@@ -265,7 +269,8 @@ def _busy() -> float:
     """Return the share of a core that other threads use; 0 if they stop within half a second."""
     share = 0.0
     for seconds in _LOOKS:
-        began, before = time.perf_counter(), time.process_time() - time.thread_time()
+        began = time.perf_counter()
+        before = time.process_time() - time.thread_time()
         time.sleep(seconds)
         took = time.process_time() - time.thread_time() - before
         share = took / (time.perf_counter() - began)

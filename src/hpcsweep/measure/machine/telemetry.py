@@ -116,7 +116,9 @@ class _Nvml(Telemetry):
     watches: ClassVar[bool] = True
 
     def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
-        self._nvml, self._handle, self._own = nvml, handle, own_pids
+        self._nvml = nvml
+        self._handle = handle
+        self._own = own_pids
         self._seen = _Looks()
         mig = self._ask("nvmlDeviceGetMigMode")
         self._is_divided = bool(mig and mig[0])  # then this point has a slice, and NVML the whole
@@ -134,7 +136,8 @@ class _Nvml(Telemetry):
 
     def sample(self) -> None:
         """Sample clock, temperature, utilisation, throttle reasons and other processes."""
-        seen, nvml = self._seen, self._nvml
+        seen = self._seen
+        nvml = self._nvml
         clock = self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
         heat = self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
         if heat is not None:
@@ -179,7 +182,8 @@ class _Nvml(Telemetry):
         capped = [clock for clock, why in working if (why or 0) & _POWER_CAP]
         if len(capped) <= _OFTEN * len(working):
             return False
-        clocks, free = [clock for clock in capped if clock], self._unlimited()
+        clocks = [clock for clock in capped if clock]
+        free = self._unlimited()
         usual = stats.median(free) if free else self._free
         for clock in ("ApplicationsClock", "MaxClockInfo"):  # the administrator's, else the highest
             usual = usual or self._ask(f"nvmlDeviceGet{clock}", self._nvml.NVML_CLOCK_SM)
@@ -229,7 +233,9 @@ class _Nvml(Telemetry):
         if not self.counts_energy:
             return {}
         finish()
-        before, began, passes = self._energy(), time.monotonic(), 0
+        before = self._energy()
+        began = time.monotonic()
+        passes = 0
         while time.monotonic() - began < ENERGY_WINDOW_S:
             for _ in range(block):
                 run()

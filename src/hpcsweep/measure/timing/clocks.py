@@ -50,11 +50,14 @@ class HostClock:
         self, prepare: Callable[[], object] = nothing, finish: Callable[[], object] = nothing
     ) -> None:
         """Call `prepare` before each pass, outside the time."""
-        self._prepare, self._finish = prepare, finish
+        self._prepare = prepare
+        self._finish = finish
 
     def block(self, run: Callable[[], object], count: int) -> list[float]:
         """Run `count` passes and return the milliseconds of each."""
-        now, prepare, finish = time.perf_counter_ns, self._prepare, self._finish
+        now = time.perf_counter_ns
+        prepare = self._prepare
+        finish = self._finish
         times = []
         for _ in range(count):
             prepare()
@@ -132,7 +135,8 @@ class DeviceClock:
         self._ahead = ahead
         self.host_ms = 0.0
         self.passes = self.starved = 0
-        self._runtime, self._prepare = runtime, prepare
+        self._runtime = runtime
+        self._prepare = prepare
         self._zero = runtime.event()
         self._pairs: list[tuple[Event, Event]] = []
         self._delays: list[tuple[Event, int]] = []
@@ -196,7 +200,8 @@ class DeviceClock:
         self.passes += len(pairs)
         moments = len(ahead) // len(pairs)
         for number, ((begin, end), host_done) in enumerate(zip(pairs, issued, strict=True)):
-            began, ended = self._zero.elapsed_time(begin), self._zero.elapsed_time(end)
+            began = self._zero.elapsed_time(begin)
+            ended = self._zero.elapsed_time(end)
             inside = min(ahead[number * moments :][:moments], default=math.inf)
             left_over = ended - host_done
             self.starved += left_over < _STARVED * (ended - began) or inside < _AHEAD_MS
@@ -303,7 +308,8 @@ class EventStamps:
     ) -> None:
         """Record the host's milliseconds beside each event, if `host_now` is given."""
         self.timer = timer
-        self._new, self._host_now = new_event, host_now
+        self._new = new_event
+        self._host_now = host_now
         self._pool: list[Event] = []
         self._queued: list[float] = []
         self._used = 0

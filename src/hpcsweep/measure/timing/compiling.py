@@ -81,7 +81,8 @@ class Calm:
         self._ran += 1
         self._row += 1
         if self.compiled.blocks > before:
-            self._row, self.wanted = 0, max(self.wanted, _CALM)
+            self._row = 0
+            self.wanted = max(self.wanted, _CALM)
 
 
 def settle(lane: Lane, ran: int) -> int:

@@ -187,7 +187,8 @@ def _on_host(device: torch.device, work: LaneWork) -> Lanes:
 def _eager(work: LaneWork) -> Lanes:
     clock = DeviceClock(Cuda(), work.prepare)
     clock.calibrate(work.run)
-    clean, watch = Lane(work.run, clock), None
+    clean = Lane(work.run, clock)
+    watch = None
     if layers := list(dict.fromkeys(call.layer for call in work.watched)):
         some = set(layers[:: -(-len(layers) // _WATCHED)])
         watch = _event_lane(replace(work, calls=work.watched), some, clock.host_ms)

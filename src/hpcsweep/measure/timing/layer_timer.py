@@ -72,7 +72,8 @@ def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManag
 
     Hooks are no alternative: some modules run other kernels if they have any.
     """
-    numbers, others = count(), tuple(call for call in calls if call.conv is None)
+    numbers = count()
+    others = tuple(call for call in calls if call.conv is None)
     return wrapped_forwards(
         shape_pass.layer_modules(model, others),
         lambda forward: profiler_events.ranged(forward, profiler_events.LAYER, numbers),
@@ -88,7 +89,8 @@ class LayerTimer:
 
     def __init__(self, model: nn.Module, calls: Sequence[LayerCall], stamps: Stamps) -> None:
         """Prepare timers for these calls; `attached` puts them around the layers."""
-        self._calls, self._stamps = tuple(calls), stamps
+        self._calls = tuple(calls)
+        self._stamps = stamps
         self._times: list[list[float]] = [[] for _ in calls]
         self._modules = shape_pass.layer_modules(model, self._calls)
         self._moments: list[Any] = []
@@ -120,7 +122,8 @@ class LayerTimer:
         Raises:
             LayersChanged: they called other layers than the shape pass recorded.
         """
-        starts, ends = self._moments[::2], self._moments[1::2]
+        starts = self._moments[::2]
+        ends = self._moments[1::2]
         if len(starts) != passes * len(self._calls):
             raise LayersChanged(
                 f"{len(starts)} layer calls in {passes} passes, the shape pass saw "
@@ -140,7 +143,8 @@ class LayerTimer:
             of_call.clear()
 
     def _timing(self, forward: Forward) -> Forward:
-        note, now = self._moments.append, self._stamps.now
+        note = self._moments.append
+        now = self._stamps.now
 
         def timed(*args: object, **kwargs: object) -> object:
             note(now())

@@ -93,7 +93,8 @@ def collect(
 
 def _block(lane: Lane, count: int, times: list[float]) -> float:
     """Add the times of `count` passes of a lane, at most `lane.most` at a time; return seconds."""
-    seconds, end = 0.0, len(times) + count
+    seconds = 0.0
+    end = len(times) + count
     while len(times) < end:
         go = min(lane.most, end - len(times))
         with lane.around(go):
@@ -252,7 +253,8 @@ def _trend(values: Sequence[float]) -> float:
 def stopping_rule(settings: dict[str, Any]) -> StoppingRule:
     """Return the rule of the timed passes from a point's `measure` settings."""
     if settings["stop"] == "adaptive":
-        least, most_seconds = settings["min_iterations"], settings["max_seconds"]
+        least = settings["min_iterations"]
+        most_seconds = settings["max_seconds"]
         return Adaptive(least, target=settings["target"], most_seconds=most_seconds)
     return Fixed(settings["iterations"])
 

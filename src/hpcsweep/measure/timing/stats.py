@@ -97,7 +97,8 @@ class Summary:
 def summarise(times: Sequence[float]) -> Summary:
     """Return the statistics of at least one time."""
     ordered = sorted(times)
-    n, rank = len(ordered), median_rank(len(ordered))
+    n = len(ordered)
+    rank = median_rank(len(ordered))
     mean = math.fsum(ordered) / n
     return Summary(
         n=n,
@@ -133,7 +134,8 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
 def median_rank(n: int, alpha: float = 0.05) -> int:
     """Return the largest r with P(Binomial(n, 1/2) < r) <= alpha / 2; 0 where there is none."""
     log_half = n * math.log(0.5)
-    below, rank = 0.0, 0
+    below = 0.0
+    rank = 0
     while rank <= n // 2:
         log_ways = math.lgamma(n + 1) - math.lgamma(rank + 1) - math.lgamma(n - rank + 1)
         below += math.exp(log_ways + log_half)

@@ -50,7 +50,9 @@ class _Pass:
     """A pass of a network on its inputs in turn; `image` and `output` belong to the last pass."""
 
     def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
-        self._model, self._turns, self.image = model, itertools.cycle(images), images[0]
+        self._model = model
+        self._turns = itertools.cycle(images)
+        self.image = images[0]
         self.output: object = None
 
     def __call__(self) -> object:
@@ -126,7 +128,8 @@ class Inference(Workbench):
         """
         self._refuse_early(point)
         framework.apply(point.axes)
-        ready, device = self._prepare(point), self.device.torch_device
+        ready = self._prepare(point)
+        device = self.device.torch_device
         _once(ready.run, self._wait)
         prepare = caches.preparation(point.axes["cache_state"], device)
         todo = lanes_of.LaneWork(ready.model, ready.run, prepare)
@@ -185,7 +188,8 @@ class Inference(Workbench):
         """Build or reuse the network, record its shapes, assign its algorithm."""
         load = provenance.load_average()
         model = self._network(point)
-        state, device = point.axes["cache_state"], self.device.torch_device
+        state = point.axes["cache_state"]
+        device = self.device.torch_device
         count = caches.input_count(state, device, models.input_bytes(point))
         images = caches.inputs_in_turn(partial(models.make_inputs, point, device), count)
         shapes = self._shapes.get(_images_of(point))
@@ -222,7 +226,8 @@ class Inference(Workbench):
 
     def _time(self, ready: _PreparedInference) -> _Timed:
         """Warm up, then run the lanes in turn; watch memory and the GPU meanwhile."""
-        settings, device = dict(ready.point.measure), self.device.torch_device
+        settings = dict(ready.point.measure)
+        device = self.device.torch_device
         self._memory.reset()
         with ready.held.settling():
             first_ms = _once(ready.run, self._wait)
@@ -237,13 +242,15 @@ class Inference(Workbench):
         warmup_n = lanes.warm_up(settings)
         lanes = lanes.settled(1 + warmup_n)
         done, compiles, throttled_ms = self._unthrottled(lanes, settings)
-        clean, seconds = stats.summarise(done.times[0]), done.timed_s
+        clean = stats.summarise(done.times[0])
+        seconds = done.timed_s
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
         if settings["layers"] in layer_table.MODES:
             alone = layer_table.time_isolated(
                 ready.model, ready.shapes.calls, ready.choices, ready.point, self._backend
             )
-            table, seconds = IsolatedTable(alone, clean), seconds + alone.timed_s
+            table = IsolatedTable(alone, clean)
+            seconds = seconds + alone.timed_s
         cells: Row = {
             "warmup_n": warmup_n,
             "stop_reason": done.reason,

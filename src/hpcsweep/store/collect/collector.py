@@ -154,7 +154,9 @@ class _Reading:
         memory: CollectMemory | None,
         manifests: Sequence[Manifest],
     ) -> None:
-        self.run, self.shards, self._memory = sweep_dir, shards, memory
+        self.run = sweep_dir
+        self.shards = shards
+        self._memory = memory
         self.ages = sweep_dir.ages()
         imported = {record.id for record in manifests if record.source}
         self.pool = merge.Pool(memory.latest if memory else {}, imported)
@@ -192,14 +194,16 @@ class _Reading:
             offsets.setdefault(shard, []).append(entry.origin.at)
         where = {shard: shards.places(shard.overall, begins) for shard, begins in offsets.items()}
         for shard, entry, reason in in_shards:
-            at, name = where[shard][entry.origin.at], incremental.name_of(shard)
+            at = where[shard][entry.origin.at]
+            name = incremental.name_of(shard)
             what = f"{at}: row of point {entry.point_id} left out: {reason}"
             if isinstance(reason, Unread):
                 self.unread.setdefault(name, []).append(what)
                 self.points_unread.add(entry.point_id)
             else:
                 seen = self.seen[name]
-                seen.rows, seen.left_out = seen.rows - 1, seen.left_out + 1
+                seen.rows = seen.rows - 1
+                seen.left_out = seen.left_out + 1
                 seen.problems.append(what)
 
     def _take(self, entries: list[TableRow], repeated: Mapping[str, int]) -> None:
@@ -216,7 +220,8 @@ class _Reading:
             self.unread[name] = [str(error)]
             return []
         before = self.seen.get(name, ShardProgress(stamp)) if begin else ShardProgress(stamp)
-        entries, refused = [], dict[int, str]()
+        entries = []
+        refused = dict[int, str]()
         age = self.ages.get(shard.submission, (0, shard.submission))
         for row in part.rows:
             try:
@@ -242,7 +247,8 @@ class _Writing:
     """Writes the best row of every point into the tables, then the memory; makes the report."""
 
     def __init__(self, reading: _Reading, manifests: list[Manifest], *, raw: bool) -> None:
-        self._reading, self._run = reading, reading.run
+        self._reading = reading
+        self._run = reading.run
         self._planned = _planned(self._run, manifests)
         self._plan = _plan(self._run, manifests, reading.pool.rows.keys(), raw=raw)
         self._damage = self._run.damage()
@@ -250,7 +256,8 @@ class _Writing:
 
     def report(self, shards_read: int) -> CollectReport:
         """Write tables and memory, and return the report."""
-        reading, run = self._reading, self._run
+        reading = self._reading
+        run = self._run
         written = Written() if self._nothing else self._write()
         for name, seen in reading.seen.items():
             shard, _stamp = reading.shards[name]
@@ -293,10 +300,13 @@ class _Writing:
                 reading.drop(damaged.rows)
 
     def _report(self, written: Written) -> CollectReport:
-        reading, plan, winners = self._reading, self._plan, written.rows
+        reading = self._reading
+        plan = self._plan
+        winners = written.rows
         measured = {entry.point_id for entry in winners}
         missing = plan.planned - measured - reading.points_unread
-        destroyed, counted = self._destroyed(missing), PointTally()
+        destroyed = self._destroyed(missing)
+        counted = PointTally()
         for entry in winners:
             counted.add(entry.status, entry.doubts)
         again = self._run.command("collect") if reading.unread else ""
@@ -376,7 +386,9 @@ def _plan(
     if not manifests:
         plan.unknown = set(measured)
         return plan
-    latest, current, earlier = _sweep_sha(sweep_dir), set[str](), set[str]()
+    latest = _sweep_sha(sweep_dir)
+    current = set[str]()
+    earlier = set[str]()
     sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
     for submission in sweep_dir.submissions():
         ids = current if sha_of.get(submission.id) == latest else earlier

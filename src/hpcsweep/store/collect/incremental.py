@@ -113,7 +113,8 @@ class CollectMemory:
             origin = Origin(age, shard.attempt, shard.chunk, at)
             blocks = {"layers": (layers_at, layers), "samples": (samples_at, samples)}
             yield merge.entry(cells, origin=origin, line=line, columns=columns, **blocks)
-            layers_at, samples_at = layers_at + layers, samples_at + samples
+            layers_at = layers_at + layers
+            samples_at = samples_at + samples
 
 
 def load_memory(sweep_dir: SweepDir) -> CollectMemory | None:

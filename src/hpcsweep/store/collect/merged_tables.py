@@ -144,7 +144,8 @@ def _write_rows(
     file: IO[bytes], written: Written, plan: TablePlan, extras: Extras, pool: Pool
 ) -> int:
     """Write the rows of points; return their number of layer rows, which checksums prove."""
-    columns, layer_rows = (*schema.MERGED_COLUMNS, *extras.overall), 0
+    columns = (*schema.MERGED_COLUMNS, *extras.overall)
+    layer_rows = 0
     headers = {id(row.columns): row.columns for row in written.rows}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
     names = ("flags", "orphan", "source", "valid", "layer_rows", "submission")
@@ -155,7 +156,8 @@ def _write_rows(
     for row in written.rows:
         cells = picks[id(row.columns)](shards.split(row.line))
         mixed = row.status is PointStatus.OK and (row.gpu, row.versions) in minority
-        old, alone = bool(pool.old_files(row)), row.point_id in apart
+        old = bool(pool.old_files(row))
+        alone = row.point_id in apart
         doubted = not {merge.OLD_FILES, merge.LONELY}.isdisjoint(cells[flags].split(";"))
         cells[flags] = merge.flags(cells[flags], mixed=mixed, old=old, alone=alone)
         if old or alone or doubted:

@@ -114,7 +114,8 @@ def _lined(judged: Judged, known: Known) -> Mapping[str, tuple[float, Widths]]:
     ids = [point_id for point_id in group.ids if point_id not in known.done]
     if not seen or not ids:
         return {}
-    places, wanted = group.places_of(seen), group.places_of(ids)
+    places = group.places_of(seen)
+    wanted = group.places_of(ids)
     ms = groups.between(places, np.array([known.ms[point_id] for point_id in seen]), wanted)
     unknown = intervals.Widths().shifted(judged.width.shift)
     width = judged.width if judged.basis == Basis.LINES else unknown

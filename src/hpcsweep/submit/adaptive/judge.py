@@ -96,7 +96,8 @@ class Judged:
     @property
     def doubt(self) -> float:
         """By how much the mean error may be wrong."""
-        mean, spread = self.errors.mean(), self.errors.std(ddof=1)
+        mean = self.errors.mean()
+        spread = self.errors.std(ddof=1)
         return float(_SURE * max(spread, _SPREAD * mean) / math.sqrt(len(self.errors)))
 
     @cached_property
@@ -158,7 +159,8 @@ def _held_out(
     ms = np.array([known.times[point_id][0] for point_id in seen])  # not those of later rounds
     places = group.places_of(seen)
     said = np.full(len(seen), np.nan)
-    lows, highs = places.min(axis=0, initial=np.inf), places.max(axis=0, initial=-np.inf)
+    lows = places.min(axis=0, initial=np.inf)
+    highs = places.max(axis=0, initial=-np.inf)
     corners = ((places == lows) | (places == highs)).all(axis=1)  # lie between no others
     for place in np.unique(places[~corners], axis=0):
         out = (places == place).all(axis=1)

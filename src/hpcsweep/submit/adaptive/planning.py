@@ -85,7 +85,8 @@ def plan(  # noqa: PLR0913 - what decides
     again: list[Chosen] = []
     why: dict[str, Why] = {}
     for each in judged if not new else ():
-        group, end = each.group, each.why(target)
+        group = each.group
+        end = each.why(target)
         if _is_fruitless(group, known, rounds):
             end = Why.INVALID
         width = float(np.log(each.width.total))

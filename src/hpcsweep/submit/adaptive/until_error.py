@@ -86,7 +86,9 @@ def submit(results: Path, asked: Request, target: float, say: Say, *, watch: boo
     """
     job = _Job(SweepDir(results / asked.sweep.name), asked, target, say)
     _check(job)
-    worst, over, fruitless = 0, False, 0
+    worst = 0
+    over = False
+    fruitless = 0
     while True:
         layers = _layers(job)
         plan, known, until = _planned(job, layers, over=over)
@@ -143,7 +145,8 @@ def _planned(
     """Return what comes next, and write it down."""
     with locks.held(job.sweep_dir, _LOCKED_BY):
         every = rounds.read_rounds(job.sweep_dir)
-        device, options = job.asked.device, job.asked.options
+        device = job.asked.device
+        options = job.asked.options
         before = every.get(device, AdaptiveRun(device=device, target=job.target))
         until = replace(
             before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
@@ -205,7 +208,8 @@ def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
 
 def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
-    wanted, asked_at = {*until.rounds[-1].points, *until.rounds[-1].again}, -math.inf
+    wanted = {*until.rounds[-1].points, *until.rounds[-1].again}
+    asked_at = -math.inf
     while True:
         if _is_complete(job, until.rounds[-1]):
             return True

@@ -143,7 +143,8 @@ class Checkpoints:
             self.trainer.load_state_dict(before)
             reason = first_line(error)
             raise UsageError(f"{path}: does not fit this training ({reason})") from error
-        self.history.learned, self.history.validated = learned, validated
+        self.history.learned = learned
+        self.history.validated = validated
         self.history.before = at_first
         self.resumed = self.trainer.epoch
 

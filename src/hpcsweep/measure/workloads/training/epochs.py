@@ -46,7 +46,8 @@ class TrainingHistory:
 
     def cells(self, data: Data) -> Row:
         """Return the columns about epochs, loss and accuracy."""
-        last, seconds = self.learned[-1], sum(self.epochs_s)
+        last = self.learned[-1]
+        seconds = sum(self.epochs_s)
         after = self.validated[-1] if self.validated else None
         return {
             "steps": len(self.steps_ms),
@@ -113,7 +114,8 @@ class TrainingPass:
 
     def warm_up(self, steps: int) -> None:
         """Run steps, which tune and allocate, until none compiles; then restore the state."""
-        before, score = self.trainer.state_dict(), Score.zero(self.trainer.device)
+        before = self.trainer.state_dict()
+        score = Score.zero(self.trainer.device)
         scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.trainer.modules())
         calm = Calm(max(compiling.RUNS if scripted else 1, steps))
         for batches in next_steps(self.data, sys.maxsize):
@@ -155,7 +157,9 @@ class TrainingPass:
 
     def _epoch(self, number: int) -> None:
         """Train for one epoch; a step lasts from one tick to the next."""
-        trainer, ticker, score = self.trainer, self.ticker, Score.zero(self.trainer.device)
+        trainer = self.trainer
+        ticker = self.ticker
+        score = Score.zero(self.trainer.device)
         with loop.quiet_collector(), self.compiled.block():
             self.wait()
             begin = time.perf_counter()
@@ -244,7 +248,8 @@ def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> 
 
 def average_memory(trainer: Trainer, data: Data, memory: MemoryWatch) -> int | None:
     """Return the mean bytes in use at the ends of the phases of three steps; None if unknown."""
-    score, seen = Score.zero(trainer.device), []
+    score = Score.zero(trainer.device)
+    seen = []
 
     @contextmanager
     def look(_name: str) -> Iterator[None]:

@@ -144,7 +144,8 @@ def compiled(model: nn.Module, point: Point) -> Callable[[Any], Any]:
     Raises:
         CannotMeasure: TorchScript cannot express the network, or the algorithm is an explicit one.
     """
-    how, algorithm = point.axes["compile"], point.axes["algorithm"]
+    how = point.axes["compile"]
+    algorithm = point.axes["algorithm"]
     if how == "none":
         return model
     if algorithm not in (AUTO, AUTOTUNE):

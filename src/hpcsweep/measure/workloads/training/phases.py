@@ -39,7 +39,8 @@ class PhaseTimes:
 
     def __init__(self, steps: Sequence[float], phases: Mapping[str, Sequence[float]]) -> None:
         """Take the times of at least one step, and of each phase in every step."""
-        self.steps, self.phases = list(steps), {name: list(phases[name]) for name in PHASES}
+        self.steps = list(steps)
+        self.phases = {name: list(phases[name]) for name in PHASES}
 
     @property
     def sum_over_step(self) -> float:
@@ -82,8 +83,10 @@ class PhaseTimer:
         `around_step` if it has.
         """
         stamps.reuse(2 * len(PHASES))
-        self._stamps, self._host = stamps, host or HostStamps()
-        self._after_phase, self._around_step = after_phase, around_step
+        self._stamps = stamps
+        self._host = host or HostStamps()
+        self._after_phase = after_phase
+        self._around_step = around_step
         self._steps: list[float] = []
         self._phases: dict[str, list[float]] = defaultdict(list)
         self._spans: list[tuple[str, Stamps, Any, Any]] = []
@@ -127,7 +130,9 @@ class Ticker:
     ) -> None:
         """Wait for the device before each tick if it has no events, else before reading."""
         self.timer = stamps.timer
-        self._stamps, self._before_tick, self._before_read = stamps, before_tick, before_read
+        self._stamps = stamps
+        self._before_tick = before_tick
+        self._before_read = before_read
         self._ticks: list[Any] = []
 
     def tick(self) -> None:
@@ -138,7 +143,8 @@ class Ticker:
     def read(self) -> list[float]:
         """Return the milliseconds between the ticks since the last reading."""
         self._before_read()
-        ticks, self._ticks = self._ticks, []
+        ticks = self._ticks
+        self._ticks = []
         times = [self._stamps.ms(begin, end) for begin, end in pairwise(ticks)]
         self._stamps.reuse()
         return times

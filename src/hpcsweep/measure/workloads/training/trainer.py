@@ -39,7 +39,8 @@ def schedule(
     axes: Mapping[str, Any], optimizer: torch.optim.Optimizer, steps: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
     """Return a point's learning-rate schedule over `steps` optimizer steps."""
-    warmup, cosine = axes["lr_warmup_steps"], axes["lr_schedule"] == "cosine"
+    warmup = axes["lr_warmup_steps"]
+    cosine = axes["lr_schedule"] == "cosine"
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: factor(step, warmup, steps, cosine=cosine)
     )

@@ -100,7 +100,8 @@ class Training(Workbench):
 
     def _refuse_early(self, point: Point) -> None:
         super()._refuse_early(point)
-        axes, kind = point.axes, self.device.type
+        axes = point.axes
+        kind = self.device.type
         if axes["amp"] != "off" and axes["dtype"] != "float32":
             raise CannotMeasure(
                 f"amp: {axes['amp']} casts float32 weights; dtype is {axes['dtype']}"
@@ -153,7 +154,9 @@ class Training(Workbench):
 
     def _run(self, ready: _PreparedTraining) -> Measurement:
         """Run all passes; return the rows."""
-        trainer, data, settings = ready.trainer, ready.data, ready.point.measure
+        trainer = ready.trainer
+        data = ready.data
+        settings = ready.point.measure
         ticker = epochs.ticker(trainer.device)
         training = TrainingPass(
             trainer,
@@ -172,7 +175,8 @@ class Training(Workbench):
         checkpoints.resume()
         self._memory.reset()  # memory of autotuning and compiling does not count
         throttled_ms = self._train(training, ready.point.axes["epochs"])
-        history, clean = training.history, stats.summarise(training.history.steps_ms)
+        history = training.history
+        clean = stats.summarise(training.history.steps_ms)
         checkpoints.finish()
         cells: Row = {
             **clean.row(),
@@ -190,8 +194,10 @@ class Training(Workbench):
             phases = epochs.time_phases(trainer, data, settings["iterations"], timer)
         cells |= phases.cells(clean.n, clean.median)
         cells["mem_avg_bytes"] = epochs.average_memory(trainer, data, self._memory)
-        (table, layers_s), proof = self._layers(ready), self._prove_step(ready)
-        kept, profiled = checkpoints.cells(), self._profile_steps(ready)
+        (table, layers_s) = self._layers(ready)
+        proof = self._prove_step(ready)
+        kept = checkpoints.cells()
+        profiled = self._profile_steps(ready)
         artifacts = filter(None, (kept["artifacts"], profiled.get("artifacts")))
         cells |= {**kept, "artifacts": ";".join(artifacts)}
         timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
@@ -225,7 +231,8 @@ class Training(Workbench):
 
     def _profile_steps(self, ready: _PreparedTraining) -> Row:
         """Run the sweep's profilers on further steps of the training."""
-        steps, score = next_steps(ready.data, sys.maxsize), Score.zero(ready.trainer.device)
+        steps = next_steps(ready.data, sys.maxsize)
+        score = Score.zero(ready.trainer.device)
         return self._profile(ready.point, lambda: ready.trainer.step(next(steps), score))
 
     def _layers(self, ready: _PreparedTraining) -> tuple[LayerTable | None, float]:
@@ -241,7 +248,8 @@ class Training(Workbench):
         profiled = ready.point.measure["evidence"] and ready.point.axes["compile"] == "none"
         if not profiled or not calls:
             return Proof.unseen(call.layer for call in calls)
-        trainer, batch = ready.trainer, ready.batch
+        trainer = ready.trainer
+        batch = ready.batch
 
         def forward() -> object:
             with trainer.autocast():
@@ -262,7 +270,8 @@ class Training(Workbench):
         Leave the network in evaluation mode, in which some layers are not called, and with plain
         convolutions.
         """
-        point, trainer = ready.point, ready.trainer
+        point = ready.point
+        trainer = ready.trainer
         trainer.model.eval()
 
         def run() -> object:
