@@ -325,8 +325,8 @@ def tell_changed(sweep_dir: SweepDir, request: Request, say: Say) -> None:
         what = ", ".join(f"{name} ({number:,})" for name, number in Counter(found.values()).items())
         say(
             f"note: {count(len(found), 'point')} of {sweep_dir.name} measured with another "
-            f"version, or an unknown one, of your own files: {what}; they keep their rows. To measure them "
-            f"again: {sweep_dir.command('retry', '--changed')}"
+            f"version, or an unknown one, of your own files: {what}; they keep their rows. To "
+            f"measure them again: {sweep_dir.command('retry', '--changed')}"
         )
 
 
