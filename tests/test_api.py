@@ -69,7 +69,7 @@ def test_a_configuration_file_names_the_folder_of_results(results, monkeypatch, 
     monkeypatch.delenv("HPCSWEEP_RESULTS", raising=False)
     file = results.parent / "hpcsweep.toml"
     file.write_text('results = "results"\n')
-    assert hpcsweep.load("trial").run.path == results / "trial"
+    assert hpcsweep.load("trial").sweep_dir.path == results / "trial"
     file.write_text("# ours\nresults = 3\n")
     with pytest.raises(ConfigError, match=r"hpcsweep\.toml:2: results: needs text"):
         hpcsweep.load("trial")
@@ -119,7 +119,7 @@ def test_a_sweep_is_named_as_on_the_command_line(results, monkeypatch, tmp_path)
     file = tmp_path / "other.yaml"
     file.write_text("name: trial\nworkload: noop\naxes: {model: [a]}\n")
     names = ["trial", results / "trial", file]
-    assert [hpcsweep.load(name).run.path for name in names] == [results / "trial"] * 3
+    assert [hpcsweep.load(name).sweep_dir.path for name in names] == [results / "trial"] * 3
 
 
 def test_a_file_is_measured_too(tmp_path):
@@ -196,7 +196,7 @@ def test_results_are_compared_with_others(demo, tmp_path):
     assert found.title == f"{other.side} against {demo.side}: median (ms)"
     assert list(found.frame["ratio"]) == [1.0] * 6
     assert len(demo.compare("demo", where="input_size=64").frame) == 3
-    assert hpcsweep.load("demo@1", results=demo.run.path.parent).side.endswith("demo@1")
+    assert hpcsweep.load("demo@1", results=demo.sweep_dir.path.parent).side.endswith("demo@1")
 
 
 def test_results_draw_a_figure(demo):

@@ -50,7 +50,7 @@ def test_the_rows_of_both_sites_are_in_one_table(sites):
     """Each with its source; those of here have none."""
     here, there = sites
     found = importer.bring(here.path.parent, there.path)
-    collecting.collect(found.run)
+    collecting.collect(found.sweep_dir)
     rows = dataset.read_dataset(here).rows
     assert found.source == "login.mi250"
     assert set(rows.loc[rows["gpu"] == "mi250", "source"]) == {"login.mi250"}
@@ -83,8 +83,8 @@ def test_another_sweep_is_refused(sites, tmp_path):
     with pytest.raises(UsageError, match=r"is not the sweep of .*--as imports it under another"):
         importer.bring(here.path.parent, other.path)
     found = importer.bring(here.path.parent, other.path.parent, "theirs")
-    collecting.collect(found.run)
-    assert len(dataset.read_dataset(found.run).rows) == 8
+    collecting.collect(found.sweep_dir)
+    assert len(dataset.read_dataset(found.sweep_dir).rows) == 8
     with pytest.raises(UsageError, match="is that sweep already"):
         importer.bring(here.path.parent, here.path)
 
@@ -101,7 +101,7 @@ def test_results_of_another_minor_version_are_merged_by_column_name(sites):
     for shard in there.shards():
         resultsfolder.reseal(shard, newer)
     found = importer.bring(here.path.parent, there.path)
-    assert collecting.collect(found.run).left_out == []
+    assert collecting.collect(found.sweep_dir).left_out == []
     rows = resultsfolder.overall(here)
     assert {tuple(map(row.get, ("gpu", "tf32", "fan_rpm", "median_ms"))) for row in rows} == {
         ("v100", "false", "", "2"), ("mi250", "", "900", "2"),

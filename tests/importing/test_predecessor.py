@@ -29,8 +29,8 @@ NAMES = [
 def brought(folder, path, name="", device=""):
     """Import a path and collect; return the sweep and the notes."""
     found = importer.bring(folder / "results", path, name, device)
-    collecting.collect(found.run)
-    return found.run, found.notes
+    collecting.collect(found.sweep_dir)
+    return found.sweep_dir, found.notes
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def writing():
 def rows_of(tmp_path, path, **options):
     """Import a trace; return its layer rows and the notes."""
     found = importer.bring(tmp_path / "results", path, **options)
-    table = next((found.run.path / "shards").rglob("*layers*.csv"))
+    table = next((found.sweep_dir.path / "shards").rglob("*layers*.csv"))
     with table.open() as file:
         return list(csv.DictReader(file)), found
 
@@ -100,7 +100,7 @@ def test_a_call_has_the_time_of_its_own_kernels(tmp_path, writing, name):
     writing.conv(1000, [IMPLICIT, IMPLICIT], FULL, LIBRARY)
     writing.launch(IMPLICIT, 1010, 9999, tid=2)
     rows, found = rows_of(tmp_path, writing.write(tmp_path / name))
-    assert found.run.name == "a"
+    assert found.sweep_dir.name == "a"
     assert len(rows) == 1
     expected = {
         "kernel_ms": "1", "mean_ms": "1", "median_ms": "1", "unique_key": KEY, "gpu": "v100",

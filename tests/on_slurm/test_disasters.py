@@ -72,7 +72,7 @@ def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep
         lab.run("scancel", str(other.id))
         given_up.profile("any", "partition: mi250\nmax_points_per_chunk: 15\n")
         given_up.submit()
-        lives.wait("two attempts", lambda: len(lives.run.shards()) > 1)
+        lives.wait("two attempts", lambda: len(lives.sweep_dir.shards()) > 1)
         lives.wait("the end of the older ones", lambda: not processes(lab.directory, "l40sn1"))
         lab.spawn("l40sn1")
     for one in pair.values():
@@ -191,7 +191,7 @@ def test_a_node_that_was_killed_is_avoided_from_now_on(series: Series):
     grown.desk.spec(surviving.SPEC.format(points=grown.points, sleep_ms=POINT_MS), "s.yaml")
     grown.profile("any", "partition: gpu\nconstraint: 'gpu2v100|mi250'\n")
     assert "excludes v100n1 (NODE_FAIL" in "".join(grown.finish())
-    (_, second) = grown.run.submissions()
+    (_, second) = grown.sweep_dir.submissions()
     assert "#SBATCH --exclude=v100n1\n" in second.script.read_text()
     surviving.checked(grown)
 
@@ -200,6 +200,8 @@ def test_a_node_from_which_tasks_were_preempted_is_used_again(series: Series):
     """Making room is not the node's fault, whether the tasks were requeued or cancelled."""
     pair = series.sweeps("preempted")
     for one in pair.values():
-        assert bad_nodes.current(one.run, journal.ask_slurm(one.run.submissions())) == []
-    (_, second) = pair["out"].run.submissions()
+        assert (
+            bad_nodes.current(one.sweep_dir, journal.ask_slurm(one.sweep_dir.submissions())) == []
+        )
+    (_, second) = pair["out"].sweep_dir.submissions()
     assert not re.search("exclude", second.script.read_text())

@@ -23,7 +23,7 @@ def test_an_outage_of_slurmctld_costs_nothing(cluster: Lab, tmp_path: Path):
     one = surviving.sweep(cluster, tmp_path / "outage", site, **long)
     late = surviving.sweep(cluster, tmp_path / "late", site)
     one.begin()
-    one.wait("both tasks", lambda: len(one.run.shards()) == 2)
+    one.wait("both tasks", lambda: len(one.sweep_dir.shards()) == 2)
     surviving.wait_for_saved_state(one)
     cluster.kill("slurmctld")
     with ThreadPoolExecutor(3) as pool:
@@ -35,7 +35,7 @@ def test_an_outage_of_slurmctld_costs_nothing(cluster: Lab, tmp_path: Path):
     assert status.result().returncode == 0
     refused = new.result()
     assert (refused.returncode, len(refused.stderr.splitlines()) < 3) == (7, True), refused
-    assert late.run.submissions() == []
+    assert late.sweep_dir.submissions() == []
     one.wait("the rows of two chunks", lambda: one.row_count() >= 24)
     cluster.spawn("slurmctld")
     one.finish()

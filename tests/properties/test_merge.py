@@ -190,8 +190,8 @@ def test_a_shard_that_grows_ends_as_if_it_was_read_at_once(
         with target.overall.open("ab") as file:
             file.write(text[written:cut])
         written = max(written, cut)
-        parts_report = collect(parts.run)
-    assert _without_times(parts_report) == _without_times(collect(whole.run))
+        parts_report = collect(parts.sweep_dir)
+    assert _without_times(parts_report) == _without_times(collect(whole.sweep_dir))
     assert parts.tables() == whole.tables()
 
 

@@ -274,7 +274,7 @@ def test_what_lives_of_a_damaged_submission_is_not_sent_again(two: Desk) -> None
     for entry, queue in ((runs, None), (Queued(job_id="7", tasks=1), lambda _submission: {0})):
         submission = submission_with(two, entry)
         submission.manifest.write_text("{}")
-        for shard in submission.run.shards_of(submission.id):
+        for shard in submission.sweep_dir.shards_of(submission.id):
             shard.overall.unlink()
         found = ledger.read_ledger(two.sweep(), queue)
         assert (len(found.live), len(found.status)) == (2, 2)
@@ -299,7 +299,7 @@ def test_chunks_that_a_damaged_line_may_have_been_about_count_as_queued(two: Des
     assert journal.SlurmAnswer().live_chunks(submission) == {0}
     journal.not_sent(submission, 0)
     assert journal.SlurmAnswer().live_chunks(submission) == set()
-    assert "jobs.jsonl:2: cannot be read" in submission.run.damage()[0]
+    assert "jobs.jsonl:2: cannot be read" in submission.sweep_dir.damage()[0]
 
 
 def test_damage_is_told_file_by_file(two: Desk) -> None:

@@ -122,7 +122,7 @@ def read_only(measured: Folder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fol
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(read_only: Folder) -> None:
     """By every command and from Python: with its newest rows, and with a word about the tables."""
     before = read_only.tables()
-    desk = Desk(read_only.run.path.parent.parent)
+    desk = Desk(read_only.sweep_dir.path.parent.parent)
     told = "note: demo: its newest rows are shown, but its tables could not be renewed"
     for command in (
         ["report", "demo", "--metric", "mean_ms"], ["layers", "demo"], ["plot", "demo", "--x",
