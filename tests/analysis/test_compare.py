@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import shutil
 
+import pandas as pd
 import pytest
 
 import repeatedruns
+from hpcsweep.analysis import compare as module
 from hpcsweep.analysis.compare import compare, read_side, sides_of_runs
 from hpcsweep.cli.common import renewed
 from hpcsweep.errors import UsageError
@@ -294,3 +296,20 @@ def test_two_products_under_one_gpu_are_what_is_compared(tmp_path):
     assert "compared: gpu l40 and l40s" in compare(side(old), side(new)).notes
     assert "compared: gpu l40 and l40s" in compare(side(old, same), side(new)).notes
     assert not any("compared" in note for note in compare(side(old), side(same)).notes)
+
+
+def test_an_interval_that_says_nothing_is_called_unbounded():
+    """Not with the seventy digits of its upper end."""
+    assert module._ends(1e-70, 1e70) == "unbounded"
+    assert module._ends(0.0, float("inf")) == "unbounded"
+    assert module._ends(0.9, 1.25) == "0.900 to 1.250"
+
+
+def test_two_versions_of_an_own_network_are_what_is_compared():
+    """Versions inside of one side are a mix, which no ratio is of."""
+    one, two = (pd.DataFrame({"model": ["own:net"] * 2, "own_files": [at] * 2}) for at in "ab")
+    assert module._refuse_mixes([one, two], ()) == []
+    assert module._own_versions([one, two]) == ["compared: versions of the own files of own:net"]
+    assert module._own_versions([one, one]) == []
+    with pytest.raises(UsageError, match="differ in own_files: own:net"):
+        module._refuse_mixes([pd.concat([one, two]), one], ())

@@ -41,6 +41,7 @@ _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
 OWN_FILES: Final = "own_files"
 _MADE_OF: Final = (*FACTORIES, "weights")  # the axes that own files belong to
 _SHOWN: Final = 5
+_FAR: Final = 1e6  # an interval with ends so far apart says nothing of a ratio
 _ROW: Final = ("submission", "chunk", "attempt", "point_id", "started_at", "median_ms")
 # a colon and two digits behind the run belong to its time
 _SIDE: Final = re.compile(r"(.*?)(?:@([^:@/]*(?::\d\d)*))?(?::(.*))?", re.DOTALL)
@@ -163,7 +164,7 @@ class Comparison:
         texts = dataset.texts(self.table, self.keys)
         texts |= {name: [f"{ms:.5g}" for ms in table[name]] for name in ("first", "second")}
         texts["ratio"] = [
-            f"{ratio:.3f}" + ("" if math.isnan(low) else f" ({low:.3f} to {high:.3f})")
+            f"{ratio:.3f}" + ("" if math.isnan(low) else f" ({_ends(low, high)})")
             for ratio, low, high in zip(table["ratio"], table["low"], table["high"], strict=True)
         ]
         texts["verdict"] = list(table["verdict"])
@@ -189,11 +190,15 @@ class Comparison:
         if not self.judged:
             return [f"{runs}: the noise between runs is unknown; measure again and join by +"]
         ratio, low, high = self.judged.mean
-        mean = f"geometric mean of the ratios {ratio:.3f} ({low:.3f} to {high:.3f})"
+        mean = f"geometric mean of the ratios {ratio:.3f} ({_ends(low, high)})"
         if max(self.first.runs, self.second.runs) > 1:
             return [mean, f"{runs}: the noise between runs is known from repeated ones"]
         once = "one run on each side: only what exceeds all that the controls show counts"
         return [mean, once, "several runs of a side, joined by +, tell more"]
+
+
+def _ends(low: float, high: float) -> str:
+    return "unbounded" if high > _FAR * low else f"{low:.3f} to {high:.3f}"
 
 
 def compare(
@@ -217,6 +222,7 @@ def compare(
     notes = [
         *_same_rows(*sides),
         *([f"compared: {', '.join(differing.values())}"] if differing else []),
+        *_own_versions(kept),
         *(f"only in {side.label}: {text}" for side, text in zip((first, second), lone, strict=True)
           if text),
         *([f"unknown on one side: {', '.join(unknown)}"] if unknown else []),
@@ -296,7 +302,8 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
             unknown.append(name)
         elif name != OWN_FILES and name not in across and len(set().union(*values)) > 1:
             mixed.append((name, values))
-    if (networks := _of_several_versions(sides)) and OWN_FILES not in across:
+    networks = set[object]().union(*(_of_several_versions([rows]) for rows in sides))
+    if networks and OWN_FILES not in across:  # two sides of one version each are what is compared
         mixed.append((OWN_FILES, [networks]))
     if mixed:
         differences = "; ".join(
@@ -308,6 +315,12 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
             f"the sides differ in {differences}; --across {names} compares them all the same"
         )
     return unknown
+
+
+def _own_versions(sides: Sequence[pd.DataFrame]) -> list[str]:
+    """Return a line on the networks of which each side has another version of the user's files."""
+    names = ", ".join(sorted(map(str, _of_several_versions(sides))))
+    return [f"compared: versions of the own files of {names}"] if names else []
 
 
 def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:

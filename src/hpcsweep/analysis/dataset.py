@@ -168,9 +168,9 @@ class Dataset:
         out = rows[~rows.index.isin(kept.index)]
         why = ", ".join(doubts(out)) or "valid is false"
         if kept.empty:
-            again = f"; hpcsweep retry {self.sweep_dir.name} --invalid measures again"
+            again = f"; {self.sweep_dir.command('retry', '--invalid')} measures again"
             raise UsageError(
-                f"{self.sweep_dir.overall}: every point is unreliable ({why}); --unreliable (in "
+                f"{_named(self.sweep_dir)}: every point is unreliable ({why}); --unreliable (in "
                 f"Python unreliable=True) takes them{'' if 'foreign' in why else again}"
             )
         note = f"{count(len(out), 'unreliable point')} left out ({why}); --unreliable takes them"
@@ -248,9 +248,14 @@ def read_dataset(
     counted.doubt(doubts_of({"valid": "false", **row}) for row in not_valid.to_dict("records"))
     data = Dataset(sweep_dir, measured, counted, int(orphan.sum()), failed, maps, earlier)
     if measured.empty:
-        head = f"{sweep_dir.overall}: no measured point ({data.counts() or 'no rows'})"
+        head = f"{_named(sweep_dir)}: no measured point ({data.counts() or 'no rows'})"
         raise UsageError("\n   ".join([head, *data.of_earlier_files(), *data.why_failed()]))
     return data
+
+
+def _named(sweep_dir: SweepDir) -> str:
+    """Return the path of a sweep's table; the tables of one run lie in a folder that vanishes."""
+    return sweep_dir.name if sweep_dir.tables else str(sweep_dir.overall)
 
 
 def products_apart(*tables: pd.DataFrame) -> list[pd.DataFrame]:
