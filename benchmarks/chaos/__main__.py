@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
-from benchmarks.chaos import faults, on_slurm, story
+from benchmarks.chaos import faults, on_slurm, slurm_place, story
 from benchmarks.chaos.disk import Disk
 from benchmarks.chaos.place import Place
 from hpcsweep.errors import EXIT_INTERRUPTED
@@ -204,7 +204,7 @@ class _Lanes:
         if where == "local" or self.cluster is None:
             return Place(folder, self.library, self.given.points, disk)
         partition = rng.choice(("gpu", "low", "lowcancel"))
-        return on_slurm.SlurmPlace(
+        return slurm_place.SlurmPlace(
             folder, self.library, self.given.points, disk, where,
             cluster=self.cluster, partition=partition,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.chaos.faults import Struck
-from hpcsweep.cluster import journal
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.store.folders import SweepDir
 from killing import command
 from lab import Lab, Options
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
-    from benchmarks.chaos.on_slurm import SlurmPlace
+    from benchmarks.chaos.slurm_place import SlurmPlace
 
 _STRANGERS: Final = 400  # jobs on the second cluster whose numbers the first gives, too
 _NOBODY: Final = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")

@@ -18,8 +18,8 @@ from benchmarks.hostile import mutate, slurm_answers, sweeps
 from benchmarks.hostile.place import LOCAL, QUEUED, answer
 from hpcsweep.analysis.roofline import rocprof
 from hpcsweep.catalog.columns import COMMIT
-from hpcsweep.cluster import journal, slurm
-from hpcsweep.cluster.slurm import job_script
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import job_script, liveness, settling, slurm_answer
 from hpcsweep.spec import profile
 from hpcsweep.spec.document import MOST_SHOWN
 from hpcsweep.spec.lookup import USER_FILE
@@ -171,9 +171,9 @@ def _journal(place: Place, data: bytes) -> None:
         return
     before = submission.jobs.read_bytes()
     submission.jobs.write_bytes(data)
-    place.call(lambda: [*journal.settle([submission])])
-    place.call(lambda: journal.record(submission, journal.ask_slurm([submission])))
-    place.call(lambda: journal.ask_slurm([submission]).live_chunks(submission))
+    place.call(lambda: [*settling.settle([submission])])
+    place.call(lambda: settling.record(submission, slurm_answer.ask_slurm([submission])))
+    place.call(lambda: liveness.live_chunks_of(slurm_answer.ask_slurm([submission]), submission))
     if zlib.crc32(data) % 3 == 1:
         submission.jobs.write_bytes(data)
         place.command("status", QUEUED)
@@ -292,7 +292,7 @@ def _asked(program: str, *commands: tuple[str, ...]) -> Read:
             answer(place, name, data if name == program else first)
         place.command(*_one_of(commands, data))
         if program == "squeue":
-            place.call(lambda: [*journal.settle(place.queued.submissions())])
+            place.call(lambda: [*settling.settle(place.queued.submissions())])
 
     return read
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep.cluster import cancel, chunk_state, journal, slurm
+from hpcsweep.cluster import cancel, chunk_state, slurm
+from hpcsweep.cluster.slurm import journal, liveness, settling, slurm_answer
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt, chunk_file
 from hpcsweep.store.attempt import AttemptRecord
@@ -32,7 +33,7 @@ QUEUED = "7_0|{state}|{reason}|l40sn1|gpu|root|2026-11-21T07:33:23|N/A|N/A|0:00|
 
 
 def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
-    answer = journal.ask_slurm([submission])
+    answer = slurm_answer.ask_slurm([submission])
     return chunk_state.of_chunk(chunk, journal.read_journal(submission), answer, newest)
 
 
@@ -42,7 +43,7 @@ def test_every_state_has_an_answer(submission, say, state):
     say(QUEUED.format(state=state.name, reason="Priority") + "\n")
     found = _of(submission)
     assert found.state.live is not state.over
-    assert journal.ask_slurm([submission]).live_chunks(submission) == (
+    assert liveness.live_chunks_of(slurm_answer.ask_slurm([submission]), submission) == (
         {0} if not state.over else set()
     )
 
@@ -127,8 +128,11 @@ class Site:
 
     def live(self) -> bool:
         """Say whether the job's chunk counts as live, as everybody who asks is told."""
-        answer, known = journal.ask_slurm([self.submission]), journal.read_journal(self.submission)
-        live = bool(answer.live_chunks(self.submission))
+        answer, known = (
+            slurm_answer.ask_slurm([self.submission]),
+            journal.read_journal(self.submission),
+        )
+        live = bool(liveness.live_chunks_of(answer, self.submission))
         shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
         assert shown.state.live is live, shown
         to_slurm.fence_off(self.submission.sweep_dir, answer)
@@ -311,8 +315,8 @@ def test_another_clusters_number_is_never_looked_up_here(
     site.program("sacct", f"printf '{site.account(state)}'")
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     assert site.live()
-    answer = journal.ask_slurm([site.submission])
-    journal.record(site.submission, answer)
+    answer = slurm_answer.ask_slurm([site.submission])
+    settling.record(site.submission, answer)
     assert journal.read_journal(site.submission).over == {}
     lines = cancel.cancel(site.submission.sweep_dir, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):
@@ -348,10 +352,13 @@ def test_each_cluster_that_sbatch_named_is_asked_about_its_own(site: Site) -> No
     told = f"case \"$*\" in *--clusters=far*) printf '{far}';; *) printf '{row}';; esac"
     site.program("squeue", told)
     both = [site.submission, other]
-    assert [journal.ask_slurm(both).live_chunks(one) for one in both] == [set(), {0}]
+    assert [liveness.live_chunks_of(slurm_answer.ask_slurm(both), one) for one in both] == [
+        set(),
+        {0},
+    ]
     site.program("squeue", f"case \"$*\" in *--clusters=far*) exit 1;; *) printf '{row}';; esac")
-    answer = journal.ask_slurm(both)
-    assert [answer.live_chunks(one) for one in both] == [set(), {0}]
+    answer = slurm_answer.ask_slurm(both)
+    assert [liveness.live_chunks_of(answer, one) for one in both] == [set(), {0}]
     assert journal.read_journal(other).targets([0]) == ["7_[0];far"]
 
 
@@ -363,8 +370,10 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **origin))
     site.program("squeue", "")
     site.controller("echo 'No jobs in the system'")
-    assert list(journal.settle([site.submission])) == []
-    assert journal.ask_slurm([site.submission]).live_chunks(site.submission) == {0}
+    assert list(settling.settle([site.submission])) == []
+    assert liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission) == {
+        0
+    }
 
 
 def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -> None:
@@ -373,11 +382,13 @@ def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **far))
     site.controller("echo 'No jobs in the system'")
     site.program("squeue", 'case "$*" in *--clusters=far*) exit 1;; esac')
-    assert list(journal.settle([site.submission])) == []
-    assert journal.ask_slurm([site.submission]).live_chunks(site.submission) == {0}
+    assert list(settling.settle([site.submission])) == []
+    assert liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission) == {
+        0
+    }
     row = rf"9\037{site.submission.path}\n"
     site.program("squeue", f"case \"$*\" in *--clusters=far*) printf '{row}';; esac")
-    (line,) = journal.settle([site.submission])
+    (line,) = settling.settle([site.submission])
     assert line.endswith("1 chunks went in as 9")
     assert journal.read_journal(site.submission).targets([0]) == ["9_[0];far"]
 
@@ -400,8 +411,8 @@ def test_an_array_did_not_go_in_where_slurmctld_says_so_twice(
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **MINE))
     site.program("squeue", squeue)
     site.controller(controller.format(site.submission.path))
-    assert [told in line for line in journal.settle([site.submission])] == [True] * bool(told)
-    live = journal.ask_slurm([site.submission]).live_chunks(site.submission)
+    assert [told in line for line in settling.settle([site.submission])] == [True] * bool(told)
+    live = liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission)
     assert live == (set() if told == "did not go in" else {0})
 
 
@@ -409,7 +420,9 @@ def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.Monkey
     """How many points, of which chunks, and whom to ask."""
     site.sent(**OTHERS["another cluster"])
     monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
-    (line,) = to_slurm.left_alone(site.submission.sweep_dir, journal.ask_slurm([site.submission]))
+    (line,) = to_slurm.left_alone(
+        site.submission.sweep_dir, slurm_answer.ask_slurm([site.submission])
+    )
     where = "2 points of 20261121-073323-l40:0"
     assert line == f"s: leaves {where} alone, which may be measured: on cluster b: ask there"
 

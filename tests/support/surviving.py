@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hpcsweep.cluster import journal, slurm
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.store import shards
 from localruns import Desk
 

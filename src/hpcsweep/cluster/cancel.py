@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
-from hpcsweep.cluster import chunk_state, journal, slurm
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import journal, liveness, settling, slurm_answer
 from hpcsweep.errors import ResultsError, SchedulerError, UsageError, suggest
 from hpcsweep.store import chunk_file, ledger, locks
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -110,8 +111,8 @@ def _cancel_in_slurm(
     """
     if any(sent.uncertain for sent in map(journal.read_journal, wanted)):
         with locks.held(next(iter(wanted)).sweep_dir, "hpcsweep cancel"):
-            yield from journal.settle(wanted)
-    answer = journal.ask_slurm(wanted)
+            yield from settling.settle(wanted)
+    answer = slurm_answer.ask_slurm(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission, chunks in wanted.items():
@@ -119,7 +120,7 @@ def _cancel_in_slurm(
         others = dict[str, set[int]]()
         hit[submission] = set()
         for chunk in sent.open_chunks if chunks is None else sent.open_chunks & chunks:
-            verdict = chunk_state.liveness(chunk, sent, answer)
+            verdict = liveness.liveness(chunk, sent, answer)
             if not verdict.live:
                 continue
             job = answer.tasks.get(sent.task_of[chunk])
@@ -260,7 +261,7 @@ def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
     def ask() -> bool:
         nonlocal asked_at, live
         if time.monotonic() - asked_at > _ASK_SECONDS or not asked_at:
-            chunks = journal.ask_slurm([submission]).live_chunks(submission)
+            chunks = liveness.live_chunks_of(slurm_answer.ask_slurm([submission]), submission)
             asked_at = time.monotonic()
             live = bool(chunks if chunk is None else {chunk} & chunks)
         return live

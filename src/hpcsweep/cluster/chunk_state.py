@@ -1,35 +1,24 @@
 """Decides the state of a chunk from its rows, its attempts' files, the journal and Slurm.
 
 Rows come first: a chunk whose points all have one is done, whatever Slurm says of its job. Next
-comes whether its task may still write rows (`liveness`, which every command uses), then how the
-task ended.
-
-A job id is valid only on the cluster that gave it, and a line of squeue counts only for a job that
-works in the submission's folder. A task that cannot be seen from here (it is on another cluster,
-other users' jobs are hidden, or squeue is wrong) counts as live for the time limit of its job since
-it was sent, or since its attempt last gave a sign of life.
+comes whether its task may still write rows (`slurm.liveness`, which every command uses), then how
+the task ended.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import Meaning
+from hpcsweep.cluster.slurm.journal import Journal
+from hpcsweep.cluster.slurm.liveness import Liveness, liveness
+from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
 from hpcsweep.records import dataclass
 from hpcsweep.store import attempt
+from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.jobs_file import CANCELLED, LOST
 from hpcsweep.store.state import AttemptState, ChunkState
-
-if TYPE_CHECKING:
-    from hpcsweep.cluster.journal import Journal, SlurmAnswer
-    from hpcsweep.store.folders import ShardPath
-
-GRACE: Final = timedelta(minutes=10)  # for so long Slurm may not yet list a task
-_BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that
-_ENDED: Final = frozenset({AttemptState.DONE, AttemptState.REFUSED})  # not to be requeued
-_ELSEWHERE: Final = "REVOKED"  # of a federation's cluster: another one runs it
 
 
 @dataclass(frozen=True)
@@ -149,75 +138,3 @@ def _state_of(state: slurm.State) -> ChunkState:
     """Translate Slurm's state; a job that completed without all its rows has failed."""
     done = state.meaning is Meaning.DONE
     return ChunkState.FAILED if done else ChunkState(state.meaning.value)
-
-
-@dataclass(frozen=True)
-class Liveness:
-    """Whether a task may still write rows, and the evidence."""
-
-    live: bool
-    job: slurm.JobState | None = None  # Slurm's entry, where that decides
-    why: str = ""  # else why Slurm's entry does not decide
-    until: str = ""  # and until when the task counts as live, by its signs of life
-    elsewhere: bool = False  # on another cluster: this cluster's Slurm cannot know it
-
-
-def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
-    """Say whether the task of a chunk may still write rows."""
-    task = journal.task_of[chunk]
-    here = answer.here
-    if journal.is_elsewhere(here):
-        return _by_signs(chunk, journal, f"on {journal.place(here)}: ask there", elsewhere=True)
-    if task[2] in answer.mute:
-        return Liveness(live=True, why="squeue could not be asked")
-    job = answer.tasks.get(task)
-    is_its_own = job is not None and journal.owns(job) and job.state.name != _ELSEWHERE
-    if job and is_its_own and (job.state.over or job.source == "squeue"):
-        return Liveness(not job.state.over, job)
-    if job is None and chunk in journal.cancelled_at:
-        return Liveness(live=False)
-    allowed = None
-    if journal.is_mine(here) and task in answer.denied | answer.agreed:
-        allowed = _BEATS if task in answer.denied else GRACE
-    return _by_signs(chunk, journal, _doubt(journal, job, here), allowed=allowed)
-
-
-def _doubt(journal: Journal, job: slurm.JobState | None, here: slurm.Here) -> str:
-    """Return why Slurm's list does not decide whether a task is over."""
-    if job is None:
-        whose = f" (sent by {journal.origin.user})" if journal.is_anothers(here) else ""
-        return f"Slurm does not list its job{whose}"
-    if not journal.owns(job):
-        return f"{job.id} is another job here, in {job.folder}"
-    if job.state.name == _ELSEWHERE:
-        return "another cluster of the federation has it"
-    return f"squeue does not list its job, and sacct calls it {job.state.name}"
-
-
-def liveness_of_unanswered(journal: Journal, answer: SlurmAnswer) -> Liveness:
-    """Say whether chunks may be live whose entry in the journal is incomplete or damaged."""
-    if journal.is_elsewhere(answer.here) or journal.is_anothers(answer.here):
-        return _by_signs(None, journal, f"sbatch's answer was lost on {journal.place(answer.here)}")
-    return Liveness(live=True)
-
-
-def _by_signs(
-    chunk: int | None,
-    journal: Journal,
-    why: str,
-    *,
-    allowed: timedelta | None = None,
-    elsewhere: bool = False,
-) -> Liveness:
-    """Say whether an unseen task may run, by its attempts' files and its time limit."""
-    newest = journal.newest.get(-1 if chunk is None else chunk)
-    record = attempt.read_record(newest)
-    if newest is not None and ((record and record.state in _ENDED) or attempt.is_fence(newest)):
-        return Liveness(live=False, why=why, elsewhere=elsewhere)
-    signs = [newest.overall, newest.samples] if newest else []
-    sent = journal.submitted_at.timestamp() if allowed is not _BEATS else 0.0
-    limit = allowed or journal.time_limit + GRACE
-    left = limit.total_seconds() - attempt.silence(journal.submission.path, signs, sent)
-    until = datetime.now(timezone.utc) + timedelta(seconds=left)
-    shown = f"{until:%Y-%m-%dT%H:%MZ}"
-    return Liveness(live=left > 0, why=why, until=shown, elsewhere=elsewhere)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep.cluster.bad_nodes import BadNode
+from hpcsweep.cluster.slurm.bad_nodes import BadNode
 from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store import runs
 from hpcsweep.store.outcomes import VALID, FailureGroup, PointTally

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hpcsweep.cluster import journal
+from hpcsweep.cluster.slurm import liveness, slurm_answer
 from hpcsweep.forecast import Basis, estimate
 from hpcsweep.records import dataclass, field
 from hpcsweep.store import folders
@@ -82,7 +83,9 @@ def cost_of(results: Path, request: Request) -> Cost:
     seconds_of = estimate.estimator(sweep_dir, request.sweep, request.device)
     settled: dict[str, int] = {}
     known = prepare.known_points(
-        sweep_dir, request, journal.ask_slurm(sweep_dir.submissions()).live_chunks
+        sweep_dir,
+        request,
+        partial(liveness.live_chunks_of, slurm_answer.ask_slurm(sweep_dir.submissions())),
     )
     limit = TimeLimit(sweep_dir, request)
     # all points would fill the memory; their seconds do not

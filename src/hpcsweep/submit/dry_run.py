@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from hpcsweep import extras
-from hpcsweep.cluster import bad_nodes, journal, launchers, slurm
+from hpcsweep.cluster import launchers, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
-from hpcsweep.cluster.slurm import arrays, job_script
+from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness, slurm_answer
 from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
@@ -52,8 +53,8 @@ def run(results: Path, request: Request, say: Say) -> int:
 def _show(sweep: folders.SweepDir, request: Request, say: Say) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = folders.SweepDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
-    queue = journal.ask_slurm(sweep.submissions())
-    ready = prepare.prepare(sweep, request, queue.live_chunks, into)
+    queue = slurm_answer.ask_slurm(sweep.submissions())
+    ready = prepare.prepare(sweep, request, partial(liveness.live_chunks_of, queue), into)
     draft = ready.submission
     if draft is None:  # measured by now
         return

@@ -35,8 +35,8 @@ from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
 if TYPE_CHECKING:
-    from hpcsweep.cluster.bad_nodes import BadNode
-    from hpcsweep.cluster.journal import SlurmAnswer
+    from hpcsweep.cluster.slurm.bad_nodes import BadNode
+    from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.submit.request import Request, Say
 

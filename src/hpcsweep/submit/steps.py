@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
+from hpcsweep.cluster.slurm import liveness
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.records import replace
 from hpcsweep.store import folders, ledger, locks, outcomes, runs
@@ -72,7 +74,7 @@ def _send(job: Submit) -> int:
 
 
 def _write_submission(job: Submit) -> None:
-    queue = job.answer.live_chunks if job.answer else None
+    queue = partial(liveness.live_chunks_of, job.answer) if job.answer else None
     with suppress(OSError):
         job.sweep_before = job.sweep_dir.sweep_file.read_bytes()
     job.ready = prepare.prepare(job.sweep_dir, job.request, queue)

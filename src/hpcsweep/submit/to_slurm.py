@@ -9,10 +9,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpcsweep import files
-from hpcsweep.cluster import bad_nodes, chunk_state, doctor, journal, launchers, slurm
-from hpcsweep.cluster.journal import SlurmAnswer
-from hpcsweep.cluster.slurm import job_request, profile_checks, site
+from hpcsweep.cluster import doctor, launchers, slurm
+from hpcsweep.cluster.slurm import (
+    bad_nodes,
+    job_request,
+    journal,
+    liveness,
+    profile_checks,
+    settling,
+    site,
+    slurm_answer,
+)
 from hpcsweep.cluster.slurm.site import Cluster
+from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
 from hpcsweep.errors import Refused
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
@@ -26,13 +35,13 @@ from hpcsweep.text import count
 
 def find_lost_arrays(job: Submit) -> None:
     """Find out whether arrays are in the queue for which sbatch's answer was lost."""
-    for line in journal.settle(job.sweep_dir.submissions()):
+    for line in settling.settle(job.sweep_dir.submissions()):
         job.say(line)
 
 
 def ask_slurm(job: Submit) -> None:
     """Ask what became of what was sent before."""
-    job.answer = journal.ask_slurm(job.sweep_dir.submissions())
+    job.answer = slurm_answer.ask_slurm(job.sweep_dir.submissions())
     if job.answer.mute:
         missing = "; ".join(map(str, job.answer.unanswered))
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
@@ -46,11 +55,11 @@ def left_alone(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[str]:
     for sent in map(journal.read_journal, sweep_dir.submissions()):
         unseen: dict[str, list[int]] = {}
         for chunk in sorted(sent.open_chunks):
-            verdict = chunk_state.liveness(chunk, sent, answer)
+            verdict = liveness.liveness(chunk, sent, answer)
             if verdict.live and verdict.until:
                 until = "" if verdict.elsewhere else f", until {verdict.until}"
                 unseen.setdefault(verdict.why + until, []).append(chunk)
-        lost = chunk_state.liveness_of_unanswered(sent, answer) if sent.unsure else None
+        lost = liveness.liveness_of_unanswered(sent, answer) if sent.unsure else None
         if lost and lost.until and lost.live:
             unseen[f"{lost.why}; ask there"] = [*sent.unsure]
         for why, chunks in unseen.items():
@@ -72,7 +81,7 @@ def learn_from_slurm(job: Submit) -> None:
     if job.answer and job.sweep_dir.submissions_dir.is_dir():
         job.bad_nodes = bad_nodes.learn(job.sweep_dir, job.answer)
         for submission in job.sweep_dir.submissions():
-            journal.record(submission, job.answer)
+            settling.record(submission, job.answer)
 
 
 def check_and_send(job: Submit) -> None:
@@ -112,7 +121,7 @@ def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
     """Let a sweep use excluded nodes again; `UsageError` names those that it excludes."""
     sweep_dir = folders.SweepDir(results / sweep.name)
     with locks.held(sweep_dir, LOCKED_BY):
-        bad_nodes.allow(sweep_dir, names, journal.ask_slurm(sweep_dir.submissions()))
+        bad_nodes.allow(sweep_dir, names, slurm_answer.ask_slurm(sweep_dir.submissions()))
 
 
 def fence_off(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
@@ -124,7 +133,7 @@ def fence_off(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
     for submission in sweep_dir.submissions():
         if not ledger.is_local(submission, submission.manifest_or_none()):
             sent = journal.read_journal(submission)
-            kept = sent.over.keys() | answer.live(sent)
+            kept = sent.over.keys() | liveness.live_chunks(answer, sent)
             if sent.open_chunks or sent.uncertain:
                 files.see_anew(submission.shards)
             shards = sweep_dir.shards_of(submission.id)

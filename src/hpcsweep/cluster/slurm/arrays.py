@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from hpcsweep import files
-from hpcsweep.cluster import journal, slurm
-from hpcsweep.cluster.slurm import job_request, job_script
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import job_request, job_script, journal
 from hpcsweep.cluster.slurm.sbatch import Preview
 from hpcsweep.errors import HpcsweepError, PartlySubmitted, SchedulerError
 from hpcsweep.spec.profile import Profile

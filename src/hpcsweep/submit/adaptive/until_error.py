@@ -10,12 +10,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from hpcsweep.cluster import journal
+from hpcsweep.cluster.slurm import liveness, slurm_answer
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
 from hpcsweep.forecast import estimate, groups, past_rows, sweep
 from hpcsweep.forecast.groups import Group
@@ -214,8 +214,13 @@ def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
         if _is_complete(job, until.rounds[-1]):
             return True
         if time.monotonic() - asked_at >= _ASK_SECONDS:
-            queue = journal.ask_slurm(job.sweep_dir.submissions())
-            if not wanted & ledger.read_ledger(job.sweep_dir, queue.live_chunks).live.keys():
+            queue = slurm_answer.ask_slurm(job.sweep_dir.submissions())
+            if (
+                not wanted
+                & ledger.read_ledger(
+                    job.sweep_dir, partial(liveness.live_chunks_of, queue)
+                ).live.keys()
+            ):
                 known = past_rows.known_points(job.sweep_dir, job.ids, ())
                 return sum(known.rows.values()) > sum(before.rows.values())
             asked_at = time.monotonic()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.cluster import chunk_state, journal
-from hpcsweep.cluster.journal import SlurmAnswer
+from hpcsweep.cluster import chunk_state
+from hpcsweep.cluster.slurm import journal, settling, slurm_answer
+from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
 from hpcsweep.store.jobs_file import Cancelled
 
 if TYPE_CHECKING:
@@ -20,19 +21,19 @@ ACCOUNTS = """\
 
 
 def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
-    answer = journal.ask_slurm([submission])
+    answer = slurm_answer.ask_slurm([submission])
     return chunk_state.of_chunk(chunk, journal.read_journal(submission), answer, newest)
 
 
 def test_a_journal_that_knows_all_is_asked_instead_of_slurm(submission, say):
     """Ends are kept once the queue has forgotten the job; then no program is run any more."""
     say(sacct=ACCOUNTS.replace("COMPLETED", "FAILED"))
-    answer = journal.ask_slurm([submission])
+    answer = slurm_answer.ask_slurm([submission])
     assert [job.state.name for job in answer.attempts] == ["NODE_FAIL", "FAILED"]
-    journal.record(submission, answer)
+    settling.record(submission, answer)
     assert journal.read_journal(submission).over == {0: "FAILED"}
     say("nonsense", "nonsense")
-    assert journal.ask_slurm([submission]) == SlurmAnswer()
+    assert slurm_answer.ask_slurm([submission]) == SlurmAnswer()
     assert _of(submission).state == "failed"
 
 

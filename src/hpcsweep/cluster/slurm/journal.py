@@ -1,28 +1,24 @@
-"""Reads submissions' journals, asks Slurm about their open tasks, and writes the answers down.
+"""A submission's journal: which task runs which chunk, as `store.jobs_file` keeps it.
 
-A submission's journal (`store.jobs_file`) lists which task runs which chunk, which tasks a person
-cancelled, and how others ended. Slurm gets one question about the other tasks for its queue, and
-one for its accounts; `chunk_state` judges the answers.
-
-Where the last entry is `Sending`, sbatch's answer was lost (it hung, or this program was killed).
-Those chunks count as live until `settle` has looked for their array in the queue.
+It lists the arrays that went in, which tasks a person cancelled, and how others ended. Where the
+last entry is `Sending`, sbatch's answer was lost (it hung, or this program was killed). Those
+chunks count as live until `settling` has looked for their array in the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Final
 
-from hpcsweep.cluster import chunk_state, slurm
+from hpcsweep.cluster import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import asdict, dataclass, field, replace
+from hpcsweep.records import asdict, dataclass
 from hpcsweep.store import chunk_file
 from hpcsweep.store.folders import ShardPath, SubmissionDir
-from hpcsweep.store.jobs_file import LOST, Cancelled, Damaged, NotSent, Over, Queued, Sending
+from hpcsweep.store.jobs_file import Cancelled, Damaged, NotSent, Over, Queued, Sending
 
 # job and index, as in `slurm.JobId.key`, and the cluster where sbatch named one
 Task = tuple[int | None, int | None, str]
@@ -170,91 +166,6 @@ def _chunks(submission: SubmissionDir) -> set[int]:
     return chunks
 
 
-@dataclass(frozen=True)
-class SlurmAnswer:
-    """Slurm's answer about the tasks of submissions, and which of its programs gave none."""
-
-    tasks: Mapping[Task, slurm.JobState] = field(default_factory=dict)
-    attempts: tuple[slurm.JobState, ...] = ()
-    unanswered: tuple[slurm.CouldNotAsk, ...] = ()
-    here: slurm.Here = _NOWHERE
-    mute: frozenset[str] = frozenset()  # clusters whose squeue did not answer; empty: this one
-    agreed: frozenset[Task] = frozenset()  # in no list, and the accounts agree
-    denied: frozenset[Task] = frozenset()  # in no list, and slurmctld says that it has none
-
-    def live_chunks(self, submission: SubmissionDir) -> set[int]:
-        """Return the chunks of a submission that may still write rows."""
-        return self.live(read_journal(submission))
-
-    def live(self, journal: Journal) -> set[int]:
-        """Return the chunks that may still write rows, given the submission's journal."""
-        live = {c for c in journal.open_chunks if chunk_state.liveness(c, journal, self).live}
-        if journal.uncertain and chunk_state.liveness_of_unanswered(journal, self).live:
-            live |= journal.uncertain
-        return live
-
-
-def ask_slurm(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
-    """Ask Slurm once about all tasks that may not be over."""
-    return ask_journals(map(read_journal, submissions))
-
-
-def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
-    """Ask Slurm once about all tasks in journals that may not be over.
-
-    This cluster is asked, and those that sbatch named. `chunk_state` ignores this cluster's answer
-    about ids that another cluster gave.
-    """
-    unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
-    if not unclear:
-        return SlurmAnswer()
-    by_cluster: dict[str, list[Journal]] = {}
-    for journal in unclear:
-        for array in journal.arrays if journal.open_chunks else ():
-            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(journal)
-    with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
-        future = pool.submit(slurm.this_cluster)
-        answer = SlurmAnswer()
-        for cluster, group in by_cluster.items():
-            answer = _added(answer, cluster, group)
-        return replace(answer, here=future.result())
-
-
-def _added(answer: SlurmAnswer, cluster: str, group: Sequence[Journal]) -> SlurmAnswer:
-    """Ask one cluster about the tasks that were sent to it."""
-    arrays = (array for journal in group for array in journal.arrays)
-    ids = dict.fromkeys(a for a in arrays if slurm.parse_id(a).cluster == cluster)
-    survey = slurm.survey(ids, min(journal.submitted_at for journal in group))
-    listed = {(*key, cluster): job for key, job in survey.jobs.items()}
-    tasks = {journal.task_of[chunk] for journal in group for chunk in journal.open_chunks}
-    tasks = {task for task in tasks if task[2] == cluster}
-    unlisted = {  # by squeue: the accounts lag, and forget nothing that slurmctld forgot
-        task for task in tasks
-        if task not in listed or not (listed[task].source == "squeue" or listed[task].state.over)
-    }  # fmt: skip
-    mute = any(missing.program == "squeue" for missing in survey.unanswered)
-    return replace(
-        answer,
-        tasks={**answer.tasks, **listed},
-        attempts=(*answer.attempts, *survey.attempts),
-        unanswered=(*answer.unanswered, *survey.unanswered),
-        mute=answer.mute | ({cluster} if mute else set()),
-        agreed=answer.agreed | (tasks - listed.keys() if survey.whole else set()),
-        denied=answer.denied | (set() if mute or cluster else _denied(unlisted)),
-    )
-
-
-def _denied(unlisted: Collection[Task]) -> set[Task]:
-    """Return the tasks that slurmctld calls over or unknown; the accounts may lag behind it."""
-    denied: set[Task] = set()
-    for job in {task[0] for task in unlisted}:
-        alive = slurm.alive_by_controller(str(job))
-        if isinstance(alive, slurm.CouldNotAsk):
-            break
-        denied |= {task for task in unlisted if task[0] == job and task[1] not in alive}
-    return denied
-
-
 def sending(submission: SubmissionDir, first: int, tasks: int, here: slurm.Here) -> None:
     """Note that sbatch is about to be asked to take an array."""
     submission.append_job(Sending(sending=first, tasks=tasks, at=now(), **asdict(here)))
@@ -273,70 +184,6 @@ def went_in(submission: SubmissionDir, first: int, tasks: int, job: str, here: s
 def not_sent(submission: SubmissionDir, first_chunk: int) -> None:
     """Note that the last array for which sbatch was called is not in the queue."""
     submission.append_job(NotSent(not_sent=first_chunk, at=now()))
-
-
-def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
-    """Look in the queue for arrays for which sbatch's answer was lost; yield messages.
-
-    An array is recognised by its working folder, which is its submission's. The caller holds the
-    run folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or
-    would not list the array here, nothing changes.
-    """
-    unclear = [journal for journal in map(read_journal, submissions) if journal.uncertain]
-    here = slurm.this_cluster() if unclear else _NOWHERE
-    unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
-    answers = {name: slurm.working_folders(name) for name in {j.named for j in unclear}}
-    for journal in unclear:
-        submission = journal.submission
-        listed = answers[journal.named]
-        if isinstance(listed, slurm.CouldNotAsk):
-            continue
-        recorded = {slurm.parse_id(array).job for array in journal.arrays}
-        listed_here = (job for job, folder in listed.items() if submission.is_at(folder))
-        jobs = [job for job in listed_here if job not in recorded]
-        if journal.doubtful:
-            yield _settle_damage(journal, jobs)
-            continue
-        first = journal.unsure.start
-        tasks = len(journal.unsure)
-        what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
-        if jobs:
-            taken_by = journal.origin if journal.named else here
-            went_in(submission, first, tasks, str(max(jobs)), taken_by)
-            yield f"{what} went in as {max(jobs)}"
-        else:
-            not_sent(submission, first)
-            yield f"{what} did not go in"
-
-
-def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
-    what = f"{journal.submission.id}: its journal is damaged"
-    if jobs:
-        chunks = len(journal.doubtful)
-        listed = ", ".join(map(str, sorted(jobs)))
-        return f"{what}; {chunks} chunks count as queued while {listed} is in the queue"
-    not_sent(journal.submission, 0)
-    return f"{what}; Slurm has no other jobs of it"
-
-
-def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
-    """Write into the journal how tasks ended, so that Slurm is not asked about them again.
-
-    Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
-    the run folder's lock.
-    """
-    journal = read_journal(submission)
-    ends = dict[str, list[int]]()
-    for chunk in journal.open_chunks:
-        verdict = chunk_state.liveness(chunk, journal, answer)
-        job = verdict.job
-        if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
-            continue
-        if job or chunk not in journal.cancelled_at:
-            ends.setdefault(job.state.name if job else LOST, []).append(chunk)
-    if ends:
-        lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
-        submission.append_job(Over(over=lists, at=now()))
 
 
 def now() -> str:

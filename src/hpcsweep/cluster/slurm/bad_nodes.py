@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
-from hpcsweep.cluster import journal, slurm
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import attempt, shards, typed_json
@@ -22,7 +23,7 @@ from hpcsweep.store.state import AttemptState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hpcsweep.cluster.journal import SlurmAnswer
+    from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.folders import ShardPath, SweepDir
 

@@ -1,0 +1,82 @@
+"""Writes into journals what Slurm says: arrays whose answer was lost, and how tasks ended.
+
+The callers hold the lock of the sweep's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm.journal import Journal, not_sent, now, read_journal, went_in
+from hpcsweep.cluster.slurm.liveness import liveness
+from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
+from hpcsweep.store.folders import SubmissionDir
+from hpcsweep.store.jobs_file import LOST, Over
+
+_NOWHERE: Final = slurm.Here()
+
+
+def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
+    """Look in the queue for arrays for which sbatch's answer was lost; yield messages.
+
+    An array is recognised by its working folder, which is its submission's. The caller holds the
+    run folder's lock, so no other process is waiting for sbatch. Where Slurm cannot be asked, or
+    would not list the array here, nothing changes.
+    """
+    unclear = [journal for journal in map(read_journal, submissions) if journal.uncertain]
+    here = slurm.this_cluster() if unclear else _NOWHERE
+    unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
+    answers = {name: slurm.working_folders(name) for name in {j.named for j in unclear}}
+    for journal in unclear:
+        submission = journal.submission
+        listed = answers[journal.named]
+        if isinstance(listed, slurm.CouldNotAsk):
+            continue
+        recorded = {slurm.parse_id(array).job for array in journal.arrays}
+        listed_here = (job for job, folder in listed.items() if submission.is_at(folder))
+        jobs = [job for job in listed_here if job not in recorded]
+        if journal.doubtful:
+            yield _settle_damage(journal, jobs)
+            continue
+        first = journal.unsure.start
+        tasks = len(journal.unsure)
+        what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
+        if jobs:
+            taken_by = journal.origin if journal.named else here
+            went_in(submission, first, tasks, str(max(jobs)), taken_by)
+            yield f"{what} went in as {max(jobs)}"
+        else:
+            not_sent(submission, first)
+            yield f"{what} did not go in"
+
+
+def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
+    what = f"{journal.submission.id}: its journal is damaged"
+    if jobs:
+        chunks = len(journal.doubtful)
+        listed = ", ".join(map(str, sorted(jobs)))
+        return f"{what}; {chunks} chunks count as queued while {listed} is in the queue"
+    not_sent(journal.submission, 0)
+    return f"{what}; Slurm has no other jobs of it"
+
+
+def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
+    """Write into the journal how tasks ended, so that Slurm is not asked about them again.
+
+    Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
+    the run folder's lock.
+    """
+    journal = read_journal(submission)
+    ends = dict[str, list[int]]()
+    for chunk in journal.open_chunks:
+        verdict = liveness(chunk, journal, answer)
+        job = verdict.job
+        if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
+            continue
+        if job or chunk not in journal.cancelled_at:
+            ends.setdefault(job.state.name if job else LOST, []).append(chunk)
+    if ends:
+        lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
+        submission.append_job(Over(over=lists, at=now()))
