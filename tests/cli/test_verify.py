@@ -339,7 +339,7 @@ def test_an_output_that_was_not_compared_is_not_proven(bench: Inference) -> None
     (finding,) = found(bench, point("tinynets:Silent", algorithm="gemm"))
     assert finding.row["max_rel_error"] is None
     assert finding.problems == ["not compared with float64: output: every value is zero"]
-    assert finding.row["flags"].split(";")[-1] == "unverified"
+    assert "unverified" in finding.row["flags"].split(";")
     assert not finding.row["valid"]
 
 

@@ -57,7 +57,7 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     every, _ = data.chosen(where, everything=True)
     points, lacking = _comparable(chosen)
     grouped = _summed(data, points, BY[by], metric)
-    names = dataset.values(points, "algorithm")
+    names = dataset.values(grouped.rows, "algorithm")  # plans have rows of their own
     table = _table(grouped, BY[by], names)
     metric = metric or _MEAN
     about = f"times are {metric}; shares are {grouped.of_what()}, means over all points"
