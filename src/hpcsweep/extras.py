@@ -31,7 +31,7 @@ EXTRAS: Final[Mapping[str, Extra]] = {
         "power_limit_w, energy_j, temp_c_start, temp_c_end, and flags of throttling, on GPUs",
     ),
     "analysis": Extra(
-        packages={"pandas": "pandas", "scipy": "scipy", "numpy": "numpy", "ruptures": "ruptures"},
+        packages={"pandas": "pandas", "scipy": "scipy", "numpy": "numpy"},
         serves="report, layers, best, compare, plot, roofline, and hpcsweep.load in Python",
     ),
     "plot": Extra(packages={"matplotlib": "matplotlib"}, serves="pictures of plot and roofline"),

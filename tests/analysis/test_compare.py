@@ -12,7 +12,7 @@ import pytest
 
 import repeatedruns
 from hpcsweep.analysis import compare as module
-from hpcsweep.analysis.compare import compare, read_side, sides_of_runs
+from hpcsweep.analysis.compare import compare, read_side, sides_of_last_runs
 from hpcsweep.cli.common import renewed
 from hpcsweep.errors import UsageError
 from repeatedruns import SWEEP
@@ -265,11 +265,11 @@ def test_a_day_with_several_runs_needs_the_time(tmp_path):
 
 def test_one_sweep_alone_is_its_last_two_runs(twice, tmp_path):
     """With the columns that it names; one run is told, with what makes another."""
-    texts = sides_of_runs(twice.path.parent, "demo:algorithm=gemm", 2)
-    assert [*texts.values()] == ["demo@1:algorithm=gemm", "demo@2:algorithm=gemm"]
+    texts = sides_of_last_runs(twice.path.parent, "demo:algorithm=gemm")
+    assert texts == ["demo@1:algorithm=gemm", "demo@2:algorithm=gemm"]
     single = repeatedruns.run(tmp_path, 1)
     with pytest.raises(UsageError, match=r"demo has 1 run .*hpcsweep .*submit demo --again"):
-        sides_of_runs(single.path.parent, "demo", 2)
+        sides_of_last_runs(single.path.parent, "demo")
 
 
 def test_sides_that_are_the_same_rows_are_told(twice):

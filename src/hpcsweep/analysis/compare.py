@@ -38,7 +38,7 @@ _WORDS: Final = (FASTER, SLOWER, SAME, UNDECIDED)
 _COVERAGE: Final = "algorithm_coverage_pct"
 # what must be equal on both sides, or be named: else a ratio means something else than it says
 _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
-OWN_FILES: Final = "own_files"
+_OWN_FILES: Final = "own_files"
 _MADE_OF: Final = (*FACTORIES, "weights")  # the axes that own files belong to
 _SHOWN: Final = 5
 _FAR: Final = 1e6  # an interval with ends so far apart says nothing of a ratio
@@ -99,22 +99,22 @@ def _split(text: str) -> tuple[str, str | None, str]:
     return match[1], match[2], match[3] or ""
 
 
-def sides_of_runs(results: Path, text: str, fewest: int) -> dict[str, str]:
-    """Return a side for each run of the sweep that a side names, by when it began, oldest first.
+def sides_of_last_runs(results: Path, text: str) -> list[str]:
+    """Return a side for each of the last two runs of the sweep that a side names, the older first.
 
-    `UsageError` where it names one run already, or there are not as many as `fewest`.
+    `UsageError` where it names one run already, or there is only one.
     """
     name, at, match = _split(text)
     if at is not None:
         raise UsageError(f"{text} is one run: name what to compare it with")
     run = _run(results, name)
     every = runs.runs_of(run)
-    if len(every) < fewest:
+    if len(every) < 2:
         has = f"{count(len(every), 'run')} ({', '.join(of.began for of in every)})"
         again = run.command("submit", "--again")
         raise UsageError(f"{run.name} has {has}; `{again}` measures it once more")
     rest = f":{match}" if match else ""
-    return {str(of): f"{name}@{of.number}{rest}" for of in every}
+    return [f"{name}@{of.number}{rest}" for of in every[-2:]]
 
 
 def _run(results: Path, name: str) -> SweepDir:
@@ -210,7 +210,7 @@ def compare(
     margin: float = 0.03,
 ) -> Comparison:
     """Compare two sides; less than `margin` apart is the same. `across` names what may differ."""
-    sides = dataset.products_apart(*(known_rows(side, metric) for side in (first, second)))
+    sides = dataset.products_apart(*(_known_rows(side, metric) for side in (first, second)))
     differing = _differing(*sides)
     keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
     keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]
@@ -242,7 +242,7 @@ def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
     return [f"{count(shared, 'row')} of both sides are the same ones"] if shared else []
 
 
-def known_rows(side: Side, metric: str) -> pd.DataFrame:
+def _known_rows(side: Side, metric: str) -> pd.DataFrame:
     """Return the rows that have a positive number in the metric."""
     if not (formats.is_time(metric) or formats.is_rate(metric)):
         raise UsageError(f"{metric} is neither a time nor a rate: what would be faster?")
@@ -296,15 +296,15 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
     """Return what is unknown on one side; refuse to mix what differs and was not named."""
     mixed = []
     unknown = []
-    for name in (*_NAMED, OWN_FILES):
+    for name in (*_NAMED, _OWN_FILES):
         values = [set(rows[name].dropna().unique()) if name in rows else set() for rows in sides]
         if any(values) and not all(values):
             unknown.append(name)
-        elif name != OWN_FILES and name not in across and len(set().union(*values)) > 1:
+        elif name != _OWN_FILES and name not in across and len(set().union(*values)) > 1:
             mixed.append((name, values))
     networks = set[object]().union(*(_of_several_versions([rows]) for rows in sides))
-    if networks and OWN_FILES not in across:  # two sides of one version each are what is compared
-        mixed.append((OWN_FILES, [networks]))
+    if networks and _OWN_FILES not in across:  # two sides of one version each are what is compared
+        mixed.append((_OWN_FILES, [networks]))
     if mixed:
         differences = "; ".join(
             f"{name}: {' and '.join(', '.join(sorted(map(str, of))) for of in values)}"
@@ -324,9 +324,9 @@ def _own_versions(sides: Sequence[pd.DataFrame]) -> list[str]:
 
 
 def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
-    rows = pd.concat([side.reindex(columns=[*_MADE_OF, OWN_FILES]) for side in sides])
-    versions = rows.dropna(subset=[OWN_FILES])
-    cells = versions.groupby(list(_MADE_OF), dropna=False)[OWN_FILES].nunique()
+    rows = pd.concat([side.reindex(columns=[*_MADE_OF, _OWN_FILES]) for side in sides])
+    versions = rows.dropna(subset=[_OWN_FILES])
+    cells = versions.groupby(list(_MADE_OF), dropna=False)[_OWN_FILES].nunique()
     return set(cells[cells > 1].index.get_level_values("model"))
 
 

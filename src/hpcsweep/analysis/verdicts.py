@@ -45,7 +45,7 @@ _TWO: Final = 1.5  # degrees of freedom: more than those of one difference, give
 _TELLING: Final = 2.5
 
 
-def moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
+def _moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
     """Return each row's variance drawn towards the usual one, and its degrees of freedom.
 
     A variance never counts for less than the mean of most rows: where times stick to one of two
@@ -181,7 +181,7 @@ def scatter(logs: Floats, within: Floats, *, alone: bool = False) -> Scatter:
         share = 1 - 1 / len(logs)
     df = (repeats - 1).clip(0) * share
     own = np.divide(np.nansum(rest**2, axis=1), df, out=np.zeros(len(logs)), where=df > 0)
-    variances, own_df = moderated(own, df)
+    variances, own_df = _moderated(own, df)
     return Scatter(np.maximum(variances, within), own_df, shared, float(max(runs - 1, 1)))
 
 

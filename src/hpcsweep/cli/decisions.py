@@ -189,10 +189,6 @@ def _confirmed(choice: Best) -> View:
     "--fail-on slower:N%",
     "End with code 3 if a row is SLOWER by at least so much; the same with faster.",
 )
-@flag(
-    "--history",
-    "Show each configuration of FIRST over all its runs, three or more, with its steps.",
-)
 @common.unreliable_option
 @common.format_options
 @click.pass_obj
@@ -206,7 +202,6 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     fail_on: str | None,
     format: str,
     *,
-    history: bool,
     unreliable: bool,
 ) -> Answer:
     """Say which rows are faster or slower than in FIRST, beyond noise.
@@ -223,18 +218,8 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis import compare
     from hpcsweep.errors import Regression
 
-    if history:
-        if others or fail_on or across:
-            text = "--history takes one sweep, with --where, --metric, --unreliable and --format"
-            raise UsageError(text)
-        from hpcsweep.analysis import history as over
-
-        runs = over.read_history(
-            results, first, metric, where, common.renewed, everything=unreliable
-        )
-        return common.tables([runs.view()], format)
     limit = _limit(fail_on) if fail_on else None
-    last_two = [] if others else [*compare.sides_of_runs(results, first, 2).values()][-2:]
+    last_two = [] if others else compare.sides_of_last_runs(results, first)
     base, *sides = (
         compare.read_side(results, text, where, everything=unreliable, renewed=common.renewed)
         for text in last_two or (first, *others)

@@ -14,9 +14,7 @@ from hpcsweep.cli.settings import PATH, flag, option
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from hpcsweep.analysis.history import RunHistory
     from hpcsweep.store.collect.summary import CollectReport
-    from hpcsweep.store.folders import SweepDir
 
 
 @click.command()
@@ -125,26 +123,10 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
             html = Path("/dev/stdout")
         elif html.is_dir():
             html /= f"{sweep_dir.name}.html"
-        for line in write.write(sweep_dir, html, where, _history(sweep_dir, where)):
+        for line in write.write(sweep_dir, html, where):
             note(f"note: {line}")
         if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")
     return common.tables(
         read_report(sweep_dir, where=where, metric=metric).views(), format, (html,)
     )
-
-
-def _history(sweep_dir: SweepDir, where: str) -> RunHistory | None:
-    """Return the history of a sweep for its page, if it was measured often enough."""
-    from hpcsweep.analysis import history
-    from hpcsweep.store import runs as runs_of
-
-    if sweep_dir.only is not None or len(runs_of.runs_of(sweep_dir)) < history.FEWEST:
-        return None
-    try:
-        return history.read_history(
-            sweep_dir.path.parent, sweep_dir.path.name, "median_ms", where, common.renewed
-        )
-    except UsageError as error:  # no row of a run is reliable
-        note(f"note: without a history: {error}")
-        return None

@@ -88,8 +88,8 @@ function framed(place, x, y, { height, xTitle, yTitle = "", left = 0 }) {
   return { svg, px, py, box };
 }
 
-function mark(row, x, y, [colour, shape], { hollow = false, opacity = 1 } = {}) {
-  const made = el("path", { d: SHAPES[shape], transform: `translate(${x},${y})`, class: "mark", stroke: colour, fill: hollow ? "var(--card)" : colour, "stroke-width": 1.4, opacity });
+function mark(row, x, y, [colour, shape], { hollow = false } = {}) {
+  const made = el("path", { d: SHAPES[shape], transform: `translate(${x},${y})`, class: "mark", stroke: colour, fill: hollow ? "var(--card)" : colour, "stroke-width": 1.4 });
   made.row = row;
   return made;
 }
@@ -180,20 +180,6 @@ const KINDS = {
       const tick = path([[at, middle - 10], [at, middle + 10]], page.styles[row[spec.colour]][0], { "stroke-width": 3, class: "mark" });
       tick.row = row;
       svg.append(tick);
-    }
-    return svg;
-  },
-  runs(place, rows, spec, page) {
-    if (!rows.length) return null;
-    const runs = [...new Set(rows.map((row) => row.run))].sort((a, b) => a - b);
-    const { svg, px, py } = framed(place, names(runs), quantity(rows.map((row) => row.ratio), { pad: 0.05 }), { height: 280, xTitle: "run", yTitle: "time over the first" });
-    for (const line of grouped(rows, (row) => row.key).values()) {
-      const style = page.styles[line[0][spec.colour]] ?? ["currentColor", "o"];
-      svg.append(path(line.flatMap((row, at) => [[px(row.run), py((line[at - 1] ?? row).level)], [px(row.run), py(row.level)]]), style[0], { "stroke-width": 2 }));
-      for (const row of line) {
-        svg.append(mark(row, px(row.run), py(row.ratio), style, { opacity: 0.6 }));
-        if (typeof row.step_pct === "number") svg.append(mark(row, px(row.run), py(row.level), [style[0], "*"]));
-      }
     }
     return svg;
   },

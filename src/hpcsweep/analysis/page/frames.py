@@ -13,7 +13,6 @@ import pandas as pd
 
 from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset, plot
-from hpcsweep.analysis.history import RunHistory
 from hpcsweep.analysis.report import PHASES
 from hpcsweep.errors import UsageError
 from hpcsweep.records import dataclass
@@ -127,15 +126,6 @@ def best(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFram
     calls["gain_pct"] = 100 * (calls["default_ms"] / calls["ms"] - 1)
     kept = ["layer", "algorithm", "ms", "default_ms", "gain_pct", "tried"]
     return _texts(thinned(calls, seen.x, _MOST_CELLS)[0][[*axes, *kept]], seen)
-
-
-def history(of: RunHistory, seen: Layout) -> pd.DataFrame:
-    """Return the times and levels of all runs, over the first time of each configuration."""
-    axes = of.axes[[axis for axis in seen.axes if axis in of.axes]]
-    rows = of.rows[["key", "run", "began", of.metric, "level", "step_pct"]]
-    first = rows.groupby("key")[of.metric].transform("first")
-    rows = rows.assign(ratio=rows[of.metric] / first, level=rows["level"] / first)
-    return _texts(thinned(rows.join(axes, on="key"), seen.x, _MOST_CELLS)[0], seen)
 
 
 def phases(points: pd.DataFrame, seen: Layout) -> pd.DataFrame:

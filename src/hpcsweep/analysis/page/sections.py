@@ -13,7 +13,6 @@ from typing import Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset, formats
-from hpcsweep.analysis.history import RunHistory
 from hpcsweep.analysis.page import frames
 from hpcsweep.analysis.page.frames import Layout
 from hpcsweep.analysis.roofline import model as rooflines
@@ -110,7 +109,7 @@ class Painter:
         return spec["kind"] == "dots" and len(rows) <= _FEW
 
 
-def make(data: dataset.Dataset, seen: Layout, history: RunHistory | None = None) -> Drawn:
+def make(data: dataset.Dataset, seen: Layout) -> Drawn:
     """Return the sections that this sweep has something for."""
     rows, note = frames.thinned(data.numbers(data.rows, "median_ms"), seen.x)
     points = frames.points(rows, seen)
@@ -123,12 +122,6 @@ def make(data: dataset.Dataset, seen: Layout, history: RunHistory | None = None)
     about += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
     figures = painter.over("time", f"Over {formats.label(seen.x)}", ys)
     sections = [Section("time", "Time", f"{about}{_HOLLOW}", figures)]
-    if history:
-        painter.data["history"] = frames.history(history, seen)
-        about = "; ".join((history.summary(), *history.changes))
-        about = f"Each configuration over the first of its runs; {about}."
-        figures = painter.figures("runs", "history", "Time over the runs", x="run")
-        sections.append(Section("history", "Over the runs", about, figures))
     layers, shown = _of_layers(data, rows, painter)
     sections += layers
     if "algorithm_coverage_pct" in points:

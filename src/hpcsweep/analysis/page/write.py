@@ -18,7 +18,6 @@ import pandas as pd
 from hpcsweep import __version__
 from hpcsweep.analysis import dataset, formats, output, report
 from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.history import RunHistory
 from hpcsweep.analysis.page import frames, sections
 from hpcsweep.analysis.page.frames import Layout
 from hpcsweep.analysis.page.sections import Drawn
@@ -36,12 +35,8 @@ Row = dict[str, Any]
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
 
-def write(
-    sweep_dir: SweepDir, path: Path, where: str = "", history: RunHistory | None = None
-) -> list[str]:
+def write(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     """Write the page of a collected sweep, or of the points that have the values `where`.
-
-    With its `history` the page draws that, too.
 
     Return notes on what it leaves out. `UsageError` where the sweep was not collected, or the file
     cannot be written or is no page of hpcsweep.
@@ -49,7 +44,7 @@ def write(
     output.check(path, _is_page)
     data = dataset.read_dataset(sweep_dir, where)
     seen = frames.layout(data.rows)
-    drawn = sections.make(data, seen, history)
+    drawn = sections.make(data, seen)
     drawn.notes.extend(data.of_earlier_files())
     with output.writing(path, _is_page) as file:
         file.write(_render(data, seen, drawn).encode())
