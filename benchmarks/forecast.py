@@ -249,7 +249,7 @@ def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
     return task
 
 
-def _held(part: intervals.Left, others: intervals.Left, what: str) -> Floats:
+def _held(part: intervals.LeftOut, others: intervals.LeftOut, what: str) -> Floats:
     widths = intervals.calibrate(others)
     own = intervals.OWN
     rows = part.calls if what == "layers" else part.points

@@ -60,7 +60,7 @@ def main() -> None:
     print(check.check(measured).text())
 
 
-def draw(left: intervals.Left, path: Path) -> None:
+def draw(left: intervals.LeftOut, path: Path) -> None:
     """Draw predicted over measured times of networks, each with its intervals."""
     figure, axes = plt.subplots(figsize=(7.2, 5.6), layout="constrained")
     for (fold, part, others), colour in zip(left.parts(), COLOURS, strict=False):

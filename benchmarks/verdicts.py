@@ -220,7 +220,7 @@ def _held(
         rows = rows.assign(fold=rows["model"], multiplies=True, ms=rows["total_ms"], prediction=1.0)
         controls = np.exp(source.normal(0, 0.02, len(rows)))
         now = np.exp(source.normal(np.log1p(shift), 0.02, 12))
-        widths = intervals.calibrate(intervals.Left("network", rows, rows))
+        widths = intervals.calibrate(intervals.LeftOut("network", rows, rows))
         widths = widths.shifted(intervals.shift(controls.tolist(), now.tolist()))
         true = np.exp(own[-1] + sizes[-1]) * (1 + shift)
         shares.append(intervals.held(true, np.ones(len(true)), widths.total).mean())

@@ -262,7 +262,7 @@ def _overlapping(labels: Sequence[Any]) -> list[Any]:
 
 
 def draw_layers(slowest: View, path: Path, *, log: bool = False, look: Look = LOOK) -> None:
-    """Write a picture of the table that `layers.read` returns.
+    """Write a picture of the table that `layers.slowest_layers` returns.
 
     `UsageError` where there are more algorithms than a picture holds, or the file cannot be
     written.

@@ -20,7 +20,7 @@ from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
-from hpcsweep.forecast.intervals import KINDS, OWN, Left, Widths
+from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.terms import Flags, Floats
 from hpcsweep.forecast.training_data import WORK, Measured
@@ -42,7 +42,7 @@ _COLUMNS: Final = ("totals", "layers", "convolutions")
 
 def leave_out(
     measured: Measured, kind: str, *, compare: bool = False, like: Forecast | None = None
-) -> Left | None:
+) -> LeftOut | None:
     """Return what a model says of each part, having seen the others; None if there is one part.
 
     `like` is what all parts teach, if somebody knows; it spares each fit some choices.
@@ -64,7 +64,7 @@ def leave_out(
         calls.append(said.assign(fold=name, **times))
     if not points:
         return None
-    return Left(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
+    return LeftOut(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
 
 
 def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, Flags]]:
@@ -162,7 +162,7 @@ class Check:
 
     measured: Measured
     parts: Sequence[Mapping[str, Any]]
-    left: Sequence[Left]
+    left: Sequence[LeftOut]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -200,7 +200,7 @@ def check(measured: Measured) -> Check:
     return Check(measured, [_record(kind) for kind in left], left)
 
 
-def _record(left: Left) -> dict[str, Any]:
+def _record(left: LeftOut) -> dict[str, Any]:
     parts = list(left.parts())
     held = [_held(part, intervals.calibrate(others)) for _, part, others in parts]
     totals, layers = (float(np.concatenate(of).mean()) for of in zip(*held, strict=True))
@@ -218,14 +218,14 @@ def _record(left: Left) -> dict[str, Any]:
     }
 
 
-def _held(left: Left, widths: Widths) -> tuple[Floats, Floats]:
+def _held(left: LeftOut, widths: Widths) -> tuple[Floats, Floats]:
     """Say which times of networks, and of layers, lie in their interval."""
     totals, layers, _ = _times(left, OWN)
     of_layers = intervals.held(*layers, widths.of_layers(left.calls))
     return intervals.held(*totals, widths.total), of_layers
 
 
-def _times(left: Left, name: str) -> list[tuple[Floats, Floats]]:
+def _times(left: LeftOut, name: str) -> list[tuple[Floats, Floats]]:
     """Return measured and predicted times of networks, layers and convolutions."""
     calls = left.calls
     convolutions = calls[calls["op"].astype(str).str.startswith("conv")]
@@ -233,7 +233,7 @@ def _times(left: Left, name: str) -> list[tuple[Floats, Floats]]:
     return [(rows[ms].to_numpy(float), rows[name].to_numpy(float)) for rows, ms in tables]
 
 
-def _errors(left: Left, name: str) -> dict[str, dict[str, float]]:
+def _errors(left: LeftOut, name: str) -> dict[str, dict[str, float]]:
     """Return the median and mean absolute error, and the bias, each a share of the true time."""
     errors = {}
     for column, (true, said) in zip(_COLUMNS, _times(left, name), strict=True):
@@ -268,7 +268,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 10 else f"{share:,.0f} x"
 
 
-def draw(parts: Sequence[Left], path: Path) -> None:
+def draw(parts: Sequence[LeftOut], path: Path) -> None:
     """Draw predicted over measured times of networks, log by log; the suffix says of which kind.
 
     A panel is a kind of part (networks, sizes, algorithms, GPUs), a colour one part that was left
@@ -288,7 +288,7 @@ def draw(parts: Sequence[Left], path: Path) -> None:
             axes.remove()
 
 
-def _panel(axes: Any, left: Left) -> None:  # noqa: ANN401 - Axes
+def _panel(axes: Any, left: LeftOut) -> None:  # noqa: ANN401 - Axes
     for number, (fold, part, others) in enumerate(left.parts()):
         true = part.points["total_ms"]
         said = part.points[OWN]

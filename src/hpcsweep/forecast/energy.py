@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep.forecast import intervals, physics, terms
-from hpcsweep.forecast.intervals import OWN, Left
+from hpcsweep.forecast.intervals import OWN, LeftOut
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.records import dataclass
 
@@ -55,7 +55,7 @@ def fit(points: pd.DataFrame, calls: pd.DataFrame) -> Energy:
     })  # fmt: skip
 
 
-def width(left: Left | None) -> float:
+def width(left: LeftOut | None) -> float:
     """Return the factor of the 90 % interval of energies, from what was left out."""
     if left is None:
         return intervals.UNKNOWN
@@ -74,7 +74,7 @@ def cells(
     table: pd.DataFrame,
     calls: pd.DataFrame,
     learnt: Energy,
-    left: Mapping[Any, Left | None],
+    left: Mapping[Any, LeftOut | None],
     shift: float,
 ) -> dict[str, dict[str, Any]]:
     """Return the cells of points for which something is known, by id.

@@ -34,7 +34,7 @@ _NEWEST: Final = 9  # controls that tell the state of the machine now
 
 
 @dataclass(frozen=True)
-class Left:
+class LeftOut:
     """What was left out: `total_ms` or `ms` are measured, `prediction` and baselines are said.
 
     `fold` says what was left out together.
@@ -44,15 +44,15 @@ class Left:
     points: pd.DataFrame
     calls: pd.DataFrame
 
-    def parts(self) -> Iterator[tuple[str, Left, Left]]:
+    def parts(self) -> Iterator[tuple[str, LeftOut, LeftOut]]:
         """Yield the name of each fold, what was left out in it, and what in the others."""
         for fold in self.points["fold"].unique():
             of_points = self.points["fold"] == fold
             of_calls = self.calls["fold"] == fold
             yield (
                 fold,
-                Left(self.kind, self.points[of_points], self.calls[of_calls]),
-                Left(self.kind, self.points[~of_points], self.calls[~of_calls]),
+                LeftOut(self.kind, self.points[of_points], self.calls[of_calls]),
+                LeftOut(self.kind, self.points[~of_points], self.calls[~of_calls]),
             )
 
 
@@ -85,7 +85,7 @@ class Widths:
         return replace(self, total=self.total * more, layers=layers, shift=self.shift + by)
 
 
-def calibrate(left: Left | None) -> Widths:
+def calibrate(left: LeftOut | None) -> Widths:
     """Return the factors that held for what was left out."""
     if left is None or left.points.empty:
         return Widths()

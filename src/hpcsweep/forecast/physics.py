@@ -185,7 +185,12 @@ def _shapes(calls: pd.DataFrame) -> Floats:
 def prepared(calls: pd.DataFrame) -> pd.DataFrame:
     """Return calls with the columns that name their kind."""
     multiplies = calls["flops"].fillna(0) > 0
-    ran = calls["ran"] if "ran" in calls else _ran(calls)
+    if "ran" in calls:
+        ran = calls["ran"]
+    else:  # what ran; where a table does not say, what was asked of a convolution
+        used = calls["algorithm_used"].astype(object)
+        asked = calls["algorithm"].astype(object).where(calls["kernel_h"].notna())
+        ran = used.where(used.notna(), asked)
     return calls.assign(
         op=calls["op"].astype(str),
         direction=calls["direction"].astype(str),
@@ -194,13 +199,6 @@ def prepared(calls: pd.DataFrame) -> pd.DataFrame:
         multiplies=multiplies,
         in_table=calls["gpu"].astype(str).map(gpus.sheet).notna(),
     )
-
-
-def _ran(calls: pd.DataFrame) -> pd.Series[str]:
-    """Return what ran; where a table does not say, what was asked of a convolution."""
-    ran = calls["algorithm_used"].astype(object)
-    asked = calls["algorithm"].astype(object).where(calls["kernel_h"].notna())
-    return ran.where(ran.notna(), asked)
 
 
 def distinct(calls: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from hpcsweep import files
 from hpcsweep.catalog import columns, gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import Basis, check, energy, intervals, model, training_data
-from hpcsweep.forecast.intervals import Left, Widths
+from hpcsweep.forecast.intervals import LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.training_data import Measured
 from hpcsweep.point import Point
@@ -154,7 +154,7 @@ def _advice(
     table: pd.DataFrame,
     widths: Mapping[Basis, Widths],
     measured: Measured,
-    left: Mapping[Basis, Left | None],
+    left: Mapping[Basis, LeftOut | None],
     learnt: Forecast,
 ) -> str:
     """Say how many more points would narrow intervals that are too wide, and to what."""
@@ -279,7 +279,9 @@ def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     return joined[figures].assign(basis=Basis.MEASURED)
 
 
-def _left_out(bases: set[Basis], measured: Measured, learnt: Forecast) -> dict[Basis, Left | None]:
+def _left_out(
+    bases: set[Basis], measured: Measured, learnt: Forecast
+) -> dict[Basis, LeftOut | None]:
     """Return, for each basis of a prediction, the points that lacked the same when left out."""
     return {
         basis: check.leave_out(measured, _TRIED[basis], like=learnt) if basis in _TRIED else None

@@ -134,8 +134,9 @@ def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]
         for row in csv.DictReader(file):
             texts = row["model"] or "", row["algorithm"] or "", row.get("device") or ""
             if texts not in keys:
-                where = _device(texts[2]) or named or device
-                keys[texts] = _key(table.path, texts[0], texts[1], where)
+                plain = texts[2].strip().lower()
+                own = "" if plain in _GENERIC else gpus.by_label(plain) or plain
+                keys[texts] = _key(table.path, texts[0], texts[1], own or named or device)
             yield keys[texts], row
 
 
@@ -149,11 +150,6 @@ def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
         raise UsageError(f"{path}: unknown algorithm '{shown}'{suggest(name, ALGORITHMS)}")
     plain = re.sub(r"\W|_", "", model.strip().lower())
     return Key(_MODELS.get(plain, model.strip().lower()), name, device)
-
-
-def _device(text: str) -> str:
-    plain = text.strip().lower()
-    return "" if plain in _GENERIC else gpus.by_label(plain) or plain
 
 
 def times(row: dict[str, str]) -> Cells:

@@ -224,13 +224,10 @@ def read_ncu(path: Path) -> Export:
         notes.append("FP16 outside tensor cores: a lane per instruction; half2 does twice that")
     moved = _bytes(launches, seconds)
     pieces = work.pieces(launches.kernels, flops, moved, seconds)
-    return Export(pieces, _device(launches), tuple(notes))
-
-
-def _device(launches: Launches) -> str:
     cells = launches.metrics.get(_DEVICE)
     names = [] if cells is None else list(cells["Metric Value"].unique())
-    return str(names[0]) if len(names) == 1 else ""
+    device = str(names[0]) if len(names) == 1 else ""
+    return Export(pieces, device, tuple(notes))
 
 
 def _bytes(launches: Launches, seconds: pd.Series[float]) -> pd.Series[float]:
