@@ -39,6 +39,18 @@ def test_layers_that_sum_to_more_than_their_network_save_as_much_less(tmp_path):
     assert row["gain_pct"] == pytest.approx(100 * 4 / 10.5, rel=0.02)
 
 
+def test_a_gain_that_may_be_a_loss_pins_nothing(tmp_path):
+    """Its interval is shown all the same, and a line says why there is no map."""
+    found = best.best_of_sweep(
+        layered(tmp_path, REPEATED, changes={"auto": {"mean_ms": 2.1, "median_ms": 2.1}})
+    )
+    small, large = found.table.itertuples()
+    assert small.gain_lo_pct < 0 < small.gain_hi_pct
+    assert found.maps[small.map] == {}
+    assert (found.maps[large.map] == {}) is (large.gain_lo_pct <= 0)
+    assert "without a map: the interval of what it would gain holds a loss" in found.notes[-1]
+
+
 def test_the_file_is_a_sweep_as_it_is(tmp_path):
     """Each map under its name, beside the default."""
     found = best.best_of_sweep(layered(tmp_path, REPEATED))

@@ -152,6 +152,12 @@ def best_of_sweep(
     off = _off(whole, layers, over)
     table = predicted(calls, whole[over], layers[over], off).reindex(first["config"])
     table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
+    # a gain whose interval holds a loss was not shown, so nothing of it is pinned
+    loses = (table["changed"] > 0) & ~(table["gain_lo_pct"] > 0)
+    maps |= {name: {} for name, may_lose in zip(names, loses, strict=True) if may_lose}
+    if loses.any():
+        which = count(int(loses.sum()), "configuration")
+        left_out += [f"{which} without a map: the interval of what it would gain holds a loss"]
     several = len(set(first["gpu"])) > 1
     axes = [_written_axes(row, with_gpu=several) for row in rows]
     if rest := points["config"].nunique() - len(first):
