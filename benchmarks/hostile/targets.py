@@ -172,7 +172,7 @@ def _journal(place: Place, data: bytes) -> None:
     before = submission.jobs.read_bytes()
     submission.jobs.write_bytes(data)
     place.call(lambda: [*settling.settle([submission])])
-    place.call(lambda: settling.record(submission, slurm_answer.ask_slurm([submission])))
+    place.call(lambda: settling.record_ends(submission, slurm_answer.ask_slurm([submission])))
     place.call(lambda: liveness.live_chunks_of(slurm_answer.ask_slurm([submission]), submission))
     if zlib.crc32(data) % 3 == 1:
         submission.jobs.write_bytes(data)

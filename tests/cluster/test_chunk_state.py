@@ -135,7 +135,7 @@ class Site:
         live = bool(liveness.live_chunks_of(answer, self.submission))
         shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
         assert shown.state.live is live, shown
-        to_slurm.fence_off(self.submission.sweep_dir, answer)
+        settling.fence_off(self.submission.sweep_dir, answer)
         shard = ShardPath(self.submission.shards, 0, 0)
         assert not (live and shard.next_attempt().overall.exists())
         return live
@@ -316,7 +316,7 @@ def test_another_clusters_number_is_never_looked_up_here(
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     assert site.live()
     answer = slurm_answer.ask_slurm([site.submission])
-    settling.record(site.submission, answer)
+    settling.record_ends(site.submission, answer)
     assert journal.read_journal(site.submission).over == {}
     lines = cancel.cancel(site.submission.sweep_dir, [])
     with pytest.raises(SchedulerError, match=r"did not cancel chunks 0 \(jobs 7_\[0\]\): on clust"):

@@ -298,13 +298,13 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
     """
-    from hpcsweep.cluster import cancel
+    from hpcsweep.cluster import logs as of_jobs
     from hpcsweep.store import runs
 
     run = runs.of_sweep(results, sweep)
     if follow:
         answer.refuse_json("--follow never ends")
-    return _lines(run, cancel.logs(run, what, follow=follow))
+    return _lines(run, of_jobs.lines_of_logs(run, what, follow=follow))
 
 
 @click.command()

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
-from hpcsweep.cluster.slurm import liveness
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.records import replace
 from hpcsweep.store import folders, ledger, locks, outcomes, runs
@@ -27,6 +25,9 @@ from hpcsweep.submit import check_inputs, prepare, support
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, Say, gpus
 from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from hpcsweep.store.ledger import LiveChunks
 
 
 class OutOfTime(Refused):
@@ -64,7 +65,7 @@ def _send(job: Submit) -> int:
     to_slurm.find_lost_arrays(job)
     to_slurm.ask_slurm(job)
     to_slurm.fence_off_lost_attempts(job)
-    _write_submission(job)
+    _write_submission(job, to_slurm.live_chunks(job))
     to_slurm.fence_off_lost_attempts(job)  # those that began meanwhile
     to_slurm.learn_from_slurm(job)
     code = _end_if_nothing_is_left(job)
@@ -73,8 +74,7 @@ def _send(job: Submit) -> int:
     return code or 0
 
 
-def _write_submission(job: Submit) -> None:
-    queue = partial(liveness.live_chunks_of, job.answer) if job.answer else None
+def _write_submission(job: Submit, queue: LiveChunks | None = None) -> None:
     with suppress(OSError):
         job.sweep_before = job.sweep_dir.sweep_file.read_bytes()
     job.ready = prepare.prepare(job.sweep_dir, job.request, queue)

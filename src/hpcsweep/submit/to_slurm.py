@@ -1,4 +1,4 @@
-"""What `submit` does with Slurm: the steps of `workflow` that ask it, and send to it.
+"""What `submit` does with Slurm: the steps of `steps` that ask it, and send to it.
 
 A submission goes without the nodes that failed, and attempts that are lost are stopped.
 """
@@ -6,9 +6,10 @@ A submission goes without the nodes that failed, and attempts that are lost are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hpcsweep import files
 from hpcsweep.cluster import doctor, launchers, slurm
 from hpcsweep.cluster.slurm import (
     bad_nodes,
@@ -25,12 +26,15 @@ from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
 from hpcsweep.errors import Refused
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
-from hpcsweep.store import attempt, folders, ledger, locks
+from hpcsweep.store import folders, ledger, locks
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.submit import cost, prepare, time_limit
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, Say
 from hpcsweep.text import count
+
+if TYPE_CHECKING:
+    from hpcsweep.store.ledger import LiveChunks
 
 
 def find_lost_arrays(job: Submit) -> None:
@@ -73,7 +77,12 @@ def fence_off_lost_attempts(job: Submit) -> None:
     """Stop attempts that may still write rows of points that are about to be sent again."""
     ledger.fence_off_dead(job.sweep_dir)
     if job.answer:
-        fence_off(job.sweep_dir, job.answer)
+        settling.fence_off(job.sweep_dir, job.answer)
+
+
+def live_chunks(job: Submit) -> LiveChunks | None:
+    """Return what tells the live chunks of a submission; None before Slurm was asked."""
+    return partial(liveness.live_chunks_of, job.answer) if job.answer else None
 
 
 def learn_from_slurm(job: Submit) -> None:
@@ -81,7 +90,7 @@ def learn_from_slurm(job: Submit) -> None:
     if job.answer and job.sweep_dir.submissions_dir.is_dir():
         job.bad_nodes = bad_nodes.learn(job.sweep_dir, job.answer)
         for submission in job.sweep_dir.submissions():
-            settling.record(submission, job.answer)
+            settling.record_ends(submission, job.answer)
 
 
 def check_and_send(job: Submit) -> None:
@@ -122,22 +131,6 @@ def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
     sweep_dir = folders.SweepDir(results / sweep.name)
     with locks.held(sweep_dir, LOCKED_BY):
         bad_nodes.allow(sweep_dir, names, slurm_answer.ask_slurm(sweep_dir.submissions()))
-
-
-def fence_off(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
-    """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
-
-    Those of chunks that the journal does not know are among them: they went in all the same. Their
-    points are about to be sent again. The caller holds the run folder's lock.
-    """
-    for submission in sweep_dir.submissions():
-        if not ledger.is_local(submission, submission.manifest_or_none()):
-            sent = journal.read_journal(submission)
-            kept = sent.over.keys() | liveness.live_chunks(answer, sent)
-            if sent.open_chunks or sent.uncertain:
-                files.see_anew(submission.shards)
-            shards = sweep_dir.shards_of(submission.id)
-            attempt.fence_off(shard for shard in shards if shard.chunk not in kept)
 
 
 def send(

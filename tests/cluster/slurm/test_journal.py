@@ -30,7 +30,7 @@ def test_a_journal_that_knows_all_is_asked_instead_of_slurm(submission, say):
     say(sacct=ACCOUNTS.replace("COMPLETED", "FAILED"))
     answer = slurm_answer.ask_slurm([submission])
     assert [job.state.name for job in answer.attempts] == ["NODE_FAIL", "FAILED"]
-    settling.record(submission, answer)
+    settling.record_ends(submission, answer)
     assert journal.read_journal(submission).over == {0: "FAILED"}
     say("nonsense", "nonsense")
     assert slurm_answer.ask_slurm([submission]) == SlurmAnswer()

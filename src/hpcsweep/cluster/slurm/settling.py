@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from hpcsweep import files
 from hpcsweep.cluster import slurm
+from hpcsweep.cluster.slurm import liveness
 from hpcsweep.cluster.slurm.journal import Journal, not_sent, now, read_journal, went_in
-from hpcsweep.cluster.slurm.liveness import liveness
 from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
-from hpcsweep.store.folders import SubmissionDir
+from hpcsweep.store import attempt, ledger
+from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.jobs_file import LOST, Over
 
 _NOWHERE: Final = slurm.Here()
@@ -62,7 +64,7 @@ def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
     return f"{what}; Slurm has no other jobs of it"
 
 
-def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
+def record_ends(submission: SubmissionDir, answer: SlurmAnswer) -> None:
     """Write into the journal how tasks ended, so that Slurm is not asked about them again.
 
     Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
@@ -71,7 +73,7 @@ def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
     journal = read_journal(submission)
     ends = dict[str, list[int]]()
     for chunk in journal.open_chunks:
-        verdict = liveness(chunk, journal, answer)
+        verdict = liveness.liveness(chunk, journal, answer)
         job = verdict.job
         if verdict.live or verdict.elsewhere or (job and job.source == "squeue"):
             continue
@@ -80,3 +82,19 @@ def record(submission: SubmissionDir, answer: SlurmAnswer) -> None:
     if ends:
         lists = {name: slurm.task_list(chunks) for name, chunks in sorted(ends.items())}
         submission.append_job(Over(over=lists, at=now()))
+
+
+def fence_off(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
+    """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
+
+    Those of chunks that the journal does not know are among them: they went in all the same. Their
+    points are about to be sent again. The caller holds the run folder's lock.
+    """
+    for submission in sweep_dir.submissions():
+        if not ledger.is_local(submission, submission.manifest_or_none()):
+            sent = read_journal(submission)
+            kept = sent.over.keys() | liveness.live_chunks(answer, sent)
+            if sent.open_chunks or sent.uncertain:
+                files.see_anew(submission.shards)
+            shards = sweep_dir.shards_of(submission.id)
+            attempt.fence_off(shard for shard in shards if shard.chunk not in kept)

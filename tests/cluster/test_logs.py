@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import cancel
+from hpcsweep.cluster import logs
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 from hpcsweep.store.shards import read_keys
 
@@ -36,11 +36,11 @@ def test_logs_are_found_by_whatever_names_them(desk):
     (submission,) = run.submissions()
     row = next(row for row in desk.rows() if row["chunk"] == "1")
     for what in (f"{submission.id}:1", "1", row["point_id"], row["point_id"][:6]):
-        head, *lines = cancel.logs(run, what, follow=False)
+        head, *lines = logs.lines_of_logs(run, what, follow=False)
         assert head.endswith("/1.0.log <==")
         assert any("3 points" in line for line in lines)
-    assert list(cancel.logs(run, None, follow=False))
-    assert list(cancel.logs(run, submission.id, follow=False))
+    assert list(logs.lines_of_logs(run, None, follow=False))
+    assert list(logs.lines_of_logs(run, submission.id, follow=False))
 
 
 def test_of_a_long_log_the_end_is_shown(desk):
@@ -54,14 +54,14 @@ def test_of_a_long_log_the_end_is_shown(desk):
         file.seek(0, 2)
         file.write(b"\n" + b"".join(b"step %d\n" % number for number in range(200_000)))
     tracemalloc.start()
-    head, first, *_, last = cancel.logs(desk.sweep(), None, follow=False)
+    head, first, *_, last = logs.lines_of_logs(desk.sweep(), None, follow=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert head == f"==> {log}, the last 1 MiB of 4,098 <=="
     assert (first[:5], last) == ("step ", "step 199999")
     assert peak < 1 << 28
     log.write_bytes(b"progress\r" * (1 << 18))  # one line of 2 MiB
-    _head, *lines = cancel.logs(desk.sweep(), None, follow=False)
+    _head, *lines = logs.lines_of_logs(desk.sweep(), None, follow=False)
     assert 1 << 16 < sum(map(len, lines)) <= 1 << 20
 
 
@@ -71,9 +71,9 @@ def test_what_has_no_log_is_told(desk):
     desk.run("submit", "sweep.yaml")
     run = desk.sweep()
     with pytest.raises(UsageError, match="no submission 'yesterday'"):
-        list(cancel.logs(run, "yesterday", follow=False))
+        list(logs.lines_of_logs(run, "yesterday", follow=False))
     with pytest.raises(UsageError, match="no submission, chunk or point 'feedfeedfeed'"):
-        list(cancel.logs(run, "feedfeedfeed", follow=False))
+        list(logs.lines_of_logs(run, "feedfeedfeed", follow=False))
 
 
 @pytest.mark.slow
@@ -123,4 +123,4 @@ def test_a_chunk_beyond_a_thousand_is_no_point(desk):
     (submission,) = run.submissions()
     submission.write_manifest(replace(submission.read_manifest(), chunks=1200))
     with pytest.raises(UsageError, match="no log yet"):
-        list(cancel.logs(run, "1100", follow=False))
+        list(logs.lines_of_logs(run, "1100", follow=False))

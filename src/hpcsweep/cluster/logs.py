@@ -1,0 +1,136 @@
+"""Reads the logs of submissions, chunks and points."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, TextIO
+
+from hpcsweep.cluster import named_jobs
+from hpcsweep.cluster.slurm import journal, liveness, slurm_answer
+from hpcsweep.errors import UsageError
+from hpcsweep.store import ledger
+from hpcsweep.store.folders import SubmissionDir, SweepDir
+
+_POLL_SECONDS: Final = 0.5
+_ASK_SECONDS: Final = 5.0  # between two questions to Slurm
+_MOST: Final = 1 << 20  # bytes of a log that are shown: a login node's memory does not hold all
+
+
+def lines_of_logs(sweep_dir: SweepDir, what: str | None, *, follow: bool) -> Iterator[str]:
+    """Yield the lines of the newest log; with `follow`, wait for more until the job is over.
+
+    `what` is a submission, a chunk as SUBMISSION:CHUNK (or CHUNK of the newest submission), or a
+    point id or its beginning; the newest submission by default. Where no worker has started, the
+    log is the job's own output. The job's output after its worker's last line follows at the end.
+    Of a long log, which may be larger than the memory, these are the last lines.
+    `UsageError` where there is no such thing (the message lists the others), or no log yet.
+    """
+    submission, chunk = named_jobs.resolve(sweep_dir, what)
+    newest = partial(_newest_log, submission, chunk)
+    log = newest()
+    if log is None and not follow:
+        raise UsageError(
+            f"{submission.id}: no log yet; `hpcsweep logs {sweep_dir.name} -f` waits for it"
+        )
+    alive = _alive(submission, chunk) if follow else lambda: False
+    while log is None and alive():
+        time.sleep(_POLL_SECONDS)
+        log = newest()
+
+    def more(path: Path) -> bool:
+        return newest() == path and alive()
+
+    shown = None
+    while log is not None and log != shown:
+        shown = log
+        size = log.stat().st_size
+        only = f", the last {_MOST >> 20} MiB of {size >> 20:,}" if size > _MOST else ""
+        yield f"==> {log}{only} <=="
+        yield from _lines(log, partial(more, log))
+        log = newest() if follow else log
+    if shown is not None:
+        yield from _last_words(submission, shown)
+
+
+def _newest_log(submission: SubmissionDir, chunk: int | None) -> Path | None:
+    """Return the latest attempt's log; if there is none, the latest output of a job."""
+    attempts = submission.sweep_dir.shards_of(submission.id)
+    own = (submission.log(s.chunk, s.attempt) for s in attempts if chunk in {s.chunk, None})
+    outputs = _outputs(submission).items()
+    return _newest(own) or _newest(path for number, path in outputs if chunk in {number, None})
+
+
+def _outputs(submission: SubmissionDir) -> dict[int, Path]:
+    """Return where Slurm puts the output of each chunk's job."""
+    return {
+        chunk: submission.job_output(job, task)
+        for chunk, (job, task, _cluster) in journal.read_journal(submission).task_of.items()
+        if job is not None and task is not None
+    }
+
+
+def _newest(paths: Iterable[Path]) -> Path | None:
+    there = [path for path in paths if path.exists() and path.stat().st_size]
+    return max(there, key=lambda path: path.stat().st_mtime) if there else None
+
+
+def _last_words(submission: SubmissionDir, log: Path) -> Iterator[str]:
+    """Yield what a job printed after its worker's last line, such as Slurm's own messages."""
+    chunk = log.name.partition(".")[0]
+    output = _outputs(submission).get(int(chunk)) if chunk.isdecimal() else None
+    if output is None or not output.exists():
+        return
+    logged = set(_lines(log))
+    lines = [*_lines(output)]
+    after = max((n for n, line in enumerate(lines, 1) if line in logged), default=0)
+    if lines[after:]:
+        yield f"==> {output}, after that <=="
+        yield from lines[after:]
+
+
+def _alive(submission: SubmissionDir, chunk: int | None) -> Callable[[], bool]:
+    """Return a function that says whether more lines may come; it asks Slurm every 5 s at most."""
+    if not journal.read_journal(submission).arrays:
+        return lambda: ledger.local_is_live(submission)
+    asked_at = 0.0
+    live = True
+
+    def ask() -> bool:
+        nonlocal asked_at, live
+        if time.monotonic() - asked_at > _ASK_SECONDS or not asked_at:
+            chunks = liveness.live_chunks_of(slurm_answer.ask_slurm([submission]), submission)
+            asked_at = time.monotonic()
+            live = bool(chunks if chunk is None else {chunk} & chunks)
+        return live
+
+    return ask
+
+
+def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str]:
+    """Yield the last lines of a file, and wait for others as long as `more` says so."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        _go_to_last_lines(file)
+        rest = ""
+        while True:
+            last_look = not more()
+            rest += file.read()
+            *lines, rest = rest.split("\n")
+            yield from lines
+            if last_look:
+                break
+            time.sleep(_POLL_SECONDS)
+        if rest:
+            yield rest
+
+
+def _go_to_last_lines(file: TextIO) -> None:
+    """Go to the first line that begins in the last bytes; into a line that is longer than these."""
+    begin = os.fstat(file.fileno()).st_size - _MOST
+    if begin > 0:
+        file.buffer.seek(begin - 1)
+        inside = len(file.buffer.readline(_MOST + 1))
+        file.buffer.seek(begin if inside > _MOST else begin - 1 + inside)
