@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep.analysis.compare import FASTER, SLOWER, Comparison, compare, read_side
 from hpcsweep.catalog.columns import OVERALL_COLUMNS, axis_cells, cells
-from hpcsweep.measure.bench import torch_bench  # before the fork, so that each run starts at once
+from hpcsweep.measure.bench import torch_bench
 from hpcsweep.spec import expansion, sweep_file
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ def axes() -> str:
                 f"`{axis.name}`",
                 _values(axis.kind, axis.choices, axis.minimum),
                 _default(axis.default),
-                "all" if axis.workloads == WORKLOADS else ", ".join(axis.workloads),
+                "all" if axis.workloads == tuple(WORKLOADS) else ", ".join(axis.workloads),
                 axis.doc,
             )
             for axis in AXES.values()

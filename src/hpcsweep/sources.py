@@ -24,6 +24,7 @@ from types import CodeType
 from typing import Any, Final
 
 from hpcsweep import search_path
+from hpcsweep.catalog import workload_of
 from hpcsweep.point import Point
 from hpcsweep.records import dataclass, field
 
@@ -104,7 +105,7 @@ class Sources:
 
     def cell(self, point: Point) -> str:
         """Return the digests of what a point is made of, by axis; empty: nothing of one's own."""
-        if point.workload == "noop":
+        if not workload_of(point.workload).runs_network:
             return ""
         values = {**point.measure, **point.axes}
         named = ((axis, str(values.get(axis) or "")) for axis in (*FACTORIES, *_FILES))

@@ -72,7 +72,7 @@ axes = st.dictionaries(
     max_size=4,
 )
 sweeps = st.fixed_dictionaries(
-    {"workload": st.sampled_from(WORKLOADS), "axes": axes},
+    {"workload": st.sampled_from([*WORKLOADS]), "axes": axes},
     optional={
         "zip": st.lists(st.lists(st.sampled_from(list(AXES)), max_size=3), max_size=2),
         "exclude": st.lists(_shaped(list(AXES)), max_size=2),

@@ -38,7 +38,7 @@ _REASONS: Final = 6  # lines of reasons why points were not measured
 _DOUBT: Final = DOUBTFUL | {"noisy", "host_copies"}
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
-TRAINING: Final = "training"  # the workload
+TRAINING: Final = catalog.TRAINING.name
 REPEATS: Final = frozenset(catalog.axes_with(catalog.Role.REPETITION))
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")

@@ -14,7 +14,31 @@ from typing import Any, Final, Literal
 
 from hpcsweep.records import dataclass
 
-WORKLOADS: Final = ("inference", "training", "noop")
+
+@dataclass(frozen=True)
+class Workload:
+    """What other parts of the program need to know of what a point runs.
+
+    A new workload is one module in `measure/workloads/`, one line in `measure/bench.py`, and one
+    line in `WORKLOADS`.
+    """
+
+    name: str
+    runs_network: bool = True  # the one that the axis `model` names; this needs torch
+    learns: bool = False  # trains the network: a pass is a step, and there are epochs
+
+    @property
+    def infers(self) -> bool:
+        """Whether a pass is the forward pass of a network, and nothing else."""
+        return self.runs_network and not self.learns
+
+
+INFERENCE: Final = Workload("inference")
+TRAINING: Final = Workload("training", learns=True)
+NOOP: Final = Workload("noop", runs_network=False)
+WORKLOADS: Final[Mapping[str, Workload]] = {
+    workload.name: workload for workload in (INFERENCE, TRAINING, NOOP)
+}
 
 AUTO: Final = "auto"
 AUTOTUNE: Final = "autotune"
@@ -65,7 +89,7 @@ class Entry:
     doc: str
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
-    workloads: tuple[str, ...] = WORKLOADS
+    workloads: tuple[str, ...] = tuple(WORKLOADS)
 
 
 class Role(Flag):
@@ -93,8 +117,8 @@ VISIT: Final = "visit"
 DATASETS: Final = ("synthetic", "cifar10", "cifar100", "imagefolder")
 
 NETWORK, INPUT, AMOUNT, SETTING, NUMBERS, REPETITION, PLACE = Role
-_one_pass = partial(Axis, workloads=("inference", "noop"))  # means nothing to a training step
-_training = partial(Axis, workloads=("training",))
+_one_pass = partial(Axis, workloads=(INFERENCE.name, NOOP.name))  # means nothing to a training step
+_training = partial(Axis, workloads=(TRAINING.name,))
 
 # One line adds an axis: column, JSON Schema and documentation follow. The defaults of training are
 # those of plain float32 training of an ImageNet network.
@@ -193,19 +217,19 @@ def sizes_of_inputs() -> tuple[str, ...]:
 class Setting(Entry):
     """One key of `measure`."""
 
-    workloads: tuple[str, ...] = ("inference", "training")
+    workloads: tuple[str, ...] = (INFERENCE.name, TRAINING.name)
 
 
-_inference_setting = partial(Setting, workloads=("inference",))
-_training_setting = partial(Setting, workloads=("training",))
-_noop_setting = partial(Setting, workloads=("noop",))
+_inference_setting = partial(Setting, workloads=(INFERENCE.name,))
+_training_setting = partial(Setting, workloads=(TRAINING.name,))
+_noop_setting = partial(Setting, workloads=(NOOP.name,))
 
 # fmt: off
 _SETTINGS: Final = (
     Setting("warmup", "int", 10, "warm-up passes, which are not counted", minimum=0),
     Setting("iterations", "int", 20, minimum=1,
         doc="timed passes when `stop` is fixed; in training, steps of the phase and layer passes"),
-    Setting("repeats", "int", 1, minimum=1, workloads=WORKLOADS,
+    Setting("repeats", "int", 1, minimum=1, workloads=tuple(WORKLOADS),
         doc="visits of each point, each in another process and at another time; a row each"),
     _inference_setting("stop", "str", "fixed", choices=("fixed", "adaptive"),
         doc="fixed: `iterations` passes; adaptive: until the noise is small or stable"),
@@ -299,6 +323,11 @@ def is_plan(name: str) -> bool:
 def is_algorithm(name: str) -> bool:
     """Say whether a sweep may ask for this: a name of the table, or a plan."""
     return name in ALGORITHMS or is_plan(name)
+
+
+def workload_of(cell: str | None) -> Workload:
+    """Return the workload that a row names; a name of elsewhere is of one that runs a network."""
+    return WORKLOADS.get(cell or "") or Workload(cell or "")
 
 
 def axes_of(workload: str) -> dict[str, Axis]:

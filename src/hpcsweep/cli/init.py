@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcsweep import extras
+from hpcsweep.catalog import INFERENCE, NOOP
 from hpcsweep.cli import settings
 from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import request_of
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 SHELLS: Final = ("bash", "zsh", "fish")
 _SWEEP: Final = "init"
 _POINT: Final = {
-    "inference": "axes: {model: [resnet18], input_size: [64]}\nmeasure: {iterations: 20}\n",
-    "noop": "axes: {model: [nothing]}\n",
+    INFERENCE.name: "axes: {model: [resnet18], input_size: [64]}\nmeasure: {iterations: 20}\n",
+    NOOP.name: "axes: {model: [nothing]}\n",
 }
 _SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
 _NONE: Final = "none"
@@ -215,7 +216,7 @@ def _verified(
     lack = [] if noop else _lacking(chosen)
     if lack:
         say(f"point: without {lack[0]} it measures nothing (workload noop)")
-    workload = "noop" if noop or lack else "inference"
+    workload = NOOP.name if noop or lack else INFERENCE.name
     sweep_dir = folders.SweepDir(results / _SWEEP)
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcsweep import environment
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.columns import cell
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer, note
@@ -68,8 +69,8 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
     from hpcsweep.spec import expansion
     from hpcsweep.submit import request, support
 
-    if sweep.workload == "noop":
-        raise UsageError(f"{sweep.name}: a sweep of workload noop has no convolutions")
+    if not WORKLOADS[sweep.workload].runs_network:
+        raise UsageError(f"{sweep.name}: a sweep of workload {sweep.workload} has no convolutions")
     named = request.gpus(sweep)
     points = iter(expansion.expand(sweep, sample=sample))
     gpus = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))

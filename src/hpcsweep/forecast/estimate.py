@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Final
 
-from hpcsweep.catalog import axis_defaults
+from hpcsweep.catalog import WORKLOADS, axis_defaults
 from hpcsweep.forecast import Basis, curves, passes, past_rows
 from hpcsweep.forecast.curves import Curve
 from hpcsweep.forecast.past_rows import Kind, PointTime
@@ -135,6 +135,7 @@ class Estimates:
     counts: Counter[Basis] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._runs_network = WORKLOADS[self.workload].runs_network
         self._names = past_rows.names_of_kind(self.workload)
         self._kind_of = itemgetter("gpu", *self._names)
         self._kinds = dict[object, _Kind]()
@@ -146,7 +147,7 @@ class Estimates:
 
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of a point that follows the one before."""
-        if self.workload == "noop":
+        if not self._runs_network:
             self.counts[Basis.GIVEN] += 1
             return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
         axes = point.axes
@@ -165,7 +166,7 @@ class Estimates:
     @property
     def start(self) -> float:
         """Return the seconds until a job has a worker and the first network."""
-        return 0.0 if self.workload == "noop" else self.learnt.beside.worker
+        return self.learnt.beside.worker if self._runs_network else 0.0
 
     @property
     def width(self) -> float:
@@ -314,6 +315,7 @@ def _upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashabl
 def estimator(sweep_dir: SweepDir, sweep: Sweep, device: str) -> Estimates:
     """Return an estimator of a sweep's points on a device, which learns from the rows so far."""
     workload = sweep.workload
-    rows = past_rows.measured(sweep_dir, workload, device) if workload != "noop" else []
+    runs_network = WORKLOADS[workload].runs_network
+    rows = past_rows.measured(sweep_dir, workload, device) if runs_network else []
     learnt = learn(rows, past_rows.predicted(sweep_dir, workload, device))
     return Estimates(workload, sweep.measure, learnt, sweep.repeats)

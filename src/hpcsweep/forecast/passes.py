@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from hpcsweep.catalog import workload_of
 from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 
@@ -46,7 +47,7 @@ def of_point(
     warmup = float(measure.get("warmup", 10))
     timed = float(measure.get("iterations", 20))
     layers = measure.get("layers", True)
-    if workload == "training":
+    if workload_of(workload).learns:
         epochs = float(axes.get("epochs") or 1)
         instrumented = warmup + timed * (_LAYER_LANES if layers else 1.0)
         validates = bool(measure.get("validation", True))
@@ -59,7 +60,7 @@ def of_point(
 def of_row(workload: str, row: Cells) -> float:
     """Return the same of a row; NaN where it does not tell."""
     warmup = number(row, "warmup_n", 0.0)
-    if workload == "training":
+    if workload_of(workload).learns:
         lanes = _LAYER_LANES if number(row, "layer_rows", 0.0) else 1.0
         instrumented = warmup + lanes * number(row, "phase_steps", 0.0)
         epochs = number(row, "epochs", 1.0)
@@ -101,7 +102,7 @@ def _image(model: str, gpu: str, algorithm: str) -> float:
 
 def pass_seconds(workload: str, row: Cells) -> float:
     """Return the mean seconds of a forward pass; NaN where the row has no time."""
-    return _mean_ms(row) / 1000 / (OF_A_STEP if workload == "training" else 1.0)
+    return _mean_ms(row) / 1000 / (OF_A_STEP if workload_of(workload).learns else 1.0)
 
 
 def upper_factor(row: Cells) -> float:

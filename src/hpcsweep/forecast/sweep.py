@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import files
-from hpcsweep.catalog import columns, gpus
+from hpcsweep.catalog import WORKLOADS, columns, gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import Basis, check, energy, intervals, model, training_data
 from hpcsweep.forecast.intervals import LeftOut, Widths
@@ -177,7 +177,7 @@ def _refuse(points: Sequence[Point], measured: Measured) -> None:
     known = measured.gpus
     for point in points:
         gpu = str(point.axes.get("gpu"))
-        if point.workload != "inference":
+        if not WORKLOADS[point.workload].infers:
             raise UsageError(f"only inference is predicted, not {point.workload}")
         if not isinstance(point.axes.get("algorithm"), str):
             raise UsageError("a map of algorithms is not predicted: name one algorithm per point")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset, merged
-from hpcsweep.catalog import AXES, Role
+from hpcsweep.catalog import AXES, INFERENCE, WORKLOADS, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.records import dataclass, field, replace
@@ -31,7 +31,7 @@ SETTINGS: Final = tuple(
     for name, axis in AXES.items()
     if name not in POINT
     and not axis.role & (Role.NUMBERS | Role.REPETITION)
-    and "inference" in axis.workloads
+    and INFERENCE.name in axis.workloads
 )
 # The columns that say what a call works on.
 WORK: Final = (
@@ -187,7 +187,8 @@ def _once(measured: Measured) -> Measured:
 def _read(sweep_dir: SweepDir) -> Measured:
     data = dataset.read_dataset(sweep_dir)
     rows = data.rows
-    inference = rows[~rows["workload"].isin(["training", "noop"])].set_index("point_id")
+    others = [name for name, workload in WORKLOADS.items() if not workload.infers]
+    inference = rows[~rows["workload"].isin(others)].set_index("point_id")
     good = inference[inference["valid"] == "true"]
     every = _layers(sweep_dir)
     foreign = _foreign(inference, every)

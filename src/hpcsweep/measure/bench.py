@@ -1,4 +1,4 @@
-"""Chooses the bench of a workload that needs torch, and checks the machine; for the worker."""
+"""Chooses the bench of a workload, and checks the machine for those that need torch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hpcsweep import search_path
+from hpcsweep.catalog import INFERENCE, NOOP, TRAINING
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Bench
-from hpcsweep.measure.machine import fit, provenance, telemetry
-from hpcsweep.measure.workloads.inference import Inference
-from hpcsweep.measure.workloads.training.workload import Training
+from hpcsweep.measure.workloads.noop import Noop
 
-_BENCHES: Final[Mapping[str, type[Inference | Training]]] = {
-    "inference": Inference,
-    "training": Training,
-}
+_WITHOUT_TORCH: Final[Mapping[str, type[Bench]]] = {NOOP.name: Noop}
+
+
+def bench_of(workload: str, run: Mapping[str, Any]) -> Bench:
+    """Return the bench of a workload; torch is imported only where it is needed.
+
+    Raises:
+        Refused: as `torch_bench` does.
+    """
+    if workload in _WITHOUT_TORCH:
+        return _WITHOUT_TORCH[workload]()
+    return torch_bench(workload, run)
 
 
 def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
@@ -25,10 +32,19 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
     Raises:
         Refused: the device is not what the profile promised, or this torch cannot use it.
     """
-    if workload not in _BENCHES:
-        raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(_BENCHES)}")
+    # ruff: noqa: PLC0415 - these load torch, which a worker of no-op points can do without
+    from hpcsweep.measure.machine import fit, provenance, telemetry
+    from hpcsweep.measure.workloads.inference import Inference
+    from hpcsweep.measure.workloads.training.workload import Training
+
+    benches: Mapping[str, type[Inference | Training]] = {
+        INFERENCE.name: Inference,
+        TRAINING.name: Training,
+    }
+    if workload not in benches:
+        raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(benches)}")
     search_path.use(run.get("search_path", ()))
-    bench = _BENCHES[workload]
+    bench = benches[workload]
     device = fit.device_for(run)
     if device.type != "cuda":
         return bench(device.type)

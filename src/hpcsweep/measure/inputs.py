@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from hpcsweep import search_path
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.shape import ConvShape
@@ -124,7 +125,7 @@ def _network(workload: str, case: str) -> nn.Module:
 
 def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.Module:
     with device:
-        if workload == "training":
+        if WORKLOADS[workload].learns:
             drawn = {**axes, "weights": models.RANDOM, "seed": 0}
             classes = axes["num_classes"] or SYNTHETIC_CLASSES
             return network.build(Point(workload, drawn), classes, device)

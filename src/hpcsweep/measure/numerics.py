@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep import sources
-from hpcsweep.catalog import AXES, Role
+from hpcsweep.catalog import AXES, WORKLOADS, Role
 from hpcsweep.conv import parts
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import autograd_graph
@@ -133,7 +133,7 @@ class Float64Reference:
         exact = replace(point, axes={**point.axes, "dtype": "float64", "memory_format": "nchw"})
         (image,) = models.make_inputs(exact, self._device)
         reduced = point.axes["dtype"] not in _LOSSLESS
-        drawn = point.workload == "inference"  # else the weights were learned
+        drawn = not WORKLOADS[point.workload].learns  # else the weights were learned
         if drawn and (reduced or self._device.type != models.device_type(network)):
             as_drawn = self._drawn.get(_as_drawn(point))
             if not self._keeps:

@@ -97,7 +97,7 @@ class Workbench:
 
     def rest(self) -> None:
         """Set the switches that points set to their defaults."""
-        framework.apply(catalog.axis_defaults("inference"))
+        framework.apply(catalog.axis_defaults(catalog.INFERENCE.name))
 
     @contextmanager
     def translate_torch_errors(

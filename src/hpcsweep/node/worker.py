@@ -21,11 +21,13 @@ import socket
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpcsweep import environment, extras, sources
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.errors import HpcsweepError
-from hpcsweep.measure.bench_api import CannotMeasure, Noop, OutOfMemory
+from hpcsweep.measure.bench import bench_of
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.machine import remains
 from hpcsweep.node.protocol import Hello, Outcome, PointRequest
 from hpcsweep.processes import die_with_parent, end_without_search
@@ -34,8 +36,6 @@ from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hpcsweep.measure.bench_api import Bench
 
 # Messages of a CUDA or HIP context that is beyond repair: only a new process helps.
@@ -60,8 +60,9 @@ def main(argv: list[str]) -> int:
     line = _SupervisorSocket(int(argv[0]))
     if not os.environ.get(environment.WRAPPER):
         threading.Thread(target=line.leave_on_hang_up, daemon=True).start()
+    workload = os.environ[environment.WORKLOAD]
     try:
-        bench = _bench(os.environ[environment.WORKLOAD], json.loads(os.environ[environment.RUN]))
+        bench = bench_of(workload, json.loads(os.environ[environment.RUN]))
         line.send(Hello(env=bench.environment(), tunes=bench.tunes))
     except HpcsweepError as error:
         line.send(Hello(refused=str(error)))
@@ -72,8 +73,8 @@ def main(argv: list[str]) -> int:
             raise
         line.send(Hello(refused=str(missing)))
         return missing.exit_code
-    # `noop` runs no code but ours: a look would find nothing, and cost more than the point
-    before = None if isinstance(bench, Noop) else remains.ProcessState()
+    # without a network no code runs but ours: a look would find nothing, at more than a point costs
+    before = remains.ProcessState() if WORKLOADS[workload].runs_network else None
     for text in line.requests:
         request = typed_json.from_plain(PointRequest, json.loads(text))
         done = outcome(bench, request)
@@ -134,15 +135,6 @@ def _words(error: Exception) -> str:
         last = text.strip().splitlines()[-1]  # "package.module.SomeError: its message"
         return last.partition(": ")[2] or last
     return text
-
-
-def _bench(workload: str, run: Mapping[str, Any]) -> Bench:
-    """Return the bench of a workload; torch is imported only where it is needed."""
-    if workload == "noop":
-        return Noop()
-    from hpcsweep.measure.bench import torch_bench  # noqa: PLC0415
-
-    return torch_bench(workload, run)
 
 
 class _SupervisorSocket:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import VISIT, axis_defaults
+from hpcsweep.catalog import VISIT, WORKLOADS, axis_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
@@ -41,7 +41,7 @@ class Reader:
         self.doc = doc
         self.file = file
         self._wrong = Complaints(doc)
-        self._models = {} if file.workload == "noop" else MODELS
+        self._models = MODELS if WORKLOADS[file.workload].runs_network else {}
         self._members: dict[tuple[str, int, int], frozenset[Any]] = {}
         self.include: tuple[Mapping[str, Any], ...] = ()
         with self._wrong.kept():

@@ -19,7 +19,7 @@ from itertools import islice, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hpcsweep.catalog import VISIT, axis_defaults, setting_defaults, sizes_of_inputs
+from hpcsweep.catalog import VISIT, WORKLOADS, axis_defaults, setting_defaults, sizes_of_inputs
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
@@ -208,7 +208,7 @@ def doubts(sweep: Sweep) -> list[str]:
     `noop` accepts any name as a model, since it runs none; but a file that was tried out as a no-op
     is often used for another workload next.
     """
-    if sweep.workload != "noop":
+    if WORKLOADS[sweep.workload].runs_network:
         return []
     names = (name for name in dict.fromkeys(sweep.values("model")) if name not in MODELS)
     return [

@@ -11,7 +11,16 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, create_model
 
-from hpcsweep.catalog import AXES, INJECTIONS, SETTINGS, VISIT, Setting, axes_of, settings_of
+from hpcsweep.catalog import (
+    AXES,
+    INJECTIONS,
+    SETTINGS,
+    VISIT,
+    WORKLOADS,
+    Setting,
+    axes_of,
+    settings_of,
+)
 from hpcsweep.records import replace
 from hpcsweep.spec.axis_values import LAYERS, axis_map, condition_on, named_of, value_of, values_of
 from hpcsweep.spec.validation import (
@@ -53,7 +62,7 @@ class SweepFile(Shape):
 
     name: str = entry("names the results folder; default: the file's name", default="")
     description: str = entry("free text", default="")
-    workload: Literal["inference", "training", "noop"] = Field(description="what a point runs")
+    workload: Literal[tuple(WORKLOADS)] = Field(description="what a point runs")  # type: ignore[valid-type]
     axes: Any = entry("axis to values; all combinations", default={})
     zip: Any = entry("groups of axes that move together", default=[])
     when: Any = entry("axes that depend on others; the last wins", default=[])
@@ -75,7 +84,8 @@ def model(workload: str = "", names: frozenset[str] | None = None) -> type[Sweep
     del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
     axes = [axis for axis in by_name.values() if names is None or axis.name in {"model", *names}]
     # a no-op accepts any name as a model, since it runs none
-    free = {"model"} if workload == "noop" else set[str]()
+    runs_network = not workload or WORKLOADS[workload].runs_network
+    free = set[str]() if runs_network else {"model"}
     real = [replace(axis, kind="str") if axis.kind in free else axis for axis in axes]
     values: Any = axis_map("Axes", real, values_of)
     condition: Any = axis_map("Condition", axes, condition_on)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import extras, processes, search_path, sources
-from hpcsweep.catalog import AXES, LAUNCHERS, Role
+from hpcsweep.catalog import AXES, LAUNCHERS, WORKLOADS, Role
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
 from hpcsweep.spec.space import Sweep
@@ -49,7 +49,7 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
     """
     for request in requests:
         _check_packages(request)
-    if requests[0].sweep.workload == "noop":
+    if not WORKLOADS[requests[0].sweep.workload].runs_network:
         return
     for request in requests:
         _check_names(request, say)
@@ -71,7 +71,7 @@ def _check_packages(request: Request) -> None:
     profile = request.profile
     if extra := LAUNCHERS[profile.launcher].extra:
         extras.need(extra, f"profile {profile.name} (launcher: {profile.launcher})")
-    if request.sweep.workload == "noop" or profile.own_python:
+    if not WORKLOADS[request.sweep.workload].runs_network or profile.own_python:
         return
     what = f"{request.sweep.name} on profile {profile.name}"
     other = ""
@@ -292,7 +292,7 @@ def changed(sweep_dir: SweepDir, request: Request) -> dict[str, str]:
     """
     factories = (name for axis in sources.FACTORIES for name in named(request.sweep, axis))
     has_own = any(map(_is_factory, factories)) or any(_files(request.sweep).values())
-    if request.sweep.workload == "noop" or not has_own:
+    if not WORKLOADS[request.sweep.workload].runs_network or not has_own:
         return {}
     made_of = _made_of(sweep_dir)
     now = sources.Sources(request.search_path)

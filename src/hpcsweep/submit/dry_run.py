@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep import extras
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
 from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness, slurm_answer
@@ -103,7 +104,7 @@ def _seconds(sweep_dir: folders.SweepDir, here: Request, point: Point) -> float:
 
 def _rehearse(sweep_dir: folders.SweepDir, request: Request, say: Say) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
-    if request.sweep.workload != "noop" and (lack := extras.lacking("measure")):
+    if WORKLOADS[request.sweep.workload].runs_network and (lack := extras.lacking("measure")):
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
         say(f"dry run: nothing was submitted; {without}")
         return 0

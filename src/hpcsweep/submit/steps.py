@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
@@ -106,7 +107,7 @@ def _run_here(job: Submit) -> int:
         wants = ", ".join(gpus(job.request.sweep))
         has = job.request.device
         job.say(f"note: the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
-    if job.request.sweep.workload != "noop" and (busy := this_machine.busy()):
+    if WORKLOADS[job.request.sweep.workload].runs_network and (busy := this_machine.busy()):
         job.say(f"warning: {busy}")
     launcher = launchers.launcher_here(job.request.profile)
     try:

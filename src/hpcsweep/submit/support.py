@@ -283,7 +283,7 @@ def warn(requests: Sequence[Request], say: Say) -> None:
     """Say which algorithms no convolution of a network can have on the GPU of a profile."""
     for request in requests:
         gpu = DescribedGpu.of(request.device, request.profile)
-        if request.sweep.workload == "noop" or gpu.properties is None:
+        if not catalog.WORKLOADS[request.sweep.workload].runs_network or gpu.properties is None:
             continue
         points = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
         if points:

@@ -13,6 +13,7 @@ from math import ceil
 from typing import Final
 
 from hpcsweep import units
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.forecast.estimate import Estimates
 from hpcsweep.point import Point
 from hpcsweep.spec.profile import Profile
@@ -55,7 +56,7 @@ class TimeLimit:
         may = profile.in_slurm and profile.shorten_time and profile.wrapper == "none"
         if not may or profile.time_seconds is None or self._tried_again or not estimates.is_firm:
             return ""
-        epochs = sweep.values("epochs") if sweep.workload == "training" else []
+        epochs = sweep.values("epochs") if WORKLOADS[sweep.workload].learns else []
         one_point = sweep.point_timeout * max((int(value or 1) for value in epochs), default=1)
         work = max(_MARGIN * estimates.width * self._longest, one_point)
         ends = profile.signal_lead + _SIGNAL_EARLY + profile.kill_wait

@@ -200,7 +200,8 @@ def flags(before: str, *, mixed: bool, old: bool = False, alone: bool = False) -
 
 def _ms(cells: Mapping[str, str]) -> float:
     try:
-        return float(cells.get("median_ms") or 0) if cells.get("workload") != "noop" else 0.0
+        runs_network = catalog.workload_of(cells.get("workload")).runs_network
+        return float(cells.get("median_ms") or 0) if runs_network else 0.0
     except ValueError:
         return 0.0
 
@@ -227,7 +228,7 @@ def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 -
 @lru_cache(maxsize=1000)
 def _own_files(cell: str, workload: str, *values: str) -> OwnFiles:
     """Return the digests of the user's files and modules behind a point; empty if unknown."""
-    if workload == "noop":
+    if not catalog.workload_of(workload).runs_network:
         return ()
     digests = sources.parts(cell)
     named = dict(zip(_MADE_OF[2:], values, strict=True))

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster.slurm import liveness, slurm_answer
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
 from hpcsweep.forecast import estimate, groups, past_rows, sweep
@@ -113,7 +114,7 @@ def submit(results: Path, asked: Request, target: float, say: Say, *, watch: boo
 def _check(job: _Job) -> None:
     """Raise `UsageError` for a sweep in which nothing could be predicted."""
     asked = job.asked
-    if asked.sweep.workload == "training":
+    if WORKLOADS[asked.sweep.workload].learns:
         raise UsageError("--until-error predicts inference; leave it out for a training sweep")
     if not any(group.places.shape[1] for group in job.groups):
         axes = " or ".join(SAMPLED)
@@ -133,7 +134,8 @@ def _check(job: _Job) -> None:
 def _layers(job: _Job) -> Layers | None:
     """Return what the layer rows of all rounds so far teach."""
     sweep = job.asked.sweep
-    if not sweep.measure.get("layers") or sweep.workload == "noop" or not job.sweep_dir.shards():
+    runs_network = WORKLOADS[sweep.workload].runs_network
+    if not sweep.measure.get("layers") or not runs_network or not job.sweep_dir.shards():
         return None
     collecting.collect(job.sweep_dir)
     return fill.layers_of(job.sweep_dir, job.beside)

@@ -1,0 +1,83 @@
+"""No-op points, which sleep or fail as the sweep says. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hpcsweep.catalog.columns import Row
+from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory
+from hpcsweep.point import Point
+
+_GIB: Final = 1 << 30
+
+
+class Noop:
+    """The `noop` workload: sleeps `measure.sleep_ms`, or fails as `measure.fail` says.
+
+    With it a cluster, a profile and every failure of a real point can be tried without torch.
+    """
+
+    tunes = False
+
+    def environment(self) -> dict[str, Any]:
+        """Return the provenance that needs no torch."""
+        return {
+            "row": {"device_name": "none"},
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
+        }
+
+    def measure(self, point: Point, tries: int = 0) -> Measurement:
+        """Sleep once and report the time that it took."""
+        rules = point.measure.get("fail") or ()
+        for rule in rules:
+            if rule["how"] != "contended" and _applies(rule, point, tries):
+                _fail(rule["how"])
+        begin = time.perf_counter_ns()
+        if sleep_ms := point.measure.get("sleep_ms"):
+            time.sleep(float(sleep_ms) / 1000)
+        ms = (time.perf_counter_ns() - begin) / 1e6
+        row = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
+        cells: Row = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
+        if any(rule["how"] == "contended" and _applies(rule, point, tries) for rule in rules):
+            cells |= {"flags": "contended", "valid": False, "load_avg_1min": os.getloadavg()[0]}
+        return Measurement(cells, [], [ms], timed_s=ms / 1000)
+
+    def rest(self) -> None:
+        """Do nothing: no point sets anything."""
+
+
+def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:
+    """Say whether a rule injects a failure now: its axes match, and its tries are not used up."""
+    limit = rule.get("attempts")
+    if limit is not None and tries >= limit:
+        return False
+    return all(
+        point.axes.get(axis) in (wanted if isinstance(wanted, list) else [wanted])
+        for axis, wanted in rule.get("when", {}).items()  # none: every point
+    )
+
+
+def _fail(how: str) -> None:
+    """Fail as a real point would: by an exception, a signal, an exit or a hang."""
+    if how == "error":
+        raise RuntimeError("injected error")
+    if how == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "exit":
+        os._exit(1)
+    if how == "oom":
+        raise OutOfMemory(peak=5 * _GIB, limit=4 * _GIB)
+    if how == "unsupported":
+        raise CannotMeasure("injected: cannot be done here")
+    while True:
+        time.sleep(3600)
