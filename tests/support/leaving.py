@@ -311,5 +311,5 @@ for request in line.makefile("rb"):
 if __name__ == "__main__":
     from hpcsweep.node import worker as real
 
-    real.bench_of = lambda *_: Bench()
+    setattr(real, "bench_of", lambda *_: Bench())  # noqa: B010 - a name that it imports
     sys.exit(real.main(sys.argv[1:]))

@@ -65,7 +65,7 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
 
 def _checked(doc: Document) -> SweepFile:
     workload = doc.data.get("workload")
-    name = workload if workload in WORKLOADS else ""
+    name = workload if workload in [*WORKLOADS] else ""  # a file may have a list or a map there
     names = frozenset(AXES).intersection(_keys(doc.data))
     try:  # most files have few axes and no mistake
         return model(name, names).model_validate(doc.data)
