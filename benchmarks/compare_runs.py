@@ -25,6 +25,9 @@ from typing import TYPE_CHECKING
 from hpcsweep.analysis.compare import FASTER, SLOWER, Comparison, compare, read_side
 from hpcsweep.catalog.columns import OVERALL_COLUMNS, axis_cells, cells
 from hpcsweep.measure.bench import torch_bench
+
+# loads torch before the fork, so that each run starts at once
+from hpcsweep.measure.workloads.inference import Inference  # noqa: F401
 from hpcsweep.spec import expansion, sweep_file
 
 if TYPE_CHECKING:
