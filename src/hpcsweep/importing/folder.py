@@ -115,7 +115,7 @@ def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
 def copy(theirs: SweepDir, sweep_dir: SweepDir) -> tuple[str, Names]:
     """Copy what is not there yet, or was longer since; return the source, and what was done.
 
-    Each submission becomes visible when it is whole. The caller holds the run folder's lock.
+    Each submission becomes visible when it is whole. The caller holds the sweep folder's lock.
     """
     with submission.arriving(sweep_dir) as ready:
         check(theirs, sweep_dir)

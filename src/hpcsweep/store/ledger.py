@@ -107,7 +107,7 @@ def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:
 
 
 def note_start(submission: SubmissionDir) -> None:
-    """Record that this process runs a submission; the caller holds the run folder's lock."""
+    """Record that this process runs a submission; the caller holds the sweep folder's lock."""
     submission.append_job(Started(process=processes.identity(), at=time.time()))
 
 

@@ -48,7 +48,7 @@ class Holder:
 
 @contextmanager
 def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None]:
-    """Hold the run folder's lock for the command `what`; remove a new folder that stays empty.
+    """Hold the sweep folder's lock for the command `what`; remove a new folder that stays empty.
 
     `Busy` where another process held it for `timeout` seconds, `ResultsError` where the folder
     cannot be written or has a newer layout.

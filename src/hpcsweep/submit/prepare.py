@@ -73,7 +73,7 @@ def prepare(
 ) -> PreparedSubmission:
     """Write a new submission of the points that are left, `into` another folder if given.
 
-    The caller holds the run folder's lock if the submission goes there.
+    The caller holds the sweep folder's lock if the submission goes there.
 
     Raises:
         Refused: the points would cost more than `max_gpu_hours`.

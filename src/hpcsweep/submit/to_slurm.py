@@ -1,4 +1,4 @@
-"""What `submit` does with Slurm: the steps of `steps` that ask it, and send to it.
+"""What `submit` does with Slurm: asks it, and sends to it, as `submit.steps` calls for it.
 
 A submission goes without the nodes that failed, and attempts that are lost are stopped.
 """

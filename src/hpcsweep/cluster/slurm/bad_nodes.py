@@ -78,7 +78,7 @@ def current(
 
 
 def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> list[BadNode]:
-    """Return the nodes to avoid, and keep them; the caller holds the run folder's lock."""
+    """Return the nodes to avoid, and keep them; the caller holds the sweep folder's lock."""
     nodes = current(sweep_dir, answer)
     kept = _read(sweep_dir)
     if tuple(nodes) != kept.nodes:

@@ -68,7 +68,7 @@ def record_ends(submission: SubmissionDir, answer: SlurmAnswer) -> None:
     """Write into the journal how tasks ended, so that Slurm is not asked about them again.
 
     Tasks that squeue still lists are left out, since a person may requeue them. The caller holds
-    the run folder's lock.
+    the sweep folder's lock.
     """
     journal = read_journal(submission)
     ends = dict[str, list[int]]()
@@ -88,7 +88,7 @@ def fence_off(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
     """Stop attempts that Slurm gave up but that may still run, as on a node that lost contact.
 
     Those of chunks that the journal does not know are among them: they went in all the same. Their
-    points are about to be sent again. The caller holds the run folder's lock.
+    points are about to be sent again. The caller holds the sweep folder's lock.
     """
     for submission in sweep_dir.submissions():
         if not ledger.is_local(submission, submission.manifest_or_none()):
