@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -23,7 +24,6 @@ from hpcsweep.analysis import dataset
 from hpcsweep.analysis import layers as slowest
 from hpcsweep.analysis import report as reports
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
-from hpcsweep.records import dataclass
 from hpcsweep.spec import lookup
 from hpcsweep.store import runs
 from hpcsweep.store.collect import collector as collecting

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.errors import MissingDependency
-from hpcsweep.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

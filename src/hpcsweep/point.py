@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
-
-from hpcsweep.records import dataclass, field
 
 ID_DIGITS = 16
 MAP_DIGITS = 6

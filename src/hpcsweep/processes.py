@@ -9,10 +9,9 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from hpcsweep.records import dataclass
 
 # Runs a module as `python -m` does, but without the modules of the working directory, which may
 # have names of the standard library. Python 3.10 has no option for that.

@@ -17,6 +17,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -26,7 +27,6 @@ from typing import Any, Final
 from hpcsweep import search_path
 from hpcsweep.catalog import workload_of
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field
 
 FACTORIES: Final = ("model", "dataset")  # axes whose values may be `package.module:factory`
 _FILES: Final = ("weights", "resume_from")

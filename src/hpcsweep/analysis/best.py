@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +23,6 @@ from hpcsweep.analysis import best_layers, dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 

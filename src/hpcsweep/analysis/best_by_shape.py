@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -19,7 +20,6 @@ from hpcsweep.analysis import best, dataset
 from hpcsweep.analysis.formats import View
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass, replace
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,6 @@ from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass
 from hpcsweep.sources import FACTORIES
 from hpcsweep.store import folders, runs
 from hpcsweep.store.folders import SweepDir

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,6 @@ from hpcsweep.analysis.merged import KINDS, Condition, parse, select
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import SpecError, UsageError, suggest
-from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store import outcomes
 from hpcsweep.store.folders import SweepDir

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.analysis import dataset, output
-from hpcsweep.records import dataclass, field
 from hpcsweep.text import fitted, folded
 
 if TYPE_CHECKING:

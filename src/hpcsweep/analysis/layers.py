@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,6 @@ from hpcsweep.analysis import dataset, formats, merged, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.records import dataclass
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 

@@ -15,12 +15,12 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.records import dataclass
 from hpcsweep.store import folders
 from hpcsweep.text import harmless, printable
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -19,7 +20,6 @@ from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.merged import Condition, select
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass, replace
 from hpcsweep.spec import space
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import aligned

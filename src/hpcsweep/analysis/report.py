@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +29,6 @@ from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import DOUBTFUL
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
 

@@ -20,14 +20,13 @@ since times are not normal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import fdtrc, polygamma, stdtr, stdtrit
-
-from hpcsweep.records import dataclass
 
 Floats = NDArray[np.float64]
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache, partial
 from typing import Any, Final, Literal
-
-from hpcsweep.records import dataclass
 
 
 @dataclass(frozen=True)

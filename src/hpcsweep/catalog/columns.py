@@ -11,10 +11,10 @@ its order, so that its notebooks run unchanged; those that compute with `kernel_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hpcsweep import catalog
-from hpcsweep.records import dataclass
 
 # 1.0  first release. A reader refuses a newer major version, and keeps columns that are new to it.
 SCHEMA_VERSION: Final = "1.0"

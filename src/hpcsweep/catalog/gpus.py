@@ -10,11 +10,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-from hpcsweep.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from hpcsweep.records import dataclass
 
 REFERENCE_SIZE: Final = 224
 

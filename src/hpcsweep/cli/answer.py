@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
@@ -24,7 +25,6 @@ import click
 
 from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import HpcsweepError, UsageError
-from hpcsweep.records import dataclass
 from hpcsweep.text import folded, printable
 
 VERSION: Final = 1

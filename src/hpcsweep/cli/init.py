@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,6 @@ from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.common import request_of
 from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
-from hpcsweep.records import replace
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import math
 import multiprocessing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -19,7 +20,6 @@ from hpcsweep.errors import Refused
 from hpcsweep.measure.bench import torch_bench
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.workloads.inference import Inference
-from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

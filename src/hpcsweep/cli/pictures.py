@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.settings import PATH, flag, off, option, several
 from hpcsweep.errors import Implausible, UsageError
-from hpcsweep.records import fields
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.output import Look

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -18,7 +19,6 @@ from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import PointsFailed, Refused, UsageError
-from hpcsweep.records import asdict
 from hpcsweep.text import aligned, count, in_columns
 
 if TYPE_CHECKING:

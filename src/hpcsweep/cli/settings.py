@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,6 @@ from click.core import ParameterSource
 from hpcsweep import environment
 from hpcsweep.cli.answer import Answer, note
 from hpcsweep.errors import ConfigError, UsageError, suggest
-from hpcsweep.records import dataclass
 from hpcsweep.spec import lookup
 from hpcsweep.text import aligned
 

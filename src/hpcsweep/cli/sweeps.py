@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import Answer, say
 from hpcsweep.cli.settings import ByHand, flag, option, several
 from hpcsweep.errors import UsageError
-from hpcsweep.records import replace
 
 if TYPE_CHECKING:
     from hpcsweep.store.folders import SweepDir

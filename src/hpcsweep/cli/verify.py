@@ -15,6 +15,7 @@ convolutions fell back.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
@@ -25,7 +26,6 @@ from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.node.worker_care import process_key
 from hpcsweep.point import NO_MAPS, algorithm_name, canonical_json
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.spec import space
 from hpcsweep.text import aligned, count
 

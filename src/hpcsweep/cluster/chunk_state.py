@@ -7,6 +7,7 @@ the task ended.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.cluster import slurm
@@ -14,7 +15,6 @@ from hpcsweep.cluster.slurm import Meaning
 from hpcsweep.cluster.slurm.journal import Journal
 from hpcsweep.cluster.slurm.liveness import Liveness, liveness
 from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
-from hpcsweep.records import dataclass
 from hpcsweep.store import attempt
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.jobs_file import CANCELLED, LOST

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import Point, varying
-from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally, doubts_of

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -24,7 +25,6 @@ from hpcsweep.cluster.slurm.journal import Journal
 from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import dataclass
 from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs, shards
 from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest

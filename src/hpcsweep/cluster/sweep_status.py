@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
-from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store import runs
 from hpcsweep.store.outcomes import VALID, FailureGroup, PointTally
 from hpcsweep.store.rounds import AdaptiveRun

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from hpcsweep.conv.operators import Operation, Patterns
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     import torch

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -23,7 +24,6 @@ from hpcsweep import catalog
 from hpcsweep.conv.backend import FRAMEWORK, Backend, Gradient, too_large
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.records import dataclass
 
 Algorithm = str | Mapping[str, str]
 

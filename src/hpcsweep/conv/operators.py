@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
-
-from hpcsweep.records import dataclass
 
 Patterns = tuple[str, ...]
 

@@ -7,9 +7,8 @@ with `pad_h = pad_w = 0`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-
-from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

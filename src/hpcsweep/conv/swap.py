@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import torch
@@ -33,7 +34,6 @@ from hpcsweep.conv.shape import (
     padding_of,
     transformed,
 )
-from hpcsweep.records import dataclass, field, replace
 
 # what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"

@@ -8,6 +8,7 @@ the intervals hold, and the baselines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,6 @@ from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.terms import Flags, Floats
 from hpcsweep.forecast.training_data import WORK, Measured
-from hpcsweep.records import dataclass, replace
 from hpcsweep.text import aligned, count
 
 WORDS: Final = {

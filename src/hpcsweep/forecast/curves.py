@@ -7,9 +7,8 @@ import statistics
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
-
-from hpcsweep.records import dataclass
 
 _LEAST: Final = 1e-6  # seconds
 

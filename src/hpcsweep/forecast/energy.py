@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,6 @@ import pandas as pd
 from hpcsweep.forecast import intervals, physics, terms
 from hpcsweep.forecast.intervals import OWN, LeftOut
 from hpcsweep.forecast.terms import Floats
-from hpcsweep.records import dataclass
 
 _LEVELS: Final = (("gpu", "setting", "dtype", "algorithm"), ("gpu",))
 _FEWEST: Final = 5

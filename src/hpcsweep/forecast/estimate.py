@@ -13,6 +13,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Final
@@ -22,7 +23,6 @@ from hpcsweep.forecast import Basis, curves, passes, past_rows
 from hpcsweep.forecast.curves import Curve
 from hpcsweep.forecast.past_rows import Kind, PointTime
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.spec.space import Sweep
 from hpcsweep.store.folders import SweepDir
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any, Final
@@ -14,7 +15,6 @@ from hpcsweep.catalog import Role, axes_with
 from hpcsweep.forecast import curves
 from hpcsweep.forecast.terms import Flags, Floats
 from hpcsweep.point import LABEL, NO_MAPS, Point, algorithm_name, canonical_json
-from hpcsweep.records import dataclass
 from hpcsweep.spec.expansion import SAMPLED
 
 # axes that differ within a group

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.special import stdtrit
 
 from hpcsweep.forecast.terms import Floats, Integers
-from hpcsweep.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,6 +11,7 @@ algorithms gain by other means than the table of peaks says, the other where siz
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,6 @@ from hpcsweep.forecast import physics, terms
 from hpcsweep.forecast.learner import MOST, CallFeatures, OfCalls, Process, Relatives, Trees
 from hpcsweep.forecast.physics import Physics, Residual
 from hpcsweep.forecast.terms import Flags, Floats, Integers
-from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:
     import pandas as pd

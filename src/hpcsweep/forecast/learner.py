@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +21,6 @@ from threadpoolctl import threadpool_limits
 
 from hpcsweep.forecast import terms
 from hpcsweep.forecast.terms import Floats, Sheets
-from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,6 +8,7 @@ other sizes, what the sum was wrong by there is taken off.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,6 @@ from hpcsweep.forecast import layers, physics, terms
 from hpcsweep.forecast.layers import Law
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.forecast.training_data import Measured
-from hpcsweep.records import dataclass, replace
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -15,7 +16,6 @@ from hpcsweep.catalog import AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import passes
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import folders, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.state import PointStatus

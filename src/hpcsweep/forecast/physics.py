@@ -8,6 +8,7 @@ with work in units of the peaks of each. What nearby calls took corrects it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +18,6 @@ from sklearn.neighbors import NearestNeighbors
 from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
 from hpcsweep.forecast.terms import Floats, Integers
-from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,6 @@ from hpcsweep.forecast.intervals import LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.training_data import Measured
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass
 from hpcsweep.text import aligned, count
 
 PREDICTED: Final = "predicted"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,6 @@ from hpcsweep.analysis import dataset, merged
 from hpcsweep.catalog import AXES, INFERENCE, WORKLOADS, Role
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 

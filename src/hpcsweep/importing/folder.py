@@ -11,13 +11,13 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 from hpcsweep import environment, files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission
-from hpcsweep.records import replace
 from hpcsweep.store import folders, manifest
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest

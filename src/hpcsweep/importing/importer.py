@@ -6,12 +6,12 @@ where they come from.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpcsweep import files
 from hpcsweep.errors import UsageError
 from hpcsweep.importing import finddb, folder, predecessor, submission, trace
-from hpcsweep.records import dataclass
 from hpcsweep.store import locks
 from hpcsweep.store.folders import SweepDir
 

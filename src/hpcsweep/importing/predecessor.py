@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, groupby
 from pathlib import Path
@@ -24,7 +25,6 @@ from hpcsweep.errors import ResultsError
 from hpcsweep.importing import predecessor_tables, submission
 from hpcsweep.importing.predecessor_tables import Cells, Key
 from hpcsweep.importing.submission import ImportedRows
-from hpcsweep.records import dataclass, field
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 

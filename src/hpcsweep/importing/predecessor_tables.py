@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,6 @@ from hpcsweep import files
 from hpcsweep.catalog import ALGORITHMS, gpus
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.records import dataclass
 from hpcsweep.text import cut
 
 _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}

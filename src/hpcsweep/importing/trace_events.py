@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
@@ -27,7 +28,6 @@ from typing import Any, Final, NamedTuple
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.records import dataclass, field
 
 _OPERATOR: Final = re.compile(r"aten::\w*conv(?!ert)\w*")
 _BACKWARD: Final = re.compile(r"backward\w*$")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from hpcsweep.conv.proof.evidence import Proof

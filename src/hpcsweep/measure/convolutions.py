@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import nn
@@ -28,7 +29,6 @@ from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
-from hpcsweep.records import dataclass
 
 Choice = LayerChoice | GradientChoice
 MIB: Final = 1 << 20

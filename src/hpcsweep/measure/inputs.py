@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -32,7 +33,6 @@ from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.workloads.training import network
 from hpcsweep.measure.workloads.training.trainer import AUTOCAST
 from hpcsweep.point import Point
-from hpcsweep.records import asdict, replace
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
 _SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried

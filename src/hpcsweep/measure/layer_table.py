@@ -23,6 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -44,7 +45,6 @@ from hpcsweep.measure.timing.layer_timer import LayerTimes
 from hpcsweep.measure.timing.stats import Summary
 from hpcsweep.measure.work import call_cells
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field
 
 OTHER: Final = "__other__"
 HOOK_OVERHEAD_PCT: Final = 5.0

@@ -16,6 +16,7 @@ import importlib
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,6 @@ from hpcsweep.catalog import Role, axes_with
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure.tensors import is_lazy
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass
 
 RANDOM: Final = "random"
 CHANNELS: Final = 3  # of a picture

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -33,7 +34,6 @@ from hpcsweep.measure.machine import framework
 from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.point import Point
-from hpcsweep.records import replace
 
 # Types that hold the drawn or trained weights without rounding.
 _LOSSLESS: Final = frozenset({"float32", "float64"})

@@ -23,6 +23,7 @@ import pstats
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,6 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from hpcsweep import environment
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.records import dataclass
 
 NVTX: Final = "nvtx"
 RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for

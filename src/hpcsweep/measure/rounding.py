@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Final, TypeVar
@@ -43,7 +44,6 @@ from hpcsweep.conv.reference import winograd
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.shape_pass import Shapes
-from hpcsweep.records import dataclass, replace
 
 T = TypeVar("T")
 

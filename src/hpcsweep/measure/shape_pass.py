@@ -17,6 +17,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -30,7 +31,6 @@ from hpcsweep.errors import first_line
 from hpcsweep.measure import tensors
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution, Operations
-from hpcsweep.records import dataclass, replace
 
 Sizes = tuple[tuple[int, ...], ...]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
 from typing import Any, Final
@@ -33,7 +34,6 @@ from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import lanes, layer_timer
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass
 
 _REDUCED: Final = {"bf16": "bfloat16", "fp16": "float16"}  # mixed precision
 COOLING_S: Final = 2.0  # pause for a throttled GPU before the second try

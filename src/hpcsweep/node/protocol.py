@@ -7,13 +7,13 @@ the request. Standard library only.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import columns
 
 # not only for type checkers: `typed_json` evaluates the annotations of the messages
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 

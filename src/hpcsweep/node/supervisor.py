@@ -25,6 +25,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,6 @@ from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome, PointRequest
 from hpcsweep.node.worker_care import Stop, WorkerCare, process_key
 from hpcsweep.point import varying
-from hpcsweep.records import replace
 from hpcsweep.store import attempt, chunk_file, folders, outcomes, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.state import AttemptState, PointStatus

@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import environment, extras, sources
@@ -31,7 +32,6 @@ from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.machine import remains
 from hpcsweep.node.protocol import Hello, Outcome, PointRequest
 from hpcsweep.processes import die_with_parent, end_without_search
-from hpcsweep.records import replace
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 

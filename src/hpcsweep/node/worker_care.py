@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog import AUTOTUNE
 from hpcsweep.errors import Refused
 from hpcsweep.node.protocol import Hello, Outcome, answer_to
 from hpcsweep.node.worker_process import Died, Garbled, Interrupted, TimedOut, Worker
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 

@@ -16,10 +16,10 @@ import signal
 import socket
 import subprocess
 import time
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import processes
-from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

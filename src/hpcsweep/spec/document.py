@@ -15,13 +15,13 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from hpcsweep.errors import BadInput, ConfigError
-from hpcsweep.records import dataclass
 
 Loc = Sequence[str | int]
 

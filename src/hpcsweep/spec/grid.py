@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from itertools import accumulate, compress, count, groupby, pairwise, product, repeat
 from operator import and_, xor
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.point import canonical_json
-from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.catalog import VISIT
 from hpcsweep.point import MAP_DIGITS, algorithm_name, canonical_json, map_name
-from hpcsweep.records import dataclass, field
 
 NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,6 @@ from hpcsweep.catalog import (
 )
 from hpcsweep.errors import SpecError
 from hpcsweep.point import canonical_json
-from hpcsweep.records import replace
 from hpcsweep.spec import document, lookup
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.document import Document

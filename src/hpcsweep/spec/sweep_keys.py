@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -21,7 +22,6 @@ from hpcsweep.catalog import (
     axes_of,
     settings_of,
 )
-from hpcsweep.records import replace
 from hpcsweep.spec.axis_values import LAYERS, axis_map, condition_on, named_of, value_of, values_of
 from hpcsweep.spec.validation import (
     Count,

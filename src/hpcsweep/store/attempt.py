@@ -10,11 +10,11 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import typed_json
 from hpcsweep.store.seals import cannot_read
 from hpcsweep.store.state import AttemptState

@@ -15,13 +15,13 @@ import json
 import os
 import re
 import zlib
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import ResultsError
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

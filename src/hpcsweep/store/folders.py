@@ -21,13 +21,13 @@ import os
 import re
 import shlex
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.records import dataclass, replace
 from hpcsweep.store import chunk_file, manifest
 from hpcsweep.text import count
 

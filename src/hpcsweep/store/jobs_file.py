@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.files import cannot_write
 from hpcsweep.processes import Identity
-from hpcsweep.records import dataclass
 from hpcsweep.store import typed_json
 
 if TYPE_CHECKING:

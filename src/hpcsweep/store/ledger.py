@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpcsweep import processes
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import attempt, chunk_file, shards
 from hpcsweep.store.jobs_file import Damaged, Ended, Started
 from hpcsweep.store.state import PointStatus, best

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,6 @@ from hpcsweep import files, processes
 from hpcsweep.errors import Busy, ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.processes import Identity
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import manifest, typed_json
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import json
 import os
 import re
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files
 from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import typed_json
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import math
 import re
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING
 from hpcsweep.point import LABEL, NO_MAPS, Point
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus, rank
 from hpcsweep.text import count

@@ -6,11 +6,11 @@ had not seen; its errors are for `status`. The measured values are in the shards
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import dataclass
 from hpcsweep.store import typed_json
 from hpcsweep.text import count
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import ResultsError, SpecError, UsageError
-from hpcsweep.records import dataclass, replace
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, outcomes
 from hpcsweep.store.state import PointStatus

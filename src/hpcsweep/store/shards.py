@@ -19,12 +19,12 @@ import os
 import re
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cell, cells
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import seals
 from hpcsweep.store.seals import Heads, cannot_read
 from hpcsweep.store.state import PointStatus

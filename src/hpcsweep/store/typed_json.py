@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
-
-from hpcsweep.records import fields, is_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

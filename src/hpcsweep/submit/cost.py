@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hpcsweep.cluster.slurm import liveness, slurm_answer
 from hpcsweep.forecast import Basis, estimate
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import folders
 from hpcsweep.submit import packing, prepare
 from hpcsweep.submit.request import Request

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,6 @@ from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness, slur
 from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
-from hpcsweep.records import replace
 from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit, to_slurm

@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final
 
 from hpcsweep.catalog import VISIT, Role, axes_with
 from hpcsweep.point import Point, canonical_json
-from hpcsweep.records import dataclass, replace
 from hpcsweep.store.chunk_file import Chunk
 
 Block = Sequence[Any]  # of points, or of what stands for them

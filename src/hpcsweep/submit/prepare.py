@@ -14,6 +14,7 @@ import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
@@ -23,7 +24,6 @@ from hpcsweep import __version__, files
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field, fields
 from hpcsweep.store import chunk_file, folders, ledger, runs
 from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir

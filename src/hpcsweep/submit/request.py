@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep import search_path
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.errors import UsageError
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass
 from hpcsweep.spec import expansion, profile
 from hpcsweep.spec.expansion import Expansion
 from hpcsweep.spec.profile import Profile

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import ProfileError, UsageError, suggest
-from hpcsweep.records import replace
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import runs

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
-from hpcsweep.records import replace
 from hpcsweep.store import folders, ledger, locks, outcomes, runs
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import PointTally

@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +24,6 @@ from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
 from hpcsweep.point import Point, canonical_json
-from hpcsweep.records import dataclass, field
 from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
 from hpcsweep.submit import check_inputs

@@ -7,6 +7,7 @@ page's controls show them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -15,7 +16,6 @@ from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset, plot
 from hpcsweep.analysis.report import PHASES
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass
 from hpcsweep.text import count
 
 MOST_POINTS: Final = 2000  # in figures and table; more are thinned

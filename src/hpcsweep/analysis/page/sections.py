@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -19,7 +20,6 @@ from hpcsweep.analysis.roofline import model as rooflines
 from hpcsweep.analysis.roofline import sweep as roofline_of_sweep
 from hpcsweep.analysis.roofline.work import Roofs
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass
 
 _HOLLOW: Final = "Hollow marks are unreliable: hover them for the flags."
 _FEW: Final = 2  # marks that say nothing if they have one value

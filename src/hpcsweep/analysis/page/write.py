@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import astuple, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,6 @@ from hpcsweep.analysis.page.sections import Drawn
 from hpcsweep.analysis.report import Report, TrainingReport
 from hpcsweep.catalog.columns import FLAGS, MUST_AGREE
 from hpcsweep.errors import HpcsweepError
-from hpcsweep.records import astuple, dataclass
 from hpcsweep.spec import space, sweep_file
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus

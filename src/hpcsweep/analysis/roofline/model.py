@@ -7,6 +7,7 @@ as a mistake.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -26,7 +27,6 @@ from hpcsweep.analysis.roofline.work import (
 )
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.records import dataclass, replace
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import aligned, count, plural
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,7 +28,6 @@ import pandas as pd
 from hpcsweep.analysis.roofline import work
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass
 
 HOW: Final = (
     "collect with: ncu --csv --page raw --metrics $(hpcsweep roofline --counters ncu) PROGRAM > "

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,6 @@ import pandas as pd
 
 from hpcsweep.catalog.gpus import Gpu
 from hpcsweep.errors import UsageError
-from hpcsweep.records import dataclass, field
 
 _MATRIX: Final = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 # A piece above this share of its roof is a mistake in the counters, the clock or the peak. The

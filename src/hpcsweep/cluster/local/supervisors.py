@@ -19,6 +19,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, Final
@@ -26,7 +27,6 @@ from typing import IO, Final
 from hpcsweep import environment, processes
 from hpcsweep.cluster.local.progress import Counts
 from hpcsweep.errors import EXIT_REQUEUE
-from hpcsweep.records import dataclass, field
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
 from hpcsweep.store.outcomes import PointTally

@@ -9,6 +9,7 @@ only for later failures. Preemption is not a node's fault.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,6 @@ from hpcsweep import files
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store import attempt, shards, typed_json
 from hpcsweep.store.state import AttemptState
 

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -22,7 +23,6 @@ from typing import Final
 
 from hpcsweep import units
 from hpcsweep.cluster.slurm.ids import parse_id
-from hpcsweep.records import dataclass
 from hpcsweep.text import cut
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,6 @@ from hpcsweep.cluster.slurm.job_request import Wants, listed
 from hpcsweep.cluster.slurm.profile_checks import Rights, open_to
 from hpcsweep.cluster.slurm.site import Cluster, Partition
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
-from hpcsweep.records import dataclass
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything

@@ -6,10 +6,10 @@ GPUs differ by the type in their GRES, otherwise by the features of their nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster.slurm.site import Node
-from hpcsweep.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Final
-
-from hpcsweep.records import dataclass
 
 _FORM: Final = re.compile(
     r"(?P<job>\d{1,18})"

@@ -9,13 +9,13 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from hpcsweep import units
 from hpcsweep.cluster.slurm import amount, duration
 from hpcsweep.cluster.slurm.site import Gres
 from hpcsweep.errors import ProfileError, nearest, suggest
-from hpcsweep.records import dataclass
 from hpcsweep.spec.profile import Profile
 from hpcsweep.text import aligned
 

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
@@ -36,7 +37,6 @@ from hpcsweep.cluster.slurm.call import (
 )
 from hpcsweep.cluster.slurm.ids import JobId, parse_id
 from hpcsweep.errors import SchedulerError
-from hpcsweep.records import dataclass, replace
 
 
 class Meaning(Enum):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Final
 
 from hpcsweep.cluster import slurm
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import asdict, dataclass
 from hpcsweep.store import chunk_file
 from hpcsweep.store.folders import ShardPath, SubmissionDir
 from hpcsweep.store.jobs_file import Cancelled, Damaged, NotSent, Over, Queued, Sending

@@ -8,13 +8,13 @@ it was sent, or since its attempt last gave a sign of life.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm.journal import Journal, read_journal
 from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
-from hpcsweep.records import dataclass
 from hpcsweep.store import attempt
 from hpcsweep.store.folders import SubmissionDir
 from hpcsweep.store.state import AttemptState

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,6 @@ from hpcsweep.catalog import gpus
 from hpcsweep.cluster.slurm import CouldNotAsk, gpu_kinds
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
-from hpcsweep.records import dataclass, replace
 
 _COUNT: Final = re.compile(r"\*\d+")
 _NAME: Final = re.compile(r"[^&|,()\[\]*]+")

@@ -9,6 +9,7 @@ are checked as far as sacctmgr answers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hpcsweep import units
@@ -17,7 +18,6 @@ from hpcsweep.cluster.slurm import job_request, nodes
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.nodes import Hostnames
 from hpcsweep.cluster.slurm.site import Association, Cluster, Partition
-from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.profile import Profile
 
 

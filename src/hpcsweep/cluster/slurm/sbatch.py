@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,6 @@ from hpcsweep.cluster.slurm import call
 from hpcsweep.cluster.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Silence
 from hpcsweep.cluster.slurm.ids import JobId, parse_id
 from hpcsweep.errors import MissingDependency, SchedulerError
-from hpcsweep.records import dataclass
 from hpcsweep.text import cut
 
 RESTARTS: Final = 100  # requeues of one task at most

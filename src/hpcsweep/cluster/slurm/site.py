@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from hpcsweep.cluster.slurm.call import (
@@ -26,7 +27,6 @@ from hpcsweep.cluster.slurm.call import (
     run,
     user_name,
 )
-from hpcsweep.records import dataclass, field, fields
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
 # Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm.journal import Journal, Task, read_journal
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store.folders import SubmissionDir
 
 _NOWHERE: Final = slurm.Here()

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from types import FrameType
@@ -32,7 +33,6 @@ from hpcsweep import processes
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm.sbatch import RESTARTS, Preview
 from hpcsweep.errors import EXIT_REQUEUE, MissingDependency, ProfileError, UsageError
-from hpcsweep.records import dataclass
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -33,7 +34,6 @@ from hpcsweep.conv.libraries.driver import (
 )
 from hpcsweep.conv.libraries.library_backend import VendorBackend
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.records import dataclass
 
 NAME: Final = "cudnn"
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from hpcsweep.conv.errors import LibraryUnusable
@@ -18,7 +19,6 @@ from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary, version_text
 from hpcsweep.conv.libraries.driver import first_usable, strides
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.records import dataclass
 
 _TAKES_JSON: Final = 90800  # the version since which devices are told as JSON
 _MOST: Final = 64  # configurations of a heuristic, knobs and notes of an engine

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hpcsweep import catalog, extras
@@ -27,7 +28,6 @@ from hpcsweep.conv.libraries.driver import (
     strides,
 )
 from hpcsweep.errors import first_line
-from hpcsweep.records import dataclass, field
 
 _CALL: Final = "cudnnGraphExecute"
 _FIRST = 1

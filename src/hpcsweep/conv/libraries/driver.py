@@ -12,12 +12,12 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.records import dataclass, field
 
 Size = tuple[int, int, int, int]
 T = TypeVar("T")

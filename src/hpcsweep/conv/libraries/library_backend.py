@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final
 
@@ -27,7 +28,6 @@ from hpcsweep.conv.libraries import operator
 from hpcsweep.conv.libraries.driver import Driver, LibraryError, NotSupported, Plan, Problem
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-from hpcsweep.records import replace
 
 _GRADIENT_OF: Final[Mapping[Direction, str]] = {
     Direction.DATA: "the input",

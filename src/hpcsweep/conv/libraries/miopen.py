@@ -21,6 +21,7 @@ import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -44,7 +45,6 @@ from hpcsweep.conv.libraries.driver import (
     strides,
 )
 from hpcsweep.conv.libraries.library_backend import VendorBackend
-from hpcsweep.records import dataclass, replace
 
 NAME: Final = "miopen"
 _FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")

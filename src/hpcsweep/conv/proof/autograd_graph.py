@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
 from types import ModuleType
 from typing import Any, Final
 
 import torch
-
-from hpcsweep.records import fields, is_dataclass
 
 # what may be in an output without being a part of it
 _OPAQUE: Final = (str, bytes, type, ModuleType, torch.nn.Module)

@@ -9,6 +9,7 @@ operators, each one word. Where oneDNN ran, its own report follows:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -16,7 +17,6 @@ from zlib import crc32
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.operators import Operation, helps
 from hpcsweep.conv.proof.kernels import recognise
-from hpcsweep.records import dataclass, replace
 
 if TYPE_CHECKING:
     from hpcsweep.conv.proof.onednn import Primitive

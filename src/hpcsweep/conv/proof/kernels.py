@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final
 
 from hpcsweep.conv.operators import helps
-from hpcsweep.records import dataclass
 
 
 class Grade(Enum):

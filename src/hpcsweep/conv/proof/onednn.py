@@ -18,13 +18,13 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.records import dataclass
 
 _STDOUT: Final = 1
 _MARK: Final = b"onednn_verbose"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
@@ -25,7 +26,6 @@ from hpcsweep.conv.operators import (
 from hpcsweep.conv.proof import onednn
 from hpcsweep.conv.proof.evidence import Seen
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.records import dataclass, field
 
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -16,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile
 
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.evidence import Evidence, Proof, kernel_word
-from hpcsweep.records import replace
 
 _SESSIONS: Final = 3  # of the profiler, for one replay
 

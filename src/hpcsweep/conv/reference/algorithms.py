@@ -11,6 +11,7 @@ a channels-last output. Direct convolution is oneDNN's, which torch asks for it:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -23,7 +24,6 @@ from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
 from hpcsweep.conv.reference import fft, gemm, winograd
 from hpcsweep.conv.reference.family import Family
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.records import dataclass
 
 
 class Direct(Family):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import torch
@@ -19,7 +20,6 @@ from hpcsweep.conv import operators
 from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import Operation, Patterns
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
-from hpcsweep.records import dataclass
 
 Ways = tuple[Direction, ...]
 

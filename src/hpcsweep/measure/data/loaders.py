@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -29,7 +30,6 @@ from hpcsweep.measure.data import downloads
 from hpcsweep.measure.machine import framework
 from hpcsweep.point import Point
 from hpcsweep.processes import die_with_parent
-from hpcsweep.records import dataclass, replace
 
 _OWN_WORDS = (HpcsweepError, CannotMeasure, OutOfMemory)
 

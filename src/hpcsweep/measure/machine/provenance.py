@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import memory
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.timing import caches
-from hpcsweep.records import dataclass
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
 

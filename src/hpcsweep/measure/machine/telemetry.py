@@ -17,11 +17,11 @@ import functools
 import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.timing import stats
-from hpcsweep.records import dataclass, field
 
 ENERGY_WINDOW_S: Final = 1.5
 THROTTLED: Final = "throttled"

@@ -11,9 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-
-from hpcsweep.records import dataclass, field
 
 if TYPE_CHECKING:
     from torch import nn

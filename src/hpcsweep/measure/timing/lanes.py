@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
@@ -29,7 +30,6 @@ from hpcsweep.measure.timing.clocks import (
 from hpcsweep.measure.timing.compiling import CompileCount
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Lane
-from hpcsweep.records import dataclass, field, replace
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2

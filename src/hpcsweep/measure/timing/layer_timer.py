@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from itertools import count
 from operator import itemgetter
 from typing import Any
@@ -24,7 +25,6 @@ from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure import shape_pass
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing.clocks import Stamps
-from hpcsweep.records import dataclass, replace
 
 Forward = Callable[..., Any]
 

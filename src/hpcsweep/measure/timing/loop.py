@@ -16,11 +16,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Protocol
 
 from hpcsweep.measure.timing import stats
-from hpcsweep.records import dataclass, field
 
 _BLOCK_MS: Final = 100.0
 _BLOCK_MOST: Final = 10

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.records import dataclass
 
 NOISY: Final = 0.10
 VERY_NOISY: Final = 0.25

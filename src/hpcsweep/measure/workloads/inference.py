@@ -17,6 +17,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -41,7 +42,6 @@ from hpcsweep.measure.timing.lanes import Lanes
 from hpcsweep.measure.timing.loop import Lane
 from hpcsweep.measure.workbench import Findings, Ready, Workbench
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, replace
 
 _ENERGY_BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 

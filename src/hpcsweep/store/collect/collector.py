@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from hpcsweep.errors import HpcsweepError, MissingDependency, ResultsError, Unread
 from hpcsweep.files import errors_named, remove_leftovers
-from hpcsweep.records import replace
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.collect import incremental, merge, merged_tables
 from hpcsweep.store.collect.incremental import CollectMemory, ShardProgress, ShardStamps

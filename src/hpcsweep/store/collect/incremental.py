@@ -12,12 +12,12 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import __version__, files
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.collect import merge, merged_tables
 from hpcsweep.store.collect.merge import Origin, TableRow
 from hpcsweep.store.collect.merged_tables import Extras, Written

@@ -11,6 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from math import isfinite, nan
@@ -19,7 +20,6 @@ from typing import Any, Final
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
 from hpcsweep.errors import ResultsError
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.folders import ShardPath, SubmissionOrder
 from hpcsweep.store.shards import Shard

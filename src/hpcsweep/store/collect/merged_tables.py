@@ -12,6 +12,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -19,7 +20,6 @@ from typing import IO, Final, NamedTuple
 from hpcsweep import extras, files
 from hpcsweep.catalog import columns as schema
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.records import dataclass, field
 from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.catalog.columns import MUST_AGREE
 from hpcsweep.errors import DamagedResults
-from hpcsweep.records import asdict, dataclass, field
 from hpcsweep.store.collect.merge import Mixes, Versions
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.text import count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from hpcsweep.forecast.past_rows import Known
 from hpcsweep.forecast.sweep import Predicted
 from hpcsweep.forecast.training_data import Measured
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, replace
 from hpcsweep.store import folders
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit.adaptive.judge import Judged

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -20,7 +21,6 @@ from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.forecast.terms import Floats
-from hpcsweep.records import dataclass
 from hpcsweep.text import Word
 
 # What another way of predicting says of points, having seen others: nothing where it cannot say.

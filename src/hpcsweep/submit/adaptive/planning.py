@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,6 @@ from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.forecast.terms import Integers
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field, replace
 from hpcsweep.store.rounds import Round
 from hpcsweep.submit.adaptive.judge import Judged, Predictor, Why, judge
 

@@ -10,6 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,6 @@ from hpcsweep.forecast import estimate, groups, past_rows, sweep
 from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.forecast.training_data import Measured
-from hpcsweep.records import dataclass, replace
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds, shards
 from hpcsweep.store.collect import collector as collecting

@@ -15,6 +15,7 @@ import os
 import random
 import sys
 import time
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,6 @@ from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.workloads.training.epochs import TrainingHistory
 from hpcsweep.measure.workloads.training.trainer import Result, Trainer
 from hpcsweep.point import Point
-from hpcsweep.records import asdict, dataclass, field
 
 FORMAT: Final = 1
 AUTOMATIC_SECONDS: Final = 60.0

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,7 +25,6 @@ from hpcsweep.measure.timing.clocks import Cuda, EventStamps, HostStamps
 from hpcsweep.measure.timing.compiling import Calm, CompileCount
 from hpcsweep.measure.workloads.training.phases import PhaseTimer, PhaseTimes, Ticker
 from hpcsweep.measure.workloads.training.trainer import Batch, Result, Score, Trainer
-from hpcsweep.records import dataclass, field
 
 
 @dataclass

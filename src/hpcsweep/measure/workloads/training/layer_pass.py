@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -31,7 +32,6 @@ from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.timing.clocks import Stamps
 from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, LayerTimes
 from hpcsweep.measure.workloads.training.trainer import Batch, Trainer
-from hpcsweep.records import replace
 
 
 class StepTimer(LayerTimer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -16,7 +17,6 @@ from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.workloads.training.phases import Phase, untimed
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, field
 
 # defaults of torch's examples, for an axis `lr` without value
 USUAL_LR: Final[Mapping[str, float]] = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -42,7 +43,6 @@ from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
 from hpcsweep.measure.workloads.training.epochs import TrainingPass, next_steps
 from hpcsweep.measure.workloads.training.trainer import Batch, Score, Trainer
 from hpcsweep.point import Point
-from hpcsweep.records import dataclass, replace
 
 # Messages of torch if an operator or a compiler is missing.
 _CANNOT: Final = (
