@@ -17,7 +17,6 @@ STORIES = {
     "cli/test_completion": "what TAB offers",
     "cli/test_mistakes": "what is typed wrong, and the answer",
     "store/collect/test_fresh": "tables that are renewed before somebody reads them",
-    "conv/proof/test_liars": "back-ends that lie about what they run, and honest ones",
     "conv/libraries/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",
     "measure/workloads/training/test_sweep": "a training sweep from its file to its table",
     "node/test_kill": "processes of a run are killed at random",

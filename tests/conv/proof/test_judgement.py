@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+import random
 
-from hpcsweep.conv.backend import Direction, Expected
+import pytest
+import torch
+from torch import nn
+
+from hpcsweep.conv import swap
+from hpcsweep.conv.backend import Direction, Expected, choose
 from hpcsweep.conv.operators import Operation, product
+from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import Evidence, Seen, Source
 from hpcsweep.conv.proof.judgement import contradiction, judge, unaccounted
 from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.conv.shape import ConvShape
 from profiled import forward_proof, step_proof
 
+BACKEND = choose("cpu")
 OPERATORS = [name for name in FAMILIES if name != "direct"]  # those made of torch's operators
 WORK = [
     (product(2, 8, 36, 400), Operation("aten::bmm", (2, 8, 36, 400))),
@@ -135,3 +143,54 @@ def test_a_call_that_the_profiler_did_not_see_is_not_wrong() -> None:
     """It has no evidence, and no problem."""
     found = judge("a", None, {Direction.FORWARD: Expected(must=(("x",),))})
     assert (found.layer, found.seen, found.problem) == ("a", None, None)
+
+
+def _drawn(draw: random.Random) -> tuple[nn.Conv2d, torch.Tensor, bool]:
+    """Return a layer, an input for it, and whether under autocast."""
+    groups, dtype = draw.choice([1, 1, 2, 4]), draw.choice([torch.float32] * 3 + [torch.float64])
+    plain = draw.random() < 0.6
+    layer = nn.Conv2d(
+        groups * draw.choice([1, 3, 8]),
+        groups * draw.choice([1, 5, 16]),
+        draw.choice([1, 2, 3, 3, 3, 5, 5, 7, (1, 3)]),
+        stride=1 if plain else draw.choice([1, 2, (2, 1)]),
+        padding=draw.choice([0, 1, "same"]) if plain else draw.choice([0, 3]),
+        dilation=1 if plain else draw.choice([1, 2]),
+        groups=groups,
+        bias=draw.random() < 0.5,
+        padding_mode=draw.choice(["zeros", "zeros", "reflect", "replicate", "circular"]),
+    )
+    x = torch.randn(draw.choice([1, 2, 5]), layer.in_channels, draw.choice([15, 23, 40]), 17)
+    if draw.random() < 0.3:
+        x = x.contiguous(memory_format=torch.channels_last)
+    if draw.random() < 0.2:
+        dtype = torch.bfloat16
+    autocast = dtype == torch.float32 and draw.random() < 0.3
+    x = x.to(dtype).requires_grad_(draw.random() < 0.5)
+    layer.weight.requires_grad_(not (x.requires_grad and draw.random() < 0.2))
+    return layer.to(dtype), x[0] if draw.random() < 0.1 else x, autocast
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))],
+)
+@pytest.mark.parametrize("algorithm", OPERATORS)
+def test_all_work_of_an_algorithm_is_accounted_for(algorithm: str, seed: int) -> None:
+    """Drawn shapes: strides, dilations, groups, padding of all kinds, types, layouts, autocast."""
+    layer, x, autocast = _drawn(random.Random(f"{algorithm} {seed}"))
+    model = nn.Sequential(layer, nn.ReLU())
+    swap.swap(model)
+
+    def run() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return model(x)
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        shape = ConvShape.of(layer, x)
+    picked = swap.assign(model, [("0", shape)], algorithm, "fallback", BACKEND)
+    run()  # the first pass makes tables
+    with torch.inference_mode(seed % 2 == 0):
+        forward = forward_pass.prove(model, run, picked, BACKEND).calls
+    backward = backward_pass.prove(model, lambda: run().float().sum().backward(), picked, BACKEND)
+    assert [call.problem for call in (*forward, *backward)] == [None] * 2, shape.unique_key

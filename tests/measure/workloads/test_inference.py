@@ -14,7 +14,7 @@ import torch
 import hostgraphs
 from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
-from hpcsweep.conv.proof import witness
+from hpcsweep.conv.proof import replay
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.measure import models, numerics, rounding, workbench
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
@@ -547,7 +547,7 @@ def on_host_graphs(monkeypatch):
     of_device, gpu = lanes.lanes, torch.device("cuda", 0)
     monkeypatch.setattr(lanes, "lanes", lambda _, *how: of_device(gpu, *how))
     monkeypatch.setattr(Inference, "_refuse_early", lambda *_: None)
-    monkeypatch.setattr(witness, "replayed_kernels", lambda *_: Counter())
+    monkeypatch.setattr(replay, "replayed_kernels", lambda *_: Counter())
     return Inference("cpu")
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
-from hpcsweep.conv.proof import witness
+from hpcsweep.conv.proof import replay
 from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.measure import layer_table, models, numerics, profilers, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement
@@ -47,32 +47,20 @@ _ENERGY_BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU
 
 
 class _Pass:
-    """A pass of a network on its inputs in turn; `image` and `output` belong to the last pass."""
+    """A pass of a network on its inputs in turn; `image` is that of the last pass."""
 
     def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
         self._model = model
         self._turns = itertools.cycle(images)
         self.image = images[0]
-        self.output: object = None
 
     def __call__(self) -> object:
-        self.output = None  # frees its memory before the pass needs the same amount
         self.image = next(self._turns)
-        self.output = self._model(self.image)
-        return self.output
+        return self._model(self.image)
 
     def again(self) -> object:
         """Run on the same input."""
         return self._model(self.image)
-
-    def mirrored(self) -> object:
-        """Run on the input in reverse order, which no cache of results has, in the same memory."""
-        places = tuple(range(self.image.dim()))
-        self.image.data.copy_(self.image.flip(places))
-        try:
-            return self._model(self.image)
-        finally:
-            self.image.data.copy_(self.image.flip(places))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,8 +277,8 @@ class Inference(Workbench):
         proof = self._prove(ready, ready.run.again)
         if ready.point.axes["launch"] != "graph" or not ready.point.measure["evidence"]:
             return proof
-        ran = witness.replayed_kernels(timed.lane, self.device.torch_device)
-        return witness.held_against(proof, ran)
+        ran = replay.replayed_kernels(timed.lane, self.device.torch_device)
+        return replay.held_against(proof, ran)
 
     def _energy(
         self, ready: _PreparedInference, lanes: Lanes, median_ms: float, *, idles: bool
@@ -336,8 +324,6 @@ class Inference(Workbench):
             ready.run.image.data.copy_(image)
             return lane()
 
-        if ready.point.measure["numerics"] == "layers":
-            ready.run.mirrored()  # reveals a layer that returns its previous call's output
         return self._compare(ready, self._reference, run, "its call did not come")
 
     def _forget(self) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from hpcsweep.conv.proof import profiler_events, witness
+from hpcsweep.conv.proof import profiler_events, replay
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 
 WINOGRAD, GEMM = "winograd_fwd_4x4", "implicit_gemm_128x64"
@@ -29,7 +29,7 @@ def problems(found):
 def test_a_replay_with_all_kernels_proves_what_the_eager_pass_proved():
     """Other kernels may be there; those that only help need not."""
     ran = Counter({WINOGRAD: 2, GEMM: 1, "relu": 3})
-    assert problems(witness.held_against(proof(WINOGRAD, GEMM, WINOGRAD), ran)) == [None] * 3
+    assert problems(replay.held_against(proof(WINOGRAD, GEMM, WINOGRAD), ran)) == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -43,16 +43,16 @@ def test_a_replay_with_all_kernels_proves_what_the_eager_pass_proved():
 )
 def test_a_kernel_that_the_replay_lacks_contradicts_its_calls(ran, wrong):
     """Also where only one of two calls ran it."""
-    found = problems(witness.held_against(proof(WINOGRAD, GEMM, WINOGRAD), Counter(ran)))
+    found = problems(replay.held_against(proof(WINOGRAD, GEMM, WINOGRAD), Counter(ran)))
     assert [text is not None for text in found] == wrong
     assert all(text.startswith("the replay lacks ") for text in found if text)
 
 
 def test_nothing_recorded_is_nothing_seen():
     """A session that lost everything contradicts nobody; an earlier contradiction stays."""
-    assert problems(witness.held_against(proof(WINOGRAD), Counter())) == [None]
+    assert problems(replay.held_against(proof(WINOGRAD), Counter())) == [None]
     before = Proof((Evidence("conv0", Seen(kernels=[WINOGRAD]), problem="ran something else"),))
-    assert problems(witness.held_against(before, Counter({GEMM: 1}))) == ["ran something else"]
+    assert problems(replay.held_against(before, Counter({GEMM: 1}))) == ["ran something else"]
 
 
 @pytest.mark.gpu
@@ -66,12 +66,12 @@ def test_a_graph_runs_the_kernels_of_its_eager_pass():
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             conv(x)
-        eager = witness.replayed_kernels(lambda: conv(x), x.device)
-        replayed = witness.replayed_kernels(graph.replay, x.device)
+        eager = replay.replayed_kernels(lambda: conv(x), x.device)
+        replayed = replay.replayed_kernels(graph.replay, x.device)
     assert eager
     assert set(eager) <= set(replayed)
     needed = Proof((Evidence("conv", Seen(kernels=list(eager))),))
-    assert problems(witness.held_against(needed, replayed)) == [None]
+    assert problems(replay.held_against(needed, replayed)) == [None]
 
 
 @pytest.mark.filterwarnings("ignore:.*CUDA")
@@ -84,6 +84,6 @@ def test_one_session_without_kernels_is_enough_for_the_process(monkeypatch):
     assert profiler_events.passes(None) == 3
     ran = []
     for _ in range(2):
-        assert not witness.replayed_kernels(lambda: ran.append(1), torch.device("cpu"))
+        assert not replay.replayed_kernels(lambda: ran.append(1), torch.device("cpu"))
     assert len(ran) == 1
     assert profiler_events.passes(None) == 1

@@ -1,4 +1,4 @@
-"""A second look at graphs: which kernels a replay runs.
+"""Which kernels the replay of a graph runs.
 
 A graph's replay has no operators, so nothing says which call a kernel belongs to. But the call that
 was profiled eagerly says which kernels it needs: each has to be among those of the replay, as often
