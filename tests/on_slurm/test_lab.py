@@ -64,6 +64,14 @@ def test_a_killed_node_takes_its_steps_along_and_comes_back(cluster: Lab):
     assert not _sleepers(cluster, "l40sn1")
 
 
+def test_what_a_cancelled_job_left_behind_is_gone_when_the_cluster_is_empty(cluster: Lab):
+    """Without cgroups Slurm finds only children, not what forked while its parent was killed."""
+    cluster.run("sbatch", "-w", "v100n1", "--wrap", "(sleep 600 &); sleep 600")
+    cluster.wait_for("both", lambda: len(_sleepers(cluster, "v100n1")) == 2)
+    cluster.clear()
+    assert not _sleepers(cluster, "v100n1")
+
+
 def _sleepers(cluster: Lab, node: str) -> list[int]:
     commands = {p: Path(f"/proc/{p}/comm") for p in processes(cluster.directory, node)}
     return [p for p, comm in commands.items() if comm.exists() and comm.read_text() == "sleep\n"]

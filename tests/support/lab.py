@@ -208,8 +208,7 @@ class Lab:
             self.spawn(name)
         self.run("scancel", "--user=root")
         self.wait_for("an empty queue", lambda: not self.run("squeue", "-h").stdout.strip())
-        if "slurmctld" in dead:
-            self.wait_for("the end of forgotten jobs", self._no_job_runs)
+        self.wait_for("the end of what jobs left", self._no_job_runs)
         self.wait_for("idle nodes", self._nodes_come_back)
 
     def last_words(self) -> str:
@@ -246,7 +245,10 @@ class Lab:
         return dict.fromkeys(NODES, "") | dict(line.split() for line in done.stdout.splitlines())
 
     def _no_job_runs(self) -> bool:
-        """End jobs that slurmctld forgot when it died."""
+        """End what Slurm lost: jobs that a killed slurmctld forgot, and orphans.
+
+        `linuxproc` kills a job's descendants; what is forked meanwhile has lost its parent.
+        """
         jobs = {pid for pid in processes(self.directory) if _says(pid, "environ", b"SLURM_JOB_ID=")}
         for pid in jobs:
             with contextlib.suppress(ProcessLookupError):
