@@ -43,9 +43,13 @@ SWEEPS = [
     (HEAD + "axes: {}\n", "4: axes: repeated key", "first in line 2"),
     (HEAD + "point_timeout: soon\n", "4: point_timeout: found 'soon'", "needs a number"),
     (HEAD + "\tx: 1\n", "4: a tab", "YAML indents with spaces"),
-    (HEAD + "name: a: b\n", "4: a second `: ` in one entry", "quote text that holds `: `"),
-    (HEAD + "zip: [[a, b]\nname: x\n", "5: a list without its `]`", "or without a comma"),
-    (HEAD + "name: 'x\n", "4: a quote that nothing closes", ""),
+    (HEAD + "name: a: b\n", "4: not YAML: mapping values are not allowed", "in this context"),
+    (
+        HEAD + "zip: [[a, b]\nname: x\n",
+        "5: not YAML: while parsing a flow sequence",
+        "expected ',' or ']'",
+    ),
+    (HEAD + "name: 'x\n", "4: not YAML: while scanning a quoted scalar", "end of stream"),
     (HEAD + "name: ../x\n", "4: name: found '../x'", "needs"),
 ]
 PROFILES = [

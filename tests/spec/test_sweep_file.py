@@ -351,7 +351,7 @@ def test_the_time_limit_of_a_point_is_not_part_of_it(tmp_path: Path) -> None:
         ("name: .hidden\n" + HEAD, ":1: name: found '.hidden'"),
         ("name: -rf\n" + HEAD, ":1: name: found '-rf'"),
         ("name: a..b\n" + HEAD, ":1: name: found 'a..b'"),
-        ("name: 'a\\\n" + HEAD, ":1: a quote that nothing closes"),
+        ("name: 'a\\\n" + HEAD, ":1: not YAML: while scanning a quoted scalar, found unexpected"),
         ("name: " + "x" * 200 + "\n" + HEAD, ":1: name: found 'xxx"),
         ("name: 5\n" + HEAD, ":1: name: found 5, needs text; quote it"),
         # settings

@@ -87,7 +87,7 @@ def init(  # noqa: PLR0913 - one argument per option
     here = _profiles(home / lookup.PROFILES, cluster)
     names = [cluster] if cluster else list(dict.fromkeys([*set_already, *here]))
     chosen = _default(results, names)
-    file = home / ("hpcsweep.toml" if project else lookup.USER_FILE)
+    file = home / (lookup.PROJECT_FILE if project else lookup.USER_FILE)
     path = chosen.path.absolute()
     by_name = lookup.names(lookup.PROFILES).values()
     is_named = path in map(Path.absolute, by_name)

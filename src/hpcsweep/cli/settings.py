@@ -137,8 +137,8 @@ def load(ctx: click.Context) -> None:
 def _of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
     """Return what the files set; `ConfigError` has a line for each mistake of a file."""
     values: dict[Loc, Value] = {}
-    for path, table in lookup.config_files():
-        values |= _ConfigFile(path, table, params).values()
+    for path in lookup.config_files():
+        values |= _ConfigFile(path, params).values()
     if clusters := values.pop(CLUSTER, None):
         values = {**dict.fromkeys(_DEFAULT_CLUSTER, clusters), **values}
     return values
@@ -153,10 +153,10 @@ def default_clusters(program: click.Command) -> list[str]:
 class _ConfigFile:
     """Checks a configuration file against the options that there are."""
 
-    def __init__(self, path: Path, table: Loc, params: Mapping[Loc, click.Option]) -> None:
+    def __init__(self, path: Path, params: Mapping[Loc, click.Option]) -> None:
         from hpcsweep.spec import document
 
-        self._doc = document.read_toml(path, table)
+        self._doc = document.read_toml(path)
         self._complaints = document.Complaints(self._doc)
         self._by_hand = {loc for loc, param in params.items() if isinstance(param, ByHand)}
         without = {("debug",), *self._by_hand}  # see `run`
@@ -296,7 +296,7 @@ def config(ctx: click.Context, command: str | None, *, all: bool) -> Answer:
         chosen = [each for each in every if all or each.source != "default" or "." not in each.name]
     for unknown in unknown_variables(ctx.find_root().command):
         note(f"note: {unknown}")
-    files = [str(path) for path, _ in lookup.config_files()]
+    files = [str(path) for path in lookup.config_files()]
     rows = [("option", "value", "from"), *(setting.cells() for setting in chosen)]
     return Answer(
         record=lambda: {"read": files, "settings": [setting.to_json() for setting in chosen]},

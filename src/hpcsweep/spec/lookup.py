@@ -31,7 +31,7 @@ TEMPLATES: Final = "jobs/templates"
 SUFFIXES: Final = (".yaml", ".yml")
 
 USER_FILE: Final = "config.toml"
-_PROJECT_FILES: Final = (("hpcsweep.toml", ()), ("pyproject.toml", ("tool", "hpcsweep")))
+PROJECT_FILE: Final = "hpcsweep.toml"
 _ACL: Final = "system.posix_acl_access"
 _ACCOUNTS: Final = Path("/etc/passwd")
 _LOGGER: Final = logging.getLogger(__name__)
@@ -49,25 +49,22 @@ def folders(kind: str) -> list[Path]:
     return [*kept, *(folder for folder in [shipped() / kind] if folder.is_dir())]
 
 
-def config_files() -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield the existing configuration files, each with the name of its table; later ones win.
+def config_files() -> Iterator[Path]:
+    """Yield the existing configuration files; later ones win.
 
-    These are `config.toml` in the user's configuration folder, and `hpcsweep.toml`, or the table
-    `tool.hpcsweep` of `pyproject.toml`, in the working directory or the nearest folder above.
+    These are `config.toml` in the user's configuration folder, and `hpcsweep.toml` in the working
+    directory or the nearest folder above.
     """
     user = config_folder() / USER_FILE
     if user.is_file() and is_safe(user, user.parent):
-        yield user, ()
+        yield user
     with suppress(FileNotFoundError):  # the working directory is gone
         here = Path.cwd()
         for folder in (here, *here.parents):
-            for name, table in _PROJECT_FILES:
-                path = folder / name
-                if not path.is_file() or not _has_table(path, ".".join(table)):
-                    continue
-                if is_safe(path, folder):
-                    yield path.relative_to(here) if folder == here else path, table
-                    return
+            path = folder / PROJECT_FILE
+            if path.is_file() and is_safe(path, folder):
+                yield Path(PROJECT_FILE) if folder == here else path
+                return
 
 
 def results_folder(given: str | os.PathLike[str] = "") -> Path:
@@ -78,22 +75,16 @@ def results_folder(given: str | os.PathLike[str] = "") -> Path:
     if folder := str(given or os.environ.get(environment.RESULTS) or ""):
         return Path(folder)
     files = list(config_files())
-    for path, table in files[::-1]:  # later files win
+    for path in files[::-1]:  # later files win
         from hpcsweep.spec import document  # noqa: PLC0415 - yaml, which names do without
 
-        doc = document.read_toml(path, table)
+        doc = document.read_toml(path)
         if not isinstance(folder := doc.data.get("results", ""), str):
             raise doc.complaint(("results",), "needs text; quote it if it is")
         if folder:
             return path.parent / Path(folder).expanduser()
-    user = config_folder() / USER_FILE
-    return Path(*(path.parent for path, _ in files if path != user), "results")
-
-
-def _has_table(path: Path, name: str) -> bool:
-    with suppress(OSError, UnicodeDecodeError):
-        return not name or f"[{name}" in path.read_text(encoding="utf-8")
-    return False
+    project = [path.parent for path in files if path.name == PROJECT_FILE]
+    return Path(*project, "results")
 
 
 def is_safe(path: Path, root: Path) -> bool:
