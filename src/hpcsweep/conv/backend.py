@@ -7,7 +7,7 @@ without a line in `BACKENDS` get the reference back-end.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -78,6 +78,9 @@ class Gradient:
     workspace_bytes: int | None = None
 
 
+Convolve = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor | None"], "torch.Tensor"]
+
+
 class Backend(Protocol):
     """Runs convolutions with an explicit algorithm on tensors of one kind of device."""
 
@@ -103,6 +106,9 @@ class Backend(Protocol):
         shape: ConvShape,
     ) -> torch.Tensor:
         """Convolve; the call was found supported before."""
+
+    def prepared(self, algorithm: str, shape: ConvShape) -> Convolve:
+        """Return `forward` for many calls of one shape, with what they share looked up once."""
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return what the profiler must see in such a call."""

@@ -210,6 +210,14 @@ def needs_explicit_padding(module: nn.Conv2d) -> bool:
     return module.padding_mode != "zeros" or left != right or top != bottom
 
 
+def autocast_dtype(device_type: str) -> torch.dtype | None:
+    """Return the type to which autocast lowers operands on a kind of device; None: it is off."""
+    import torch  # noqa: PLC0415 - who runs a layer has torch
+
+    on = torch.is_autocast_enabled(device_type)
+    return torch.get_autocast_dtype(device_type) if on else None
+
+
 def compute_dtype(x: torch.Tensor, device: str = "") -> torch.dtype:
     """Return the type that a convolution of `x` computes with: autocast may lower it.
 
@@ -217,10 +225,8 @@ def compute_dtype(x: torch.Tensor, device: str = "") -> torch.dtype:
     """
     import torch  # noqa: PLC0415 - who has a tensor has torch; the shape alone needs none
 
-    kind = device or x.device.type
-    if x.dtype != torch.float64 and torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
-    return x.dtype
+    lowered = None if x.dtype == torch.float64 else autocast_dtype(device or x.device.type)
+    return lowered or x.dtype
 
 
 def _out(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:

@@ -12,9 +12,11 @@ it is, and recorded as a fallback. What runs in compiled code or in TorchScript 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -24,11 +26,12 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from hpcsweep import catalog
 from hpcsweep.conv import choice as choices
 from hpcsweep.conv import parts
-from hpcsweep.conv.backend import Backend
+from hpcsweep.conv.backend import Backend, Convolve
 from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError, Unsupported
 from hpcsweep.conv.shape import (
     ConvShape,
+    autocast_dtype,
     compute_dtype,
     needs_explicit_padding,
     padding_of,
@@ -41,12 +44,16 @@ SKIP: Final = "skip"
 _OWN_CODE: Final = frozenset({"forward", "_conv_forward"})  # which a network may put on a layer
 
 
+Call = Callable[["ExplicitConv2d", torch.Tensor], torch.Tensor]
+
+
 @dataclass
-class _Assignment:
+class Assignment:
     """What one layer runs: its name, the request, and the decision for each shape.
 
-    `by_input` has the same decisions by what a call can look up quickly: its input's size and type,
-    and the layer's geometry, which a network may change between calls.
+    `calls` has the same decisions as prepared calls, by what is looked up quickly: the input's size
+    and type, the layer's geometry, which a network may change between calls, and autocast's type.
+    Where `measured` is given, other shapes fall back. `fell_back` counts the calls that did.
     """
 
     layer: str
@@ -54,10 +61,20 @@ class _Assignment:
     backend: Backend
     most_workspace: float = math.inf
     decided: dict[ConvShape, LayerChoice] = field(default_factory=dict)
-    by_input: dict[Hashable, LayerChoice] = field(default_factory=dict)
+    calls: dict[Hashable, Call] = field(default_factory=dict)
+    measured: Container[ConvShape] | None = None
+    fell_back: Counter[LayerChoice] = field(default_factory=Counter)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what a copy or another process prepares anew."""
+        return {**vars(self), "calls": {}}
 
     def decide(self, shape: ConvShape, device_type: str) -> LayerChoice:
         """Ask the back-end for one call."""
+        if self.measured is not None and shape not in self.measured:
+            name = choices.requested(self.algorithm, self.layer, shape.unique_key)
+            if name not in choices.FRAMEWORK_CHOICES:
+                return choices.refused(self.layer, shape, name, "the map was measured on others")
         most = self.most_workspace
         return choices.decide(
             self.algorithm, self.layer, shape, self.backend, device_type, most_workspace=most
@@ -67,7 +84,7 @@ class _Assignment:
 class ExplicitConv2d(nn.Conv2d):
     """An `nn.Conv2d` that runs the algorithm it was assigned; without one it runs as before."""
 
-    assigned: _Assignment | None = None
+    assigned: Assignment | None = None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the framework's name
         """Convolve; a shape that was not announced to `assign` is decided when it comes."""
@@ -75,21 +92,28 @@ class ExplicitConv2d(nn.Conv2d):
         # compiled code decides for itself, and a closed part may call this layer, too
         if assigned is None or torch.compiler.is_compiling() or transformed(self, input):
             return super().forward(input)
-        seen = (input.shape, input.dtype, self.stride, self.padding, self.dilation)
+        lowered = autocast_dtype(input.device.type)
+        seen = input.shape, input.dtype, self.stride, self.padding, self.dilation, lowered
         try:
-            picked = assigned.by_input.get(seen)
-            if picked is None:
-                picked = assigned.by_input[seen] = self._look_up(assigned, input)
+            call = assigned.calls.get(seen)
         except TypeError:  # a network may give lists
-            picked = self._look_up(assigned, input)
-        if picked.used == catalog.AUTO:
-            return super().forward(input)
-        if picked.used == catalog.AUTOTUNE:
-            with _benchmarking():
-                return super().forward(input)
-        return self._explicitly(input, picked, assigned.backend)
+            return self._prepare(assigned, input)(self, input)
+        if call is None:
+            call = assigned.calls[seen] = self._prepare(assigned, input)
+        return call(self, input)
 
-    def _look_up(self, assigned: _Assignment, x: torch.Tensor) -> LayerChoice:
+    def _prepare(self, assigned: Assignment, x: torch.Tensor) -> Call:
+        """Return what runs such calls, with all that stays the same looked up once."""
+        picked = self._look_up(assigned, x)
+        if picked.fallback:
+            return partial(_fall_back, picked)
+        if picked.used == catalog.AUTO:
+            return nn.Conv2d.forward
+        if picked.used == catalog.AUTOTUNE:
+            return _tuned
+        return self._explicitly(x, assigned.backend.prepared(picked.used, picked.shape))
+
+    def _look_up(self, assigned: Assignment, x: torch.Tensor) -> LayerChoice:
         shape = ConvShape.of(self, x)
         picked = assigned.decided.get(shape)
         if picked is None and shape.in_c != self.in_channels:
@@ -101,34 +125,49 @@ class ExplicitConv2d(nn.Conv2d):
         assigned.decided[shape] = picked
         return picked
 
-    def _explicitly(self, x: torch.Tensor, picked: LayerChoice, backend: Backend) -> torch.Tensor:
-        """Run the back-end. Under autocast, cast the operands once, as the framework does.
+    def _explicitly(self, x: torch.Tensor, convolve: Convolve) -> Call:
+        """Return the call of a back-end, as it is or with what the framework's layer adds to it.
 
-        Autocast is off inside, so that it does not cast the back-end's own operators.
+        It pads and adds a batch. Under autocast it casts the operands once; autocast is off inside,
+        so that it does not cast the back-end's own operators.
         """
-        kind = x.device.type
-        if not torch.is_autocast_enabled(kind):
-            return self._run(x, self.weight, self.bias, picked, backend)
-        dtype = compute_dtype(x)
-        bias = None if self.bias is None else self.bias.to(dtype)
-        with torch.autocast(kind, enabled=False):
-            return self._run(x.to(dtype), self.weight.to(dtype), bias, picked, backend)
+        if x.dim() == 4 and not needs_explicit_padding(self) and not autocast_dtype(x.device.type):
+            return partial(_run_plainly, convolve)
+        return partial(_run_padded_and_cast, convolve)
 
-    def _run(
-        self,
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        picked: LayerChoice,
-        backend: Backend,
-    ) -> torch.Tensor:
-        """Pad and add a batch where the framework's layer would, then convolve."""
-        if needs_explicit_padding(self):
-            mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
-            x = F.pad(x, padding_of(self), mode=mode)
-        if x.dim() == 3:
-            return backend.forward(picked.used, x[None], weight, bias, picked.shape)[0]
-        return backend.forward(picked.used, x, weight, bias, picked.shape)
+
+def _fall_back(picked: LayerChoice, layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
+    if layer.assigned is not None:
+        layer.assigned.fell_back[picked] += 1
+    return nn.Conv2d.forward(layer, x)
+
+
+def _tuned(layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
+    with _benchmarking():
+        return nn.Conv2d.forward(layer, x)
+
+
+def _run_plainly(convolve: Convolve, layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
+    of = layer._parameters  # noqa: SLF001 - to ask the module takes as long as all of the above
+    weight = of.get("weight")  # a pruned layer computes its own
+    return convolve(
+        x, layer.weight if weight is None else weight, layer.bias if weight is None else of["bias"]
+    )
+
+
+def _run_padded_and_cast(
+    convolve: Convolve, layer: ExplicitConv2d, x: torch.Tensor
+) -> torch.Tensor:
+    kind = x.device.type
+    dtype = autocast_dtype(kind) and compute_dtype(x)
+    weight = layer.weight.to(dtype) if dtype else layer.weight
+    bias = layer.bias.to(dtype) if dtype and layer.bias is not None else layer.bias
+    x = x.to(dtype) if dtype else x
+    with torch.autocast(kind, enabled=False) if dtype else nullcontext():
+        if needs_explicit_padding(layer):
+            mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+            x = F.pad(x, padding_of(layer), mode=mode)
+        return convolve(x, weight, bias) if x.dim() == 4 else convolve(x[None], weight, bias)[0]
 
 
 def swap(model: nn.Module) -> list[str]:
@@ -146,7 +185,7 @@ def running(layer: nn.Conv2d, algorithm: str, backend: Backend) -> Iterator[None
     kind = layer.__class__
     before = layer.__dict__.get("assigned")
     layer.__class__ = ExplicitConv2d
-    layer.__dict__["assigned"] = _Assignment("", algorithm, backend)
+    layer.__dict__["assigned"] = Assignment("", algorithm, backend)
     try:
         yield
     finally:
@@ -192,7 +231,7 @@ def assign(  # noqa: PLR0913 - what a decision depends on
     backend = backend.limited(most_workspace)
     picked = choices.one_plan_per_shape(
         [
-            _decide(model, _Assignment(layer, algorithm, backend, most_workspace), shape)
+            _decide(model, Assignment(layer, algorithm, backend, most_workspace), shape)
             for layer, shape in calls
         ]
     )
@@ -201,7 +240,7 @@ def assign(  # noqa: PLR0913 - what a decision depends on
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
     for name, module in parts.convolutions(model):
         if isinstance(module, ExplicitConv2d):
-            module.assigned = _Assignment(name, algorithm, backend, most_workspace)
+            module.assigned = Assignment(name, algorithm, backend, most_workspace)
     for item in picked:  # a layer that is called under two names has one assignment
         module = model.get_submodule(item.layer)
         if isinstance(module, ExplicitConv2d) and module.assigned is not None:
@@ -223,7 +262,7 @@ def _leave_alone(model: nn.Module, picked: Sequence[LayerChoice]) -> None:
             _take_back(module)
 
 
-def _decide(model: nn.Module, assigned: _Assignment, shape: ConvShape) -> LayerChoice:
+def _decide(model: nn.Module, assigned: Assignment, shape: ConvShape) -> LayerChoice:
     module = model.get_submodule(assigned.layer)
     picked = assigned.decide(shape, module.weight.device.type)
     if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:

@@ -23,7 +23,15 @@ from torch import Tensor
 from torch.autograd.profiler import record_function
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import Backend, Direction, Expected, Gradient, choose, too_large
+from hpcsweep.conv.backend import (
+    Backend,
+    Convolve,
+    Direction,
+    Expected,
+    Gradient,
+    choose,
+    too_large,
+)
 from hpcsweep.conv.libraries import operator
 from hpcsweep.conv.libraries.driver import Driver, LibraryError, NotSupported, Plan, Problem
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
@@ -114,6 +122,35 @@ class VendorBackend:
             return out
         bias = bias.view(-1, 1, 1)
         return out + bias if out.requires_grad else out.add_(bias)
+
+    def prepared(self, algorithm: str, shape: ConvShape) -> Convolve:
+        """Return calls that run the plan without torch's operator, unless somebody looks at it.
+
+        The operator costs some tens of microseconds of Python. Autograd, the profiler, modes and
+        subclasses of tensors need it, and so do switches that have changed since.
+        """
+        problem = _problem(Direction.FORWARD, algorithm, shape)
+        plan = self._answer(problem, most_workspace=math.inf)
+        switches = _switches()
+        layout = _LAYOUTS[problem.layout]
+        size = shape.output_size
+        dtype = getattr(torch, shape.dtype)
+        device = self._current() if self._device_type == "cuda" else -1  # as tensors number it
+
+        def convolve(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            elsewhere = x.get_device() != device or weight.get_device() != device
+            other = x.dtype != dtype or weight.dtype != dtype or _switches() != switches
+            if isinstance(plan, str) or elsewhere or other or _is_observed(x, weight):
+                return self.forward(algorithm, x, weight, bias, shape)
+            out = torch.empty(size, dtype=dtype, device=x.device, memory_format=layout)
+            first = x.contiguous(memory_format=layout)
+            second = weight.contiguous(memory_format=layout)
+            scratch = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
+            addresses = first.data_ptr(), second.data_ptr(), out.data_ptr(), scratch.data_ptr()
+            plan.run(*addresses, _stream(x))
+            return out if bias is None else out.add_(bias.view(-1, 1, 1))
+
+        return convolve
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operator, the library's call and the kernels that prove an algorithm."""
@@ -307,6 +344,26 @@ def tf32_allowed() -> bool:
     return bool(cudnn.allow_tf32) if precision is None else precision == "tf32"
 
 
+def _switches() -> tuple[bool, bool]:
+    """Return what a plan depends on beside its shape; both may change between calls."""
+    return tf32_allowed(), determinism_wanted()
+
+
+def _is_observed(x: Tensor, weight: Tensor) -> bool:
+    """Say whether autograd, the profiler, a mode or a subclass needs to see an operator."""
+    learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    looked_at = torch.autograd._profiler_enabled() or torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+    plain = type(x) is Tensor and type(weight) in {Tensor, torch.nn.Parameter}
+    return bool(learns or looked_at or not plain)
+
+
+def _stream(tensor: Tensor) -> int:
+    """Return the current stream of a tensor's device, as libraries take it."""
+    if tensor.device.type != "cuda":
+        return 0
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream)
+
+
 def _checked(tensor: Tensor, out: Tensor, layout: torch.memory_format) -> Tensor:
     """Return a tensor in the layout of the problem; the framework would convert it, too."""
     if tensor.device != out.device or tensor.dtype != out.dtype:
@@ -320,10 +377,8 @@ def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
     """Run a plan on operands, result and workspace, on the current stream."""
     first, second, out, workspace = (tensor.data_ptr() for tensor in tensors)
     profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - a range costs, and asking nothing
-    device = tensors[0].device
-    stream = int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
     with record_function(plan.call) if profiled else _NO_RANGE:
-        plan.run(first, second, out, workspace, stream)
+        plan.run(first, second, out, workspace, _stream(tensors[0]))
 
 
 def _framework_gradient(

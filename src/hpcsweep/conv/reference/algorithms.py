@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import REFERENCE, Direction, Expected, Gradient
+from hpcsweep.conv.backend import REFERENCE, Convolve, Direction, Expected, Gradient
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
 from hpcsweep.conv.reference import fft, gemm, winograd
@@ -105,6 +105,10 @@ class Reference:
     ) -> Tensor:
         """Convolve; autograd goes through the operators."""
         return _family(algorithm).forward(x, weight, bias, shape)
+
+    def prepared(self, algorithm: str, shape: ConvShape) -> Convolve:
+        """Return `forward`: an algorithm of operators has nothing to look up."""
+        return lambda x, weight, bias: self.forward(algorithm, x, weight, bias, shape)
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operators that prove the algorithm."""
