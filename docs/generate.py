@@ -21,6 +21,7 @@ import click
 from hpcsweep import errors
 from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
 from hpcsweep.catalog import columns as records
+from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
 from hpcsweep.cluster import slurm
@@ -106,6 +107,24 @@ def settings() -> str:
 def algorithms() -> str:
     """Return the taxonomy of algorithms."""
     return table(("algorithm", "meaning"), ((f"`{n}`", doc) for n, doc in ALGORITHMS.items()))
+
+
+def checks() -> str:
+    """Return the checks: what each finds, which flags it raises, what it costs."""
+    return table(
+        ("check", "finds", "flags", "costs", "of"),
+        (
+            (
+                f"`{name}`",
+                check.finds,
+                ", ".join(f"`{flag.name}`" for flag in check.flags),
+                check.costs
+                + (f"; `{check.setting}: false` leaves it out" if check.setting else ""),
+                ", ".join(check.workloads) or "all",
+            )
+            for name, check in CHECKS.items()
+        ),
+    )
 
 
 def injections() -> str:
@@ -319,6 +338,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "axes": axes,
     "settings": settings,
     "algorithms": algorithms,
+    "checks": checks,
     "injections": injections,
     "models": models,
     "commands": commands,

@@ -1,6 +1,7 @@
-"""The row schema: the only place where column names and flags exist (statuses: `store.state`).
+"""The row schema: all column names and flags (statuses: `store.state`).
 
-`docs/reference/results.md` is generated from the tables below, so it cannot drift.
+Columns and flags of a check stand in its record, in `catalog/checks/`; the others stand here.
+`docs/reference/results.md` is generated from both, so it cannot drift.
 
 Two tables, joined by `point_id`: `overall` has one row per point, `layers` one row per layer call
 of a point. `samples` holds the raw times. Names that a published predecessor used come first, in
@@ -10,11 +11,13 @@ its order, so that its notebooks run unchanged; those that compute with `kernel_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from hpcsweep import catalog
+from hpcsweep.catalog.checks import CHECKS
+from hpcsweep.catalog.record import Flag, cells_of, clocked
 
 # 1.0  first release. A reader refuses a newer major version, and keeps columns that are new to it.
 SCHEMA_VERSION: Final = "1.0"
@@ -28,60 +31,57 @@ STOP_REASONS: Final[Mapping[str, str]] = {
 
 FOREIGN: Final = "foreign"
 KERNELS: Final = "kernels"  # a call's time is that of its kernels, in a trace made elsewhere
-# Flags that put a row's times in doubt: `valid` is false.
-_DOUBTS: Final[Mapping[str, str]] = {
-    "very_noisy": "relative IQR above 25 %",
-    "algorithm_mismatch": "the profiler saw another algorithm than the requested one",
-    "algorithm_absent": "no convolution at all ran the requested algorithm",
-    "shared_cpu": "several workers measured on this machine at the same time",
-    "throttled": "the driver slowed the GPU down for heat, power brake or hardware; where it tells "
-    "no reasons: the clock was 10 % below that of earlier points",
-    "shared_gpu": "another process was on the same GPU",
-    "contended": "threads waited for a CPU for 10 % of the time, or of the control, or the "
-    "hypervisor took it for 2 %; or the control took twice its best in this worker",
-    "clock_drift": "the SM clock moved by more than 5 % during the measurement; single looks apart",
-    "launch_bound": "the host could not keep the GPU busy, so the time is that of the host",
-    "compiling": "torch compiled while passes or steps were timed",
-    "switched": "the network changed threads, TF32, autotuning or determinism of its own point",
-    "inaccurate": "an output or a convolution is further from float64 than rounding explains",
-    "unverified": "an output or a convolution could not be compared with float64",
-    "profiled": "a profiler ran at the same time and changed the times",
-    "lonely": "ten times as long as both neighbours over an axis of numbers, or as all other "
-    "repetitions, and no flag says why; `collect` finds it",
-    FOREIGN: "imported: measured by another program in a way of its own, never the fastest here",
-    "old_files": "measured with an earlier version of your own files than the sweep's latest rows",
-}
-# The others explain.
-FLAGS: Final[Mapping[str, str]] = {
-    **_DOUBTS,
-    "noisy": "relative IQR above 10 %",
-    "unchecked": "`numerics: false`: nothing was compared with float64",
-    "partly_checked": "no memory to compare every image with float64; `numerics_reason` says where",
-    "machine_shift": "the control took longer or shorter than usual in this worker: by more than "
-    "5 %, and more than controls usually differ; `control_shift_pct` says how much",
-    "few_samples": "fewer than 10 samples",
-    "recompiled": "torch compiled again after the first pass; nothing of that is in the times, but "
-    "after eight times it runs without compiling",
-    "layers_uncaptured": "no layer rows: this torch (ROCm, or old) cannot time inside a graph",
-    "layers_compiled": "layers inside compiled code have no rows: timers would break it up",
-    "power_capped": "the driver lowered the SM clock to keep to the power limit; often normal",
-    "hook_overhead": "the layer pass was more than 5 % slower than the clean pass",
-    "layer_starved": "the host could not keep the GPU busy in layer passes: their times hold waits",
-    "fallback": "some convolutions ran another algorithm than the requested one",
-    "uncovered": "convolutions ran that no back-end can run; `algorithm_uncovered` names them",
-    "left_behind": "changed its process, as `left_behind` says: the next point got a new one",
-    "unverified_data": "the data set has not the published checksums: the times are good",
-    "nan_loss": "a loss was not finite: accuracies mean nothing, the times are good",
-    "phase_sum": "the phases of a training step differ from the step by more than 5 %",
-    "host_copies": "imported: convolutions copied tensors between host and GPU in every call",
-    "version_mix": "measured with other library versions than most rows of this sweep",
-}
-DOUBTFUL: Final = frozenset(_DOUBTS)
+# Flags of no check: of the times, of a training, of imports, and what `collect` finds in a table.
+_OTHER_FLAGS: Final = (
+    Flag("very_noisy", "relative IQR above 25 %", doubt=True),
+    Flag(
+        "profiled",
+        "a profiler ran at the same time and changed the times",
+        doubt=True,
+        lasting=True,
+    ),
+    Flag(
+        "lonely",
+        "ten times as long as both neighbours over an axis of numbers, or as all other "
+        "repetitions, and no flag says why; `collect` finds it",
+        doubt=True,
+    ),
+    Flag(
+        FOREIGN,
+        "imported: measured by another program in a way of its own, never the fastest here",
+        doubt=True,
+        lasting=True,
+    ),
+    Flag(
+        "old_files",
+        "measured with an earlier version of your own files than the sweep's latest rows",
+        doubt=True,
+    ),
+    Flag("noisy", "relative IQR above 10 %"),
+    Flag("few_samples", "fewer than 10 samples"),
+    Flag(
+        "layers_uncaptured", "no layer rows: this torch (ROCm, or old) cannot time inside a graph"
+    ),
+    Flag("hook_overhead", "the layer pass was more than 5 % slower than the clean pass"),
+    Flag(
+        "layer_starved",
+        "the host could not keep the GPU busy in layer passes: their times hold waits",
+    ),
+    Flag("left_behind", "changed its process, as `left_behind` says: the next point got a new one"),
+    Flag("unverified_data", "the data set has not the published checksums: the times are good"),
+    Flag("nan_loss", "a loss was not finite: accuracies mean nothing, the times are good"),
+    Flag("phase_sum", "the phases of a training step differ from the step by more than 5 %"),
+    Flag("host_copies", "imported: convolutions copied tensors between host and GPU in every call"),
+    Flag("version_mix", "measured with other library versions than most rows of this sweep"),
+)
+_FLAGS: Final = sorted(
+    (*(flag for check in CHECKS.values() for flag in check.flags), *_OTHER_FLAGS),
+    key=lambda flag: not flag.doubt,
+)
+FLAGS: Final[Mapping[str, str]] = {flag.name: flag.doc for flag in _FLAGS}
+DOUBTFUL: Final = frozenset(flag.name for flag in _FLAGS if flag.doubt)
 # doubts of what a point is, not of what disturbed it: measured again, it would have them again
-LASTING: Final = frozenset({
-    "algorithm_mismatch", "algorithm_absent", "launch_bound", "compiling", "switched", "inaccurate",
-    "unverified", "profiled", FOREIGN,
-})  # fmt: skip
+LASTING: Final = frozenset(flag.name for flag in _FLAGS if flag.lasting)
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,12 @@ class Column:
 
 def _group(group: str, *rows: tuple[str, str, str]) -> tuple[Column, ...]:
     return tuple(Column(name, kind, doc, group) for name, kind, doc in rows)
+
+
+def _of_checks(table: Literal["overall", "layers"]) -> Iterator[Column]:
+    """Yield the columns of the checks' records in one of the tables."""
+    for name, check in CHECKS.items():
+        yield from _group(name.replace("_", " "), *cells_of(getattr(check, table)))
 
 
 # fmt: off
@@ -160,20 +166,7 @@ _IDENTITY = _group(
 
 _ALGORITHM = _group(
     "algorithm",
-    ("backend", "str", "back-end that ran the convolutions: framework, reference, cudnn, miopen"),
-    ("algorithm_used", "str", "algorithm that ran; several, joined by `+`, if layers differ"),
-    ("algorithm_evidence", "str", "where the proof comes from: profiler, api, none"),
-    ("algorithm_coverage_pct", "float", "share of convolution FLOPs in the requested algorithm"),
-    ("algorithm_coverage_time_pct", "float", "share of their time in the requested algorithm"),
-    ("algorithm_uncovered", "str", "what no back-end can run: share of FLOPs, operator, layer"),
-    ("conv_calls", "int", "convolutions in a pass, whoever calls them"),
-    ("conv_fallbacks", "int", "convolutions that ran another algorithm than requested"),
-    ("fallback_reason", "str", "most frequent reason of the fallbacks"),
-    ("workspace_bytes", "int", "largest workspace of a convolution"),
     ("algorithm_setup_ms", "float", "time to choose: support, plans, compilation; less if known"),
-    ("max_rel_error", "float", "largest error of an output over its largest value in float64"),
-    ("error_over_bound", "float", "largest error, of outputs and convolutions, over its bound"),
-    ("numerics_reason", "str", "what is `inaccurate`, `unverified` or `partly_checked`, and why"),
 )
 
 _TIME = _group(
@@ -191,8 +184,6 @@ _TIME = _group(
     ("ci95_hi_ms", "float", "95 % confidence interval of the median, high end"),
     ("stop_reason", "str", "why the timing loop ended; see the list of stop reasons"),
     ("timer", "str", "host clock, device events, or graph replay"),
-    ("host_ms", "float", "median time of the host to issue one pass"),
-    ("launch_bound", "bool", "the host needs longer to issue a pass than the device to run it"),
     ("first_call_ms", "float", "very first pass: compilation, autotuning, allocation"),
     ("throughput_ips", "float", "images per second, from the median pass or step"),
 )
@@ -268,35 +259,8 @@ _WORK = _group(
 
 _STATE = _group(
     "state of the machine",
-    ("mem_peak_bytes", "int", "highest memory use during the point"),
-    ("mem_limit_bytes", "int", "memory that the device has"),
-    ("mem_source", "str", "where the memory figures come from: cuda_allocator, vm_hwm or max_rss"),
     ("mem_avg_bytes", "int", "training: mean memory use at the ends of phases"),
-    ("mem_reserved_bytes", "int", "training: most GPU memory that torch's allocator reserved"),
-    ("mem_fragmentation_pct", "float", "training: share of that never in use at once"),
-    ("gpu_util_pct", "float", "GPU utilisation from NVML, mean at the ends of blocks"),
-    ("threads", "int", "CPU threads that an operator used"),
-    ("sm_clock_mhz_mean", "float", "SM clock at the ends of blocks, mean"),
-    ("sm_clock_mhz_min", "float", "SM clock at the ends of blocks, lowest"),
-    ("sm_clock_pass_mhz", "float", "SM clock before each pass, by the cycles of the delay; median"),
-    ("throttle_reasons", "str", "reasons for throttling, as NVML names them"),
-    ("throttled_median_ms", "float", "median of the first try, if it was throttled"),
-    ("power_limit_w", "float", "power limit of the GPU"),
-    ("energy_j", "float", "energy of one pass, from the energy counter over at least 1 s"),
-    ("energy_method", "str",
-        "counter; graph: counter over replays, the host being slow; launch_bound: not measured"),
-    ("temp_c_start", "float", "GPU temperature before the point"),
-    ("temp_c_end", "float", "GPU temperature after the point"),
     ("load_avg_1min", "float", "load average of the node before the point"),
-    ("control_ms", "float", "a fixed convolution on the device after the point; median of 7"),
-    ("control_host_ms", "float", "a fixed loop on the host after the point; median of 7"),
-    ("control_shift_pct", "float",
-        "control over the median of those before, in this worker; minus 1"),
-    ("switches_per_s", "float",
-        "how often the kernel took a CPU from the worker, per second; most cost no time"),
-    ("waited_pct", "float",
-        "share of the time, or of the control's loop, in which threads waited for a CPU"),
-    ("stolen_pct", "float", "share of the time that the hypervisor took from a CPU"),
 )
 
 _PROVENANCE = _group(
@@ -340,19 +304,9 @@ _LAYER_ONLY = _group(
     ("dilation_w", "int", "dilation, horizontal"),
     ("groups", "int", "groups of channels"),
     ("bias", "bool", "the layer adds a bias"),
-    ("backend", "str", "back-end that ran the convolution"),
-    ("algorithm_used", "str", "algorithm that ran"),
-    ("algorithm_evidence", "str", "operators, library calls, kernels that the profiler saw"),
-    ("fallback_reason", "str", "why another algorithm than the requested one ran"),
-    ("workspace_bytes", "int", "workspace of the convolution"),
-    ("plan", "str", "the library's plan that ran: engine and knobs, or solution"),
-    ("plan_notes", "str", "the library's notes on it, such as TENSOR_CORE"),
-    ("max_rel_error", "float", "error against float64; only with `numerics: layers`"),
-    ("error_over_bound", "float", "largest error of a value over what rounding explains of it"),
     ("n", "int", "timed passes"),
     ("q1_ms", "float", "first quartile"),
     ("q3_ms", "float", "third quartile"),
-    ("kernel_ms", "float", "kernels of the call in the profiled pass, without gaps and events"),
     ("layer_timer", "str",
         "how the call was timed: host, events, graph, isolated, batched, plans, kernels"),
     ("cold", "str",
@@ -388,6 +342,7 @@ OVERALL: Final[tuple[Column, ...]] = (
     ),
     *_TIME,
     *_ALGORITHM,
+    *_of_checks("overall"),
     *_LAYER_PASS,
     *_LEARNING,
     *_PHASES,
@@ -402,14 +357,11 @@ CLOCKED: Final = frozenset(
         *(name for name, kind, _doc in _TIME_SEED if kind == "float"),
         *(column.name for column in (*_TIME, *_LAYER_PASS) if column.kind == "float"),
         *(column.name for column in _WORK if column.name.startswith(("ach", "pct_"))),
-        "algorithm_coverage_time_pct",
-        "launch_bound",
-        "throttled_median_ms",
+        *(name for check in CHECKS.values() for name in clocked(check.overall)),
         "timed_share",
-        "energy_j",
     }
 )
-LAYERS: Final[tuple[Column, ...]] = (*_SEED_LAYERS, *_LAYER_ONLY)
+LAYERS: Final[tuple[Column, ...]] = (*_SEED_LAYERS, *_LAYER_ONLY, *_of_checks("layers"))
 SAMPLES: Final[tuple[Column, ...]] = _group(
     "samples",
     ("point_id", "str", "joins overall.csv"),

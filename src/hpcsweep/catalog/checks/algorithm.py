@@ -1,0 +1,75 @@
+"""Which algorithm each convolution ran, by whose word, and how much of the network that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hpcsweep.catalog.record import Check, Flag, cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """The convolutions of a pass together."""
+
+    backend: str | None = cell(
+        "back-end that ran the convolutions: framework, reference, cudnn, miopen"
+    )
+    algorithm_used: str | None = cell(
+        "algorithm that ran; several, joined by `+`, if layers differ"
+    )
+    algorithm_evidence: str | None = cell("where the proof comes from: profiler, api, none")
+    algorithm_coverage_pct: float | None = cell(
+        "share of convolution FLOPs in the requested algorithm"
+    )
+    algorithm_coverage_time_pct: float | None = cell(
+        "share of their time in the requested algorithm", clocked=True
+    )
+    algorithm_uncovered: str | None = cell(
+        "what no back-end can run: share of FLOPs, operator, layer"
+    )
+    conv_calls: int | None = cell("convolutions in a pass, whoever calls them")
+    conv_fallbacks: int | None = cell("convolutions that ran another algorithm than requested")
+    fallback_reason: str | None = cell("most frequent reason of the fallbacks")
+    workspace_bytes: int | None = cell("largest workspace of a convolution")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerAlgorithm:
+    """One convolution call, or its backward pass."""
+
+    backend: str | None = cell("back-end that ran the convolution")
+    algorithm_used: str | None = cell("algorithm that ran")
+    algorithm_evidence: str | None = cell("operators, library calls, kernels that the profiler saw")
+    fallback_reason: str | None = cell("why another algorithm than the requested one ran")
+    workspace_bytes: int | None = cell("workspace of the convolution")
+    plan: str | None = cell("the library's plan that ran: engine and knobs, or solution")
+    plan_notes: str | None = cell("the library's notes on it, such as TENSOR_CORE")
+    kernel_ms: float | None = cell(
+        "kernels of the call in the profiled pass, without gaps and events"
+    )
+
+
+MISMATCH: Final = Flag(
+    "algorithm_mismatch",
+    "the profiler saw another algorithm than the requested one",
+    doubt=True,
+    lasting=True,
+)
+ABSENT: Final = Flag(
+    "algorithm_absent",
+    "no convolution at all ran the requested algorithm",
+    doubt=True,
+    lasting=True,
+)
+FALLBACK: Final = Flag("fallback", "some convolutions ran another algorithm than the requested one")
+UNCOVERED: Final = Flag(
+    "uncovered", "convolutions ran that no back-end can run; `algorithm_uncovered` names them"
+)
+CHECK: Final = Check(
+    finds="another algorithm than the row's name says; what the algorithm does not cover",
+    costs="a profiled pass, up to three on a GPU; `evidence: false` leaves it out",
+    overall=Algorithm,
+    layers=LayerAlgorithm,
+    flags=(MISMATCH, ABSENT, FALLBACK, UNCOVERED),
+)

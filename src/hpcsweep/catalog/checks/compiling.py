@@ -1,0 +1,27 @@
+"""Whether torch compiled while passes were timed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hpcsweep.catalog.record import Check, Flag
+
+COMPILING: Final = Flag(
+    "compiling",
+    "torch compiled while passes or steps were timed",
+    doubt=True,
+    lasting=True,
+)
+RECOMPILED: Final = Flag(
+    "recompiled",
+    "torch compiled again after the first pass; nothing of that is in the times, but after eight "
+    "times it runs without compiling",
+)
+LAYERS_COMPILED: Final = Flag(
+    "layers_compiled", "layers inside compiled code have no rows: timers would break it up"
+)
+CHECK: Final = Check(
+    finds="compilation inside timed passes; layers inside compiled code",
+    costs="reads torch's counters; no pass",
+    flags=(COMPILING, RECOMPILED, LAYERS_COMPILED),
+)

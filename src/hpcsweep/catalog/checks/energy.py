@@ -1,0 +1,30 @@
+"""The energy of a pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hpcsweep.catalog import INFERENCE
+from hpcsweep.catalog.record import Check, cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Energy:
+    """The growth of the GPU's energy counter over many passes, divided by their number."""
+
+    energy_j: float | None = cell(
+        "energy of one pass, from the energy counter over at least 1 s", clocked=True
+    )
+    energy_method: str | None = cell(
+        "counter; graph: counter over replays, the host being slow; launch_bound: not measured"
+    )
+
+
+CHECK: Final = Check(
+    finds="joules of a pass",
+    costs="1.5 s of passes, on a GPU with an energy counter",
+    overall=Energy,
+    setting="energy",
+    workloads=(INFERENCE.name,),
+)

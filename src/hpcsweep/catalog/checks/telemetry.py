@@ -1,0 +1,47 @@
+"""The state of the GPU while passes were timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hpcsweep.catalog.record import Check, Flag, cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry:
+    """Clocks, power, heat and neighbours by NVML; empty on a device that reports nothing."""
+
+    gpu_util_pct: float | None = cell("GPU utilisation from NVML, mean at the ends of blocks")
+    sm_clock_mhz_mean: float | None = cell("SM clock at the ends of blocks, mean")
+    sm_clock_mhz_min: float | None = cell("SM clock at the ends of blocks, lowest")
+    throttle_reasons: str | None = cell("reasons for throttling, as NVML names them")
+    throttled_median_ms: float | None = cell(
+        "median of the first try, if it was throttled", clocked=True
+    )
+    power_limit_w: float | None = cell("power limit of the GPU")
+    temp_c_start: float | None = cell("GPU temperature before the point")
+    temp_c_end: float | None = cell("GPU temperature after the point")
+
+
+THROTTLED: Final = Flag(
+    "throttled",
+    "the driver slowed the GPU down for heat, power brake or hardware; where it tells no reasons: "
+    "the clock was 10 % below that of earlier points",
+    doubt=True,
+)
+POWER_CAPPED: Final = Flag(
+    "power_capped", "the driver lowered the SM clock to keep to the power limit; often normal"
+)
+CLOCK_DRIFT: Final = Flag(
+    "clock_drift",
+    "the SM clock moved by more than 5 % during the measurement; single looks apart",
+    doubt=True,
+)
+SHARED_GPU: Final = Flag("shared_gpu", "another process was on the same GPU", doubt=True)
+CHECK: Final = Check(
+    finds="a GPU that was slowed down, or shared; throttled passes are timed once more",
+    costs="some reads of NVML at the end of each block; no pass",
+    overall=Telemetry,
+    flags=(THROTTLED, POWER_CAPPED, CLOCK_DRIFT, SHARED_GPU),
+)

@@ -1,0 +1,57 @@
+"""What a check is described with: the cells of its record, its flags, when it applies, its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+def cell(doc: str, *, clocked: bool = False) -> Any:  # noqa: ANN401 - the field of any type
+    """Return a field of a record: a column of the same name, empty by default.
+
+    A `clocked` one says something of times, so it is empty in a row of a profiled run.
+    """
+    return field(default=None, metadata={"doc": doc, "clocked": clocked})
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What a check may say of a row.
+
+    A `doubt` puts the row's times in doubt. A `lasting` doubt is of what the point is, not of what
+    disturbed it: measured again, the point would have it again.
+    """
+
+    name: str
+    doc: str
+    doubt: bool = False
+    lasting: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One check: what it finds and costs, its records of a row and of a layer row, its flags.
+
+    Without a `setting` it applies to every point, else to those whose key of `measure` is set; and
+    only to points of its `workloads`, if it names any.
+    """
+
+    finds: str
+    costs: str
+    overall: type | None = None
+    layers: type | None = None
+    flags: tuple[Flag, ...] = ()
+    setting: str | None = None
+    workloads: tuple[str, ...] = ()
+
+
+def cells_of(record: type | None) -> Iterator[tuple[str, str, str]]:
+    """Yield name, kind and meaning of a record's columns."""
+    for one in fields(record) if record else ():
+        yield one.name, str(one.type).partition(" ")[0], one.metadata["doc"]
+
+
+def clocked(record: type | None) -> list[str]:
+    """Return the columns of a record that say something of times."""
+    return [one.name for one in (fields(record) if record else ()) if one.metadata["clocked"]]
