@@ -303,6 +303,36 @@ def test_a_network_that_mixes_its_images_is_not_called_wrong_in_parts():
     assert "memory for parts of the batch alone" in verdict.message
 
 
+class _Whole(nn.Module):
+    """A network that takes a batch of four, or whose output has no images or not first."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x):
+        large = torch.cat([x] * 3, 1)[:, ::3]
+        assert self.kind != "four" or len(x) == 4
+        return {"four": large, "sum": large.mean(), "turned": large[:, 0].permute(1, 0, 2)}[
+            self.kind
+        ]
+
+
+@pytest.mark.parametrize("kind", ["four", "sum", "turned"])
+def test_a_network_that_has_no_parts_is_told_and_is_no_doubt(kind):
+    """Its times are good: what lacked was memory."""
+    wanted, model = point(batch_size=4), _Whole(kind)
+    (image,) = models.make_inputs(wanted, CPU)
+    output = model(image)
+    assert not is_wrong(*Float64Reference(CPU).verdicts(wanted, model, output, 1e-3))
+    reference = Float64Reference(CPU)
+    with _Small(image.numel()) as small:
+        (verdict,) = reference.settled(reference.verdicts(wanted, model, output, 1e-3))
+    assert small.refused
+    assert verdict.skipped == "no memory to compare 4 of 4 images with float64"
+    assert not is_open(verdict)
+
+
 def test_outputs_that_fit_on_the_host_alone_are_compared_there(monkeypatch):
     """Where images are segmented, the outputs are the largest tensors of all."""
     compare, tried = rounding.of_outputs, []

@@ -99,6 +99,8 @@ class Float64Reference:
     ) -> list[Exactness]:
         """Compare outputs, on the host where the device has no memory for that."""
         wanted = self._for(point, network)
+        if self._in_parts and [t.shape for t in wanted] != [t.shape for t in outputs]:
+            raise MemoryError  # outputs of parts do not make those of the whole
         found = rounding.if_it_fits(lambda: rounding.of_outputs(outputs, wanted, limit))
         if found is not None:
             return found
@@ -149,7 +151,12 @@ class Float64Reference:
 
         size = len(image)
         while size:
-            found = rounding.if_it_fits(partial(_outputs_of, run, image, size))
+            try:
+                found = rounding.if_it_fits(partial(_outputs_of, run, image, size))
+            except Exception as error:
+                if size == len(image):
+                    raise
+                raise MemoryError from error  # it ran whole: its code has no parts
             if found is not None:
                 outputs, self.coarsest = found
                 self._in_parts = size < len(image)
