@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.gpu.convolutions import AGAIN, EXPLICIT
+from benchmarks.gpu.kernels import ATTACHED
 from benchmarks.gpu.record import COMPLETE
 from hpcsweep import catalog
 from hpcsweep.conv.proof.profiler_events import SACRIFICE
@@ -205,6 +206,9 @@ def after_profiler(records: Records) -> Verdict:
         return verdict
     control = max(abs(again[name] / one[name] - 1) for name in names)
     text = f"{verdict.found}; without sessions in between {100 * control:.2f} %"
+    if attached := found.get(ATTACHED):
+        slower = max(attached[name] / one[name] - 1 for name in names)
+        text += f"; with CUPTI left in the process {100 * slower:+.2f} %"
     noisy = verdict.verdict == REFUTED and control > TWICE
     return Verdict(claim, verdict.limit, text, OPEN if noisy else verdict.verdict)
 

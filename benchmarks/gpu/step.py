@@ -14,6 +14,7 @@ from benchmarks.gpu import environment, facts, kernels, layers, machine, points,
 from benchmarks.gpu.lab import SMALL, Lab, Options, Stop, end
 from benchmarks.gpu.record import COMPLETE, RUNNING, STOPPED, Record, read, reason
 from hpcsweep.errors import ResultsError
+from hpcsweep.measure.machine import framework
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ def main(told: dict[str, Any]) -> None:
         note = "this torch finds no GPU; --simulated tries the kit without one"
         Record(name, {}, state=STOPPED, note=note, folder=folder).write()
         return
+    framework.detach_profiler()  # as the product's bench does
     known = environment.collect(simulated=told["simulated"])
     record = continued(Record(name, known, folder=folder))
     if record.state == COMPLETE:

@@ -86,6 +86,7 @@ def good():
             "session 0": {**session, "sacrificed": 0, "lost": 7},
             "session 1": {**session, "sacrificed": profiler_events.SACRIFICE},
             "after": passed,
+            "attached": {"eager_ms": 5.5, "graph_ms": 4.0},
         },
         "caches": {"read a quarter of the cache": {"hot_us": 8.0, "cold_us": 12.0}},
         "layers": {

@@ -88,6 +88,8 @@ class Workbench:
         self._wait = lanes.synchronizer(self.device.torch_device)
         self._control = Control(self.device.torch_device)
         self._backend = backends.choose(self.device.type)
+        if self.device.type == "cuda":
+            framework.detach_profiler()
         self.tunes = framework.has_autotuner(self.device.type)
         self.rest()
 

@@ -166,6 +166,7 @@ def test_a_point_after_the_profiler_is_held_against_its_own_repetition(records):
     told = OF["after"](records)
     assert told.verdict == OPEN
     assert "without sessions in between 4.00 %" in told.found
+    assert "with CUPTI left in the process +10.00 %" in told.found
 
 
 def test_a_kernel_that_is_lost_after_the_sacrifice_fails_and_one_before_does_not(records):

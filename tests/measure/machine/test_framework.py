@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -45,6 +47,21 @@ def test_tf32_is_set_both_ways_every_time_and_all_of_torch_agrees():
         assert tf32_allowed() is allowed
         if hasattr(matmul, "fp32_precision"):
             assert (matmul.fp32_precision == "tf32") is allowed
+
+
+@pytest.mark.parametrize(
+    ("cuda", "before", "after"),
+    [("13.0", None, "1"), ("12.6", None, "1"), ("12.4", None, None), (None, None, None),
+     ("13.0", "0", "0")],
+)  # fmt: skip
+def test_the_profiler_leaves_the_process_where_that_is_safe(monkeypatch, cuda, before, after):
+    """Later points are timed without it, like the first; who sets the variable decides."""
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setenv("TEARDOWN_CUPTI", before or "")
+    if before is None:
+        monkeypatch.delenv("TEARDOWN_CUPTI")
+    framework.detach_profiler()
+    assert os.environ.get("TEARDOWN_CUPTI") == after
 
 
 def test_autotuning_is_on_for_autotune_alone():

@@ -13,6 +13,8 @@ import torch
 from hpcsweep import catalog, environment
 from hpcsweep.measure.bench_api import CannotMeasure
 
+_CUPTI: Final = "TEARDOWN_CUPTI"
+_CUPTI_CAN_LEAVE: Final = (12, 6)  # before, graphs crash (pytorch pull request 150957)
 _CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
 _USUAL_THREADS: Final = torch.get_num_threads()
 # Messages of allocators and libraries that have no exception type of their own.
@@ -76,6 +78,16 @@ def determinism(*, wanted: bool) -> Iterator[None]:
         torch.utils.deterministic.fill_uninitialized_memory = fill
         if before is None:
             os.environ.pop(_CUBLAS, None)
+
+
+def detach_profiler() -> None:
+    """Let CUPTI leave the process after each profiler session: it would slow down later points.
+
+    torch leaves it there, so that only the first point of a process were timed without it.
+    """
+    version = tuple(map(int, (torch.version.cuda or "0").split(".")))
+    if version >= _CUPTI_CAN_LEAVE:
+        os.environ.setdefault(_CUPTI, "1")
 
 
 def has_autotuner(device_type: str) -> bool:
