@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from benchmarks import pairs
 from benchmarks.point_cost import WATCHED, Stages
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
-from hpcsweep.cli import pairs
 from hpcsweep.measure.bench import torch_bench
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.workloads.inference import Inference

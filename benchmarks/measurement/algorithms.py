@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor, nn
 
+from benchmarks import pairs
 from benchmarks.markdown import print_head, print_row
 from benchmarks.measurement.printing import need
-from hpcsweep.cli import pairs
 from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import first_line

@@ -9,15 +9,11 @@ import sys
 import pytest
 
 import repeatedruns
-from hpcsweep.analysis import best
-from hpcsweep.cli import pairs
 from hpcsweep.errors import MissingDependency
 from hpcsweep.store.folders import SweepDir
 from layeredsweep import REPEATED, SWEEP, layered
 from localruns import Desk
 from resultsfolder import Folder, points_of
-
-FAKE = pairs.Paired(4.0, dict.fromkeys(("itself", "mixed"), (1.0, 0.9, 1.1)))
 
 
 def test_layers_prints_every_form(layered_desk):
@@ -108,24 +104,14 @@ def test_controls_of_the_sweep_itself_say_what_the_machine_is_like_now(tmp_path)
         assert other["predicted_hi_ms"] == pytest.approx(1.25 * one["predicted_hi_ms"])
 
 
-def test_best_writes_and_measures_nothing_where_nothing_gains(tmp_path):
+def test_best_writes_nothing_where_nothing_gains(tmp_path):
     """It says so; the table is there all the same."""
     layered(tmp_path, REPEATED, least=None)
     desk = Desk(tmp_path)
-    words = ("best", "demo", "--where", "algorithm=auto", "--out", "map.yaml", "--confirm")
+    words = ("best", "demo", "--where", "algorithm=auto", "--out", "map.yaml")
     done = desk.run(*words)
     assert done.returncode == 0, done.stderr
-    assert "nothing is written and measured: no layer gains beyond the noise" in done.stderr
+    assert "nothing is written: no layer gains beyond the noise" in done.stderr
     assert "no layer has an algorithm that beats auto" in done.stdout
     assert "map.yaml" not in done.stdout
     assert not (tmp_path / "map.yaml").exists()
-
-
-def test_confirm_says_how_long_it_takes(layered_desk, monkeypatch):
-    """Before it begins: a minute for each map."""
-    told = []
-    monkeypatch.setattr(pairs, "measure", lambda *_of: told.append(0) or FAKE)
-    monkeypatch.setattr(best, "check_device", lambda *_of: None)
-    done = layered_desk.run("best", "demo", "--confirm")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[0] == f"  measures {len(told)} maps, about 2 min"

@@ -217,7 +217,7 @@ def test_other_shapes_have_no_time(desk):
     [
         (("--from", "gfx1030_36"), "--from NAME and --model belong together"),
         (("--model", "resnet18"), "--from NAME and --model belong together"),
-        (("gfx1030_36", "--from", "gfx1030_36", "--model", "a"), "SWEEP and --confirm do not go"),
+        (("gfx1030_36", "--from", "gfx1030_36", "--model", "a"), "SWEEP does not go"),
         (("--from", "nowhere", "--model", "finddbnet:net"), "nowhere"),
     ],
 )

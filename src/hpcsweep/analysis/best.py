@@ -1,14 +1,12 @@
 """Makes a map of algorithms from the layers of a collected sweep: the fastest for each convolution.
 
 There is a map for each configuration: GPU, dtype, network and size. It is written as a sweep file
-that measures each map beside the default. `best_layers` chooses. What the maps gain, measured in
-turns with the default, is put beside the prediction.
+that measures each map beside the default. `best_layers` chooses.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +19,10 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset
 from hpcsweep.analysis.formats import View
-from hpcsweep.errors import Refused, UsageError
-from hpcsweep.point import Point
+from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
-Interval = tuple[float, float, float]
 ByName = Mapping[str, Mapping[str, Any]]  # of a map
 
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
@@ -248,68 +244,3 @@ def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
         if value is not None:
             values[name] = value == "true" if catalog.AXES[name].kind == "bool" else value
     return {name: value for name, value in values.items() if value != catalog.AXES[name].default}
-
-
-def check_device(best: Best, device: str) -> None:
-    """Raise `Refused` where the maps are for another device than that of this machine."""
-    wanted = sorted(set(best.table["gpu"]))
-    if wanted != [device]:
-        raise Refused(
-            f"the maps are for {', '.join(wanted)}, and this machine has {device}: choose with "
-            f"--where gpu={device}, or confirm on that machine, for example inside `srun`"
-        )
-
-
-def pairs(best: Best, points: Iterable[Point]) -> list[tuple[Point, Point]]:
-    """Return the default and the mixed point of each configuration, of those of the sweep file."""
-    pairs: list[list[Point]] = []
-    for point in points:
-        if point.axes["algorithm"] == best.default:
-            pairs.append([point])
-        else:
-            pairs[-1].append(point)
-    return [(of[0], of[-1]) for of in pairs]
-
-
-def confirmed(
-    best: Best, default_ms: Sequence[float], measured: Sequence[Mapping[str, Interval]]
-) -> View:
-    """Return the predicted and the measured gain of each configuration."""
-    table = best.table.assign(measured_default_ms=default_ms)
-    names = list(measured[0])
-    for name in names:
-        for place, end in enumerate(("ratio", "lo", "hi")):
-            table[f"{name}_{end}"] = [of[name][place] for of in measured]
-    gains = (1 - table[f"gain_{end}pct"] / 100 for end in ("", "hi_", "lo_"))
-    texts = dataset.texts(table, best.keys)
-    texts[best.default] = [f"{ms:.3f}" for ms in default_ms]
-    texts["predicted"] = [*map(_gain, *gains)]
-    for name in names:
-        texts["measured" if name == "mixed" else name] = [_gain(*of[name]) for of in measured]
-    texts["verdict"] = [_verdict(of["mixed"], of["itself"]) for of in measured]
-    return View(
-        title=f"{best.sweep_dir.name}: maps of {best.default}, measured in turns; gains in percent",
-        frame=table.assign(verdict=texts["verdict"]), texts=pd.DataFrame(texts),
-        left=len(best.keys),
-        notes=[
-            f"gain: how much less time than {best.default} takes, with 95 % intervals",
-            f"itself: {best.default} against itself, so what a difference has to exceed",
-        ],
-        record={"sweep": best.sweep_dir.name, "default": best.default, "maps": best.maps},
-    )  # fmt: skip
-
-
-def _gain(ratio: float, low: float, high: float) -> str:
-    middle, least, most = (100 * (1 - value) for value in (ratio, high, low))
-    if math.isnan(least):
-        return f"{middle:.1f}"
-    return f"{middle:.1f} ({least:.1f} to {most:.1f})"
-
-
-def _verdict(mixed: Interval, itself: Interval) -> str:
-    """Tell whether the mixed network is faster or slower than the default, beyond its noise."""
-    if any(map(math.isnan, (*mixed, *itself))):
-        return "UNDECIDED"
-    if mixed[2] < min(1.0, itself[1]):
-        return "faster"
-    return "SLOWER" if mixed[1] > max(1.0, itself[2]) else "not slower"

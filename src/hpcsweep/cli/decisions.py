@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import catalog, environment, extras, search_path
+from hpcsweep import catalog, extras, search_path
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer, note
 from hpcsweep.cli.settings import COUNT, PATH, flag, option
 from hpcsweep.errors import UsageError
-from hpcsweep.text import count, duration
 
 if TYPE_CHECKING:
-    from hpcsweep.analysis.best import Best
     from hpcsweep.analysis.formats import View
     from hpcsweep.forecast.training_data import Measured
     from hpcsweep.submit.request import Request
@@ -68,7 +66,6 @@ def layers(
     "Write the maps as a sweep file; with --from also a picture (.png, .svg, .pdf).",
     type=PATH,
 )
-@flag("--confirm", "Measure each map here, in turns with the default: predicted against measured.")
 @option("--from NAME", "Choose for --model by shapes, from the times of this sweep or import.")
 @option("--model", "With --from: the network.")
 @option("--input-size", "With --from: pixels.", type=COUNT, default=224)
@@ -86,7 +83,6 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Path | None,
     format: str,
     *,
-    confirm: bool,
     unreliable: bool,
     **network: Any,  # of --from
 ) -> Answer:
@@ -99,7 +95,6 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     \b
     hpcsweep best quickstart --out map.yaml
     hpcsweep submit map.yaml --cluster local
-    hpcsweep best quickstart --where input_size=224 --confirm
     hpcsweep best --from gfx90a_104 --model resnet50 --batch-size 32 --out map.yaml
     """
     from hpcsweep.analysis import best, output
@@ -107,24 +102,18 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     source = network["from"]
     model = network["model"]
     if source or model:
-        if not (source and model) or sweep or confirm:
-            raise UsageError(
-                "--from NAME and --model belong together; SWEEP and --confirm do not go with them"
-            )
+        if not (source and model) or sweep:
+            raise UsageError("--from NAME and --model belong together; SWEEP does not go with them")
         view = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where, out)
         return common.tables([view], format, (out,))
-    if confirm:
-        extras.need("measure", "--confirm")
     sweep_dir = common.tables_of(results, sweep)
     choice = best.best_of_sweep(sweep_dir, where=where, over=over, everything=unreliable)
     gains = any(choice.maps.values())
     if out and gains:
         output.write_sweep(out, choice.sweep_file())
-    if (out or confirm) and not gains:
-        done = " and ".join(filter(None, ("written" * bool(out), "measured" * confirm)))
-        note(f"note: nothing is {done}: no layer gains beyond the noise")
-    view = _confirmed(choice) if confirm and gains else choice.view()
-    return common.tables([view], format, (out if gains else None,))
+    elif out:
+        note("note: nothing is written: no layer gains beyond the noise")
+    return common.tables([choice.view()], format, (out if gains else None,))
 
 
 def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: Path | None) -> View:
@@ -148,31 +137,6 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: P
     elif out:
         output.write_sweep(out, choice.sweep_file())
     return choice.view()
-
-
-def _confirmed(choice: Best) -> View:
-    """Measure the maps on this machine, in turns with the default."""
-    import tempfile
-
-    environment.keep_miopen_apart()
-    from hpcsweep.analysis import best
-    from hpcsweep.cli import pairs
-    from hpcsweep.spec import sweep_file
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "map.yaml"
-        path.write_text(choice.sweep_file(), encoding="utf-8")
-        asked = common.request_of(sweep_file.load(path), "local")
-    best.check_device(choice, asked.device)
-    maps = len(choice.table)
-    note(f"  measures {count(maps, 'map')}, about {duration(maps * pairs.SECONDS)}")
-    measured = []
-    for number, (default, mixed) in enumerate(best.pairs(choice, asked.points()), 1):
-        note(f"  measures {number} of {maps}")
-        measured.append(pairs.measure(default, mixed, {"gpu": asked.device}))
-    return best.confirmed(
-        choice, [pair.default_ms for pair in measured], [pair.ratios for pair in measured]
-    )
 
 
 @click.command()

@@ -1,23 +1,20 @@
-"""Times a network under several algorithms in turns, so that a drift of the machine hits all alike.
+"""Compares what is timed in turns, so that a drift of the machine hits all alike.
 
-The first lane runs twice: how far it is from itself tells what a difference has to exceed. What
-autotunes any layer runs in a process of its own, as torch would give it the plans of the others.
+What autotunes runs in a process of its own, as torch would give it the plans of the others.
 """
 
 from __future__ import annotations
 
 import math
 import multiprocessing
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import torch
 
-from hpcsweep import catalog
 from hpcsweep.errors import Refused
-from hpcsweep.measure.bench import torch_bench
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.workloads.inference import Inference
 
@@ -28,57 +25,7 @@ if TYPE_CHECKING:
 
     Interval = tuple[float, float, float]
 
-_WARM_UP: Final = 10
-_LEAST: Final = 100  # passes of each lane
 _TOGETHER: Final = 5  # passes whose medians are one pair
-_MOST_SECONDS: Final = 60.0
-_BUILD_SECONDS: Final = 5.0  # of the networks, and to warm up
-SECONDS: Final = _MOST_SECONDS + _BUILD_SECONDS  # that `measure` takes at most, about
-
-
-@dataclass(frozen=True)
-class Paired:
-    """How long each lane takes, over the first one: median and 95 % interval of the pairs."""
-
-    default_ms: float
-    ratios: Mapping[str, Interval]
-
-
-def measure(default: Point, mixed: Point, run: Mapping[str, Any]) -> Paired:
-    """Time the default against itself, the mixed network, and the autotuner where there is one.
-
-    `Refused` where this machine is not the one of `run`, `Unsupported` where it cannot do it.
-    """
-    points = {"itself": default, "mixed": mixed}
-    first = _bench(run)
-    if first.tunes:
-        axes = {**default.axes, "algorithm": catalog.AUTOTUNE}
-        points[catalog.AUTOTUNE] = replace(default, axes=axes)
-    order = (default, *points.values())
-    # these before the others, whose processes would be strangers on the GPU
-    own = {at: _bench(run) for at, point in enumerate(order) if not (first.tunes and _tunes(point))}
-    device = first.device.type
-    with ExitStack() as stack, torch.inference_mode():
-        lanes = [
-            own[at].lane(point) if at in own else stack.enter_context(elsewhere(point, device))
-            for at, point in enumerate(order)
-        ]
-        loop.collect(lanes, loop.Fixed(_WARM_UP))
-        rule = loop.Adaptive(_LEAST, target=0.0, most_seconds=_MOST_SECONDS)
-        times = loop.collect(lanes, rule).times
-    ratios = {name: ratio(times[0], own) for name, own in zip(points, times[1:], strict=True)}
-    return Paired(stats.median(times[0]), ratios)
-
-
-def _bench(run: Mapping[str, Any]) -> Inference:
-    bench = torch_bench("inference", run)
-    assert isinstance(bench, Inference)  # noqa: S101 - for the type checker
-    return bench
-
-
-def _tunes(point: Point) -> bool:
-    algorithm = point.axes["algorithm"]
-    return catalog.AUTOTUNE in (algorithm.values() if isinstance(algorithm, dict) else [algorithm])
 
 
 @dataclass(frozen=True)
