@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr, stdtrit
+import scipy
 
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, verdicts
@@ -154,10 +154,12 @@ def _gaps(
         own, shared, _ = noise.of_means(visits, runs)
         once = visits < verdicts.VISITS
         own = np.where(once, within + machine.variance, own)
-        alone = stdtr(machine.df, -mean / np.sqrt(own))
+        alone = scipy.special.stdtr(machine.df, -mean / np.sqrt(own))
         chance = np.where(once, alone, noise.chance_of(mean, visits, runs))
         if noise.is_common:  # few visits tell it
-            shared = shared * (stdtrit(noise.shared_df, 0.975) / verdicts.OF_MEAN) ** 2
+            shared = (
+                shared * (scipy.special.stdtrit(noise.shared_df, 0.975) / verdicts.OF_MEAN) ** 2
+            )
         columns = (
             [config] * len(calls), calls, [algorithm] * len(calls), mean, own,
             np.where(once, 0, shared), chance, [visit] * len(calls), logs,

@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import scipy  # its parts are loaded where they are used: they take as long as the rest
 from numpy.typing import NDArray
-from scipy.special import fdtrc, polygamma, stdtr, stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -78,14 +78,15 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
     Smyth's moments: log s^2 has mean log s0^2 + psi(d/2) - psi(d0/2) + log(d0/d) and variance
     psi'(d/2) + psi'(d0/2).
     """
-    from scipy.optimize import brentq  # noqa: PLC0415 - only repeated measurements need it
-
+    polygamma = scipy.special.polygamma
     half = df / 2
     logs = np.log(variances) - polygamma(0, half) + np.log(half)
     scatter = float(np.var(logs, ddof=1) - np.mean(polygamma(1, half)))
     prior_df = _MOST_DF
     if scatter > polygamma(1, _MOST_DF / 2):  # which falls, and is more than 1 / x
-        half_df = brentq(lambda x: polygamma(1, x) - scatter, 1 / scatter, _MOST_DF / 2)
+        half_df = scipy.optimize.brentq(
+            lambda x: polygamma(1, x) - scatter, 1 / scatter, _MOST_DF / 2
+        )
         prior_df = 2 * float(half_df)
     mean = float(np.mean(logs)) + float(polygamma(0, prior_df / 2)) - np.log(prior_df / 2)
     return float(np.exp(mean)), prior_df
@@ -130,7 +131,10 @@ class Scatter:
         rows = len(self.own)
         df = self.shared_df
         chance = np.pi / 2 * float(np.mean(self.own)) / max(rows, 1)
-        return self.shared > 0 and float(fdtrc(df, df * rows, self.shared / chance)) < _COMMON
+        return (
+            self.shared > 0
+            and float(scipy.special.fdtrc(df, df * rows, self.shared / chance)) < _COMMON
+        )
 
     def chance_of(self, gaps: Floats, repeats: Floats, runs: int) -> Floats:
         """Return how likely noise alone makes mean gaps so large, or larger.
@@ -140,13 +144,16 @@ class Scatter:
         """
         own, shared, df = self.of_means(repeats, runs)
         if not self.is_common:
-            return np.asarray(stdtr(df, -gaps / np.sqrt(own + shared)))
+            return np.asarray(scipy.special.stdtr(df, -gaps / np.sqrt(own + shared)))
         low = np.full(len(gaps), np.log(_LEAST_CHANCE))
         high = np.full(len(gaps), np.log(0.5))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             at = np.exp(middle)
-            limit = stdtrit(self.own_df, at) ** 2 * own + stdtrit(self.shared_df, at) ** 2 * shared
+            limit = (
+                scipy.special.stdtrit(self.own_df, at) ** 2 * own
+                + scipy.special.stdtrit(self.shared_df, at) ** 2 * shared
+            )
             above = limit > gaps**2
             low = np.where(above, middle, low)
             high = np.where(above, high, middle)
@@ -257,11 +264,13 @@ def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, 
     visits = (~np.isnan(gaps)).sum(axis=1)
     mean = np.array([np.nanmean(of) if n else 0.0 for of, n in zip(gaps, visits, strict=True)])
     noise = scatter(gaps, inside, alone=True)
-    chance = 2 * stdtr(np.maximum(noise.own_df, 1), -mean / np.sqrt(noise.own / visits.clip(1)))
+    chance = 2 * scipy.special.stdtr(
+        np.maximum(noise.own_df, 1), -mean / np.sqrt(noise.own / visits.clip(1))
+    )
     once = np.ones(len(mean))
     if machine is not None:
         error = np.sqrt((2 * machine.variance + inside) / visits.clip(1))
-        once = 2 * stdtr(machine.df, -mean / error)
+        once = 2 * scipy.special.stdtr(machine.df, -mean / error)
     # where a visit is missing, the other rows tell how much visits differ
     least = VISITS - 1 if np.sum(visits >= VISITS) >= FEW_ROWS else VISITS
     return {"gap": mean, "visits": visits, "chance": np.where(visits < least, once, chance)}
@@ -300,11 +309,11 @@ def judge(table: pd.DataFrame) -> JudgedRatios | None:
     less = gap - shift
     near = np.where(gap * less > 0, np.sign(gap) * np.minimum(abs(gap), abs(less)), 0.0)
     error, df, mean_half = _errors(logs, within)
-    chance = 2 * stdtr(df, -np.abs(near) / error)
+    chance = 2 * scipy.special.stdtr(df, -np.abs(near) / error)
     level = threshold(chance)
     differs = chance <= level
     level = level if differs.any() else WRONG / len(chance)
-    half = error * stdtrit(df, 1 - level / 2)
+    half = error * scipy.special.stdtrit(df, 1 - level / 2)
     return _judged(gap, np.minimum(gap, less) - half, np.maximum(gap, less) + half, differs,
                    mean_half + abs(shift))  # fmt: skip
 
@@ -331,7 +340,7 @@ def _errors(logs: list[Floats], within: list[Floats]) -> tuple[Floats, Floats, f
         mean += own_mean + shared
         mean_parts += own_mean**2 / float(used.own_df.sum()) + shared**2 / used.shared_df
     mean_df = mean**2 / mean_parts
-    mean_half = float(np.sqrt(mean) * stdtrit(mean_df, 1 - WRONG / 2))
+    mean_half = float(np.sqrt(mean) * scipy.special.stdtrit(mean_df, 1 - WRONG / 2))
     return np.sqrt(variances), variances**2 / parts, mean_half
 
 
