@@ -141,11 +141,11 @@ class Results:
         by: Sequence[str] = (),
         where: str = "",
         baseline: str = "",
-        **look: Any,  # noqa: ANN401 - a width, a legend
+        **look: Any,  # noqa: ANN401 - a width, a font
     ) -> Picture:
         """Return a matplotlib figure: one column over another, as `hpcsweep plot` draws it.
 
-        `look` has the fields of `hpcsweep.analysis.output.Look`: width, height, font, legend.
+        `look` has the fields of `hpcsweep.analysis.output.Look`: width, height, font, dpi.
         """
         from hpcsweep.analysis import output, plot, plot_chart  # noqa: PLC0415 - matplotlib: slow
 

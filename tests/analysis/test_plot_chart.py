@@ -1,4 +1,4 @@
-"""Pictures of plots: lines, bars, legends, logarithmic axes; and of the slowest layers."""
+"""Pictures of plots: lines, bars, legends, logarithmic axes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 
 from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
-from hpcsweep.analysis import layers, output, plot, plot_chart
+from hpcsweep.analysis import output, plot, plot_chart
 from hpcsweep.errors import UsageError
-from layeredsweep import layered
 
 
 def test_a_picture_holds_twelve_lines(tmp_path):
@@ -24,7 +23,7 @@ def test_a_picture_holds_twelve_lines(tmp_path):
     assert len(found.lines) == 14
     with pytest.raises(UsageError, match=r"14 lines \(algorithm x num_threads\).*--by"):
         plot_chart.draw(found, tmp_path / "x.png")
-    assert "num_threads  batch_size" in table_of(found)
+    assert all(line.label in table_of(found) for line in found.lines)
 
 
 @pytest.mark.slow
@@ -172,19 +171,15 @@ def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper)
 
 
 def test_in_a_column_of_a_paper_the_plot_keeps_two_thirds(paper):
-    """Of 3.4 x 2.6 inches with text of 8 points; a legend above would take a part."""
-    found = plot.read_plot(paper, "input_size")
-    areas = {}
-    for place in ("auto", "none", "above"):
-        look = plot_chart.Look(3.4, 2.6, 8, legend=place)
-        with mpl.rc_context({"font.size": 8}):
-            figure = Figure(figsize=(3.4, 2.6), layout="constrained")
-            plot_chart._fill(figure, found, look, log_x=False, log_y=False)
-            figure.draw_without_rendering()
-        box = figure.axes[0].get_position()
-        areas[place] = box.width * box.height
-    assert areas["auto"] > 2 / 3
-    assert areas["none"] > 2 / 3 > areas["above"]
+    """Of 3.4 x 2.6 inches with text of 8 points."""
+    with mpl.rc_context({"font.size": 8}):
+        figure = Figure(figsize=(3.4, 2.6), layout="constrained")
+        look = plot_chart.Look(3.4, 2.6, 8)
+        found = plot.read_plot(paper, "input_size")
+        plot_chart._fill(figure, found, look, log_x=False, log_y=False)
+        figure.draw_without_rendering()
+    box = figure.axes[0].get_position()
+    assert box.width * box.height > 2 / 3
 
 
 def test_an_algorithm_has_one_colour_and_mark_everywhere(paper):
@@ -213,52 +208,6 @@ def test_intervals_of_unreliable_values_do_not_set_the_scale(tmp_path):
     assert drawn(found).axes[0].get_ylim()[1] == pytest.approx(1.4 * 1.1)
 
 
-PHASES = "phase_data_ms,phase_forward_ms,phase_backward_ms"
-
-
-@pytest.fixture(scope="module")
-def phased(tmp_path_factory):
-    """Return a sweep with the phases of a step: 1, 2 and 4 ms for each image."""
-
-    def cells(axes):
-        steps = dict(zip(PHASES.split(","), (1.0, 2.0, 4.0), strict=True))
-        times = {name: ms * axes["batch_size"] for name, ms in steps.items()}
-        return {**times, "median_ms": 7.0, "flags": "very_noisy", "valid": False}
-
-    return collected(tmp_path_factory.mktemp("phased"), SWEEP, cells)
-
-
-def test_several_columns_are_stacked_in_the_order_given(phased):
-    """The phases of training: each part stands on the one before."""
-    found = plot.read_plot(phased, "batch_size", PHASES)
-    assert [line.label for line in found.lines] == [
-        "phase data (ms)", "phase forward (ms)", "phase backward (ms)",
-    ]  # fmt: skip
-    bars = drawn(found).axes[0].patches
-    boxes = [(bar.get_y(), bar.get_height()) for bar in bars]
-    assert boxes == [
-        *((0, 1), (0, 4), (0, 16)), *((1, 2), (4, 8), (16, 32)), *((3, 4), (12, 16), (48, 64)),
-    ]  # fmt: skip
-    assert "very_noisy (18 points)" in table_of(found)
-    assert found.records()[0] == {
-        "part": "phase_data_ms", "batch_size": 1, "sum_ms": 1.0, "n": 6, "doubtful": True,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"y": "phase_data_ms,throughput_ips"}, "need one unit, not ips, ms"),
-        ({"y": PHASES, "by": ["algorithm"]}, "leave out --by and --baseline"),
-        ({"y": "phase_data_ms,phase_foward_ms"}, "did you mean 'phase_forward_ms'"),
-    ],
-)
-def test_columns_that_cannot_be_stacked_are_refused(phased, options, words):
-    """Before anything is drawn."""
-    with pytest.raises(UsageError, match=words):
-        plot.read_plot(phased, "batch_size", **options)
-
-
 def test_a_picture_too_small_for_its_labels_is_refused(tmp_path, paper):
     """With what to change; the picture would hold labels only."""
     with pytest.raises(UsageError, match=r"2 x 1 inches leave no room .*--width"):
@@ -274,66 +223,3 @@ def test_any_name_can_stand_in_a_picture(tmp_path):
     run = collected(tmp_path, LONG, lambda axes: {**paper_cells(axes), "device_name": name})
     plot_chart.draw(plot.read_plot(run, "input_size"), tmp_path / "x.svg")
     assert "H100 $x^ 名前 &lt;script&gt;" in (tmp_path / "x.svg").read_text()
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    """Return the layers of two sizes with three algorithms."""
-    return layers.slowest_layers(layered(tmp_path_factory.mktemp("layered")), metric="median_ms")
-
-
-@pytest.fixture(scope="module")
-def rows(table):
-    """Return the axes of their picture."""
-    figure = Figure(figsize=(8.5, 4), layout="constrained")
-    plot_chart._fill_layers(figure, table, log=False)
-    figure.draw_without_rendering()
-    return figure.axes[0]
-
-
-def test_each_layer_has_a_row_and_each_algorithm_a_mark_of_its_own(table, rows):
-    """The slowest layer is the first row; a mark stands at the time that the table has."""
-    names = [label.get_text() for label in rows.get_yticklabels()]
-    assert names[0].split()[0] == table.frame["layer"][0]
-    assert names[0].endswith(f"{table.frame['share_pct'][0]:.1f} %")
-    assert rows.yaxis_inverted()
-    marks = [line for line in rows.lines if len(line.get_xdata())]
-    assert {line.get_marker() for line in marks} == {"o", "s", "^"}
-    auto = [x for line in marks if line.get_marker() == "o" for x in line.get_xdata()]
-    assert auto == table.frame["auto"].tolist()
-
-
-def test_a_call_that_fell_back_is_half_filled_and_told(table, rows):
-    """Winograd cannot do the first convolution."""
-    half = [line for line in rows.lines if line.get_fillstyle() == "left" and len(line.get_xdata())]
-    (place,) = half[0].get_ydata()
-    assert table.frame["layer"][round(place)] == "conv1"
-    (legend,) = rows.figure.legends
-    words = [text.get_text() for text in legend.get_texts()]
-    assert words == ["auto", "gemm", "winograd", "some calls ran another algorithm"]
-
-
-def test_times_have_their_intervals_where_these_are_known(table, rows):
-    """From the quartiles of median times; of other columns none are known."""
-    frame = table.frame
-    assert ((frame["gemm_lo"] < frame["gemm"]) & (frame["gemm"] < frame["gemm_hi"])).all()
-    ends = rows.collections[0].get_segments()[0][:, 0].tolist()
-    assert ends == [frame["auto_lo"][0], frame["auto_hi"][0]]
-
-
-def test_labels_do_not_overlap_and_the_smallest_picture_is_refused(table, tmp_path):
-    """Rows are as high as their text; a picture without room is refused."""
-    for look in (output.LOOK, output.Look(3.4, None, 8), output.Look(5, None, 18)):
-        plot_chart.draw_layers(table, tmp_path / "x.svg", look=look)
-    with pytest.raises(UsageError, match="leave no room"):
-        plot_chart.draw_layers(table, tmp_path / "y.svg", look=output.Look(1, 1))
-    assert "<text" in (tmp_path / "x.svg").read_text()
-
-
-def test_more_algorithms_than_colours_are_refused(table, tmp_path):
-    """Nobody could tell them apart."""
-    many = layers.View(
-        "x", table.frame, table.texts, 1, record={**table.record, "algorithms": ["a"] * 13}
-    )
-    with pytest.raises(UsageError, match="13 algorithms are too many"):
-        plot_chart.draw_layers(many, tmp_path / "x.png")

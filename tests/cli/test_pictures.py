@@ -106,25 +106,6 @@ def test_the_counters_to_collect_are_printed_for_both_profilers(desk):
     assert desk.run("roofline", "--counters", "rocprof").stdout.startswith("pmc: SQ_INSTS_VALU")
 
 
-def test_plot_draws_the_slowest_layers(layered_desk):
-    """The same table as `layers` prints, and a picture of it."""
-    options = ("--top", "3", "--where", "input_size=64")
-    drawn = layered_desk.run("plot", "demo", "--layers", *options, "--y=median_ms", "--out=x.svg")
-    assert drawn.returncode == 0, drawn.stderr
-    table = layered_desk.run("layers", "demo", *options, "--metric", "median_ms").stdout
-    assert drawn.stdout.startswith(table)
-    assert "winograd</text>" in (layered_desk.folder / "x.svg").read_text()
-    by_op = layered_desk.run("plot", "demo", "--layers", "--by", "op", "--format", "csv").stdout
-    assert by_op.splitlines()[1].startswith("conv2d,3,")
-
-
-@pytest.mark.parametrize("option", [("--x", "input_size"), ("--baseline", "algorithm=auto")])
-def test_what_a_picture_of_layers_does_not_have_is_refused(layered_desk, option):
-    """Rather than ignored."""
-    refused = layered_desk.run("plot", "demo", "--layers", *option)
-    assert (refused.returncode, f"--layers has no {option[0]}" in refused.stderr) == (2, True)
-
-
 @pytest.mark.parametrize("form", ["csv", "md", "latex", "json"])
 def test_a_plot_has_every_form(plotted, form):
     """CSV as in the file that --out writes; other forms have the table of the terminal."""

@@ -243,22 +243,6 @@ def test_a_file_of_an_unknown_gpu_needs_its_name(desk):
     assert desk.run("report", "empty").returncode == 2
 
 
-def test_the_choice_of_each_shape_is_drawn(desk, monkeypatch):
-    """All times of a shape in its row; a shape without one is not there."""
-    monkeypatch.syspath_prepend(desk.folder)
-    network = ("--model", "finddbnet:net", "--input-size", "8", "--batch-size", "2")
-    done = desk.run("best", "--from", "gfx1030_36", *network, "--out", "best.svg")
-    assert done.returncode == 0, done.stderr
-    drawn = (desk.folder / "best.svg").read_text()
-    assert all(text in drawn for text in (">direct<", ">gemm<", "shares of 1.000 ms"))
-    known, other = ConvShape(2, 3, 8, 8, 4, 3, 3, 1, 1, 1, 1), ConvShape(2, 3, 9, 9, 4, 3, 3)
-    axes = {"model": "net", "input_size": 8, "batch_size": 2}
-    calls = [("a", known), ("b", other), ("c", known)]
-    chart = best_by_shape.best_of_shapes(desk.sweep("gfx1030_36"), axes, calls, "").chart()
-    assert chart.frame["layer"].tolist() == ["a x2"]
-    assert chart.frame[["gemm", "direct", "share_pct"]].to_numpy().tolist() == [[1.0, 1.5, 100.0]]
-
-
 def test_a_file_without_an_end_is_refused(tmp_path, monkeypatch):
     """A packed file of some kilobytes may hold lines for hours."""
     monkeypatch.setattr(finddb, "_MOST_LINES", 1000)

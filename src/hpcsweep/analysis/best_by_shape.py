@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -57,23 +57,6 @@ class BestByShape:
             record={"source": self.sweep_dir.name, "gpu": self.gpu, "axes": dict(self.axes),
                     "confirmed": False, "map": self.map()},
         )  # fmt: skip
-
-    def chart(self) -> View:
-        """Return a row per shape and a column per algorithm, as `plot_chart` draws them."""
-        shapes = self.calls.groupby("key", sort=False).agg(
-            layer=("layer", "first"), calls=("layer", "size"), fastest=("ms", "first")
-        )
-        own = self._by_algorithm()
-        table = shapes.join(own).dropna(subset="fastest")
-        table["share_pct"] = 100 * table["calls"] * table["fastest"]
-        table["share_pct"] /= table["share_pct"].sum() / 100
-        table["layer"] += [f" x{calls}" if calls > 1 else "" for calls in table["calls"]]
-        timed = self.calls.dropna(subset="ms")
-        shares = f"shares of {timed['ms'].sum():.3f} ms"
-        about = {"by": "layer", "algorithms": [*own.columns], "metric": "median_ms",
-                 "hardware": "; ".join([shares, *self._singles(timed)])}  # fmt: skip
-        frame = table.assign(fallbacks="").reset_index(drop=True)
-        return replace(self.view(), frame=frame, record=about)
 
     def _by_algorithm(self) -> pd.DataFrame:
         return self.times.pivot_table(index="key", columns="algorithm", values="ms")

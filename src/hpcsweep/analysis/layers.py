@@ -211,11 +211,6 @@ def _has(cells: pd.Series[str], name: str) -> pd.Series[bool]:
     return cells.map(lambda names: name in names.split(";"))
 
 
-def fell(table: pd.DataFrame, name: str) -> pd.Series[bool]:
-    """Return in which rows of a table a call fell back under an algorithm."""
-    return _has(table[_FELL], name)
-
-
 def _notes(points: pd.DataFrame, grouped: pd.DataFrame) -> Iterator[str]:
     """Return what the values are means over, and what the mark means."""
     if over := dataset.varying_axes(points, {"algorithm"}):

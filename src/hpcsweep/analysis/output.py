@@ -36,7 +36,6 @@ _KINDS: Final = {
     ".svg": (b"<?xml", "Creator", f"<dc:title>{_MARK}".encode()),
     ".pdf": (b"%PDF", "Creator", f"/Creator ({_MARK}".encode()),
 }
-PICTURES: Final = (*_KINDS,)
 _SUM: Final = b"# written by hpcsweep, checksum "
 _MOST: Final = 1 << 28  # bytes; what is larger was not written here
 # Okabe and Ito's eight, which colour-blind readers tell apart, then four darker ones.
@@ -78,12 +77,10 @@ class Look:
     height: float | None = None
     font: float = 10.0
     dpi: int = 110
-    title: bool = True
-    legend: str = "auto"  # inside, above, right, none
 
     @property
     def titled(self) -> bool:
-        return self.title and self.width >= WIDE
+        return self.width >= WIDE
 
 
 WIDE: Final = 6.0  # inches
@@ -196,28 +193,6 @@ def head(figure: Figure, axes: Axes, look: Look, title: str, machine: str) -> No
         axes.set_title(title, wrap=True)
         if machine:
             figure.supxlabel(machine, fontsize="x-small", color="0.35", wrap=True)
-
-
-def legend(
-    figure: Figure,
-    axes: Axes,
-    handles: Sequence[Any],
-    look: Look,
-    auto: str = "above",
-    **style: Any,  # noqa: ANN401
-) -> None:
-    """Say what marks are, where `look` wants it, or else at the place `auto`."""
-    place = auto if look.legend == "auto" else look.legend
-    style |= {"handles": handles, "fontsize": "small", "title_fontsize": "small"}
-    if place == "none" or not handles:
-        return
-    if place == "inside":
-        style |= {"ncols": 1, "handlelength": 1.2, "labelspacing": 0.25, "borderpad": 0.25}
-        axes.legend(**style, loc="best", framealpha=0.7)
-    elif place == "right":
-        figure.legend(**style | {"ncols": 1}, loc="outside right upper", frameon=False)
-    else:
-        figure.legend(**style, loc="outside upper center", frameon=False)
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

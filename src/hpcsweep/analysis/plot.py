@@ -22,10 +22,7 @@ from hpcsweep.analysis.merged import Condition, select
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import space
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.text import aligned
 
-_WIDEST: Final = 140
-_PART: Final = "part"  # what tells lines apart where several columns are stacked
 _ENDS: Final = {"median_ms": ("ci95_lo_ms", "ci95_hi_ms")}  # the interval of a column
 _COVERAGE: Final = "algorithm_coverage_pct"
 
@@ -73,13 +70,9 @@ class Plot:
     where: str = ""
 
     @property
-    def stacked(self) -> bool:
-        return self.by == (_PART,)
-
-    @property
     def numeric(self) -> bool:
-        """Tell whether x is a quantity, rather than names; parts are bars, so it is names then."""
-        return not self.stacked and all(isinstance(place, int | float) for place in self.places)
+        """Tell whether x is a quantity, rather than names."""
+        return all(isinstance(place, int | float) for place in self.places)
 
     @property
     def dots(self) -> list[Dot]:
@@ -117,13 +110,8 @@ class Plot:
             f"{self.data.sweep_dir.name}: {formats.label(self.y)} over {formats.label(self.x)}"
         )
         where = f", where {self.where}" if self.where else ""
-        texts = [self._table(_value)]
+        texts = [self._table(_value), *([self._table(_ratio)] if self.against else [])]
         left = 0 if self.numeric else 1
-        if len(aligned([[*texts[0]], *texts[0].to_numpy().tolist()])[0]) > _WIDEST:
-            texts = [self._list()]
-            left = len(self.by)
-        elif self.against:
-            texts.append(self._table(_ratio))
         titles = [f"{heading}{where} ({self.data.counts()})", self.compared]
         frame = pd.DataFrame(self.records(), dtype=object)
         views = [View(title, frame, text, left) for title, text in zip(titles, texts, strict=False)]
@@ -143,18 +131,6 @@ class Plot:
         heads = (f"{line.label or self.y} " for line in self.lines)
         return pd.DataFrame(body, columns=[self.x, *heads])
 
-    def _list(self) -> pd.DataFrame:
-        """Return a table with a row per value, for what would be too wide otherwise."""
-        ratios = [f"{self.compared} "] if self.against else []
-        rows = [
-            [
-                *(dataset.format_value(*pair) for pair in [*line.by.items(), (self.x, dot.x)]),
-                _value(dot), *(_ratio(dot) for _ in ratios),
-            ]
-            for line in self.lines for dot in line.dots
-        ]  # fmt: skip
-        return pd.DataFrame(rows, columns=[*self.by, self.x, f"{self.y} ", *ratios])
-
 
 def read_plot(  # noqa: PLR0913 - one argument per option
     sweep_dir: SweepDir,
@@ -168,26 +144,22 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     """Read a collected sweep as lines of y over x.
 
     Without `x` it is the numeric axis that varies. Without `by` every axis that varies tells lines
-    apart. `where` has conditions, `baseline` pairs `column=value`. Several columns `y`, joined by
-    commas, are parts of a whole: each is a line. `UsageError` where a column or a value is not
-    there, or y has no numbers.
+    apart. `where` has conditions, `baseline` pairs `column=value`. `UsageError` where a column or a
+    value is not there, or y has no numbers.
     """
-    parts = [name.strip() for name in y.split(",")]
-    if len(parts) > 1 and (by or baseline):
-        raise UsageError("several columns --y are stacked: leave out --by and --baseline")
     data = dataset.read_dataset(sweep_dir, where)
     match = data.pairs(baseline)
     _check_where(data.conditions(where), match)
-    rows = _needed(data, [name for name in (x, *parts, *by) if name], (*match, *_ENDS.get(y, ())))
-    if len(parts) > 1:
-        rows, y, by = _parts(data, rows, parts)
-    else:
-        rows = data.numbers(rows, y)
+    named = [name for name in (x, y, *by) if name]
+    data.check(named)
+    needed = {*catalog.AXES, *named, *match, *_ENDS.get(y, ()), "flags", _COVERAGE}
+    needed |= {*dataset.HARDWARE}
+    rows = data.numbers(data.rows[[name for name in data.rows if name in needed]], y)
     x, alone = (x, []) if x else _axis(rows)
     rows = rows[rows[x].notna()]
     if rows.empty:
         raise UsageError(f"{sweep_dir.overall}: no measured point has both {x} and {y}")
-    rest = len(data.rows) - len(rows) // len(parts)
+    rest = len(data.rows) - len(rows)
     notes = [*alone, *([f"{rest} points without {x} or {y} left out"] if rest else [])]
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += [*data.of_earlier_files(), *_medians(rows, x, telling), *space.legend(data.maps)]
@@ -196,31 +168,7 @@ def read_plot(  # noqa: PLR0913 - one argument per option
         rows, more = speedups(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
         notes += more
     lines = _lines(rows, x, y, telling)
-    if len(parts) > 1:
-        rows = rows[rows[_PART] == parts[0]]  # each point once
-        lines = tuple(sorted(lines, key=lambda line: parts.index(line.by[_PART])))
     return Plot(data, rows, x, y, telling, lines, tuple(notes), baseline, where)
-
-
-def _needed(data: dataset.Dataset, named: Sequence[str], more: Sequence[str]) -> pd.DataFrame:
-    """Return the rows with the columns that are named, and those that every plot needs."""
-    data.check(named)
-    needed = {*catalog.AXES, *named, *more, "flags", _COVERAGE, *dataset.HARDWARE}
-    return data.rows[[name for name in data.rows if name in needed]]
-
-
-def _parts(
-    data: dataset.Dataset, rows: pd.DataFrame, parts: Sequence[str]
-) -> tuple[pd.DataFrame, str, tuple[str]]:
-    """Return the points that have all of several columns, with a row per column; name and `by`."""
-    units = {name.rpartition("_")[2] for name in parts}
-    if len(units) > 1:
-        raise UsageError(f"columns that are stacked need one unit, not {', '.join(sorted(units))}")
-    for name in parts:
-        rows = data.numbers(rows, name)
-    value = f"sum_{units.pop()}"
-    rest = [name for name in rows if name not in parts]
-    return rows.melt(rest, parts, _PART, value), value, (_PART,)
 
 
 def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
@@ -271,8 +219,7 @@ def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line,
         dots_of[tuple(line)].append(Dot(**cell))
     lines = []
     for values in sorted(dots_of, key=lambda values: list(map(dataset.rank, by, values))):
-        named = ", ".join(map(dataset.format_labelled, by, values))
-        label = formats.label(values[0]) if by == (_PART,) else named
+        label = ", ".join(map(dataset.format_labelled, by, values))
         dots = sorted(dots_of[values], key=lambda dot: dataset.rank(x, dot.x))
         lines.append(Line(label, dict(zip(by, values, strict=True)), tuple(dots)))
     return tuple(lines)

@@ -1,8 +1,8 @@
-"""Draws the lines of a plot, and below them how they compare with the baseline; or slow layers.
+"""Draws the lines of a plot, and below them how they compare with the baseline.
 
 Quantities on x become lines, names become groups of bars. An unreliable value is hollow. A bar is
 hatched, and a mark half filled, if the algorithm did not run in all convolutions. Bars of errors
-are the stored 95 % intervals. Of the slowest layers each has a row, and in it a mark per algorithm.
+are the stored 95 % intervals.
 """
 
 from __future__ import annotations
@@ -12,17 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from matplotlib import rcParams
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from hpcsweep.analysis import dataset, formats, layers, output
-from hpcsweep.analysis.formats import View
-from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, WIDE, Axes, Look, picture
+from hpcsweep.analysis import dataset, formats, output
+from hpcsweep.analysis.output import LOOK, MARKERS, Axes, Look, picture
 from hpcsweep.analysis.plot import Dot, Line, Plot
-from hpcsweep.analysis.roofline.work import labels
 from hpcsweep.errors import UsageError
 
 Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
@@ -30,12 +27,9 @@ Style = tuple[str, str, str]  # colour, marker, dash
 
 _MOST_LINES: Final = 12  # that a reader can tell apart in one picture
 _INSIDE: Final = 4  # so many lines have their legend inside the picture
-_TICKS: Final = 12  # so many places have a tick each
 _HEIGHT: Final = 4.8
 _HATCH: Final = "////"
 _DASHES: Final = ("-", "--", ":", "-.")
-_LETTERS: Final = 60  # of a layer's name, per inch of width, in text of one point
-_ABOVE: Final = 1.7  # inches for all but the rows of layers
 
 
 class Picture(Figure):
@@ -116,7 +110,6 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
     bottom.set(xlabel=formats.label(plot.x))
     _scales(panels, plot, log_x=log_x, log_y=log_y)
     _legend(figure, top, plot, styles, look)
-    _without_overlap(figure, bottom.xaxis)
 
 
 def _panel(axes: Axes, plot: Plot, styles: Sequence[Style], height: Height) -> None:
@@ -125,20 +118,14 @@ def _panel(axes: Axes, plot: Plot, styles: Sequence[Style], height: Height) -> N
             _line(axes, line, style, height)
         else:
             _bars(axes, plot, index, style[0], height)
-    _grid(axes, "both" if plot.numeric else "y")
-
-
-def _grid(axes: Axes, along: str) -> None:
-    axes.grid(which="major", axis=along, alpha=0.3)
+    axes.grid(which="major", axis="both" if plot.numeric else "y", alpha=0.3)
     axes.set_axisbelow(True)
 
 
 def _line(axes: Axes, line: Line, style: Style, height: Height) -> None:
     colour, marker, dash = style
     dots = [(dot, y, doubt) for dot in line.dots for y, doubt in [height(dot)] if y is not None]
-    xs = [dot.x for dot, _, _ in dots]
-    ys = [y for _, y, _ in dots]
-    axes.plot(xs, ys, color=colour, ls=dash, linewidth=1.2)
+    axes.plot([dot.x for dot, *_ in dots], [y for _, y, _ in dots], color=colour, ls=dash, lw=1.2)
     for dot, y, doubt in dots:
         fill = "none" if doubt else "left" if dot.partial else "full"
         axes.plot(dot.x, y, marker, color=colour, fillstyle=fill, markersize=5)
@@ -152,19 +139,19 @@ def _interval(axes: Axes, dot: Dot, y: float, x: float, colour: str) -> None:
 
 def _bars(axes: Axes, plot: Plot, index: int, colour: str, height: Height) -> None:
     places = plot.places
-    width = 0.8 if plot.stacked else 0.8 / len(plot.lines)
-    below = [dot for line in plot.lines[:index] for dot in line.dots] if plot.stacked else []
+    width = 0.8 / len(plot.lines)
     for dot in plot.lines[index].dots:
-        left = places.index(dot.x) - 0.4 + (0 if plot.stacked else width * index)
+        left = places.index(dot.x) - 0.4 + width * index
         top, doubtful = height(dot)
         face = "white" if doubtful else colour
         style = {"align": "edge", "facecolor": face, "edgecolor": colour, "linewidth": 1.2}
-        style["bottom"] = sum(part.y for part in below if part.x == dot.x)
         if dot.partial:
             style |= {"hatch": _HATCH, "edgecolor": _ink(colour) if face == colour else colour}
         axes.bar(left, top or 0.0, width * 0.92, **style)
         _interval(axes, dot, top or 0.0, left + width * 0.46, "0.2")
-    axes.set_xticks(range(len(places)), [str(place) for place in places])
+    names = [str(place) for place in places]
+    turned: Any = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(places)), names, **turned)
 
 
 def _ink(colour: str) -> str:
@@ -189,14 +176,9 @@ def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     else:
         for axes in panels:
             axes.set_ylim(bottom=0)
-    if not plot.numeric:
-        return
     if log_x:
         top.set_xscale("log")
         output.plain_numbers(top.xaxis)
-    if len(plot.places) <= _TICKS:
-        panels[-1].set_xticks(plot.places, [f"{place:g}" for place in plot.places])
-        panels[-1].set_xticks([], minor=True)
 
 
 def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[Style], look: Look) -> None:
@@ -209,19 +191,23 @@ def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[Style], loo
             for line, (colour, marker, dash) in zip(plot.lines, styles, strict=True)
         ]
     if doubts := dataset.doubts(plot.rows):
-        why = ":\n" + ",\n".join(doubts) if look.width >= WIDE else ""
+        why = ":\n" + ",\n".join(doubts) if look.titled else ""
         handles.append(_entry(f"unreliable{why}", "0.4", "none", bar=bar))
     if any(dot.partial for dot in plot.dots):
         handles.append(_entry("in a part of\nthe convolutions", "0.4", "left", bar=bar))
-    title = plot.by[0].replace("_", " ") if handles and len(plot.by) == 1 else None
-    few = len(handles) <= _INSIDE and plot.numeric
-    auto = "inside" if few or look.width < WIDE else "right"
-    output.legend(figure, axes, handles, look, title=title, ncols=2, auto=auto)
+    if not handles:
+        return
+    title = plot.by[0].replace("_", " ") if len(plot.by) == 1 else None
+    style: Any = {"handles": handles, "title": title}
+    style |= dict.fromkeys(("fontsize", "title_fontsize"), "small")
+    if (len(handles) <= _INSIDE and plot.numeric) or not look.titled:
+        style |= {"handlelength": 1.2, "labelspacing": 0.25, "borderpad": 0.25, "framealpha": 0.7}
+        axes.legend(**style)
+    else:
+        figure.legend(**style, loc="outside right upper", frameon=False)
 
 
-def _entry(
-    label: str, colour: str, fill: str, *, bar: bool = False, **style: str
-) -> Line2D | Patch:
+def _entry(label: str, colour: str, fill: str, *, bar: bool, **style: str) -> Line2D | Patch:
     """Return what explains a mark, or a bar: one that is not full is white, or hatched."""
     if bar:
         face = colour if fill == "full" else "white"
@@ -229,96 +215,3 @@ def _entry(
         return Patch(facecolor=face, edgecolor=colour, hatch=hatch, label=label)
     mark: Any = {"marker": "o", "linestyle": "none", "markersize": 5, **style}
     return Line2D([], [], color=colour, fillstyle=fill, label=label, **mark)
-
-
-def _without_overlap(figure: Figure, axis: Axes) -> None:
-    """Turn labels that overlap, and then leave out those that still do."""
-    for turned in (False, True):
-        if turned:
-            axis.set_tick_params(labelrotation=30)
-            for label in axis.get_ticklabels():  # it ends below its place
-                label.set(ha="right", rotation_mode="anchor")
-        figure.draw_without_rendering()
-        labels = [label for label in axis.get_ticklabels() if label.get_text()]
-        overlapping = _overlapping(labels)
-        if all(label.get_text().replace(".", "").isdigit() for label in labels) or not overlapping:
-            break
-    for label in overlapping:
-        label.set_visible(False)
-
-
-def _overlapping(labels: Sequence[Any]) -> list[Any]:
-    """Return the labels that overlap with one before them that stays; turned ones are flat."""
-    end = float("-inf")
-    overlapping = []
-    for label in labels:
-        box = label.get_window_extent()
-        width = label.get_fontsize() * 2 if label.get_rotation() else box.width + 4
-        if box.x1 - width < end:
-            overlapping.append(label)
-        else:
-            end = box.x1
-    return overlapping
-
-
-def draw_layers(slowest: View, path: Path, *, log: bool = False, look: Look = LOOK) -> None:
-    """Write a picture of the table that `layers.slowest_layers` returns.
-
-    `UsageError` where there are more algorithms than a picture holds, or the file cannot be
-    written.
-    """
-    names = slowest.record["algorithms"]
-    if len(names) > len(COLOURS):
-        raise UsageError(
-            f"{len(names)} algorithms are too many for a picture, which holds {len(COLOURS)}: "
-            "choose with --where algorithm=..."
-        )
-    row = look.font / 72 * max(1.7, 0.6 * len(names))
-    with picture(path, look, _ABOVE + row * len(slowest.frame)) as figure:
-        _fill_layers(figure, slowest, look, log=log)
-
-
-def _fill_layers(figure: Figure, slowest: View, look: Look = LOOK, *, log: bool) -> None:
-    table = slowest.frame
-    record = slowest.record
-    axes = figure.add_subplot()
-    styles = output.styles(record["algorithms"])
-    for index, (name, style) in enumerate(styles.items()):
-        height = (index + 0.5) / len(styles) * 0.8 - 0.4  # above and below the middle of the row
-        _marks(axes, slowest, name, height, style)
-    for place in range(0, len(table), 2):
-        axes.axhspan(place - 0.5, place + 0.5, color="0.5", alpha=0.1, linewidth=0)
-    names = table[record["by"]]
-    short = labels(names, int(_LETTERS * figure.get_figwidth() / rcParams["font.size"]))
-    rows = zip(names, table["share_pct"], strict=True)
-    axes.set_yticks(range(len(table)), [f"{short[name]}  {share:.1f} %" for name, share in rows])
-    axes.set_ylim(len(table) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0, labelsize="small")
-    if log:
-        axes.set_xscale("log")
-        output.plain_numbers(axes.xaxis)
-    else:
-        axes.set_xlim(left=0)
-    output.head(figure, axes, look, slowest.title, record["hardware"])
-    axes.set_xlabel(formats.label(record["metric"]))
-    _grid(axes, "x")
-    handles = [
-        _entry(name, colour, "full", marker=marker) for name, (colour, marker) in styles.items()
-    ]
-    if table["fallbacks"].any():
-        handles.append(_entry("some calls ran another algorithm", "0.4", "left"))
-    columns = min(4 if look.width >= WIDE else 2, len(handles))
-    output.legend(figure, axes, handles, look, ncols=columns)
-
-
-def _marks(axes: Axes, table: View, name: str, height: float, style: tuple[str, str]) -> None:
-    """Draw the times of an algorithm, so high above or below the middles of the rows."""
-    rows = table.frame
-    (colour, marker) = style
-    if f"{name}_lo" in rows:
-        ends = rows[f"{name}_lo"], rows[f"{name}_hi"]
-        axes.hlines(rows.index + height, *ends, color=colour, linewidth=1.2)
-    fell = layers.fell(rows, name)
-    for fill, some in (("left", rows[fell]), ("full", rows[~fell])):
-        looks: Any = {"color": colour, "fillstyle": fill, "markersize": 6, "linestyle": "none"}
-        axes.plot(some[name], some.index + height, marker, **looks)

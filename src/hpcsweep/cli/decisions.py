@@ -61,11 +61,7 @@ def layers(
     default="auto",
     show_default=True,
 )
-@option(
-    "--out",
-    "Write the maps as a sweep file; with --from also a picture (.png, .svg, .pdf).",
-    type=PATH,
-)
+@option("--out", "Write the maps as a sweep file.", type=PATH)
 @option("--from NAME", "Choose for --model by shapes, from the times of this sweep or import.")
 @option("--model", "With --from: the network.")
 @option("--input-size", "With --from: pixels.", type=COUNT, default=224)
@@ -129,12 +125,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: P
     search_path.use(search_path.beside(Path("map.yaml")))  # as the map's file in this folder will
     shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
     choice = best_by_shape.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
-    if out and out.suffix.lower() in output.PICTURES:
-        extras.need("plot", "--out")
-        from hpcsweep.analysis import plot_chart
-
-        plot_chart.draw_layers(choice.chart(), out, log=True)
-    elif out:
+    if out:
         output.write_sweep(out, choice.sweep_file())
     return choice.view()
 

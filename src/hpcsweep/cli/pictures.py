@@ -13,7 +13,7 @@ import click
 from hpcsweep import extras
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer, note
-from hpcsweep.cli.settings import PATH, flag, off, option, several
+from hpcsweep.cli.settings import PATH, flag, option, several
 from hpcsweep.errors import Implausible, UsageError
 
 if TYPE_CHECKING:
@@ -34,13 +34,6 @@ _LOOK = (
     option("--height INCHES", "Height of the picture.", type=_POSITIVE),
     option("--font POINTS", "Size of its text.", type=_POSITIVE, default=10),
     option("--dpi N", "Dots of an inch.", type=click.IntRange(min=30, max=1200), default=110),
-    option(
-        "--legend",
-        "Place of the legend; auto: inside, or where there is room.",
-        type=click.Choice(["auto", "inside", "above", "right", "none"]),
-        default="auto",
-    ),
-    off("--no-title", "Leave out the title.", "title"),
 )
 
 
@@ -62,22 +55,13 @@ def _look_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("sweep", required=False)
 @option("--x COLUMN", "Column of the x axis. Default: the numeric axis that varies.")
-@option(
-    "--y COLUMN",
-    "Column of the y axis; several, joined by commas, are stacked. Default: median_ms; of layers "
-    "mean_ms.",
-    default="",
-)
+@option("--y COLUMN", "Column of the y axis.", default="median_ms", show_default=True)
 @several(
     "--by COLUMN",
-    "Draw a line per value of this column; repeatable. Default: every axis that varies. With "
-    "--layers: layer, op or shape.",
+    "Draw a line per value of this column; repeatable. Default: every axis that varies.",
 )
 @common.where_option
 @option("--baseline A=B,...", "Show the speed-up over rows with these values.", default="")
-@common.layers_option
-@common.top_option
-@common.unreliable_option
 @flag("--log-x", "Make the x axis logarithmic.")
 @flag("--log-y", "Make the y axis logarithmic.")
 @_look_options
@@ -93,17 +77,14 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     by: tuple[str, ...],
     where: str,
     baseline: str,
-    top: int,
     out: tuple[Path, ...],
     look: Look,
     format: str,
     *,
-    layers: bool,
-    unreliable: bool,
     log_x: bool,
     log_y: bool,
 ) -> Answer:
-    """Plot one column over another, or the slowest layers.
+    """Plot one column over another.
 
     \b
     hpcsweep plot resnet152_gemm --x input_size --y median_ms --out times.png
@@ -112,37 +93,17 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     drawn, written = _split(out, "plot")
     from hpcsweep.analysis import dataset, output
+    from hpcsweep.analysis.plot import read_plot
 
     sweep_dir = common.tables_of(results, sweep)
     columns = [name.strip() for text in by for name in text.split(",")]
-    if layers:
-        from hpcsweep.analysis import layers as slowest
+    lines = read_plot(sweep_dir, x, y, by=columns, where=where, baseline=baseline)
+    views = lines.views()
+    for path in drawn:
+        from hpcsweep.analysis import plot_chart
 
-        for name, value in (("x", x), ("baseline", baseline), ("log-y", log_y)):
-            if value:
-                raise UsageError(f"--layers has no --{name}")
-        kind = columns[0] if columns else "layer"
-        table = slowest.slowest_layers(
-            sweep_dir, by=kind, where=where, metric=y, top=top, everything=unreliable
-        )
-        views = [table]
-        machine = table.record["hardware"]
-        for path in drawn:
-            from hpcsweep.analysis import plot_chart
-
-            plot_chart.draw_layers(table, path, log=log_x, look=look)
-    else:
-        from hpcsweep.analysis.plot import read_plot
-
-        lines = read_plot(
-            sweep_dir, x, y or "median_ms", by=columns, where=where, baseline=baseline
-        )
-        views = lines.views()
-        for path in drawn:
-            from hpcsweep.analysis import plot_chart
-
-            plot_chart.draw(lines, path, log_x=log_x, log_y=log_y, look=look)
-        machine = dataset.hardware(lines.rows)
+        plot_chart.draw(lines, path, log_x=log_x, log_y=log_y, look=look)
+    machine = dataset.hardware(lines.rows)
     if drawn and not look.titled and machine:
         note(f"note: for the picture's caption: {machine}")
     for path in written:
