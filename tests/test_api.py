@@ -27,7 +27,8 @@ def results(tmp_path_factory):
     """Return a folder in which a sweep of two points is measured, as Python does it."""
     folder = tmp_path_factory.mktemp("api") / "results"
     failing = [{"when": {"input_size": 2}, "how": "error"}]
-    hpcsweep.run({**NOOP, "measure": {"fail": failing}}, results=folder)
+    with pytest.warns(UserWarning, match="trial: 1 error: "):
+        hpcsweep.run({**NOOP, "measure": {"fail": failing}}, results=folder)
     return folder
 
 
@@ -221,5 +222,6 @@ def test_flags_and_a_short_view_stand_beside_the_columns(results, demo):
 def test_a_sweep_in_which_nothing_was_measured_says_so_in_a_notebook(tmp_path):
     """And raises nothing."""
     failing = {**NOOP, "measure": {"fail": [{"when": {"model": "a"}, "how": "error"}]}}
-    found = hpcsweep.run(failing, results=tmp_path)
+    with pytest.warns(UserWarning, match="trial: 2 error: "):
+        found = hpcsweep.run(failing, results=tmp_path)
     assert "no measured point (2 error)" in found._repr_html_()

@@ -6,7 +6,6 @@ import inspect
 import os
 import re
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hpcsweep import catalog
+from hpcsweep import catalog, messages
 from hpcsweep.analysis import best as choices
 from hpcsweep.analysis import compare as comparing
 from hpcsweep.analysis import dataset
@@ -181,7 +180,7 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     root = named.parent if inside else lookup.results_folder(results)
     run, notes = collecting.tables_of(runs.of_run(root, str(sweep)))
     for line in notes:
-        warnings.warn(f"{run.name}: {line}", stacklevel=2)
+        messages.note(f"{run.name}: {line}")
     return Results(run)
 
 
@@ -207,18 +206,13 @@ def run(
     with _read(sweep) as loaded:
         asked = request.of_cluster(loaded, "local", options)
         folder = lookup.results_folder(results)
-        code = steps.submit(folder, asked, _warn)
+        code = steps.submit(folder, asked)
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     measured = folders.open_sweep(folder, loaded.name)
     if error := collecting.collect(measured).error():
         raise error
     return Results(measured)
-
-
-def _warn(line: str) -> None:
-    if line.startswith("note: "):
-        warnings.warn(line.removeprefix("note: "), stacklevel=4)
 
 
 @contextmanager

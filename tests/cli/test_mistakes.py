@@ -153,7 +153,7 @@ def test_a_file_that_is_no_sweep_or_has_no_name_for_one(desk: Desk) -> None:
 def test_a_mistake_in_what_is_read(desk: Desk) -> None:
     """A status that no point has, a form by its long name, a folder for a page, a rehearsal."""
     desk.spec("workload: noop\naxes: {model: [a], gpu: [v100]}\n")
-    told = desk.run("submit", "sweep.yaml", "--cluster", "local").stdout
+    told = desk.run("submit", "sweep.yaml", "--cluster", "local").stderr
     assert "note: the sweep asks for gpu: v100; this rehearsal's rows are of cpu alone" in told
     shown = desk.run("show", "sweep", "--status", "error,timeout").stdout
     assert shown == "sweep: no point is error or timeout (1 ok)\n"

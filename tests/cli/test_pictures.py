@@ -112,7 +112,7 @@ def test_a_plot_has_every_form(plotted, form):
     desk = Desk(plotted.path.parent.parent)
     options = ("plot", "demo", "--y", "throughput_ips", "--x", "batch_size", "--by=algorithm")
     done = desk.run(*options, "--format", form, "--out", "s.csv")
-    assert (done.returncode, done.stderr) == (0, "" if form == "json" else "   s.csv\n")
+    assert (done.returncode, done.stderr) == (0, "" if form == "json" else "note: wrote s.csv\n")
     wanted = {
         "csv": (desk.folder / "s.csv").read_text(),
         "md": "| batch_size | gemm | winograd |",

@@ -149,9 +149,9 @@ def test_results_beside_the_sweep_file_are_named_where_all_is_measured_anew(desk
     below = type(desk)(desk.folder / "below")
     below.folder.mkdir()
     for more in (("--dry-run",), ()):
-        told = below.run("submit", "../sweep.yaml", "--cluster", "local", *more).stdout
+        told = below.run("submit", "../sweep.yaml", "--cluster", "local", *more).stderr
         assert f"warning: {desk.results}/s has results of this sweep, here all" in told
-    assert "has results" not in below.run("submit", "../sweep.yaml", "--cluster", "local").stdout
+    assert "has results" not in below.run("submit", "../sweep.yaml", "--cluster", "local").stderr
 
 
 def test_commands_take_what_the_files_say(desk, config):
@@ -270,7 +270,6 @@ def test_nothing_is_taken_from_a_folder_that_others_may_write(desk, mode, where)
     path.parent.mkdir(exist_ok=True)
     path.write_text('results = "theirs"\n' if path.suffix == ".toml" else "extends: local\n")
     desk.folder.chmod(mode)
-    lookup._tell.cache_clear()
     done = desk.run("estimate", "quickstart", "--cluster", "mine")
     desk.folder.chmod(0o700)
     assert done.returncode == 2

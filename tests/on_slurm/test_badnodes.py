@@ -55,7 +55,7 @@ def test_a_node_that_died_is_avoided_until_it_is_allowed_again(cluster: Lab, des
     node = _break_a_node(cluster, desk, "any")
     sent = desk.run("submit", "s.yaml", "--cluster", "any")
     assert sent.returncode == 0, sent.stderr
-    assert f"excludes {node} (NODE_FAIL" in sent.stdout
+    assert f"excludes {node} (NODE_FAIL" in sent.stderr
     (_, second) = desk.sweep("s").submissions()
     assert f"#SBATCH --exclude={node}\n" in second.script.read_text()
     cluster.kill("slurmdbd")
@@ -82,8 +82,8 @@ def test_the_last_node_is_used_again_and_that_is_told(cluster: Lab, desk: Desk):
     assert "#SBATCH --exclude=l40sn1" in shown
     sent = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert sent.returncode == 0, sent.stderr
-    assert "only excluded nodes are left" in sent.stdout
-    assert "l40sn1 (NODE_FAIL" in sent.stdout
+    assert "only excluded nodes are left" in sent.stderr
+    assert "l40sn1 (NODE_FAIL" in sent.stderr
 
 
 def test_a_gpu_that_does_not_initialise_costs_no_point_and_its_node_is_avoided(
@@ -100,5 +100,5 @@ def test_a_gpu_that_does_not_initialise_costs_no_point_and_its_node_is_avoided(
     assert (bad.name, "failed to initialise" in bad.why) == (env["node"], True)
     assert desk.rows("s") == []
     sent = desk.run("submit", "s.yaml", "--cluster", "any")
-    assert f"excludes {bad.name} (its GPU failed" in sent.stdout, sent.stderr
+    assert f"excludes {bad.name} (its GPU failed" in sent.stderr
     cluster.run("scancel", "--user=root")

@@ -228,9 +228,9 @@ def test_nodes_out_of_service_are_a_warning(cluster: Lab, desk: Desk, capsys):
     """The jobs go in and wait; the administrator's reason is shown."""
     cluster.run("scontrol", "update", "nodename=v100n1", "state=drain", "reason=a new fan")
     assert _hpcsweep("submit", "s.yaml", "--cluster", "good") == 0
-    out = capsys.readouterr().out
-    assert "warning: nodes: 1 of 3 match" in out
-    assert "v100n1: a new fan" in out
+    told = capsys.readouterr().err
+    assert "warning: nodes: 1 of 3 match" in told
+    assert "v100n1: a new fan" in told
     assert _hpcsweep("doctor", "--cluster", "good") == 0
 
 

@@ -88,7 +88,7 @@ def test_silence_is_told_and_nothing_is_sent_twice(bare_cluster: Lab, desk: Desk
     assert "not asked: squeue: " in shown.stdout
     sent = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert sent.returncode == 0, sent.stderr
-    assert "counts as queued or running" in sent.stdout
+    assert "counts as queued or running" in sent.stderr
     assert "nothing to measure" in sent.stdout
     assert len(desk.sweep("s").submissions()) == 1
     gone = desk.run("status", PATH="/nonexistent")

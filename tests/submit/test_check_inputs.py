@@ -13,10 +13,11 @@ import torch
 
 import hpcsweep
 import resultsfolder
-from hpcsweep import search_path, sources
+from hpcsweep import messages, search_path, sources
 from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import SpecError
 from hpcsweep.measure import inputs
+from hpcsweep.messages import Message
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
@@ -154,9 +155,7 @@ def test_a_source_that_is_no_python_is_refused_with_its_line(desk: Desk):
 def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: str):
     """It is read, not run."""
     (desk.folder.parent / "beside" / "mymodel.py").write_text(source)
-    check_inputs.check_inputs(
-        [request.make(sweep_file.load(written(desk)), profile.load("local"))], print
-    )
+    check_inputs.check_inputs([request.make(sweep_file.load(written(desk)), profile.load("local"))])
 
 
 @pytest.mark.parametrize(
@@ -183,10 +182,10 @@ def test_a_factory_that_lacks_arguments_is_refused(desk: Desk, source: str, lack
     (beside / "inner.py").write_text("def Deep(levels):\n    pass\n")
     asked = request.make(sweep_file.load(written(desk)), profile.load("local"))
     if not lacks:
-        check_inputs.check_inputs([asked], print)
+        check_inputs.check_inputs([asked])
         return
     with pytest.raises(SpecError) as told:
-        check_inputs.check_inputs([asked], print)
+        check_inputs.check_inputs([asked])
     assert ":3: axes.model[0]: 'mymodel:net': " in str(told.value)
     assert lacks in str(told.value)
 
@@ -201,21 +200,23 @@ def test_a_batch_that_no_machine_could_hold_is_refused(desk: Desk):
     asked = request.make(
         sweep_file.load(desk.spec(text.replace("0000", ""))), profile.load("local")
     )
-    check_inputs.check_inputs([asked], print)
+    check_inputs.check_inputs([asked])
 
 
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     """A virtual environment may have what this one lacks; a wrong name in a file here is wrong."""
     path = desk.folder / "site.yaml"
     path.write_text("gpu: cpu\nlauncher: sbatch\ntime: 10\nvenv: /opt/other\n")
-    said: list[str] = []
+    said: list[Message] = []
     sweep = sweep_file.load(written(desk, "mymodel:", "elsewhere:"))
-    check_inputs.check_inputs([request.make(sweep, profile.load(path))], said.append)
+    with messages.told_to(said.append):
+        check_inputs.check_inputs([request.make(sweep, profile.load(path))])
     assert len(said) == 1
-    assert "'elsewhere:net': no module" in said[0]
+    assert "'elsewhere:net': no module" in said[0].text
+    assert said[0].remedy == "the job's own Python must have it"
     wrong = sweep_file.load(written(desk, ":net", ":nte"))
     with pytest.raises(SpecError, match="has no 'nte'"):
-        check_inputs.check_inputs([request.make(wrong, profile.load(path))], said.append)
+        check_inputs.check_inputs([request.make(wrong, profile.load(path))])
 
 
 def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +257,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
     there.parent.mkdir(parents=True)
     there.touch()
     with pytest.raises(SpecError) as caught:
-        check_inputs.check_inputs([asked], print)
+        check_inputs.check_inputs([asked])
     missing = there.with_name("resnet18-f37072fd.pth")
     assert f"{path}:2: axes.weights[0]: 'IMAGENET1K_V1': resnet18: {missing} is not" in str(
         caught.value
@@ -272,12 +273,12 @@ def test_a_network_that_was_edited_is_told_and_measured_again(desk: Desk):
     path = written(desk)
     beside, run = path.parent, desk.sweep()
     assert desk.run_process("submit", path, "--cluster", "local").returncode == 0
-    assert "note" not in desk.run("submit", path).stdout
+    assert "note" not in desk.run("submit", path).stderr
     first = {row["own_files"] for row in desk.rows()}
     assert [list(sources.parts(cell)) for cell in first] == [["model", "weights"]]
     (beside / "helper.py").write_text("CHANNELS = 5\n")
     torch.save(torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3)).state_dict(), beside / "w.pt")
-    told = desk.run("submit", path).stdout
+    told = desk.run("submit", path).stderr
     assert "note: 1 point of sweep measured with another version" in told
     assert "mymodel:net, w.pt (1)" in told
     assert "retry sweep --changed" in told
@@ -375,15 +376,16 @@ def test_what_could_not_be_checked_here_is_a_note(
     without.mkdir()
     (without / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")\n")
     monkeypatch.setenv("PYTHONPATH", str(without))
-    said: list[str] = []
+    said: list[Message] = []
     (desk.folder / "mymodel.py").write_text(OWN)
     asked = _asked(desk, MAPS)
-    check_inputs.check_inputs([asked, asked], said.append)
+    with messages.told_to(said.append):
+        check_inputs.check_inputs([asked, asked])
     why = "ModuleNotFoundError: No module named 'torch' (alexnet, mymodel:net)"
-    assert said == [f"note: map patterns are not checked here: {why}"]
+    assert said == [Message("note", f"map patterns are not checked here: {why}")]
     with_weights = MAPS.replace("  input_size", "  weights: [IMAGENET1K_V1]\n  input_size")
     with pytest.raises(SpecError, match="nobody could tell whether they are there"):
-        check_inputs.check_inputs([_asked(desk, with_weights)], said.append)
+        check_inputs.check_inputs([_asked(desk, with_weights)])
 
 
 def _asked(desk: Desk, text: str) -> request.Request:

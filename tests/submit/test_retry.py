@@ -26,10 +26,10 @@ def test_points_that_are_not_valid_are_measured_again(desk):
     how = "measure: {fail: [{when: {model: b}, how: contended, attempts: 1}]}\n"
     desk.spec(NOOP + how)
     again = "these 2 points again: hpcsweep retry sweep --invalid"
-    shown = [desk.run(*words.split()).stdout for words in (
+    shown = [desk.run(*words.split()) for words in (
         "submit sweep.yaml", "status", "collect sweep", "report sweep", "submit sweep.yaml"
     )]  # fmt: skip
-    for text in shown:
+    for text in (done.stdout + done.stderr for done in shown):
         assert "2 of them not valid: contended 2" in text
         assert text.count(again) == 1
     told = desk.run("retry", "sweep", "--invalid", "--dry-run").stdout
@@ -118,5 +118,5 @@ def test_points_that_left_the_sweep_are_told(desk):
     desk.run("submit", "sweep.yaml")
     done = desk.run("retry", "sweep")
     assert done.returncode == 0
-    assert "the sweep no longer has these points (2)" in done.stdout
+    assert "the sweep no longer has these points (2)" in done.stderr
     assert json.loads(desk.run("collect", "sweep", "--json").stdout)["sweeps"][0]["orphans"] == 4

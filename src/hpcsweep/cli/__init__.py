@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from hpcsweep import __version__, environment, extras, files, processes
+from hpcsweep import __version__, environment, extras, files, messages, processes
 from hpcsweep.cli import (
     answer,
     decisions,
@@ -124,6 +124,8 @@ class _Program(click.Group):
             raise lack from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        answer.reset()
+        ctx.with_resource(messages.told_to(answer.tell))
         settings.load(ctx)
         return super().parse_args(ctx, args)
 
@@ -175,7 +177,8 @@ def main(  # noqa: PLR0913 - one argument per option
           hpcsweep collect quickstart
           hpcsweep report quickstart
     """
-    answer.reset(quiet=quiet, colour=color)
+    answer.mode.quiet = quiet
+    answer.mode.colour = color
     if wrong := ctx.meta.get(settings.WRONG):
         raise wrong
     ctx.obj = results

@@ -1,8 +1,9 @@
 """What a command answers: text for people, or with `--json` one document for machines.
 
 A document is a JSON object on stdout, alone: `hpcsweep` (the version of its shape), `command`, the
-fields of the answer, and `error` where something was wrong. Lists (`sweeps`, `comparisons`, ...)
-are lists, whatever their length. Everything else goes to stderr.
+fields of the answer, `messages` (level, text and remedy of what was told besides), and `error`
+where something was wrong. Lists (`sweeps`, `comparisons`, ...) are lists, whatever their length.
+Everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
@@ -25,6 +26,7 @@ import click
 
 from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import HpcsweepError, UsageError
+from hpcsweep.messages import Message
 from hpcsweep.text import folded, printable
 
 VERSION: Final = 1
@@ -43,14 +45,15 @@ class Mode:
     plain: bool = False  # for programs: no colour, whatever `colour` says
     colour: str = "auto"
     done: bool = False  # the document is out
+    messages: list[Message] = field(default_factory=list)  # what was told besides the answer
 
 
 mode: Final = Mode()
 
 
-def reset(*, quiet: bool = False, colour: str = "auto") -> None:
+def reset() -> None:
     """Begin a call of the program."""
-    mode.__init__(quiet=quiet, colour=colour)  # type: ignore[misc]
+    mode.__init__()  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,7 @@ def document(
         kind = type(error).__name__
         code = code or getattr(error, "exit_code", 1)
         head["error"] = {"kind": kind, "message": text or str(error), "exit_code": code}
+    head["messages"] = map(asdict, mode.messages)  # also those of the iterators before
     pieces = _encoded(head)
     while some := list(islice(pieces, _BLOCK)):
         show("".join(some), end="")
@@ -98,17 +102,16 @@ def document(
     mode.done = True
 
 
-def say(text: str) -> None:
-    """Print a line of progress at once; beside a document to stderr, with --quiet nowhere."""
+def tell(message: Message) -> None:
+    """Print a message at once: progress to stdout, all else, and beside a document, to stderr."""
+    if message.level != "progress" and message in mode.messages:
+        return  # who looks at a thing twice tells it twice
+    mode.messages.append(message)
     if not mode.quiet:
+        text = str(message)
         lines = [text] if "\n" in text else folded([text], width())  # a job script stays whole
-        show("\n".join(lines), file=sys.stderr if mode.json else sys.stdout, flush=True)
-
-
-def note(text: str) -> None:
-    """Print a line that is no part of the answer, to stderr."""
-    if not mode.quiet:
-        show(text, file=sys.stderr, flush=True)
+        aside = mode.json or message.level != "progress"
+        show("\n".join(lines), file=sys.stderr if aside else sys.stdout, flush=True)
 
 
 def width() -> int | None:

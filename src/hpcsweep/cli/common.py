@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import environment
+from hpcsweep import environment, messages
 from hpcsweep.cli import answer
 from hpcsweep.cli.answer import Answer, show
 from hpcsweep.cli.settings import COUNT, ByHand, flag, off, option, several
@@ -96,7 +96,7 @@ def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) 
     """Return tables as an answer; where stdout is for programs, the files are told on stderr."""
     if form in {"csv", "md", "latex"}:
         for path in filter(None, files):
-            answer.note(f"   {path}")
+            messages.note(f"wrote {path}")
         files = ()
     return Answer(record=views[0].to_json, text=lambda: as_text(views, form), files=files)
 
@@ -166,7 +166,7 @@ def renewed(sweep_dir: SweepDir) -> SweepDir:
 
     run_now, notes = collector.tables_of(sweep_dir)
     for line in notes:
-        answer.note(f"note: {sweep_dir.name}: {line}")
+        messages.note(f"{sweep_dir.name}: {line}")
     return run_now
 
 
@@ -184,4 +184,4 @@ def break_lock(sweep_dir: SweepDir) -> None:
     """Remove the lock of a process that is gone, and say whose it was."""
     from hpcsweep.store import locks
 
-    answer.say(locks.break_open(sweep_dir))
+    messages.note(locks.break_open(sweep_dir))

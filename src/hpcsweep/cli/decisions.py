@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import catalog, extras, search_path
+from hpcsweep import catalog, extras, messages, search_path
 from hpcsweep.cli import common
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import COUNT, PATH, flag, option
 from hpcsweep.errors import UsageError
 
@@ -108,7 +108,7 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     if out and gains:
         output.write_sweep(out, choice.sweep_file())
     elif out:
-        note("note: nothing is written: no layer gains beyond the noise")
+        messages.note("nothing is written: no layer gains beyond the noise")
     return common.tables([choice.view()], format, (out if gains else None,))
 
 
@@ -269,7 +269,7 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     learnt = _learnt(results, named)
     if other := check_inputs.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
-        note(f"note: predicts {changed}, with other own files than there are now")
+        messages.note(f"predicts {changed}, with other own files than there are now")
     sweep_dir = SweepDir(results / asked.sweep.name)
     points = list(asked.points())
     controls = past_rows.controls(sweep_dir, asked.device)
@@ -290,5 +290,5 @@ def _learnt(results: Path, names: Sequence[str] | None) -> Measured:
         else training_data.read_sweeps(sweeps)
     )
     for line in learnt.notes:
-        note(f"note: {line}")
+        messages.note(f"{line}")
     return learnt

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import extras
+from hpcsweep import extras, messages
 from hpcsweep.catalog import INFERENCE, NOOP
 from hpcsweep.cli import settings
-from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.common import request_of
 from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
@@ -91,9 +91,9 @@ def init(  # noqa: PLR0913 - one argument per option
     path = chosen.path.absolute()
     by_name = lookup.names(lookup.PROFILES).values()
     is_named = path in map(Path.absolute, by_name)
-    say(_keep_default(file, chosen.name if is_named else str(path)))
+    messages.progress(_keep_default(file, chosen.name if is_named else str(path)))
     for line in (*_schemas(home), *_completion(shell or Path(os.environ.get("SHELL", "")).name)):
-        say(line)
+        messages.progress(line)
     sweep = home / lookup.SWEEPS / f"{_SWEEP}.yaml"
     row = _verified(results, chosen, sweep, wait, noop=noop) if wait else {}
     return Answer(
@@ -110,7 +110,7 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
     if cluster == "local":  # a cluster that does not answer is no news to who sets up this machine
         return []
     if not slurm.available():
-        say("profiles: no sbatch here, so points run on this machine")
+        messages.progress("profiles: no sbatch here, so points run on this machine")
         return ["local"]
     try:
         profiles = discover.ask()
@@ -118,10 +118,10 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
         if cluster is None:
             here = "`hpcsweep init --cluster local` sets up this machine alone"
             raise type(none)(f"{none}; {here}") from none
-        say(f"profiles: {none}")
+        messages.progress(f"profiles: {none}")
         return []
     for line in discover.write(profiles, folder, force=False):
-        say(f"profiles: {line}")
+        messages.progress(f"profiles: {line}")
     return [profile.name for profile in profiles]
 
 
@@ -136,10 +136,12 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
         wrong = [each for each in examine(candidate, results) if each.level in {"fail", "warn"}]
         for finding in wrong:
             if finding.complaint() not in complaints:  # of the machine they are so for each profile
-                say(f"doctor: {candidate.name}: {finding.level}: {finding.complaint()}")
+                messages.progress(
+                    f"doctor: {candidate.name}: {finding.level}: {finding.complaint()}"
+                )
                 complaints.add(finding.complaint())
         if not any(finding.level == "fail" for finding in wrong):
-            say(f"doctor: {candidate.name}: fits")
+            messages.progress(f"doctor: {candidate.name}: fits")
             fits.append(candidate)
     if not fits:
         tried = ", ".join(names)
@@ -215,13 +217,13 @@ def _verified(
 
     lack = [] if noop else _lacking(chosen)
     if lack:
-        say(f"point: without {lack[0]} it measures nothing (workload noop)")
+        messages.progress(f"point: without {lack[0]} it measures nothing (workload noop)")
     workload = NOOP.name if noop or lack else INFERENCE.name
     sweep_dir = folders.SweepDir(results / _SWEEP)
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())
     asked = request_of(sweep_file.load(file), str(chosen.path))
-    code = steps.submit(results, replace(asked, again=frozenset(PointStatus)), say)
+    code = steps.submit(results, replace(asked, again=frozenset(PointStatus)))
     submissions = sweep_dir.submissions()
     if code == EXIT_INTERRUPTED or not submissions:
         raise Incomplete("the point was not measured; `hpcsweep init` again measures it")
@@ -254,7 +256,7 @@ def _await_end(results: Path, sweep_dir: SweepDir, wait: float) -> str:
             return next((trouble.why for trouble in troubles), "")
         why = "; ".join(live[0].reasons) or ", ".join(map(str, live[0].chunks))
         if why != before:
-            say(f"point: {why}")
+            messages.progress(f"point: {why}")
             before = why
         if time.monotonic() > until:
             watch = sweep_dir.command("status", "--watch")

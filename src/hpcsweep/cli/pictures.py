@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras
+from hpcsweep import extras, messages
 from hpcsweep.cli import common
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import PATH, flag, option, several
 from hpcsweep.errors import Implausible, UsageError
 
@@ -105,7 +105,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
         plot_chart.draw(lines, path, log_x=log_x, log_y=log_y, look=look)
     machine = dataset.hardware(lines.rows)
     if drawn and not look.titled and machine:
-        note(f"note: for the picture's caption: {machine}")
+        messages.note(f"for the picture's caption: {machine}")
     for path in written:
         output.write_csv(path, views[0].rows())
     return common.tables(views, format, out)
@@ -219,7 +219,7 @@ def _counters(profiler: str) -> Answer:
     from hpcsweep.analysis.roofline import model
 
     if profiler == "ncu":
-        note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
+        messages.note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
     wanted = model.wanted(profiler)
     return Answer(record=lambda: {"counters": wanted}, text=lambda: wanted)
 

@@ -16,7 +16,7 @@ from hpcsweep import environment
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.columns import cell
 from hpcsweep.cli import common
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import flag, option
 from hpcsweep.errors import PointsFailed, Refused, UsageError
 from hpcsweep.text import aligned, count, in_columns
@@ -80,7 +80,7 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
         points = chain.from_iterable(asked.points() for asked in requests)
     if not gpus:
         raise UsageError(f"{sweep.name} names no GPU; name some with --gpu l40,h100 or --cluster")
-    table = support.support_of(points, gpus, sweep.named, search_path.beside(sweep.path), say=note)
+    table = support.support_of(points, gpus, sweep.named, search_path.beside(sweep.path))
     record = {"support": {"sweep": sweep.name, **table.to_json()}}
     return Answer(record=lambda: record, text=lambda: _support_lines(table))
 
@@ -112,9 +112,8 @@ def announce(results: Path, requests: Iterable[Request]) -> None:
     """Say on stderr where a dry run would take minutes on this machine."""
     from hpcsweep.submit import dry_run
 
-    for text in dict.fromkeys(dry_run.announcement(results, asked) for asked in requests):
-        if text:
-            note(text)
+    for asked in requests:
+        dry_run.announce(results, asked)
 
 
 def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterator[str]:
@@ -179,7 +178,7 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
     requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
     costs = [cost.cost_of(results, request) for request in requests]
     announce(results, requests)
-    support.warn(requests, note)
+    support.warn(requests)
     return Answer(
         record=lambda: {"estimates": [each.to_json() for each in costs]},
         text=lambda: [each.text() for each in costs],

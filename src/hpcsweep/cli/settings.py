@@ -16,8 +16,8 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from hpcsweep import environment
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep import environment, messages
+from hpcsweep.cli.answer import Answer
 from hpcsweep.errors import ConfigError, UsageError, suggest
 from hpcsweep.spec import lookup
 from hpcsweep.text import aligned
@@ -61,7 +61,7 @@ class ByHand(click.Option):
         """Take nothing from a variable, and say so if it is set."""
         name = _variable_of(self, ctx)
         if os.environ.get(name) and not ctx.resilient_parsing:
-            note(f"note: {name} is not taken: only the command line gives {self.opts[0]}")
+            messages.note(f"{name} is not taken: only the command line gives {self.opts[0]}")
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def config(ctx: click.Context, command: str | None, *, all: bool) -> Answer:
     else:
         chosen = [each for each in every if all or each.source != "default" or "." not in each.name]
     for unknown in unknown_variables(ctx.find_root().command):
-        note(f"note: {unknown}")
+        messages.note(unknown)
     files = [str(path) for path in lookup.config_files()]
     rows = [("option", "value", "from"), *(setting.cells() for setting in chosen)]
     return Answer(

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras
+from hpcsweep import extras, messages
 from hpcsweep.cli import answer, common
-from hpcsweep.cli.answer import Answer, say
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import ByHand, flag, option, several
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from hpcsweep.store.folders import SweepDir
-    from hpcsweep.submit.request import Request, Say
+    from hpcsweep.submit.request import Request
 
-    Action = Callable[[Path, Request, Say], int]
+    Action = Callable[[Path, Request], int]
 
 
 @click.command()
@@ -80,7 +80,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         raise UsageError("--until-error measures as little as it takes; leave out --again")
     sweep = sweep_file.load(spec)
     for doubt in expansion.doubts(sweep):
-        answer.note(f"note: {doubt}")
+        messages.note(f"{doubt}")
     sweep_dir = folders.SweepDir(results / sweep.name)
     if break_lock:
         common.break_lock(sweep_dir)
@@ -103,8 +103,8 @@ def submit(  # noqa: PLR0913 - the others are `Options`
 
         action = rehearsal.run
     if len(requests) > 1 and not dry_run:
-        requests = steps.check_all(results, requests, say)
-    code = max([action(results, request, say) for request in requests])
+        requests = steps.check_all(results, requests)
+    code = max([action(results, request) for request in requests])
     return _collected(sweep_dir, code) if collect else _ran(sweep_dir, code)
 
 
@@ -116,8 +116,8 @@ def _download(asked: Request) -> None:
 
     env = asked.profile.env
     for name in check_inputs.named(asked.sweep, "dataset"):
-        downloads.get_data(name, env, say)
-    downloads.get_weights(check_inputs.named_weights(asked), search_path.torch_home(env), say)
+        downloads.get_data(name, env)
+    downloads.get_weights(check_inputs.named_weights(asked), search_path.torch_home(env))
 
 
 def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
@@ -154,7 +154,7 @@ def _adaptive(requests: Sequence[Request], target: float, *, watch: bool) -> Act
 
     if len(requests) > 1:
         raise UsageError("--until-error takes one --cluster: run the command once for each")
-    return lambda results, asked, say: adaptive.submit(results, asked, target, say, watch=watch)
+    return lambda results, asked: adaptive.submit(results, asked, target, watch=watch)
 
 
 @click.command()
@@ -243,7 +243,7 @@ def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     if break_lock:
         common.break_lock(run)
     options = Options(workers=workers, doctor=doctor)
-    return _ran(run, measure_again(run, _listed(status), say, options=options, **others))
+    return _ran(run, measure_again(run, _listed(status), options=options, **others))
 
 
 def _listed(text: str) -> list[str]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras
+from hpcsweep import extras, messages
 from hpcsweep.cli import answer, common
-from hpcsweep.cli.answer import Answer, note
+from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import PATH, flag, option
 from hpcsweep.errors import UsageError
 
@@ -40,7 +40,7 @@ def collect(
     files: list[Path] = []
     for sweep_dir in runs.of_sweeps(results, sweeps):
         if break_lock:
-            note(locks.break_open(sweep_dir))
+            messages.note(locks.break_open(sweep_dir))
         reports.append(collector.collect(sweep_dir, raw=raw))
         files += merged_tables.write_parquet(sweep_dir) if parquet else ()
     return Answer(
@@ -124,7 +124,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
         elif html.is_dir():
             html /= f"{sweep_dir.name}.html"
         for line in write.write(sweep_dir, html, where):
-            note(f"note: {line}")
+            messages.note(f"{line}")
         if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")
     return common.tables(

@@ -13,17 +13,15 @@ import logging
 import os
 import pwd
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import environment
+from hpcsweep import environment, messages
 from hpcsweep.environment import config_folder as config_folder  # noqa: PLC0414 - as `shipped`
 from hpcsweep.errors import BadInput, suggest
-from hpcsweep.text import printable
 
 SWEEPS: Final = "sweeps"
 PROFILES: Final = "cluster_profiles"
@@ -91,7 +89,7 @@ def is_safe(path: Path, root: Path) -> bool:
     """Say whether only this user and root may change a file, or a folder and the files in it.
 
     The folders around it, up to `root`, must be safe, too, since the files' content may run as this
-    user. A line on stderr names what is not safe. The user's private group (umask 002) may write.
+    user. A note names what is not safe. The user's private group (umask 002) may write.
     """
     real = path.resolve()
     above = [folder for folder in path.parents if folder.is_relative_to(root)]
@@ -102,8 +100,8 @@ def is_safe(path: Path, root: Path) -> bool:
         by_group = status.st_mode & stat.S_IWGRP
         shared = by_group and (_has_acl(place) or not _is_private(status.st_gid))
         if shared or status.st_mode & stat.S_IWOTH or status.st_uid not in {0, os.getuid()}:
-            remedy = "(chmod go-w, or name a path)"
-            _tell(f"note: {path} is not taken: others may write {place} {remedy}")
+            told = f"{path} is not taken: others may write {place}"
+            messages.note(told, "chmod go-w, or name a path")
             return False
     return True
 
@@ -126,11 +124,6 @@ def _has_acl(place: Path) -> bool:
     with suppress(OSError, AttributeError):  # a file system or an operating system without them
         return _ACL in os.listxattr(place)
     return False
-
-
-@cache
-def _tell(text: str) -> None:
-    sys.stderr.write(f"{printable(text)}\n")
 
 
 def shipped() -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import extras, processes, search_path, sources
+from hpcsweep import extras, messages, processes, search_path, sources
 from hpcsweep.catalog import AXES, LAUNCHERS, WORKLOADS, Role
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document
@@ -23,7 +23,7 @@ from hpcsweep.spec.space import Sweep
 from hpcsweep.store import shards, state
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import factories
-from hpcsweep.submit.request import Request, Say
+from hpcsweep.submit.request import Request
 from hpcsweep.text import count
 
 _PROGRAM: Final = "hpcsweep.measure.inputs"
@@ -42,7 +42,7 @@ _MOST_INPUT: Final = 1 << 40  # bytes
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 
 
-def check_inputs(requests: Sequence[Request], say: Say) -> None:
+def check_inputs(requests: Sequence[Request]) -> None:
     """Refuse packages, factories, files, weights and layers that no job of one sweep would find.
 
     `SpecError` has file, line and key, and the nearest name; `MissingDependency` the extra.
@@ -52,7 +52,7 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
     if not WORKLOADS[requests[0].sweep.workload].runs_network:
         return
     for request in requests:
-        _check_names(request, say)
+        _check_names(request)
         _check_sizes(request)
     weights = [named_weights(request) for request in requests]
     maps = _maps(requests)
@@ -63,8 +63,8 @@ def check_inputs(requests: Sequence[Request], say: Say) -> None:
     question = {"search_path": requests[0].search_path, "weights": by_home, "maps": maps}
     answer = _ask_torch(question)
     for request, wanted, problems in zip(requests, weights, answer["weights"], strict=True):
-        _check_weights(request, wanted, problems, say)
-    _check_maps(requests[0].sweep, maps, answer["maps"], say)
+        _check_weights(request, wanted, problems)
+    _check_maps(requests[0].sweep, maps, answer["maps"])
 
 
 def _check_packages(request: Request) -> None:
@@ -81,10 +81,10 @@ def _check_packages(request: Request) -> None:
     extras.need("measure", what, other)
 
 
-def _check_names(request: Request, say: Say) -> None:
+def _check_names(request: Request) -> None:
     for axis in sources.FACTORIES:
         for name in filter(_is_factory, named(request.sweep, axis)):
-            _check_factory(request, axis, name, say)
+            _check_factory(request, axis, name)
     for key, names in _files(request.sweep).items():
         for name in names:
             if not search_path.file(name, request.search_path).is_file():
@@ -127,7 +127,6 @@ def _check_weights(
     request: Request,
     wanted: Sequence[tuple[str, str]],
     problems: Sequence[Mapping[str, str]],
-    say: Say,
 ) -> None:
     """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
     where = ["--cluster", request.profile.name, "--download"]
@@ -140,11 +139,11 @@ def _check_weights(
         )
         if not request.profile.own_python:
             raise _complaint(request.sweep, "weights", name, told)
-        say(f"note: weights '{name}' of {told}")
+        messages.note(f"weights '{name}' of {told}")
 
 
 def _check_maps(
-    sweep: Sweep, maps: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]], say: Say
+    sweep: Sweep, maps: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]
 ) -> None:
     """Refuse patterns of maps that match no layer; each is one line."""
     doc = document.read_document(sweep.path, SpecError)
@@ -159,7 +158,7 @@ def _check_maps(
             wrong.add((*_place(doc, "algorithm", question["layers"]), pattern), told)
     wrong.tell()
     for why, models in unchecked.items():
-        say(f"note: map patterns are not checked here: {why} ({', '.join(models)})")
+        messages.note(f"map patterns are not checked here: {why} ({', '.join(models)})")
 
 
 def _maps(requests: Sequence[Request]) -> list[dict[str, Any]]:
@@ -219,12 +218,12 @@ def ask(question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any
     return found
 
 
-def _check_factory(request: Request, axis: str, name: str, say: Say) -> None:
+def _check_factory(request: Request, axis: str, name: str) -> None:
     try:
         problem = factories.problem(axis, name, request.search_path)
     except factories.NoModule as missing:
         if request.profile.own_python:
-            say(f"note: {axis} '{name}': {missing}; the job's own Python must have it")
+            messages.note(f"{axis} '{name}': {missing}", "the job's own Python must have it")
             return
         problem = str(missing)
     if problem:
@@ -319,14 +318,14 @@ def other_than(made_of: Mapping[str, str], request: Request) -> list[str]:
     ]
 
 
-def tell_changed(sweep_dir: SweepDir, request: Request, say: Say) -> None:
+def tell_changed(sweep_dir: SweepDir, request: Request) -> None:
     """Say which measured points were made of other files than there are now."""
     if found := changed(sweep_dir, request):
         what = ", ".join(f"{name} ({number:,})" for name, number in Counter(found.values()).items())
-        say(
-            f"note: {count(len(found), 'point')} of {sweep_dir.name} measured with another "
-            f"version, or an unknown one, of your own files: {what}; they keep their rows. To "
-            f"measure them again: {sweep_dir.command('retry', '--changed')}"
+        messages.note(
+            f"{count(len(found), 'point')} of {sweep_dir.name} measured with another "
+            f"version, or an unknown one, of your own files: {what}; they keep their rows",
+            f"to measure them again: {sweep_dir.command('retry', '--changed')}",
         )
 
 

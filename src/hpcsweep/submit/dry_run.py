@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import extras
+from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
@@ -24,34 +24,34 @@ from hpcsweep.point import Point
 from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit, to_slurm
-from hpcsweep.submit.request import Request, Say
+from hpcsweep.submit.request import Request
 from hpcsweep.text import duration
 
 _LONG: Final = 60.0  # seconds that are worth a warning
 
 
-def run(results: Path, request: Request, say: Say) -> int:
+def run(results: Path, request: Request) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
-    check_inputs.check_inputs([request], say)
-    support.warn([request], say)
+    check_inputs.check_inputs([request])
+    support.warn([request])
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
     request = replace(request, options=replace(request.options, argv=argv))
     sweep = folders.SweepDir(results / request.sweep.name)
     expected = cost.cost_of(results, request)
     prepare.check_same_name(sweep, request)
-    prepare.warn_of_results_elsewhere(sweep, request, say)
+    prepare.warn_of_results_elsewhere(sweep, request)
     if not request.options.again:
-        check_inputs.tell_changed(sweep, request, say)
-    say(expected.text())
+        check_inputs.tell_changed(sweep, request)
+    messages.progress(expected.text())
     prepare.check_cost(sum(expected.seconds.values()), request)
     if request.profile.in_slurm and expected.points:
         if request.options.doctor:
-            to_slurm.precheck(request.profile, sweep.path, say)
-        _show(sweep, request, say)
-    return _rehearse(sweep, request, say)
+            to_slurm.precheck(request.profile, sweep.path)
+        _show(sweep, request)
+    return _rehearse(sweep, request)
 
 
-def _show(sweep: folders.SweepDir, request: Request, say: Say) -> None:
+def _show(sweep: folders.SweepDir, request: Request) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = folders.SweepDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
     queue = slurm_answer.ask_slurm(sweep.submissions())
@@ -59,7 +59,7 @@ def _show(sweep: folders.SweepDir, request: Request, say: Say) -> None:
     draft = ready.submission
     if draft is None:  # measured by now
         return
-    prepare.tell_templates(draft, say)
+    prepare.tell_templates(draft)
     tasks = min(ready.chunks, arrays.max_size())
     profile = time_limit.applied(request.profile, draft.read_manifest())
     profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, queue))
@@ -67,25 +67,25 @@ def _show(sweep: folders.SweepDir, request: Request, say: Say) -> None:
     file = draft.path / shown.file
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(job_script.encoded(shown.script))
-    say(shown.script)
-    say(f"sbatch {shlex.join([*shown.options, file.name, *shown.arguments])}")
-    say(f"submit would send the files in {draft.path}")
+    messages.progress(shown.script)
+    messages.progress(f"sbatch {shlex.join([*shown.options, file.name, *shown.arguments])}")
+    messages.progress(f"submit would send the files in {draft.path}")
     answer = slurm.would_accept(file, options=shown.options)
     if isinstance(answer, slurm.CouldNotAsk):
-        say(f"Slurm was not asked: {answer}")
+        messages.warning(f"Slurm was not asked: {answer}")
     else:
-        say(f"Slurm would accept this job: partition {answer.partition}, nodes {answer.nodes}")
+        where = f"partition {answer.partition}, nodes {answer.nodes}"
+        messages.progress(f"Slurm would accept this job: {where}")
 
 
-def announcement(results: Path, request: Request) -> str:
-    """Return a note where the point that a dry run measures here takes a minute or more."""
+def announce(results: Path, request: Request) -> None:
+    """Tell where the point that a dry run measures here takes a minute or more."""
     here, point = _here(request)
     seconds = _seconds(folders.SweepDir(results / request.sweep.name), here, point)
-    if seconds < _LONG:
-        return ""
-    label = point.label(request.sweep.maps)
-    told = f"{label} on {here.device}, which takes about {duration(seconds)}"
-    return f"note: `hpcsweep submit --dry-run` would measure one point here: {told}"
+    if seconds >= _LONG:
+        label = point.label(request.sweep.maps)
+        told = f"{label} on {here.device}, which takes about {duration(seconds)}"
+        messages.note(f"`hpcsweep submit --dry-run` would measure one point here: {told}")
 
 
 def _here(request: Request) -> tuple[Request, Point]:
@@ -102,11 +102,11 @@ def _seconds(sweep_dir: folders.SweepDir, here: Request, point: Point) -> float:
     return seconds_of.start + seconds_of(point)
 
 
-def _rehearse(sweep_dir: folders.SweepDir, request: Request, say: Say) -> int:
+def _rehearse(sweep_dir: folders.SweepDir, request: Request) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
     if WORKLOADS[request.sweep.workload].runs_network and (lack := extras.lacking("measure")):
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
-        say(f"dry run: nothing was submitted; {without}")
+        messages.progress(f"dry run: nothing was submitted; {without}")
         return 0
     here, point = _here(request)
     about = duration(_seconds(sweep_dir, here, point))
@@ -115,11 +115,11 @@ def _rehearse(sweep_dir: folders.SweepDir, request: Request, say: Say) -> int:
         submission = prepare.prepare(alone, here).submission
         assert submission is not None  # noqa: S101 - the folder is new, nothing is measured there
         label = point.label(request.sweep.maps)
-        say(f"measuring one point here: {label} on {here.device}, about {about}")
+        messages.progress(f"measuring one point here: {label} on {here.device}, about {about}")
         result = supervisors.run(submission, request.profile, progress.Counts(1))
         log = submission.log(0, 0).read_text().splitlines()
-    say("\n".join(f"  {line}" for line in log[-3:]))
+    messages.progress("\n".join(f"  {line}" for line in log[-3:]))
     how = str(result.tally) or "; ".join(result.refusals)
-    say(f"dry run: nothing was submitted (the point measured here: {how})")
+    messages.progress(f"dry run: nothing was submitted (the point measured here: {how})")
     failed = PointsFailed.exit_code if FAILED & result.tally.statuses.keys() else 0
     return result.exit_code or failed

@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import __version__, files
+from hpcsweep import __version__, files, messages
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hpcsweep.cluster.slurm.bad_nodes import BadNode
     from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
     from hpcsweep.store.ledger import LiveChunks
-    from hpcsweep.submit.request import Request, Say
+    from hpcsweep.submit.request import Request
 
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
@@ -163,21 +163,21 @@ def check_same_name(sweep_dir: SweepDir, request: Request) -> None:
             )
 
 
-def warn_of_results_elsewhere(sweep_dir: SweepDir, request: Request, say: Say) -> None:
+def warn_of_results_elsewhere(sweep_dir: SweepDir, request: Request) -> None:
     """Say where results of the sweep stand beside its file or a folder above, if none are here."""
     for folder in () if sweep_dir.path.exists() else request.sweep.path.resolve().parents[:2]:
         other = SweepDir(folder / sweep_dir.path.parent.name / sweep_dir.path.name)
         if other.submissions_dir.is_dir():
-            say(
-                f"warning: {other.path} has results of this sweep, here all is measured anew; "
-                f"`hpcsweep --results {other.path.parent} submit` goes on there"
+            messages.warning(
+                f"{other.path} has results of this sweep, here all is measured anew",
+                f"`hpcsweep --results {other.path.parent} submit` goes on there",
             )
 
 
-def tell_templates(submission: SubmissionDir, say: Say) -> None:
+def tell_templates(submission: SubmissionDir) -> None:
     """Say which templates of the user's own the job script is made of: they are code."""
     for path in submission.read_manifest().templates:
-        say(f"note: the job script is made of your own template {path}")
+        messages.note(f"the job script is made of your own template {path}")
 
 
 def discard(submission: SubmissionDir) -> None:
@@ -347,7 +347,6 @@ class Submit:
 
     sweep_dir: SweepDir
     request: Request
-    say: Say
     ready: PreparedSubmission = field(default_factory=PreparedSubmission)
     answer: SlurmAnswer | None = None  # what Slurm said of earlier submissions, if it was asked
     bad_nodes: Sequence[BadNode] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,6 @@ from hpcsweep.spec import expansion, profile
 from hpcsweep.spec.expansion import Expansion
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hpcsweep import messages
 from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
@@ -19,14 +20,13 @@ from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, steps
-from hpcsweep.submit.request import DEFAULT, Options, Request, Say, make
+from hpcsweep.submit.request import DEFAULT, Options, Request, make
 from hpcsweep.text import count, tally
 
 
 def measure_again(  # noqa: PLR0913 - the options of a command
     sweep_dir: SweepDir,
     statuses: Sequence[str],
-    say: Say,
     *,
     point: Sequence[str] = (),
     changed: bool = False,
@@ -57,7 +57,7 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         why = " or ".join(words for words, is_asked in whys.items() if is_asked)
         there = tally(Counter(status_of.values()), PointStatus) or "no point has a row"
         nothing = f"no point {why or 'is ' + ' or '.join(statuses)} ({there})"
-        say(f"{sweep_dir.name}: {nothing}; nothing to measure again")
+        messages.progress(f"{sweep_dir.name}: {nothing}; nothing to measure again")
         return 0
     requests = [
         replace(request, options=options)
@@ -66,14 +66,15 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     ]
     if not requests:
         where = f" on {', '.join(cluster)}" if cluster else ""
-        say(f"{sweep_dir.name}: the sweep no longer has these points{where} ({len(wanted):,})")
+        gone = f"the sweep no longer has these points{where} ({len(wanted):,})"
+        messages.warning(f"{sweep_dir.name}: {gone}")
     for request in requests if dry_run else ():
         points = count(sum(1 for _ in request.points()), "point")
-        where = request.profile.name
-        say(f"{sweep_dir.name}: {points} to measure again on {where} (--dry-run: none was)")
+        again = f"{points} to measure again on {request.profile.name} (--dry-run: none was)"
+        messages.progress(f"{sweep_dir.name}: {again}")
     if dry_run:
         return 0
-    codes = (steps.submit(sweep_dir.path.parent, request, say) for request in requests)
+    codes = (steps.submit(sweep_dir.path.parent, request) for request in requests)
     return max(codes, default=0)
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
@@ -24,7 +25,7 @@ from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, prepare, support
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
-from hpcsweep.submit.request import Request, Say, gpus
+from hpcsweep.submit.request import Request, gpus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -35,16 +36,16 @@ class OutOfTime(Refused):
     """The seconds of `Options.stop_after` are over; the current points were finished."""
 
 
-def submit(results: Path, request: Request, say: Say) -> int:
+def submit(results: Path, request: Request) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     if not request.checked:
-        check_inputs.check_inputs([request], say)
-        support.warn([request], say)
-    job = Submit(folders.SweepDir(results / request.sweep.name), request, say)
+        check_inputs.check_inputs([request])
+        support.warn([request])
+    job = Submit(folders.SweepDir(results / request.sweep.name), request)
     prepare.check_same_name(job.sweep_dir, request)
-    prepare.warn_of_results_elsewhere(job.sweep_dir, request, say)
+    prepare.warn_of_results_elsewhere(job.sweep_dir, request)
     if not request.only and not request.options.again:
-        check_inputs.tell_changed(job.sweep_dir, request, say)
+        check_inputs.tell_changed(job.sweep_dir, request)
     with locks.held(job.sweep_dir, LOCKED_BY):
         code = _send(job) if request.profile.in_slurm else _reserve(job)
     return _run_here(job) if code is None else code
@@ -89,7 +90,8 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     before = _measured_before(job, settled)
     done = f" ({before})" if str(before) else ""
     if not live:
-        job.say(f"{job.sweep_dir.name}: nothing to measure{done}{_hint(job.sweep_dir, settled)}")
+        hint = _hint(job.sweep_dir, settled)
+        messages.progress(f"{job.sweep_dir.name}: nothing to measure{done}{hint}")
         if before.not_valid:
             _tell_disturbed(job, outcomes.rows_of(job.sweep_dir.shards(), outcomes.told_of))
         return _exit_code(job)
@@ -97,18 +99,18 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
     where = f"{count(live, 'point')} {verb} already queued or running in"
     watch = f"watch with {job.sweep_dir.command('status', '--watch')}"
     ids = ", ".join(job.ready.live)
-    job.say(f"{job.sweep_dir.name}: nothing to measure{done}: {where} {ids}; {watch}")
+    messages.progress(f"{job.sweep_dir.name}: nothing to measure{done}: {where} {ids}; {watch}")
     return 0 if job.request.profile.in_slurm else _exit_code(job)
 
 
 def _run_here(job: Submit) -> int:
-    job.say(job.headline)
+    messages.progress(job.headline)
     if job.request.rehearsal:
         wants = ", ".join(gpus(job.request.sweep))
         has = job.request.device
-        job.say(f"note: the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
+        messages.note(f"the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
     if WORKLOADS[job.request.sweep.workload].runs_network and (busy := this_machine.busy()):
-        job.say(f"warning: {busy}")
+        messages.warning(busy)
     launcher = launchers.launcher_here(job.request.profile)
     try:
         quiet = job.request.options.quiet
@@ -118,24 +120,24 @@ def _run_here(job: Submit) -> int:
     finally:
         ledger.note_end(job.submission)
     for why in result.refusals:
-        job.say(f"stopped: {why}")
+        messages.warning(f"stopped: {why}")
     measured = f"{job.sweep_dir.name}: measured {str(result.tally) or 'nothing'}"
     if result.interrupted:
-        job.say(f"{measured}; interrupted: run the same command again to resume")
+        messages.progress(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
     if result.out_of_time:
         raise OutOfTime(f"{measured}; the time for it is over")
     if result.tally.statuses.keys() - outcomes.WELL:
         shards = job.sweep_dir.shards_of(job.submission.id)
         for failure in outcomes.failures_of(shards, job.request.sweep.maps):
-            job.say(f"  {failure}")
+            messages.warning(f"{job.sweep_dir.name}: {failure}")
     hint = _hint(job.sweep_dir, result.tally.statuses)
     then = (
         ""
         if job.request.options.suppress_next_hint
         else f"; next: {job.sweep_dir.command('collect')}"
     )
-    job.say(f"{measured}{then}{hint}")
+    messages.progress(f"{measured}{then}{hint}")
     if result.tally.not_valid:
         shards = job.sweep_dir.shards_of(job.submission.id)
         _tell_disturbed(job, outcomes.rows_of(shards, outcomes.told_of))
@@ -155,7 +157,7 @@ def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
     point_ids = {point.point_id for point in job.request.points()}
     measured = (row for point_id, row in rows.items() if point_id in point_ids)
     if disturbance := outcomes.disturbance(job.sweep_dir, measured):
-        job.say(f"  {disturbance}")
+        messages.warning(f"{job.sweep_dir.name}: {disturbance}")
 
 
 def _hint(sweep_dir: SweepDir, by_status: Mapping[str, int]) -> str:
@@ -174,14 +176,14 @@ def _exit_code(job: Submit) -> int:
     return PointsFailed.exit_code if statuses & FAILED else 0
 
 
-def check_all(results: Path, requests: Sequence[Request], say: Say) -> list[Request]:
+def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
     """Check every profile before anything enters the queue; return the requests, checked."""
-    check_inputs.check_inputs(requests, say)
-    support.warn(requests, say)
+    check_inputs.check_inputs(requests)
+    support.warn(requests)
     if any(request.profile.in_slurm for request in requests):
         from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above
 
-        to_slurm.check_ahead(results, requests, say)
+        to_slurm.check_ahead(results, requests)
     return [
         replace(request, checked=True, options=replace(request.options, doctor=False))
         for request in requests

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import __version__, catalog, environment, files
+from hpcsweep import __version__, catalog, environment, files, messages
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
@@ -28,7 +28,7 @@ from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
 from hpcsweep.submit import check_inputs
 from hpcsweep.submit.check_inputs import SHAPES
-from hpcsweep.submit.request import Request, Say
+from hpcsweep.submit.request import Request
 
 Algorithm = str | Mapping[str, str]
 # the calls of each case, the engines by GPU and convolution, cuDNN's version, else what is lacking
@@ -242,7 +242,6 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     *,
     most: int = _MOST_CASES,
     seconds: float = _SECONDS,
-    say: Say = lambda _line: None,
 ) -> Support:
     """Return what cuDNN has for points on GPUs; `named` turns a map of algorithms into its name.
 
@@ -262,7 +261,7 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     every = {key: axes for each in cases.values() for key, axes in each.items()}
     question = {"search_path": folders, "workload": workload, "cases": every}
     able = [gpu for gpu in gpus_asked if gpu.properties]
-    answers, engines, cudnn, lacking = _answers(question, able, seconds, say)
+    answers, engines, cudnn, lacking = _answers(question, able, seconds)
     answered = {m: [answers.get(key, {}) for key in each] for m, each in cases.items()}
     calls = {m: [call for c in each for call in c.get("calls", ())] for m, each in answered.items()}
     whys = {m: [c["unchecked"] for c in each if "unchecked" in c] for m, each in answered.items()}
@@ -279,7 +278,7 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     )
 
 
-def warn(requests: Sequence[Request], say: Say) -> None:
+def warn(requests: Sequence[Request]) -> None:
     """Say which algorithms no convolution of a network can have on the GPU of a profile."""
     for request in requests:
         gpu = DescribedGpu.of(request.device, request.profile)
@@ -291,7 +290,7 @@ def warn(requests: Sequence[Request], say: Say) -> None:
             folders = request.search_path
             support = support_of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
             for line in support.missing():
-                say(f"warning: {line}")
+                messages.warning(line)
 
 
 def _may_lack(algorithm: Algorithm) -> bool:
@@ -308,9 +307,7 @@ def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
     return {key: cases[key] for key in keys}
 
 
-def _answers(
-    question: dict[str, Any], gpus: Sequence[DescribedGpu], seconds: float, say: Say
-) -> _Answers:
+def _answers(question: dict[str, Any], gpus: Sequence[DescribedGpu], seconds: float) -> _Answers:
     """Answer a question about cases: from the cache as far as it can, libcudnn tells the rest."""
     cases = question["cases"]
     begin = f"{question['workload']} "
@@ -324,7 +321,7 @@ def _answers(
     rest = {key: axes for key, axes in cases.items() if key not in cached}
     if len(rest) > _FEW:
         names = ", ".join(gpu.name for gpu in gpus)
-        say(f"asks cuDNN about {len(rest)} cases on {names}: minutes, but only once")
+        messages.note(f"asks cuDNN about {len(rest)} cases on {names}: minutes, but only once")
     left = {
         "cases": [*rest.values()],
         "convolutions": wanted,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcsweep import messages
 from hpcsweep.cluster import doctor, launchers, slurm
 from hpcsweep.cluster.slurm import (
     bad_nodes,
@@ -30,7 +31,7 @@ from hpcsweep.store import folders, ledger, locks
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.submit import cost, prepare, time_limit
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
-from hpcsweep.submit.request import Request, Say
+from hpcsweep.submit.request import Request
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 def find_lost_arrays(job: Submit) -> None:
     """Find out whether arrays are in the queue for which sbatch's answer was lost."""
     for line in settling.settle(job.sweep_dir.submissions()):
-        job.say(line)
+        messages.note(line)
 
 
 def ask_slurm(job: Submit) -> None:
@@ -49,9 +50,9 @@ def ask_slurm(job: Submit) -> None:
     if job.answer.mute:
         missing = "; ".join(map(str, job.answer.unanswered))
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
-        job.say(f"{job.sweep_dir.name}: {missing}; {consequence}")
+        messages.warning(f"{job.sweep_dir.name}: {missing}; {consequence}")
     for line in left_alone(job.sweep_dir, job.answer):
-        job.say(line)
+        messages.note(line)
 
 
 def left_alone(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[str]:
@@ -96,31 +97,31 @@ def learn_from_slurm(job: Submit) -> None:
 def check_and_send(job: Submit) -> None:
     """Send the chunks, if the profile fits the cluster."""
     try:
-        prepare.tell_templates(job.submission, job.say)
+        prepare.tell_templates(job.submission)
         if job.request.options.doctor:
-            precheck(job.request.profile, job.submission.path, job.say)
-        ids = send(job.submission, job.request.profile, job.bad_nodes, job.say)
+            precheck(job.request.profile, job.submission.path)
+        ids = send(job.submission, job.request.profile, job.bad_nodes)
     except BaseException:
         known = journal.read_journal(job.submission)
         if not known.arrays and not known.uncertain:  # nothing went in
             prepare.discard(job.submission)
             prepare.save_sweep(job.sweep_dir, job.sweep_before)
         raise
-    job.say(job.headline)
+    messages.progress(job.headline)
     if job.ready.time_limit:
         asked_for = f"jobs ask for {job.ready.time_limit} instead of {job.request.profile.time}"
-        job.say(f"{asked_for}: points {job.ready.basis}")
+        messages.progress(f"{asked_for}: points {job.ready.basis}")
     sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
-    job.say(f"{sent}; you can log out")
+    messages.progress(f"{sent}; you can log out")
 
 
-def check_ahead(results: Path, requests: Sequence[Request], say: Say) -> None:
+def check_ahead(results: Path, requests: Sequence[Request]) -> None:
     """Check the profiles of several requests; `Refused` for one that has something to send."""
     unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
     cluster = site.describe() if unchecked and slurm.available() else None
     for each in unchecked:
         try:
-            precheck(each.profile, results / each.sweep.name, say, cluster)
+            precheck(each.profile, results / each.sweep.name, cluster)
         except Refused:  # noqa: PERF203 - a few profiles
             if cost.cost_of(results, each).chunks:
                 raise
@@ -134,7 +135,7 @@ def allow_nodes(results: Path, sweep: Sweep, names: Sequence[str]) -> None:
 
 
 def send(
-    submission: SubmissionDir, profile: Profile, bad: Sequence[bad_nodes.BadNode], say: Say
+    submission: SubmissionDir, profile: Profile, bad: Sequence[bad_nodes.BadNode]
 ) -> list[str]:
     """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
     name = submission.sweep_dir.name
@@ -147,14 +148,14 @@ def send(
         if wary is profile or journal.read_journal(submission).arrays:
             raise
         ids = launchers.launcher_to_slurm(profile).send(submission, profile)
-        say(f"{name}: only excluded nodes are left, so they are used again: {avoided}")
+        messages.warning(f"{name}: only excluded nodes are left, so they are used again: {avoided}")
     else:
         if wary is not profile:
-            say(f"{name}: excludes {avoided}; --allow-node NODE allows one again")
+            messages.note(f"{name}: excludes {avoided}", "--allow-node NODE allows one again")
     return ids
 
 
-def precheck(profile: Profile, submission: Path, say: Say, cluster: Cluster | None = None) -> None:
+def precheck(profile: Profile, submission: Path, cluster: Cluster | None = None) -> None:
     """Ask the cluster once, print warnings, and refuse a profile that cannot work.
 
     `cluster` is its earlier answer, if there is one. A cluster that does not answer is a warning,
@@ -169,7 +170,7 @@ def precheck(profile: Profile, submission: Path, say: Say, cluster: Cluster | No
     findings += doctor.logs(job_request.options_of(profile), submission)
     for finding in findings:
         if finding.level == "warn":
-            say(f"warning: {finding.complaint()}")
+            messages.warning(finding.words, finding.do)
     wrong = [finding.complaint() for finding in findings if finding.level == "fail"]
     if wrong:
         last = "nothing was submitted; --no-doctor submits anyway"

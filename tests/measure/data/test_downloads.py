@@ -18,7 +18,7 @@ from torchvision import datasets
 from torchvision.models import SqueezeNet1_1_Weights
 
 import diskdata
-from hpcsweep import environment
+from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.measure import inputs
 from hpcsweep.measure.data import downloads, loaders
@@ -143,14 +143,14 @@ def test_a_misspelt_data_set_is_told_before_anything_runs(tmp_path):
 
 def test_nothing_is_downloaded_in_a_job_or_to_nowhere(tmp_path, monkeypatch):
     """Nor is there anything else to download than CIFAR."""
-    downloads.get_data("imagefolder", {}, print)
-    downloads.get_data("mine:data", {}, print)
+    downloads.get_data("imagefolder", {})
+    downloads.get_data("mine:data", {})
     monkeypatch.delenv(environment.DATA, raising=False)
     with pytest.raises(UsageError, match="HPCSWEEP_DATA is not set; name the folder"):
-        downloads.get_data("cifar10", {}, print)
+        downloads.get_data("cifar10", {})
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with pytest.raises(Refused, match="login node"):
-        downloads.get_data("cifar10", {environment.DATA: str(tmp_path)}, print)
+        downloads.get_data("cifar10", {environment.DATA: str(tmp_path)})
 
 
 def test_cifar_goes_to_the_folder_that_the_profile_names(tmp_path, monkeypatch):
@@ -160,9 +160,10 @@ def test_cifar_goes_to_the_folder_that_the_profile_names(tmp_path, monkeypatch):
     fetched, told = [], []
     monkeypatch.setattr(datasets, "CIFAR10", lambda root, download: fetched.append(root))
     for env in ({environment.DATA: str(tmp_path / "site")}, {}):
-        downloads.get_data("cifar10", env, told.append)
+        with messages.told_to(told.append):
+            downloads.get_data("cifar10", env)
     assert fetched == [str(tmp_path / "site"), str(tmp_path / "mine")]
-    assert told[0] == f"cifar10 is in {tmp_path}/site/cifar-10-batches-py"
+    assert told[0].text == f"cifar10 is in {tmp_path}/site/cifar-10-batches-py"
 
 
 class Evil:
@@ -266,17 +267,17 @@ def test_what_cannot_be_downloaded_is_named_with_its_place(
     cached, home = cached_weights(published.name), {"TORCH_HOME": os.environ["TORCH_HOME"]}
     published.write_bytes(published.read_bytes()[:-1] + b"x")
     with pytest.raises(UsageError, match=r"invalid hash value"):
-        downloads.get_weights([WANTED], home, print)
+        downloads.get_weights([WANTED], home)
     published.unlink()
     with pytest.raises(UsageError) as caught:
-        downloads.get_weights([WANTED], home, print)
+        downloads.get_weights([WANTED], home)
     url = SqueezeNet1_1_Weights.IMAGENET1K_V1.value.url
     assert f"{url} -> {cached}" in str(caught.value)
     assert "1 of 1 are missing; without a network, copy the files" in str(caught.value)
     assert not list(cached.parent.iterdir())
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     with pytest.raises(Refused, match="login node"):
-        downloads.get_weights([WANTED], home, print)
+        downloads.get_weights([WANTED], home)
 
 
 def test_problems_are_told_for_each_of_several_weights(published: Path) -> None:
@@ -288,5 +289,5 @@ def test_problems_are_told_for_each_of_several_weights(published: Path) -> None:
     )
     assert unknown["wrong"].endswith("; did you mean 'IMAGENET1K_V1'?")
     home = {"TORCH_HOME": os.environ["TORCH_HOME"]}
-    downloads.get_weights([WANTED], home, print)
+    downloads.get_weights([WANTED], home)
     assert downloads.problems([WANTED]) == [{}]

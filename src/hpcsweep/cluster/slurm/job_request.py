@@ -33,11 +33,16 @@ class Finding:
     do: str = ""
     where: str = ""  # FILE:LINE of what to change
 
+    @property
+    def words(self) -> str:
+        """Where, and what was found."""
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.what}: {self.detail}"
+
     def complaint(self) -> str:
         """Return an error message: where and what, and in a second line what to do."""
-        place = f"{self.where}: " if self.where else ""
         advice = f"\n  -> {self.do}" if self.do else ""
-        return f"{place}{self.what}: {self.detail}{advice}"
+        return f"{self.words}{advice}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from hpcsweep import messages
 from hpcsweep.errors import Refused, UsageError, first_line
 from hpcsweep.measure import models
 
@@ -135,7 +136,7 @@ def _images(folder: Path, transform: Transform) -> Any:  # noqa: ANN401 - an Ima
         ) from error
 
 
-def get_data(name: str, env: Mapping[str, str], say: Callable[[str], None]) -> None:
+def get_data(name: str, env: Mapping[str, str]) -> None:
     """Download CIFAR to the folder of jobs with these variables; do nothing for other data.
 
     Raises:
@@ -151,7 +152,7 @@ def get_data(name: str, env: Mapping[str, str], say: Callable[[str], None]) -> N
     except (OSError, RuntimeError) as error:
         reason = first_line(error)
         raise UsageError(f"data '{name}': cannot be downloaded to {folder}: {reason}") from error
-    say(f"{name} is in {folder / _CIFAR[name][0]}")
+    messages.progress(f"{name} is in {folder / _CIFAR[name][0]}")
 
 
 def _refuse_in_job(what: str) -> None:
@@ -279,9 +280,7 @@ _HASH: Final = re.compile(r"-([a-f0-9]{8,})\.")  # in a file's name, as torch's 
 _SECONDS: Final = 30.0  # without an answer
 
 
-def get_weights(
-    wanted: Iterable[tuple[str, str]], home: Mapping[str, str], say: Callable[[str], None]
-) -> None:
+def get_weights(wanted: Iterable[tuple[str, str]], home: Mapping[str, str]) -> None:
     """Download missing weights, each a network and a name of torchvision.
 
     `home` has the TORCH_HOME of the jobs, if their profile sets it.
@@ -293,7 +292,7 @@ def get_weights(
     _refuse_in_job("weights")
     urls = {models.weights_url(*pair): pair for pair in wanted}
     with _torch_home(home):
-        failed = list(filter(None, (_got(url, *pair, say) for url, pair in urls.items())))
+        failed = list(filter(None, (_got(url, *pair) for url, pair in urls.items())))
     if failed:
         advice = "without a network, copy the files from a machine that has one to these places"
         failed.append(f"{len(failed)} of {len(urls)} are missing; {advice}")
@@ -311,14 +310,14 @@ def _torch_home(home: Mapping[str, str]) -> Iterator[None]:
         os.environ.update({} if before is None else {"TORCH_HOME": before})
 
 
-def _got(url: str, model: str, name: str, say: Callable[[str], None]) -> str:
+def _got(url: str, model: str, name: str) -> str:
     """Download weights unless they exist; return a message if that fails."""
     file = models.cached_weights(url)
     try:
         done = "are there" if file.is_file() else _download(url)
     except (OSError, RuntimeError) as error:
         return f"weights {name} of {model}: {first_line(error)}\n   {url} -> {file}"
-    say(f"weights {name} of {model} {done}: {file}")
+    messages.progress(f"weights {name} of {model} {done}: {file}")
     return ""
 
 

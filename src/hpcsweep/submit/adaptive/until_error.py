@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster.slurm import liveness, slurm_answer
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
@@ -34,7 +35,7 @@ from hpcsweep.submit.adaptive import fill, planning
 from hpcsweep.submit.adaptive.fill import Layers
 from hpcsweep.submit.adaptive.judge import Judged, Why
 from hpcsweep.submit.adaptive.planning import NextRound
-from hpcsweep.submit.request import Request, Say
+from hpcsweep.submit.request import Request
 from hpcsweep.text import aligned, count
 
 _LOCKED_BY: Final = "hpcsweep submit --until-error"
@@ -59,7 +60,6 @@ class _Job:
     sweep_dir: SweepDir
     asked: Request
     target: float
-    say: Say
 
     @cached_property
     def groups(self) -> Sequence[Group]:
@@ -75,7 +75,7 @@ class _Job:
         return fill.beside(self.sweep_dir, list(self.asked.points()), self.asked.device)
 
 
-def submit(results: Path, asked: Request, target: float, say: Say, *, watch: bool = False) -> int:
+def submit(results: Path, asked: Request, target: float, *, watch: bool = False) -> int:
     """Measure in rounds until the mean error at held-out points is surely at most `target`.
 
     Returns 0, or the exit code for points that failed or are missing, or for a target that was
@@ -85,7 +85,7 @@ def submit(results: Path, asked: Request, target: float, say: Say, *, watch: boo
         Refused: the first round would cost more than `max_gpu_hours`.
         UsageError: there are no sizes or batches between which something could be predicted.
     """
-    job = _Job(SweepDir(results / asked.sweep.name), asked, target, say)
+    job = _Job(SweepDir(results / asked.sweep.name), asked, target)
     _check(job)
     worst = 0
     over = False
@@ -98,7 +98,7 @@ def submit(results: Path, asked: Request, target: float, say: Say, *, watch: boo
         try:
             code = _send(job, plan, until, known)
         except steps.OutOfTime as gone:
-            say(str(gone))
+            messages.progress(str(gone))
             over = True
             continue
         if asked.profile.in_slurm and watch and not code:
@@ -202,10 +202,10 @@ def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
     options = replace(
         asked.options, max_gpu_hours=None, stop_after=stop_after, suppress_next_hint=True
     )
-    job.say(f"{job.sweep_dir.name}: {until.text()}")
+    messages.progress(f"{job.sweep_dir.name}: {until.text()}")
     again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
     of_round = replace(asked, only=frozenset(plan.points), again=again, options=options)
-    return steps.submit(job.sweep_dir.path.parent, of_round, job.say)
+    return steps.submit(job.sweep_dir.path.parent, of_round)
 
 
 def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
@@ -245,7 +245,7 @@ def _left(job: _Job, until: AdaptiveRun, code: int) -> int:
     how = "the same command again goes on"
     if job.asked.profile.in_slurm:
         how = "the same command again judges this round and sends the next; --watch does it alone"
-    job.say(f"{job.sweep_dir.name}: {until.error_text()}; {how}")
+    messages.progress(f"{job.sweep_dir.name}: {until.error_text()}; {how}")
     return code
 
 
@@ -257,9 +257,9 @@ def _finish(
     overall, *_ = table.write(job.sweep_dir.path)
     predicted = sum(row["status"] == sweep.PREDICTED for row in table.rows)
     for line in _summary(job, plan, known, until, predicted):
-        job.say(line)
-    job.say(f"   {overall}")
-    job.say(f"next: {job.sweep_dir.command('collect')}")
+        messages.progress(line)
+    messages.progress(f"   {overall}")
+    messages.progress(f"next: {job.sweep_dir.command('collect')}")
     return TargetMissed.exit_code if _missed(plan, known) else 0
 
 
