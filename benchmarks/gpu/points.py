@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TWICE: Final = ("auto", "implicit_gemm")
 _POINTS: Final = "algorithms.csv"
 _LAYERS: Final = "layers.csv"
+_LARGER: Final = 288 / 224  # of the shipped sweep: its largest image has 512 pixels
 _OF_SWEEP: Final = "implicit_precomp_gemm"
 QUICK: Final = {"energy": False, "evidence": False, "numerics": False, "layers": False}
 # what claims and people look at; the tables hold whole rows
@@ -90,7 +91,7 @@ def sizes(lab: Lab) -> None:
     """Measure one algorithm at many image sizes as the shipped sweep does: layers included."""
     bench = bench_of()
     settings = {"energy": False, "iterations": min(20, lab.options.iterations)}
-    for key, size in lab.each(sizes_of(lab.options.sizes)):
+    for key, size in lab.each(sizes_of(lab.options)):
         with lab.entry(key) as facts:
             began = time.monotonic()
             axes = {"input_size": size, "algorithm": _OF_SWEEP}
@@ -116,10 +117,12 @@ def tuning(lab: Lab) -> None:
             facts.update(zip(("auto_ms", "after_auto_ms", "alone_ms"), medians, strict=True))
 
 
-def sizes_of(count: int) -> dict[str, int]:
-    """Return sizes from 224 to 512, from both ends in turns: a part of them stands for all."""
+def sizes_of(options: Options) -> dict[str, int]:
+    """Return sizes, such as 224 to 512, from both ends in turns: a part of them stands for all."""
+    count = options.sizes
+    smallest = options.size
     places = [i // 2 if i % 2 == 0 else count - 1 - i // 2 for i in range(count)]
-    found = [int(224 + place * (512 - 224) / max(count - 1, 1)) for place in places]
+    found = [smallest + int(place * smallest * _LARGER / max(count - 1, 1)) for place in places]
     return {f"{number}: {size}": size for number, size in enumerate(found)}
 
 
