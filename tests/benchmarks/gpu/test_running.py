@@ -98,6 +98,26 @@ def test_wheels_beside_the_source_are_found(tmp_path, monkeypatch):
     assert runner.missing(("rarely", "json"), runner.environment(tmp_path, simulated=False)) == []
 
 
+BARE = """
+import sys
+sys.modules.update(dict.fromkeys(("xdist", "submitit", "cudnn", "execnet"), None))
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def test_tests_of_a_gpu_need_no_other_modules_than_the_kit_looks_for(tmp_path):
+    """Few machines with GPUs have pytest-xdist."""
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text()]
+    words = ("-p", "no:cacheprovider", "--collect-only", "-q", "-m", "gpu", *map(str, files))
+    environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        (sys.executable, "-c", BARE, *words),
+        cwd=ROOT, env=environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
 def test_a_process_that_overstays_is_ended(monkeypatch):
     """First asked to, then killed where it does not listen."""
     monkeypatch.setattr(runner, "_LAST_WORDS_S", 0.2)
