@@ -127,7 +127,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Keep modules together, and Slurm's tests in their lanes."""
-    import lanescheduler  # noqa: PLC0415 - one process alone needs no pytest-xdist
+    import lanescheduler  # one process alone needs no pytest-xdist
 
     return lanescheduler.Scheduler(config, log)
 
