@@ -90,7 +90,8 @@ class ExplicitConv2d(nn.Conv2d):
         """Convolve; a shape that was not announced to `assign` is decided when it comes."""
         assigned = self.assigned
         # compiled code decides for itself, and a closed part may call this layer, too
-        if assigned is None or torch.compiler.is_compiling() or transformed(self, input):
+        compiles = torch.compiler.is_compiling()
+        if assigned is None or compiles or input.is_meta or transformed(self, input):
             return super().forward(input)
         lowered = autocast_dtype(input.device.type)
         seen = input.shape, input.dtype, self.stride, self.padding, self.dilation, lowered

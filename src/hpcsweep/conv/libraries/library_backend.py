@@ -350,9 +350,11 @@ def _switches() -> tuple[bool, bool]:
 
 
 def _is_observed(x: Tensor, weight: Tensor) -> bool:
-    """Say whether autograd, the profiler, a mode or a subclass needs to see an operator."""
+    """Say whether autograd, a profiler, a tracer, a mode or a subclass needs an operator."""
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    looked_at = torch.autograd._profiler_enabled() or torch._C._len_torch_dispatch_stack()  # noqa: SLF001
+    of_torch = torch._C  # noqa: SLF001 - the public names cost ten times as much
+    looked_at = torch.autograd._profiler_enabled() or of_torch._is_tracing()  # noqa: SLF001
+    looked_at = looked_at or of_torch._len_torch_dispatch_stack()  # noqa: SLF001
     plain = type(x) is Tensor and type(weight) in {Tensor, torch.nn.Parameter}
     return bool(learns or looked_at or not plain)
 

@@ -1,0 +1,262 @@
+"""Runs the algorithms of a map in one's own program, by the back-ends that measured them.
+
+``with hpcsweep.algorithms(model, "map.yaml"): model(images)`` needs torch and nothing of the
+orchestrator. Each plain `nn.Conv2d` that the map names changes its class (see `swap`), so state,
+names and hooks stay. Give the map after the network has its device.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import yaml
+from torch import nn
+
+from hpcsweep import catalog
+from hpcsweep.conv import backend as backends
+from hpcsweep.conv import choice, parts, swap
+from hpcsweep.conv.backend import FRAMEWORK
+from hpcsweep.conv.choice import LayerChoice
+from hpcsweep.conv.proof import forward_pass
+from hpcsweep.conv.proof.evidence import cell
+from hpcsweep.conv.shape import ConvShape, transformed
+from hpcsweep.errors import SpecError, UsageError, suggest
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_CHANNELS: Final = 3
+_OF_SHAPES: Final = "conv2d"  # how the key of a shape begins
+
+
+class Algorithms:
+    """A map of algorithms on a network, in a ``with`` block or after `install`."""
+
+    def __init__(
+        self, model: nn.Module, layers: Mapping[str, str], measured: frozenset[ConvShape] | None
+    ) -> None:
+        self._model = model
+        self._layers = layers
+        self._measured = measured
+
+    def install(self) -> Self:
+        """Let the network run the map until `remove`."""
+        if any(isinstance(module, swap.ExplicitConv2d) for module in self._model.modules()):
+            raise UsageError("the network has a map already: remove() takes it away")
+        backend = backends.choose(_device_type(self._model))
+        names = swap.swap(self._model)
+        of_shapes = bool(choice.idle_patterns(self._layers, [(name, "") for name in names]))
+        for name in names:
+            module = self._model.get_submodule(name)
+            if not of_shapes and choice.requested(self._layers, name) == catalog.AUTO:
+                swap.restore(module)  # to look a decision up takes microseconds
+            else:
+                module.assigned = swap.Assignment(
+                    name, self._layers, backend, measured=self._measured
+                )
+        return self
+
+    def remove(self) -> None:
+        """Let the network run as it did before."""
+        swap.restore(self._model)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """How many calls ran the framework's default instead, by layer and reason."""
+        calls = Counter[str]()
+        for module in self._model.modules():
+            if isinstance(module, swap.ExplicitConv2d) and module.assigned is not None:
+                for picked, times in module.assigned.fell_back.items():
+                    calls[f"{picked.layer}: {picked.requested}: {picked.reason}"] += times
+        return dict(calls)
+
+    def __enter__(self) -> Self:
+        return self.install()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+@dataclass(frozen=True)
+class Used:
+    """What one convolution call ran: `used` is the algorithm, `backend` whose it is.
+
+    `shape` is the key of the call's shape, `evidence` what the profiler saw, `reason` why it is not
+    what was `requested`.
+    """
+
+    layer: str
+    shape: str
+    requested: str
+    used: str
+    backend: str
+    evidence: str
+    reason: str | None = None
+
+
+def algorithms(
+    model: nn.Module, layers: Mapping[str, str] | str | os.PathLike[str], *, name: str = ""
+) -> Algorithms:
+    """Return a map of algorithms for a network, to be used in a ``with`` block or installed.
+
+    `layers` maps patterns of layers to algorithms as in a sweep, or is the file that ``hpcsweep
+    best --out`` wrote; `name` chooses one of several maps in it. Shapes other than those that such
+    a file was measured for run the framework's default, as do those that an algorithm cannot do:
+    `Algorithms.fallbacks` counts their calls.
+
+    Raises:
+        SpecError: the file has no such map.
+        UsageError: the map names a layer that the network does not have, or one that cannot have an
+            algorithm: torch compiles it, or it computes by code of its own.
+        UnknownAlgorithm: it names no algorithm.
+    """
+    points: list[dict[str, Any]] = []
+    if not isinstance(layers, Mapping):
+        layers, points = _read_map(Path(layers), name)
+    choice.check(layers)
+    _check_layers(model, layers)
+    shapes = [_shapes_at(model, axes) for axes in points]
+    return Algorithms(model, layers, frozenset().union(*shapes) if shapes else None)
+
+
+def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
+    """Run the network twice on inputs, and return what each convolution call ran, in order.
+
+    The second pass runs under torch's profiler. What torch compiles is not seen.
+    """
+    calls: list[tuple[str, nn.Conv2d, ConvShape]] = []
+
+    def noting(name: str, module: nn.Conv2d, forward: parts.Forward) -> parts.Forward:
+        def noted(x: torch.Tensor) -> object:
+            if not transformed(module, x):
+                calls.append((name, module, ConvShape.of(module, x)))
+            return forward(x)
+
+        return noted
+
+    with parts.wrapped_layers(parts.convolutions(model), noting):
+        model(*inputs)
+    picked = [_choice_of(*call) for call in calls]
+    backend = next((m.assigned.backend for _, m, _ in calls if _is_assigned(m)), None)
+    proof = forward_pass.prove(
+        model, lambda: model(*inputs), picked, backend or backends.choose(_device_type(model))
+    )
+    return [
+        Used(c.layer, c.shape.unique_key, c.requested, c.used, c.backend, cell(seen), c.reason)
+        for c, seen in zip(picked, proof.calls, strict=True)
+    ]
+
+
+def _device_type(model: nn.Module) -> str:
+    return next((p.device.type for p in model.parameters()), "cpu")
+
+
+def _is_assigned(module: nn.Module) -> bool:
+    return isinstance(module, swap.ExplicitConv2d) and module.assigned is not None
+
+
+def _choice_of(name: str, module: nn.Conv2d, shape: ConvShape) -> LayerChoice:
+    decided = module.assigned.decided if _is_assigned(module) else {}
+    plain = LayerChoice(name, shape, catalog.AUTO, catalog.AUTO, FRAMEWORK)
+    return decided.get(shape, plain)
+
+
+def _read_map(path: Path, name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Return a map of a file, and the axes of the points of which it was made."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise SpecError(f"{path}: holds no map of layers to algorithms")
+    maps = content.get("maps")
+    if not isinstance(maps, dict) or not maps:
+        if all(isinstance(value, str) for value in content.values()) and "name" not in content:
+            return content, []
+        raise SpecError(f"{path}: no `maps`; `hpcsweep best SWEEP --out FILE` writes such a file")
+    if not name and len(maps) > 1:
+        raise SpecError(f"{path}: {len(maps)} maps; choose one by name=: {', '.join(maps)}")
+    chosen = name or next(iter(maps))
+    if chosen not in maps:
+        hint = suggest(chosen, maps) or f"; there are {', '.join(maps)}"
+        raise SpecError(f"{path}: maps: no '{chosen}'{hint}")
+    points = [p for p in content.get("include") or [] if p.get("algorithm") == maps[chosen]]
+    return dict(maps[chosen]), points
+
+
+def _check_layers(model: nn.Module, layers: Mapping[str, str]) -> None:
+    """Complain about layers that the map names and that cannot run it."""
+    plain = [name for name, module in parts.convolutions(model) if swap.is_plain(module)]
+    every = dict(model.named_modules())
+    for pattern, algorithm in layers.items():
+        is_name = not set("*?[") & set(pattern) and not pattern.startswith(_OF_SHAPES)
+        if pattern == choice.DEFAULT or not is_name or pattern in plain:
+            continue
+        if algorithm in choice.FRAMEWORK_CHOICES and pattern in every:
+            continue
+        if pattern not in every:
+            hint = suggest(pattern, plain) or f"; layers are {', '.join(plain[:3])} ..."
+            raise UsageError(f"the map names '{pattern}', which the network does not have{hint}")
+        above = (every[".".join(pattern.split(".")[:at])] for at in range(pattern.count(".") + 1))
+        why = next(filter(None, map(parts.closed, [*above, every[pattern]])), None)
+        what = why and f"is {why}, where torch runs its own; give the map before torch.compile"
+        what = what or f"is a {type(every[pattern]).__name__} and no plain nn.Conv2d"
+        raise UsageError(f"the map names '{pattern}', which {what}")
+
+
+def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape]:
+    """Return the shapes of the convolution calls of a point, from a copy on the meta device."""
+    axes = {**catalog.axis_defaults(catalog.INFERENCE.name), **axes}
+    dtype = getattr(torch, axes["dtype"])
+    height = axes["input_size"]
+    size = (
+        axes["batch_size"],
+        axes.get("input_channels") or _CHANNELS,
+        height,
+        axes.get("input_width") or height,
+    )
+    shapes: list[ConvShape] = []
+    device = _device_type(model)
+
+    def noting(_name: str, module: nn.Conv2d, forward: parts.Forward) -> parts.Forward:
+        def noted(x: torch.Tensor) -> object:
+            shapes.append(ConvShape.of(module, x, device=device))
+            return forward(x)
+
+        return noted
+
+    with _on_meta(model, dtype) as alike, torch.inference_mode(), parts.eagerly():
+        layers = parts.convolutions(alike)
+        with parts.wrapped_layers(layers, noting):
+            alike(torch.empty(size, dtype=dtype, device="meta"))
+    return frozenset(shapes)
+
+
+@contextmanager
+def _on_meta(model: nn.Module, dtype: torch.dtype) -> Iterator[nn.Module]:
+    """Yield a copy of a network without values, hooks and memory."""
+    tensors: Sequence[torch.Tensor] = [*model.parameters(), *model.buffers()]
+    alike = {id(t): _empty_like(t, dtype) for t in tensors}
+    copied: nn.Module = copy.deepcopy(model, alike)
+    for module in copied.modules():
+        module._forward_hooks.clear()  # noqa: SLF001 - of the copy
+        module._forward_pre_hooks.clear()  # noqa: SLF001
+    yield copied
+
+
+def _empty_like(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    wanted = dtype if tensor.is_floating_point() else tensor.dtype
+    empty = torch.empty_like(tensor, dtype=wanted, device="meta")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(empty, requires_grad=tensor.requires_grad)
+    return empty
