@@ -36,6 +36,10 @@ def test_best_writes_the_maps_and_names_the_file(layered_desk):
     told = layered_desk.run("best", "demo", "--out", "map.yaml", "--format", "csv")
     assert "map.yaml" in told.stderr
     assert "map.yaml" not in told.stdout
+    used = told.stderr.split("runs it so:\n")[1].splitlines()[:2]
+    code = "\n".join(line.strip() for line in ("model = images = None", *used))
+    compile(code.replace("images)", "images)\n"), "two lines", "exec")
+    assert 'hpcsweep.algorithms(model, "map.yaml"' in used[1]
     assert "4 points" in layered_desk.run("expand", "map.yaml", "--cluster", "local").stdout
     refused = layered_desk.run("best", "demo", "--out", "no/map.yaml")
     assert (refused.returncode, "No such file" in refused.stderr) == (2, True)

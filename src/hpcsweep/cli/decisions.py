@@ -107,9 +107,17 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     gains = any(choice.maps.values())
     if out and gains:
         output.write_sweep(out, choice.sweep_file())
+        _tell_use(out, [name for name, layers in choice.maps.items() if layers])
     elif out:
         messages.note("nothing is written: no layer gains beyond the noise")
     return common.tables([choice.view()], format, (out if gains else None,))
+
+
+def _tell_use(out: Path, maps: Sequence[str]) -> None:
+    """Tell the two lines that use a map; of equal maps the file has the first."""
+    which = f', name="{maps[0]}"' if len(maps) > 1 else ""
+    lines = "import hpcsweep", f'with hpcsweep.algorithms(model, "{out}"{which}): model(images)'
+    messages.note("\n    ".join(("a program of your own runs it so:", *lines)))
 
 
 def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: Path | None) -> View:
@@ -127,6 +135,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: P
     choice = best_by_shape.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
     if out:
         output.write_sweep(out, choice.sweep_file())
+        _tell_use(out, [])
     return choice.view()
 
 
