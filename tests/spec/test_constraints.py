@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -244,6 +245,37 @@ def test_a_sweep_is_neither_empty_nor_endless_nor_does_it_repeat_itself(
 ) -> None:
     """Counted, not enumerated."""
     assert wanted in ":" + _complaint(tmp_path, text)
+
+
+AXES = """\
+workload: noop
+axes:
+  model: [a]
+  input_size: {start: 1, stop: 3000, step: 1}
+  batch_size: {start: 1, stop: 1100, step: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        (
+            [{"input_size": {"gt": 1500 + i}} for i in range(1700)],
+            "6: exclude: 1,700 conditions ask 5,100,000 times for a value of an axis",
+        ),
+        (
+            [{"input_size": i, "batch_size": i} for i in range(1, 1100)],
+            "6: exclude: tell 1,210,000 kinds of combinations apart, at most 1,000,000",
+        ),
+    ],
+)
+def test_conditions_that_would_take_minutes_are_refused(
+    tmp_path: Path, rules: list[dict[str, object]], wanted: str
+) -> None:
+    """The message says what to do: nobody writes so many by hand."""
+    complaint = _complaint(tmp_path, AXES + f"exclude: {json.dumps(rules)}\n")
+    assert complaint.startswith(wanted)
+    assert complaint.endswith("join conditions, or split the sweep")
 
 
 def test_a_zipped_axis_may_repeat_values(tmp_path: Path) -> None:

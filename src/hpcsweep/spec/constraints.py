@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Loc = tuple[str | int, ...]
 
 MAX_POINTS: Final = 10_000_000
+# Counting takes some seconds with so many looks at values, or kinds of combinations.
+MAX_ASKED: Final = 5_000_000
+MAX_KINDS: Final = 1_000_000
 _PROBED: Final = 100  # sizes that are tried one by one to name the one that is wrong
 
 
@@ -212,13 +215,30 @@ class Reader:
             text = f"{size:,} combinations, at most {MAX_POINTS:,} in one sweep"
             raise self.doc.complaint(("axes",), f"{text}; {longest} alone has {sizes[longest]:,}")
 
+    def _grid(self, probes: Sequence[Condition]) -> Grid:
+        """Return the grid; refuse conditions with which counting would take minutes."""
+        space = self.space
+        sizes = {name: sum(map(len, space.sources(name))) for name in space.names()}
+        conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
+        asked = sum(sizes[name] for condition in conditions for name in condition)
+        rules = ("exclude",) if len(space.excludes) >= len(space.whens) else ("when",)
+        remedy = "join conditions, or split the sweep"
+        if asked > MAX_ASKED:
+            text = f"{len(conditions):,} conditions ask {asked:,} times for a value of an axis"
+            raise self.doc.complaint(rules, f"{text}, at most {MAX_ASKED:,}; {remedy}")
+        grid = Grid(space, probes=probes)
+        if grid.kinds > MAX_KINDS:
+            text = f"tell {grid.kinds:,} kinds of combinations apart, at most {MAX_KINDS:,}"
+            raise self.doc.complaint(rules, f"{text}; {remedy}")
+        return grid
+
     def _check_together(self) -> None:
         doc = self.doc
         names = self.space.names()
         if names and "model" not in names:
             raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
         doubtful = self._doubtful_models()
-        grid = Grid(self.space, probes=[_unfit(name) for name in doubtful])
+        grid = self._grid([_unfit(name) for name in doubtful])
         for i in range(len(self.space.excludes)):
             if not grid.excluded_by(i):
                 self._wrong.add(("exclude", i), "matches no combination; remove or correct it")

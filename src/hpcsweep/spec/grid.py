@@ -3,9 +3,7 @@
 Axes that vary are dimensions; axes that move together share one. Each condition has a bit. The mask
 of a value has the bits of the conditions that the value fulfils, and of all conditions on other
 axes. The masks of a combination's rows, joined by AND, leave the bits of the conditions that match
-the combination. Rows with equal masks are one class. For counting, the dimensions are merged into
-two parts: for each mask of the smaller part, the remaining classes of the larger part are a set, an
-integer with a bit for each, so that one operation per condition handles all of them.
+the combination. Rows with equal masks are of one kind, so that kinds are counted and not rows.
 
 An axis that `when` rules set has the values of all of its sources: its own, and those of each
 rule. Every source has a bit, too; the last rule that matches decides which source must have the
@@ -17,12 +15,12 @@ into one with the masks of all of them, which is kept if one of them would be.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, compress, count, groupby, pairwise, product, repeat
-from operator import and_, xor
+from itertools import compress, count, product
+from math import prod
+from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.point import canonical_json
@@ -37,11 +35,7 @@ if TYPE_CHECKING:
     Masks = tuple[int, ...]  # one for each of the rows that were joined into this one
 
 NEUTRAL: Final[Masks] = (-1,)  # every bit
-_DIGITS: Final = [bytes(ord("0") + (byte >> bit & 1) for byte in range(256)) for bit in range(8)]
-# Values have 2n + 1 places among n bounds: below the first, on it, above it, on the second ...
-_BEGINS: Final = {"ge": 1, "gt": 2}  # steps from below a bound to the first place that passes
-_ENDS: Final = {"lt": 1, "le": 2}  # and to the first that does not
-_SETS: Final = 4000  # cached sizes of sets of classes
+_KEPT: Final = -1  # in place of a condition's bit
 _REMEMBERED: Final = 200_000  # cached results of a walk
 
 
@@ -106,7 +100,6 @@ class Grid:
                 self._tests.setdefault(name, {})[bit] = test
         self._sources = _sources(space, len(conditions))
         self._rules = (1 << len(conditions)) - 1 & ~self._excludes  # bits of rules and probes
-        self._bits = len(conditions) + sum(map(len, self._sources.values()))
         names = space.names()
         groups = [*space.groups(), *((name,) for name in space.defaults if name not in names)]
         dims = [self._dimension(group) for group in groups]
@@ -125,7 +118,7 @@ class Grid:
     @cached_property
     def count(self) -> int:
         """The number of combinations that are kept."""
-        return self._numbers[-1]
+        return self._numbers[_KEPT]
 
     def excluded_by(self, exclude: int) -> int:
         """Return how many combinations an exclude matches; other excludes may match them, too."""
@@ -139,36 +132,26 @@ class Grid:
         """Return how many kept combinations a probe matches."""
         return self.set_by(len(self._space.whens) + probe)
 
+    @property
+    def kinds(self) -> int:
+        """The most kinds of combinations that conditions tell apart: `count` looks at each."""
+        return prod(len(dim.counts) for dim in self.dims)
+
     @cached_property
     def _numbers(self) -> Counter[int]:
-        """Number of combinations that each bit's condition matches; under -1 the kept ones."""
-        parts: list[Mapping[Masks, int]] = [{self.start: 1}, {NEUTRAL: 1}]
-        for dim in sorted(self.dims, key=lambda dim: len(dim.counts), reverse=True):
-            parts.sort(key=len)
-            parts[0] = multiplied(parts[0], dim.counts)
-        some, others = sorted(parts, key=len)
+        """Number of combinations that each bit's condition matches, and of those that are kept."""
         numbers: Counter[int] = Counter()
-        if not others:
-            return numbers
-        classes = Classes(others, self._bits)
-        for masks, ways in some.items():
-            for bit, matched in self._matched(masks, classes).items():
-                numbers[bit] += ways * classes.number(matched)
+        for masks, ways in self.ways(self.dims):
+            for bit in self._matched(masks):
+                numbers[bit] += ways
         return numbers
 
-    def _matched(self, masks: Masks, classes: Classes) -> dict[int, int]:
-        """Return, for each bit and for -1 (kept), the classes that match it with `masks`."""
-        matched: dict[int, int] = defaultdict(int)
-        for mask, layer in product(masks, classes.layers):
-            there = self._existing(mask, layer, classes.all)
-            gone = 0
-            for bit in ones(mask & self._excludes):
-                matched[bit] |= there & layer[bit]
-                gone |= layer[bit]
-            kept = there & ~gone
-            matched[-1] |= kept
-            for bit in ones(mask & self._rules):
-                matched[bit] |= kept & layer[bit]
+    def _matched(self, masks: Masks) -> set[int]:
+        """Return the bits of conditions that match a combination, and whether it is kept."""
+        matched: set[int] = set()
+        for mask in filter(self._exists, masks):
+            excluded = mask & self._excludes
+            matched.update(_ones(excluded or mask & self._rules), () if excluded else (_KEPT,))
         return matched
 
     def ways(self, dims: Iterable[Dimension]) -> Iterable[tuple[Masks, int]]:
@@ -183,22 +166,18 @@ class Grid:
         *outer, last = self.dims
         if not len(last):
             return
-        classes = Classes(last.counts, self._bits)
 
         @lru_cache(_REMEMBERED // len(last.counts))
         def kept(masks: Masks) -> set[Masks]:
-            left = self._matched(masks, classes)[-1]
-            # in a sweep with many excludes most combinations have none left
-            classes_left = enumerate(last.counts) if left else ()
-            return {more for place, more in classes_left if left >> place & 1}
+            return {more for more in last.counts if self.keeps(joined(masks, more))}
 
-        masked = any(dim.masks is not None for dim in outer)
         for rows in product(*(range(len(dim)) for dim in outer)):
-            keeps = kept(self.masks_of(outer, rows) if masked else self.start)
-            if keeps and last.masks is None:
-                yield rows, range(len(last))
-            elif keeps and last.masks:
-                yield rows, compress(range(len(last)), map(keeps.__contains__, last.masks))
+            keeps = kept(self.masks_of(outer, rows))
+            inner: Iterable[int] = range(len(last))
+            if keeps and len(keeps) < len(last.counts):
+                inner = compress(inner, map(keeps.__contains__, last.masks or ()))
+            if keeps:
+                yield rows, inner
 
     def masks_of(self, dims: Iterable[Dimension], rows: Iterable[int]) -> Masks:
         """Return the masks of a combination of one row of each dimension."""
@@ -210,11 +189,7 @@ class Grid:
 
     def keeps(self, masks: Masks) -> bool:
         """Say whether combinations with these masks are kept."""
-        return bool(self._matched(masks, self._anything)[-1])
-
-    @cached_property
-    def _anything(self) -> Classes:
-        return Classes({NEUTRAL: 1}, self._bits)
+        return any(not mask & self._excludes and self._exists(mask) for mask in masks)
 
     def holds(self, axes: Mapping[str, Any]) -> bool:
         """Say whether a full assignment of values is one of the kept combinations."""
@@ -225,17 +200,13 @@ class Grid:
         existing = [row for row in rows if row is not None]
         return len(existing) == len(rows) and self.keeps(self.masks_of(self.dims, existing))
 
-    def _existing(self, mask: int, layer: Sequence[int], classes: int) -> int:
-        """Return the classes in which each value is from the last source whose rule matches."""
+    def _exists(self, mask: int) -> bool:
+        """Say whether each value is from the last source whose rule matches."""
         for sources in self._sources.values():
-            agreed = 0
-            left = classes
-            for rule, value in reversed(sources):
-                here = left if rule is None else left & layer[rule] & -(mask >> rule & 1)
-                agreed |= here & layer[value] & -(mask >> value & 1)
-                left &= ~here
-            classes &= agreed
-        return classes
+            of_rules = (value for rule, value in sources[:0:-1] if mask >> (rule or 0) & 1)
+            if not mask >> next(of_rules, sources[0][1]) & 1:
+                return False
+        return True
 
     def _dimension(self, names: tuple[str, ...]) -> Dimension:
         """Return a group's rows with their masks."""
@@ -248,15 +219,12 @@ class Grid:
             masks = [of_sources]
         for name, column in zip(names, columns, strict=True):
             if name in self._tests:
-                masks.append(value_masks(self._tests[name], column))
+                masks.append(_value_masks(self._tests[name], column))
         if not masks:
             return Dimension(names, columns)
-        shared: dict[Masks, Masks] = {}  # equal masks are one object
-        rows: list[Masks] = []
-        for each, run in groupby(zip(*masks, strict=True)):
-            row = (reduce(and_, each),)
-            rows += [shared.setdefault(row, row)] * sum(1 for _ in run)
-        return Dimension(names, columns, rows)
+        shared: dict[int, Masks] = {}  # equal masks are one object
+        joint = (reduce(and_, each) for each in zip(*masks, strict=True))
+        return Dimension(names, columns, [shared.setdefault(mask, (mask,)) for mask in joint])
 
 
 def _sources(space: Space, bit: int) -> dict[str, list[tuple[int | None, int]]]:
@@ -274,15 +242,14 @@ def _sources(space: Space, bit: int) -> dict[str, list[tuple[int | None, int]]]:
 
 def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], list[int]]:
     """Return the distinct values of all sources, with the bits of their sources."""
-    values: dict[str, Any] = {}
-    masks: dict[str, int] = {}
+    keyed = [{canonical_json(value): value for value in source} for source in sources]
+    values = {key: value for source in keyed for key, value in source.items()}
     of_none = ~sum(1 << bit for bit in bits)
-    for bit, source in zip(bits, sources, strict=True):
-        for value in source:
-            key = canonical_json(value)
-            values.setdefault(key, value)
-            masks[key] = masks.get(key, of_none) | 1 << bit
-    return list(values.values()), list(masks.values())
+    masks = [
+        of_none | sum(1 << bit for bit, source in zip(bits, keyed, strict=True) if key in source)
+        for key in values
+    ]
+    return list(values.values()), masks
 
 
 def _on_device(dim: Dimension, gpu: str | None, rehearse: str | None) -> Dimension:
@@ -301,31 +268,6 @@ def _on_device(dim: Dimension, gpu: str | None, rehearse: str | None) -> Dimensi
     return Dimension(dim.names, tuple(columns), masks)
 
 
-class Classes:
-    """Classes of combinations with equal masks; a set of classes is an integer, a bit for each.
-
-    `layers` has, for each condition's bit, the set of classes with that bit: one layer, or several
-    where rows were joined.
-    """
-
-    def __init__(self, counts: Mapping[Masks, int], bits: int) -> None:
-        """Group classes by their number of combinations; `bits` is the length of masks."""
-        self.all = (1 << len(counts)) - 1
-        self._sizes: dict[int, int] = defaultdict(int)
-        for place, number in enumerate(counts.values()):
-            self._sizes[number] |= 1 << place
-        deep = max(map(len, counts))
-        self.layers = [
-            _transposed([masks[min(layer, len(masks) - 1)] for masks in counts], bits)
-            for layer in range(deep)
-        ]
-        self.number = lru_cache(_SETS)(self._number)
-
-    def _number(self, classes: int) -> int:
-        """Return how many combinations a set of classes has."""
-        return sum((classes & same).bit_count() * size for size, same in self._sizes.items())
-
-
 def joined(masks: Masks, more: Masks) -> Masks:
     """Return the masks of a combination, given those of its two parts."""
     return tuple([a & b for a in masks for b in more])
@@ -340,14 +282,7 @@ def multiplied(counts: Mapping[Masks, int], more: Mapping[Masks, int]) -> Mappin
     return product_counts
 
 
-def _transposed(masks: Sequence[int], bits: int) -> list[int]:
-    """Return, for each bit, the set of the masks with that bit."""
-    width = bits // 8 + 1
-    whole = b"".join((mask & (1 << bits) - 1).to_bytes(width, "little") for mask in masks[::-1])
-    return [int(whole[bit // 8 :: width].translate(_DIGITS[bit % 8]), 2) for bit in range(bits)]
-
-
-def ones(mask: int) -> Iterator[int]:
+def _ones(mask: int) -> Iterator[int]:
     """Yield the bits that a mask has."""
     while mask:
         lowest = mask & -mask
@@ -355,38 +290,8 @@ def ones(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-def value_masks(tests: Mapping[int, Predicate], column: Sequence[Any]) -> Iterator[int]:
+def _value_masks(tests: Mapping[int, Predicate], column: Iterable[Any]) -> Iterator[int]:
     """Yield the mask of each value."""
-    cuts = sorted({bound for test in tests.values() for _, bound in test.bounds})
-    below = {bound: 2 * i for i, bound in enumerate(cuts)}
-    changes = [0] * (2 * len(cuts) + 2)
-    named: dict[Any, int] = defaultdict(int)
-    negated = 0
-    for bit, test in tests.items():
-        for value in test.values:
-            named[value] |= 1 << bit
-        negated |= test.negate << bit
-        if test.bounds:
-            begins = (below[at] + _BEGINS[op] for op, at in test.bounds if op in _BEGINS)
-            ends = (below[at] + _ENDS[op] for op, at in test.bounds if op in _ENDS)
-            first = max(begins, default=0)
-            last = min(ends, default=len(changes) - 1)
-            if first < last:
-                changes[first] ^= 1 << bit
-                changes[last] ^= 1 << bit
-    compared = list(accumulate(changes, xor))
-    bits = sum(1 << bit for bit in tests)
-    for value, number in _runs(column, [*cuts, *named]):
-        # a map of algorithms is no value that a condition can name, and None compares with nothing
-        mask = negated if isinstance(value, dict) else negated ^ named.get(value, 0)
-        if value is not None:
-            mask |= compared[bisect_left(cuts, value) + bisect_right(cuts, value)]
-        yield from repeat(~bits | mask, number)
-
-
-def _runs(column: Sequence[Any], values: Iterable[Any]) -> Iterable[tuple[Any, int]]:
-    """Return runs of a column whose values pass the same conditions: first value and length."""
-    if not isinstance(column, range) or column.step < 0:
-        return zip(column, repeat(1))
-    ends = {place(column, value) for value in values for place in (bisect_left, bisect_right)}
-    return ((column[a], b - a) for a, b in pairwise(sorted({0, len(column), *ends})))
+    others = ~sum(1 << bit for bit in tests)
+    for value in column:
+        yield others | sum(1 << bit for bit, test in tests.items() if test(value))

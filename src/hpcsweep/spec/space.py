@@ -38,7 +38,10 @@ class Predicate:
     def __call__(self, value: object) -> bool:
         """Say whether a value passes; None fails every comparison."""
         if self.bounds:
-            return value is not None and all(COMPARISONS[op](value, b) for op, b in self.bounds)
+            passes = value is not None
+            for comparison, bound in self.bounds:
+                passes = passes and COMPARISONS[comparison](value, bound)
+            return passes
         # constraints cannot name maps of algorithms
         listed = not isinstance(value, dict) and value in self.values
         return listed is not self.negate
