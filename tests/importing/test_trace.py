@@ -224,7 +224,7 @@ def test_calls_without_kernels_are_counted(tmp_path, writing):
         (b'[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]', "1 kernel"),
         (b'{"traceEvents": [{"ph": "X"', "the file was cut"),
         (b'{"a": 1}', "no profiler trace"),
-        (b"not json", "no profiler trace"),
+        (b"not json", "is no JSON"),
     ],
 )
 def test_a_file_that_is_no_trace_leaves_nothing(tmp_path, content, message):

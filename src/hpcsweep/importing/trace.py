@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hpcsweep.catalog import AUTO, gpus
 from hpcsweep.catalog.columns import FOREIGN, KERNELS, Row
@@ -22,7 +22,7 @@ from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import submission, trace_events
-from hpcsweep.importing.trace_events import Operator, StreamedJson, Trace, TracedCall
+from hpcsweep.importing.trace_events import Argument, Operator, Trace, TracedCall
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
@@ -36,33 +36,28 @@ _INTS: Final = re.compile(r"\[(\d+)(?:, (\d+))?\]")
 _SHOWN: Final = 4  # kernels of a call
 
 
-class _Places(NamedTuple):
-    """Which argument of an operator is what."""
-
-    image: int
-    weight: int
-    stride: int
-    padding: int
-    dilation: int
-    groups: int
-    transposed: int | None = None
-    gradient: int | None = None
-    wanted: int | None = None  # which gradients are
-
-
-_PLAIN: Final = _Places(0, 1, 3, 4, 5, 6)
-_FULL: Final = _Places(0, 1, 3, 4, 5, 8, 6)
-_LIBRARY: Final = _Places(0, 1, 4, 3, 5, 6)
-_OLD: Final = _Places(0, 2, 4, 3, 5, 6, gradient=1, wanted=10)
+# The arguments of operators, as they are declared.
+_PLAIN: Final = "input weight bias stride padding dilation groups"
+_FULL: Final = "input weight bias stride padding dilation transposed output_padding groups"
+_LIBRARY: Final = "input weight bias padding stride dilation groups"
+_BACKWARD: Final = (
+    "gradient input weight bias_sizes stride padding dilation transposed output_padding groups "
+    "wanted"
+)
+_OLD_BACKWARD: Final = (
+    "input gradient weight padding stride dilation groups benchmark deterministic allow_tf32 wanted"
+)
 _SCHEMAS: Final = {
     **dict.fromkeys(("conv2d", "cudnn_convolution_relu", "miopen_convolution_relu"), _PLAIN),
     **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), _FULL),
     **dict.fromkeys(("miopen_convolution", "miopen_depthwise_convolution"), _LIBRARY),
     "mkldnn_convolution": _LIBRARY,
-    "cudnn_convolution": _Places(0, 1, 3, 2, 4, 5),
-    "convolution_backward": _Places(1, 2, 4, 5, 6, 9, 7, gradient=0, wanted=10),
-    **dict.fromkeys(("cudnn_convolution_backward", "miopen_convolution_backward"), _OLD),
+    "cudnn_convolution": "input weight padding stride dilation groups",
+    "convolution_backward": _BACKWARD,
+    **dict.fromkeys(("cudnn_convolution_backward", "miopen_convolution_backward"), _OLD_BACKWARD),
 }
+
+Given = Mapping[str, Argument]  # the arguments of an operator, by name
 
 
 def is_one(path: Path) -> bool:
@@ -82,42 +77,39 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     `ResultsError` where it cannot be read or no convolution launched a kernel, `UsageError` where
     it is no trace.
     """
-    trace = Trace()
-    with trace_events.opened(path) as file:
-        document = StreamedJson(path, file, "traceEvents")
-        for event in document:
-            trace.add(event)
+    events, head = trace_events.read(path)
+    trace = Trace(events)
     every = trace.calls()
     calls = [call for call in every if call.kernels]
     if not calls:
         raise ResultsError(
-            f"{path}: no convolution that launched a kernel: {count(trace.events, 'event')}, "
-            f"{count(trace.kernels, 'kernel')}, {count(len(every), 'convolution')}"
+            f"{path}: no convolution that launched a kernel: {count(len(events), 'event')}, "
+            f"{count(len(trace.kernels), 'kernel')}, {count(len(every), 'convolution')}"
         )
-    device = device or _device(document.head, trace.device)
+    device = device or _device(head, trace.device)
     entry = gpus.by_device_name(device)
     gpu = entry.short if entry else gpus.by_label(device)
     gpu = gpu or re.sub(r"\W+", "_", _MAKERS.sub("", device)).strip("_").lower() or UNKNOWN
-    outputs = trace.output_dims()
+    outputs = trace.output_sizes()
     steps = sorted(trace.steps)
     by_step: dict[int, list[Row]] = defaultdict(list)
     for call in calls:
         rows = by_step[bisect_right(steps, call.start)]
         rows.append(_row(call, len(rows), outputs))
-    with submission.opened(sweep_dir, path.name) as file_:
+    with submission.opened(sweep_dir, path.name) as file:
         for visit, step in enumerate(sorted(by_step), 1):
             point = submission.point(path.name, {
                 "model": sweep_dir.name, "algorithm": AUTO, "gpu": gpu, "input_size": None,
                 "batch_size": _common(by_step[step], "batch_size"), "visit": visit,
                 "dtype": _common(by_step[step], "dtype"),
-                "tf32": any("tf32" in name for call in calls for _, _, name, _ in call.kernels),
+                "tf32": any("tf32" in kernel.name for call in calls for kernel in call.kernels),
             })  # fmt: skip
             total = sum(row["kernel_ms"] for row in by_step[step])
             for row in by_step[step]:
                 row["percentage"] = 100 * row["kernel_ms"] / total if total else None
             peak = entry or gpus.GPUS.get(gpu)
             about = {"device_name": device, "peak_source": peak.name if peak else None}
-            file_.commit(point, about, by_step[step], FOREIGN, valid=False)
+            file.commit(point, about, by_step[step], FOREIGN, valid=False)
     return path.name, tuple(_notes(every, by_step, gpu))
 
 
@@ -152,8 +144,8 @@ def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
     return values.pop() if len(values) == 1 else None
 
 
-def _row(call: TracedCall, index: int, outputs: Mapping[int, tuple[int, ...]]) -> Row:
-    names = dict.fromkeys(name for _, _, name, _ in call.kernels)
+def _row(call: TracedCall, index: int, outputs: Mapping[int | None, tuple[int, ...]]) -> Row:
+    names = dict.fromkeys(kernel.name for kernel in call.kernels)
     used, grade = _algorithms(call)
     leaf = call.operators[-1].name.removeprefix("aten::")
     library = next((name for name in ("cudnn", "miopen") if name in leaf), None)
@@ -171,8 +163,8 @@ def _row(call: TracedCall, index: int, outputs: Mapping[int, tuple[int, ...]]) -
 def _algorithms(call: TracedCall) -> tuple[str, Grade]:
     """Return what the kernels of a call belong to: of each gradient, where operators part them."""
     parts: dict[str, list[str]] = defaultdict(list)
-    for _, _, kernel, operator in call.kernels:
-        parts[operator].append(kernel)
+    for kernel in call.kernels:
+        parts[kernel.operator].append(kernel.name)
     parted = [recognise(kernels) for kernels in parts.values()]
     sets = {names for part in parted for _, names in part.telling} or {frozenset([UNKNOWN])}
     if len(parted) > 1:
@@ -185,87 +177,62 @@ def _algorithms(call: TracedCall) -> tuple[str, Grade]:
     return "+".join(sorted(used)), Grade.RECOGNISED if sure else Grade.COMPATIBLE
 
 
-def _work(call: TracedCall, outputs: Mapping[int, tuple[int, ...]]) -> Row:
+def _given(operator: Operator) -> Given:
+    """Return the arguments of an operator by name; nothing if its declaration is not known."""
+    names = _SCHEMAS.get(operator.name.removeprefix("aten::"), "").split()
+    return defaultdict(Argument, zip(names, operator.arguments, strict=False))
+
+
+def _work(call: TracedCall, outputs: Mapping[int | None, tuple[int, ...]]) -> Row:
     """Return the cells of a call's shape and work, as far as the trace recorded it."""
-    for operator in reversed(call.operators):
-        places = _SCHEMAS.get(operator.name.removeprefix("aten::"))
-        if places is None:
-            continue
-        image = _dims(operator, places.image)
-        weight = _dims(operator, places.weight)
-        transposed = _value(operator, places.transposed) == "True"
-        if transposed or min(len(image), len(weight)) != 4:
-            kind = {3: "1d", 4: "2d", 5: "3d"}.get(len(image))
-            if kind:
-                return {"op": f"conv{'transpose' if transposed else ''}{kind}"}
-            continue
-        output = _dims(operator, places.gradient) or next(
-            (outputs[op.sequence or 0] for op in call.operators if op.sequence in outputs), ()
-        )
-        shape = _shape(call, operator, places, image, weight)
-        return _cells(call, operator, shape, (image, weight, output))
+    for given in map(_given, reversed(call.operators)):
+        image = given["input"].sizes
+        weight = given["weight"].sizes
+        transposed = given["transposed"].value == "True"
+        if not transposed and len(image) == len(weight) == 4:
+            output = given["gradient"].sizes or next(
+                (outputs[op.sequence] for op in call.operators if op.sequence in outputs), ()
+            )
+            return _cells(call, given, output)
+        if kind := {3: "1d", 4: "2d", 5: "3d"}.get(len(image)):
+            return {"op": f"conv{'transpose' if transposed else ''}{kind}"}
     return {}
 
 
-def _dims(operator: Operator, place: int | None) -> tuple[int, ...]:
-    dims = operator.arguments.dims
-    return dims[place] if place is not None and place < len(dims) else ()
-
-
-def _value(operator: Operator, place: int | None) -> str:
-    values = operator.arguments.values
-    return values[place] if place is not None and place < len(values) else ""
-
-
-def _shape(
-    call: TracedCall,
-    operator: Operator,
-    places: _Places,
-    image: tuple[int, ...],
-    weight: tuple[int, ...],
-) -> ConvShape | None:
+def _shape(call: TracedCall, given: Given) -> ConvShape | None:
     """Return the whole shape; None where strides are not recorded, or sizes do not agree."""
-    pairs = [_INTS.fullmatch(_value(operator, place)) for place in places[2:5]]
-    groups = _value(operator, places.groups)
-    dtype = _dtype(operator, places)
-    if not (groups.isdecimal() and int(groups) and dtype):
+    pairs = [_INTS.fullmatch(given[name].value) for name in ("stride", "padding", "dilation")]
+    numbers = [(int(pair[1]), int(pair[2] or pair[1])) for pair in pairs if pair]
+    groups = given["groups"].value
+    dtype = _TYPES.get(given["input"].type)
+    if len(numbers) < len(pairs) or not (groups.isdecimal() and int(groups) and dtype):
         return None
-    stride, padding, dilation = ((int(p[1]), int(p[2] or p[1])) if p else None for p in pairs)
-    if stride is None or padding is None or dilation is None or min(*stride, *dilation) < 1:
-        return None
-    bias = _INTS.fullmatch(_value(operator, 3)) if call.backward else _dims(call.operators[0], 2)
-    adds = bias[1] != "0" if isinstance(bias, re.Match) else bool(bias)
-    layout = NHWC if any(_last(operator, place) for place in places[:2]) else NCHW
-    n, channels, height, width = image
+    (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w) = numbers
+    bias = _given(call.operators[0])["bias"].sizes or given["bias_sizes"].value.strip("[0]")
+    n, channels, height, width = given["input"].sizes
+    filters, of_group, down, across = given["weight"].sizes
     shape = ConvShape(
-        n, channels, height, width, weight[0], weight[2], weight[3], *stride, *padding, *dilation,
-        groups=int(groups), bias=adds, dtype=dtype, layout=layout,
+        n, channels, height, width, filters, down, across, stride_h, stride_w, pad_h, pad_w,
+        dilation_h, dilation_w, groups=int(groups), bias=bool(bias), dtype=dtype,
+        layout=NHWC if _is_nhwc(given["input"]) or _is_nhwc(given["weight"]) else NCHW,
     )  # fmt: skip
-    agrees = weight[1] * shape.groups == shape.in_c and min(shape.out_h, shape.out_w) > 0
-    return shape if agrees else None
+    agrees = min(*shape.stride, dilation_h, dilation_w) > 0 and of_group * shape.groups == channels
+    return shape if agrees and min(shape.out_h, shape.out_w) > 0 else None
 
 
-def _dtype(operator: Operator, places: _Places) -> str | None:
-    types = operator.arguments.types
-    return _TYPES.get(types[places.image]) if places.image < len(types) else None
-
-
-def _last(operator: Operator, place: int) -> bool:
+def _is_nhwc(operand: Argument) -> bool:
     """Say whether the channels of an operand lie last in memory."""
-    dims = _dims(operator, place)
-    strides = operator.arguments.strides
-    if place >= len(strides) or len(strides[place]) != 4 or dims[2] * dims[3] < 2:
+    if len(operand.strides) != 4:
         return False
-    return strides[place][1] == 1 and strides[place][3] == dims[1] > 1
+    _, channels, height, width = operand.sizes
+    return operand.strides[1] == 1 and operand.strides[3] == channels > 1 and height * width > 1
 
 
-def _cells(
-    call: TracedCall, operator: Operator, shape: ConvShape | None, dims: Sequence[tuple[int, ...]]
-) -> Row:
-    image, weight, output = dims
-    places = _SCHEMAS[operator.name.removeprefix("aten::")]
-    dtype = _dtype(operator, places)
-    if shape is not None:
+def _cells(call: TracedCall, given: Given, output: tuple[int, ...]) -> Row:
+    image = given["input"].sizes
+    weight = given["weight"].sizes
+    dtype = _TYPES.get(given["input"].type)
+    if shape := _shape(call, given):
         row = submission.work_cells(shape)
         output = shape.output_size
     else:
@@ -283,7 +250,7 @@ def _cells(
         row |= {"layer": name, "unique_key": f"conv2d_{name}_g{groups}_{dtype or UNKNOWN}"}
     if len(output) != 4 or dtype is None:
         return row
-    gradients = _gradients(call, operator, places) if call.backward else 1
+    gradients = _gradients(call, given) if call.backward else 1
     moved = [_SIZES[dtype] * math.prod(sizes) for sizes in (image, weight, output)]
     return row | {
         "params": math.prod(weight),
@@ -292,8 +259,8 @@ def _cells(
     }
 
 
-def _gradients(call: TracedCall, operator: Operator, places: _Places) -> int:
+def _gradients(call: TracedCall, given: Given) -> int:
     """Return how many gradients a backward call computed, without the bias'."""
-    mask = _value(operator, places.wanted).strip("[]").split(", ")[:2]
+    mask = given["wanted"].value.strip("[]").split(", ")[:2]
     inner = sum(op.name.endswith(("backward_input", "backward_weight")) for op in call.operators)
     return mask.count("True") or inner or 2
