@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep.cluster import cancel, chunk_state, slurm
+from hpcsweep.cluster import cancel, chunk_state, queue, slurm
 from hpcsweep.cluster.slurm import journal, liveness, settling, slurm_answer
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt, chunk_file
@@ -21,7 +21,6 @@ from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.jobs_file import Cancelled, Queued, Sending
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.state import AttemptState, ChunkState
-from hpcsweep.submit import to_slurm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -420,9 +419,7 @@ def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.Monkey
     """How many points, of which chunks, and whom to ask."""
     site.sent(**OTHERS["another cluster"])
     monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
-    (line,) = to_slurm.left_alone(
-        site.submission.sweep_dir, slurm_answer.ask_slurm([site.submission])
-    )
+    (line,) = queue.left_alone(site.submission.sweep_dir, slurm_answer.ask_slurm([site.submission]))
     where = "2 points of 20261121-073323-l40:0"
     assert line == f"s: leaves {where} alone, which may be measured: on cluster b: ask there"
 

@@ -240,7 +240,7 @@ def test_a_cluster_without_accounts_is_checked_without_them(
     """One line about what could not be asked; the rest is told as ever."""
     _write(desk, "account: phys")
     assert _hpcsweep("submit", "s.yaml", "--cluster", "bad") == 0
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     (line,) = [line for line in out.splitlines() if line.startswith("warning:")]
     assert "account: not checked: sacctmgr: accounting is disabled" in line
     desk.spec(SPEC.replace("[64]", "[65]"), "s.yaml")

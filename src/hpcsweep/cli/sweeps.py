@@ -85,9 +85,12 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     if break_lock:
         common.break_lock(sweep_dir)
     if allow_node:
-        from hpcsweep.submit import to_slurm
+        from hpcsweep.cluster import queue
+        from hpcsweep.store import locks
+        from hpcsweep.submit.prepare import LOCKED_BY
 
-        to_slurm.allow_nodes(results, sweep, allow_node)
+        with locks.held(sweep_dir, LOCKED_BY):
+            queue.allow_nodes(sweep_dir, allow_node)
     others["suppress_next_hint"] = collect
     profiles = common.meant_for(sweep, cluster)
     requests = [common.request_of(sweep, name, **others) for name in profiles]

@@ -15,7 +15,7 @@ from typing import Final
 
 from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.cluster import launchers, slurm
+from hpcsweep.cluster import launchers, queue, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
 from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness, slurm_answer
 from hpcsweep.errors import PointsFailed
@@ -23,7 +23,7 @@ from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit, to_slurm
+from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit
 from hpcsweep.submit.request import Request
 from hpcsweep.text import duration
 
@@ -46,7 +46,7 @@ def run(results: Path, request: Request) -> int:
     prepare.check_cost(sum(expected.seconds.values()), request)
     if request.profile.in_slurm and expected.points:
         if request.options.doctor:
-            to_slurm.precheck(request.profile, sweep.path)
+            queue.check(request.profile, sweep.path)
         _show(sweep, request)
     return _rehearse(sweep, request)
 
@@ -54,15 +54,15 @@ def run(results: Path, request: Request) -> int:
 def _show(sweep: folders.SweepDir, request: Request) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = folders.SweepDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
-    queue = slurm_answer.ask_slurm(sweep.submissions())
-    ready = prepare.prepare(sweep, request, partial(liveness.live_chunks_of, queue), into)
+    told = slurm_answer.ask_slurm(sweep.submissions())
+    ready = prepare.prepare(sweep, request, partial(liveness.live_chunks_of, told), into)
     draft = ready.submission
     if draft is None:  # measured by now
         return
     prepare.tell_templates(draft)
     tasks = min(ready.chunks, arrays.max_size())
     profile = time_limit.applied(request.profile, draft.read_manifest())
-    profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, queue))
+    profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, told))
     shown = launchers.launcher_to_slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
     file = draft.path / shown.file
     file.parent.mkdir(exist_ok=True)

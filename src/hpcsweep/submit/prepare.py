@@ -35,8 +35,6 @@ from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
 if TYPE_CHECKING:
-    from hpcsweep.cluster.slurm.bad_nodes import BadNode
-    from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.submit.request import Request
 
@@ -348,8 +346,6 @@ class Submit:
     sweep_dir: SweepDir
     request: Request
     ready: PreparedSubmission = field(default_factory=PreparedSubmission)
-    answer: SlurmAnswer | None = None  # what Slurm said of earlier submissions, if it was asked
-    bad_nodes: Sequence[BadNode] = ()
     sweep_before: bytes | None = None  # the sweep file of the submission before
 
     @property

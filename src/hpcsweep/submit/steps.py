@@ -1,8 +1,7 @@
 """`hpcsweep submit` in steps, from a request to an exit code.
 
 A step that returns a number ends the command with this exit code. Steps that change the run folder,
-or rely on nobody else changing it, hold its lock. Those of Slurm are in `to_slurm`, which a local
-run does not import.
+or rely on nobody else changing it, hold its lock. A local run does not import what asks Slurm.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from hpcsweep.store import folders, ledger, locks, outcomes, runs
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, prepare, support
+from hpcsweep.submit import check_inputs, prepare, support, time_limit
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, gpus
 from hpcsweep.text import count
@@ -62,18 +62,36 @@ def _reserve(job: Submit) -> int | None:
 
 
 def _send(job: Submit) -> int:
-    from hpcsweep.submit import to_slurm  # noqa: PLC0415 - a local run needs nothing of Slurm
+    from hpcsweep.cluster import queue  # noqa: PLC0415 - a local run needs nothing of Slurm
+    from hpcsweep.cluster.slurm import liveness  # noqa: PLC0415 - as above
 
-    to_slurm.find_lost_arrays(job)
-    to_slurm.ask_slurm(job)
-    to_slurm.fence_off_lost_attempts(job)
-    _write_submission(job, to_slurm.live_chunks(job))
-    to_slurm.fence_off_lost_attempts(job)  # those that began meanwhile
-    to_slurm.learn_from_slurm(job)
+    answer = queue.ask_queue(job.sweep_dir)
+    queue.fence_off_lost_attempts(job.sweep_dir, answer)
+    _write_submission(job, partial(liveness.live_chunks_of, answer))
+    queue.fence_off_lost_attempts(job.sweep_dir, answer)  # those that began meanwhile
+    bad = queue.learn(job.sweep_dir, answer)
     code = _end_if_nothing_is_left(job)
-    if code is None:
-        to_slurm.check_and_send(job)
-    return code or 0
+    if code is not None:
+        return code
+    profile = job.request.profile
+    try:
+        prepare.tell_templates(job.submission)
+        if job.request.options.doctor:
+            queue.check(profile, job.submission.path)
+        limited = time_limit.applied(profile, job.submission.read_manifest())
+        ids = queue.send(job.submission, limited, bad)
+    except BaseException:
+        if not queue.went_in(job.submission):
+            prepare.discard(job.submission)
+            prepare.save_sweep(job.sweep_dir, job.sweep_before)
+        raise
+    messages.progress(job.headline)
+    if job.ready.time_limit:
+        asked_for = f"jobs ask for {job.ready.time_limit} instead of {profile.time}"
+        messages.progress(f"{asked_for}: points {job.ready.basis}")
+    sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
+    messages.progress(f"{sent}; you can log out")
+    return 0
 
 
 def _write_submission(job: Submit, queue: LiveChunks | None = None) -> None:
@@ -180,10 +198,19 @@ def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
     """Check every profile before anything enters the queue; return the requests, checked."""
     check_inputs.check_inputs(requests)
     support.warn(requests)
-    if any(request.profile.in_slurm for request in requests):
-        from hpcsweep.submit import to_slurm  # noqa: PLC0415 - as above
+    unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
+    if unchecked:
+        from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as above
+        from hpcsweep.cluster.slurm import site  # noqa: PLC0415 - as above
+        from hpcsweep.submit import cost  # noqa: PLC0415 - as above
 
-        to_slurm.check_ahead(results, requests)
+        described = site.describe() if slurm.available() else None
+        for each in unchecked:
+            try:
+                queue.check(each.profile, results / each.sweep.name, described)
+            except Refused:  # noqa: PERF203 - a few profiles
+                if cost.cost_of(results, each).chunks:
+                    raise
     return [
         replace(request, checked=True, options=replace(request.options, doctor=False))
         for request in requests

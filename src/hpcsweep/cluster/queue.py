@@ -1,0 +1,131 @@
+"""Slurm's queue as `submit` uses it: what became of what was sent, what it would take, sending.
+
+A submission goes without the nodes that failed, and attempts that are lost are stopped. The callers
+hold the lock of the sweep's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hpcsweep import messages
+from hpcsweep.cluster import doctor, launchers, slurm
+from hpcsweep.cluster.slurm import (
+    bad_nodes,
+    job_request,
+    journal,
+    liveness,
+    profile_checks,
+    settling,
+    site,
+    slurm_answer,
+)
+from hpcsweep.cluster.slurm.bad_nodes import BadNode
+from hpcsweep.cluster.slurm.site import Cluster
+from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
+from hpcsweep.errors import Refused
+from hpcsweep.spec.profile import Profile
+from hpcsweep.store import ledger
+from hpcsweep.store.folders import SubmissionDir, SweepDir
+from hpcsweep.text import count
+
+
+def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
+    """Ask what became of what was sent before, also where sbatch's answer was lost."""
+    for line in settling.settle(sweep_dir.submissions()):
+        messages.note(line)
+    answer = slurm_answer.ask_slurm(sweep_dir.submissions())
+    if answer.mute:
+        missing = "; ".join(map(str, answer.unanswered))
+        consequence = "every chunk that was sent and lacks rows counts as queued or running"
+        messages.warning(f"{sweep_dir.name}: {missing}; {consequence}")
+    for line in left_alone(sweep_dir, answer):
+        messages.note(line)
+    return answer
+
+
+def left_alone(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[str]:
+    """Say which points are not sent since their jobs may live, though this Slurm shows none."""
+    for sent in map(journal.read_journal, sweep_dir.submissions()):
+        unseen: dict[str, list[int]] = {}
+        for chunk in sorted(sent.open_chunks):
+            verdict = liveness.liveness(chunk, sent, answer)
+            if verdict.live and verdict.until:
+                until = "" if verdict.elsewhere else f", until {verdict.until}"
+                unseen.setdefault(verdict.why + until, []).append(chunk)
+        lost = liveness.liveness_of_unanswered(sent, answer) if sent.unsure else None
+        if lost and lost.until and lost.live:
+            unseen[f"{lost.why}; ask there"] = [*sent.unsure]
+        for why, chunks in unseen.items():
+            points = count(len(ledger.missing_in(sent.submission, chunks)), "point")
+            where = f"{sent.submission.id}:{slurm.task_list(chunks)}"
+            name = sweep_dir.name
+            yield f"{name}: leaves {points} of {where} alone, which may be measured: {why}"
+
+
+def fence_off_lost_attempts(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:
+    """Stop attempts that may still write rows of points that are about to be sent again."""
+    ledger.fence_off_dead(sweep_dir)
+    settling.fence_off(sweep_dir, answer)
+
+
+def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
+    """Record which tasks are over, as Slurm says, and which nodes failed; return these."""
+    if not sweep_dir.submissions_dir.is_dir():
+        return ()
+    failed = bad_nodes.learn(sweep_dir, answer)
+    for submission in sweep_dir.submissions():
+        settling.record_ends(submission, answer)
+    return failed
+
+
+def allow_nodes(sweep_dir: SweepDir, names: Sequence[str]) -> None:
+    """Let a sweep use excluded nodes again; `UsageError` names those that it excludes."""
+    bad_nodes.allow(sweep_dir, names, slurm_answer.ask_slurm(sweep_dir.submissions()))
+
+
+def check(profile: Profile, folder: Path, cluster: Cluster | None = None) -> None:
+    """Ask the cluster once, warn, and refuse a profile that cannot work.
+
+    `cluster` is its earlier answer, if there is one. A cluster that does not answer is a warning,
+    and sbatch decides.
+
+    Raises:
+        Refused: no job would ever run, or none would leave a log in `folder`.
+    """
+    if not slurm.available():
+        return  # the call of sbatch will say that it is missing
+    findings = profile_checks.examine(profile, cluster or site.describe())
+    findings += doctor.logs(job_request.options_of(profile), folder)
+    for finding in findings:
+        if finding.level == "warn":
+            messages.warning(finding.words, finding.do)
+    wrong = [finding.complaint() for finding in findings if finding.level == "fail"]
+    if wrong:
+        last = "nothing was submitted; --no-doctor submits anyway"
+        raise Refused("\n".join([*wrong, last]))
+
+
+def send(submission: SubmissionDir, profile: Profile, bad: Sequence[BadNode]) -> list[str]:
+    """Submit every chunk, without nodes that failed unless no other is left; return the arrays."""
+    name = submission.sweep_dir.name
+    avoided = ", ".join(map(str, bad))
+    wary = bad_nodes.avoiding(profile, bad)
+    try:
+        ids = launchers.launcher_to_slurm(wary).send(submission, wary)
+    except slurm.Rejected:
+        if wary is profile or journal.read_journal(submission).arrays:
+            raise
+        ids = launchers.launcher_to_slurm(profile).send(submission, profile)
+        messages.warning(f"{name}: only excluded nodes are left, so they are used again: {avoided}")
+    else:
+        if wary is not profile:
+            messages.note(f"{name}: excludes {avoided}", "--allow-node NODE allows one again")
+    return ids
+
+
+def went_in(submission: SubmissionDir) -> bool:
+    """Say whether Slurm took a part of a submission, or may have taken it."""
+    known = journal.read_journal(submission)
+    return bool(known.arrays or known.uncertain)
