@@ -20,7 +20,7 @@ _KINDS: Final = {
     stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
-_LEFTOVER_SECONDS: Final = 86400.0
+_LEFTOVER_SECONDS: Final = 86400.0  # a day: nobody still writes such a file
 COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
 _SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ID_DIGITS = 16
+ID_DIGITS = 16  # 64 bits: two of a billion points have one id with a chance of 3 %
 MAP_DIGITS = 6
 LABEL = ("model", "input_size", "batch_size", "algorithm")
 NO_MAPS: Mapping[str, str] = {}

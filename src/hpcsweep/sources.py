@@ -46,7 +46,7 @@ _LISTS: Final = frozenset({"glob", "rglob", "iterdir", "listdir", "scandir", "it
 _EXTENDS: Final = frozenset({"append", "insert", "extend", "addsitedir"})
 _BLOCK: Final = 1 << 20
 _HEADER: Final = 16  # bytes of a .pyc that hold a time
-DIGITS: Final = 16
+DIGITS: Final = 16  # 64 bits, as the id of a point
 # unlike the methods of Path, these are False for what may not be read
 _is_file = os.path.isfile
 _is_dir = os.path.isdir

@@ -15,7 +15,7 @@ from hpcsweep.errors import UsageError
 from hpcsweep.store import ledger
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 
-_POLL_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5  # between two looks at a log: new lines seem to come at once
 _ASK_SECONDS: Final = 5.0  # between two questions to Slurm
 _MOST: Final = 1 << 20  # bytes of a log that are shown: a login node's memory does not hold all
 

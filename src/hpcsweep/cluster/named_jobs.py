@@ -10,7 +10,7 @@ from hpcsweep.store import chunk_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 
 _ID_CHARACTERS: Final = frozenset("0123456789abcdef")
-_SHORTEST_PREFIX: Final = 4
+_SHORTEST_PREFIX: Final = 4  # of the id of a point: shorter numbers are those of chunks
 
 
 def find_point(sweep_dir: SweepDir, prefix: str) -> tuple[SubmissionDir, int]:

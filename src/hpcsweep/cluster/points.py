@@ -19,7 +19,7 @@ from hpcsweep.text import aligned, cut, folded
 
 WAITING: Final = "waiting"  # no row yet
 _DIGITS: Final = 8  # of an id, in the table
-_LOG_LINES: Final = 40
+_LOG_LINES: Final = 40  # the last of a point: a traceback fits
 _NODE: Final = 4  # column of the table
 
 

@@ -33,7 +33,7 @@ from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 
-_WATCH_SECONDS: Final = 2.0
+_WATCH_SECONDS: Final = 2.0  # here only files are read
 _WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
 _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace of now
 

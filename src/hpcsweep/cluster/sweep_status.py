@@ -17,7 +17,7 @@ from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.text import aligned, count, cut, duration, folded, tally
 
 _TROUBLES: Final = 10  # lines
-_CHUNKS: Final = 10
+_CHUNKS: Final = 10  # lines
 _KINDS: Final = 4  # kinds of artifacts that are named
 
 

@@ -20,7 +20,7 @@ from hpcsweep.forecast.intervals import OWN, LeftOut
 from hpcsweep.forecast.terms import Floats
 
 _LEVELS: Final = (("gpu", "setting", "dtype", "algorithm"), ("gpu",))
-_FEWEST: Final = 5
+_FEWEST: Final = 5  # rows of a group from which a mean is taken
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from hpcsweep.point import Point
 from hpcsweep.spec.space import Sweep
 from hpcsweep.store.folders import SweepDir
 
-_LEVEL: Final = 0.9
+_LEVEL: Final = 0.9  # share of the errors that the width covers
 _FEWEST: Final = 5  # errors from which a quantile is taken; rows from which a line is
 _FIRM: Final = frozenset({Basis.MEASURED, Basis.PREDICTED})
 # how far a time may be too low, nine times in ten, where that cannot be found out

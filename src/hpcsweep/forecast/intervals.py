@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # What can be left out, each with the column that says which it is; and the column of what was said.
 KINDS: Final = {"network": "model", "size": "input_size", "algorithm": "algorithm", "gpu": "gpu"}
 OWN: Final = "prediction"
-LEVEL: Final = 0.9
+LEVEL: Final = 0.9  # share of the true times that an interval holds
 UNKNOWN: Final = 4.0  # the factor where nothing of that kind could be left out
 FEWEST: Final = 5  # parts: of fewer, a width is a guess
 _SPENT: Final = 2  # degrees of freedom: the fit knows the mean, and errors have heavy tails

@@ -21,7 +21,7 @@ from hpcsweep.forecast.terms import Floats
 from hpcsweep.forecast.training_data import Measured
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
-_PRIOR: Final = 0.1
+_PRIOR: Final = 0.1  # the weight of no correction
 _WORK_KEY: Final = [
     "gpu", "setting", "dtype", "direction", "op", "algorithm", "unique_key", "batch_size",
 ]  # fmt: skip

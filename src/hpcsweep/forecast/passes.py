@@ -16,7 +16,9 @@ from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 
 Cells = Mapping[str, Any]
 
-OF_A_STEP: Final = 3.0
+OF_A_STEP: Final = (
+    3.0  # forward passes: a backward pass computes two products for each of a forward one
+)
 OF_STEPS: Final = ("batch_size", "dataset", "epochs", "steps_per_epoch")  # axes that count passes
 # Images of a training epoch, where they are known before the data set is opened.
 _DATASETS: Final[Mapping[str, float]] = {"cifar10": 50_000, "cifar100": 50_000}
@@ -26,8 +28,8 @@ _LAYER_LANES: Final = 3.0  # of a training: phases, layers, and the clean steps 
 # Share of the dense float32 peak that a convolutional network reaches; a planning figure.
 _EFFICIENCY: Final = 0.25
 _CPU_FLOPS: Final = 60e9
-_LAUNCH_SECONDS: Final = 0.004
-_UNKNOWN_GFLOPS: Final = 10.0
+_LAUNCH_SECONDS: Final = 0.004  # of a pass, however small
+_UNKNOWN_GFLOPS: Final = 10.0  # of an image of a network that no table has
 # Reference families on a CPU against its own library, from the tables of docs/measuring.md.
 _CPU_FACTOR: Final[Mapping[str, float]] = {
     "gemm": 3, "implicit_gemm": 3, "implicit_precomp_gemm": 4, "fft": 20, "fft_tiling": 20,

@@ -27,7 +27,7 @@ Kind = tuple[str, ...]
 # roles of axes whose values do not make another kind of point: the device is known otherwise
 _WITHIN_A_KIND: Final = Role.AMOUNT | Role.NUMBERS | Role.REPETITION | Role.PLACE
 _MOST: Final = 5_000  # rows that are read, which takes about a second
-_MOST_OF_OTHERS: Final = 2_000
+_MOST_OF_OTHERS: Final = 2_000  # fewer than of the sweep's own rows, which tell more
 _PANDAS: Final = {"True": "true", "False": "false"}
 
 

@@ -26,7 +26,7 @@ from hpcsweep.errors import BadInput, ConfigError
 Loc = Sequence[str | int]
 
 MAX_BYTES: Final = 1 << 20
-MAX_DEPTH: Final = 32
+MAX_DEPTH: Final = 32  # far more than a sweep file needs; a recursion stays short
 MAX_VALUES: Final = 200_000  # every use of an alias counts its values again
 MOST_SHOWN: Final = 20  # complaints about one file
 

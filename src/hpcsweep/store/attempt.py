@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.folders import ShardPath
 
-_BEAT_SECONDS: Final = 20.0
+_BEAT_SECONDS: Final = 20.0  # several signs of life fit into the silence that ends an attempt
 _SILENT_SECONDS: Final = 120.0  # NFS may show a change a minute late
 
 

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from hpcsweep.catalog.columns import Row
     from hpcsweep.store.folders import ShardPath
 
-_ID: Final = 16
+_ID: Final = 16  # digits of the id of a point
 _HEX: Final = frozenset(b"0123456789abcdef")
 _STATUS: Final = {status.encode(): status for status in PointStatus}
 _KEY: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
-_SYNC_SECONDS: Final = 1.0
+_SYNC_SECONDS: Final = 1.0  # rows that a crash of the machine may cost
 _HEADER_LINE: Final = seals.header(SHARD_COLUMNS)
 _PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
 

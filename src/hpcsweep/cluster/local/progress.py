@@ -12,7 +12,7 @@ from typing import Any, Final
 from hpcsweep.store.state import FAILED
 from hpcsweep.text import duration
 
-_LINE_SECONDS: Final = 10.0
+_LINE_SECONDS: Final = 10.0  # between two lines
 _FEW: Final = 3  # points that say too little about the others
 _STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
 

@@ -28,7 +28,7 @@ Predictor = Callable[[Sequence[str], Sequence[str]], Mapping[str, float]]
 
 ENOUGH: Final = 4  # held-out points of a group that say what its error is
 _OF_NOISE: Final = 1.5  # a time that is predicted from noisy ones cannot be better
-_SIGNIFICANT: Final = 0.1
+_SIGNIFICANT: Final = 0.1  # p-value
 _HELPED: Final = 0.8  # an error that is no longer above this share of the one before has fallen
 _ROUNDS: Final = 3  # that have to be judged to see that more points do not help
 # Standard errors. Like the points of each round, chosen by replaying real GPUs' tables and sums of
