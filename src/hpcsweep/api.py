@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ALWAYS = ("model", "status", "median_ms", "flags")
 
 
-class LayerTable(pd.DataFrame):
+class Layers(pd.DataFrame):
     """The rows of layers; called, it is the table of `hpcsweep layers`."""
 
     @property
@@ -75,9 +75,9 @@ class Results:
         return dataset.typed(self.sweep_dir.overall, self.sweep_dir.name)
 
     @cached_property
-    def layers(self) -> LayerTable:
-        """One row per layer call of a measured point; called, the slowest layers (`LayerTable`)."""
-        table: LayerTable = LayerTable(dataset.typed(self.sweep_dir.layers, self.sweep_dir.name))
+    def layers(self) -> Layers:
+        """One row per layer call of a measured point; called, the slowest layers (`Layers`)."""
+        table: Layers = Layers(dataset.typed(self.sweep_dir.layers, self.sweep_dir.name))
         table.__dict__["_run"] = self.sweep_dir
         return table
 

@@ -189,7 +189,7 @@ def test_jobs_whose_id_nobody_heard_can_be_cancelled(cluster: Lab, desk: Desk):
     _submit_and_die(cluster, desk, "gated", signal.SIGKILL, accepted=True)
     assert "sbatch's answer was lost" in desk.run("status", "s").stdout
     done = desk.run("cancel", "s")
-    assert "2 chunks went in as " in done.stderr
+    assert "2 chunks went in as " in done.stdout, done.stderr
     assert "cancelled chunks 0-1" in done.stdout
     cluster.wait_for("the end of the jobs", queue_is_over)
     assert "4 points on v100" in desk.run("submit", "s.yaml", "--cluster", "sbatch").stdout
