@@ -4,14 +4,13 @@
 
     python -m benchmarks.hostile [--inputs 100000] [--seed 1] [--only NAME,...] [--jobs 2]
     python -m benchmarks.hostile --only journal --replay FILE
-    python -m benchmarks.hostile --only journal --guided 600
 
 Inputs are sweeps, profiles, configuration files, what Slurm's programs print, shards, manifests,
 journals, chunk files, tables, exports of profilers: real ones that were mutated. Each is given to
 the commands that read it, in this process' children, which are forked with everything loaded.
 An input is `accepted`, or `refused` by an error of hpcsweep's own, of a line or two; all else is
 unexpected, as is more than 5 s of CPU or 500 MB resident. What was unexpected is kept as a file,
-for `--replay`. `--guided` needs atheris: libFuzzer mutates, led by the lines that are reached.
+for `--replay`.
 """
 
 from __future__ import annotations
@@ -70,10 +69,6 @@ def main() -> int:
     """Print a line per target, and the sum."""
     given = _arguments()
     names = [*filter(None, given.only.split(","))] or [*TARGETS]
-    if given.guided:
-        from benchmarks.hostile import guided  # noqa: PLC0415 - atheris
-
-        return guided.run(names, given.guided, given.keep)
     if given.replay:
         return _replay(names, given.replay)
     sums = {name: Sum() for name in names}
@@ -107,7 +102,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "hostile-inputs")
     parser.add_argument("--replay", type=Path, help="give one file to the target of --only")
-    parser.add_argument("--guided", type=int, default=0, metavar="SECONDS", help="with atheris")
     return parser.parse_args()
 
 

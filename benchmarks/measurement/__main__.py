@@ -2,19 +2,17 @@
 
 ::
 
-    python -m benchmarks.measurement                       # everything, in about eight minutes
-    python -m benchmarks.measurement summaries flops       # these parts
+    python -m benchmarks.measurement                       # everything, in some minutes
+    python -m benchmarks.measurement flops hooks           # these parts
 
-    summaries   our statistics of given times against numpy, scipy, torch and pyperf
     flops       operations of networks against torch's FlopCounterMode
-    algorithms  reference convolutions against the package aithree: errors and times
     timers      our timer against torch.utils.benchmark and pyperf, on the same functions
     hooks       passes with layer timers against passes without
 
 The tables are Markdown. Times are compared in pairs that lie close together: a cell is the median
 of their ratios and, in brackets, an interval that holds it with 95 %; a control is a thing paired
-with itself. The first two parts need no quiet machine, and the exit code tells whether all is
-equal. pyperf and aithree are installed into a folder of their own at first.
+with itself. The first part needs no quiet machine, and the exit code tells whether all is
+equal. pyperf is installed into a folder of its own at first.
 """
 
 from __future__ import annotations
@@ -28,12 +26,10 @@ from typing import Final
 
 import torch
 
-from benchmarks.measurement import algorithms, flops, hooks, summaries, timers
+from benchmarks.measurement import flops, hooks, timers
 
 _PARTS: Final = {
-    "summaries": summaries.main,
     "flops": flops.main,
-    "algorithms": algorithms.main,
     "timers": timers.main,
     "hooks": hooks.main,
 }

@@ -31,7 +31,6 @@ FOREIGN = {  # options of other programs that sentences name
     *("--nvtx-include", "--page", "--set", "--metrics"),
     "--kernel-trace",  # rocprofv3
     "--restore-session",  # ReFrame
-    "--disasters",  # benchmarks/disasters.py
     *("--out", "--seconds", "--simulated"),  # benchmarks/gpu
     *("--limit-s", "--only", "--points", "--runs"),  # benchmarks/peers
     *("--against", "--cpu"),  # benchmarks/point_cost.py

@@ -1,6 +1,6 @@
 """Kills what a local submission started, again and again, and counts what is left of the points.
 
-The driver of `test_kill.py` and of `benchmarks/kill.py`. Every process of a run is found by a mark
+The driver of `test_kill.py`. Every process of a run is found by a mark
 in its environment, so nothing else on the machine is ever touched.
 """
 

@@ -2,7 +2,7 @@
 
 A `Sweep` is a folder of its own with one sweep and its profiles. `begin` submits it and waits for
 rows; something terrible is done; `finish` types the same command until nothing is missing; and
-`left` counts. Used by `test_disasters.py` and `benchmarks/disasters.py`.
+`left` counts. Used by `test_disasters.py`.
 """
 
 from __future__ import annotations
