@@ -25,7 +25,7 @@ def plotted(tmp_path_factory):
 @pytest.fixture
 def step(tmp_path):
     """Return an export of 98 launches of 34 kernels."""
-    return ncufiles.write_long(tmp_path / "step.csv", ncufiles.step())
+    return ncufiles.write_wide(tmp_path / "step.csv", ncufiles.step())
 
 
 @pytest.mark.slow

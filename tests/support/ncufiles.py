@@ -1,4 +1,4 @@
-"""Writes exports as Nsight Compute does: both layouts, a unit of its own for every value."""
+"""Writes exports as Nsight Compute does, on the page `raw`."""
 
 from __future__ import annotations
 
@@ -24,31 +24,12 @@ class Launch:
     bytes: int = 1_000_000
     counts: dict[str, int] = field(default_factory=dict)
 
-    def cells(self) -> dict[str, tuple[str, str]]:
-        """Return text and unit by metric; what is too small is scaled, as ncu does."""
+    def cells(self) -> dict[str, str]:
+        """Return the text of each metric, in base units."""
         ops = {OPS.format(op): self.counts.get(op, 0) for op in ("fadd", "fmul", "ffma")}
         extra = {name: n for name, n in self.counts.items() if "__" in name}
-        return {
-            TIME: time_cell(self.ns),
-            DRAM: byte_cell(self.bytes),
-            **{name: (f"{count:,}", "inst") for name, count in {**ops, **extra}.items()},
-        }
-
-
-def time_cell(ns: int) -> tuple[str, str]:
-    """Return a time in the unit that fits it."""
-    for size, unit in ((1_000_000, "msecond"), (1_000, "usecond")):
-        if ns >= size:
-            return f"{ns / size:,.6f}", unit
-    return f"{ns:,}", "nsecond"
-
-
-def byte_cell(count: int) -> tuple[str, str]:
-    """Return a size in the unit that fits it: decimal."""
-    for size, unit in ((10**9, "Gbyte"), (10**6, "Mbyte"), (10**3, "Kbyte")):
-        if count >= size:
-            return f"{count / size:,.9f}", unit
-    return str(count), "byte"
+        counts = {TIME: self.ns, DRAM: self.bytes, **ops, **extra}
+        return {name: f"{count:,}" for name, count in counts.items()}
 
 
 def step(launches: int = 98, kernels: int = 34) -> list[Launch]:
@@ -70,28 +51,12 @@ def flops(launches: list[Launch]) -> int:
     return sum(x.counts["fadd"] + x.counts["fmul"] + 2 * x.counts["ffma"] for x in launches)
 
 
-def write_long(path: Path, launches: list[Launch], preamble: str = PREAMBLE) -> Path:
-    """Write the page `details`: one row per metric, rules at the end of each launch."""
-    head = [*IDENTITY, "Section Name", "Metric Name", "Metric Unit", "Metric Value", "Rule Name"]
-    rows = [head]
-    for one in launches:
-        who = [str(one.ident), "41", one.kernel, "8.0"]
-        for name, (text, unit) in one.cells().items():
-            rows.append([*who, "Command line profiler metrics", name, unit, text, ""])
-        rows.append([*who, "SpeedOfLight", "", "", "", "SOLBottleneck"])
-    path.write_text(preamble + lines(rows))
-    return path
-
-
 def write_wide(path: Path, launches: list[Launch], preamble: str = PREAMBLE) -> Path:
     """Write the page `raw`: one row per launch, units below the header, in base units."""
     names = list(launches[0].cells())
     units = {TIME: "nsecond", DRAM: "byte"}
     rows = [[*IDENTITY, *names], ["", "", "", "", *(units.get(name, "inst") for name in names)]]
-    for one in launches:
-        base = {TIME: f"{one.ns:,}", DRAM: f"{one.bytes:,}"}
-        texts = [base.get(name, text) for name, (text, _) in one.cells().items()]
-        rows.append([str(one.ident), "41", one.kernel, "8.0", *texts])
+    rows += [[str(one.ident), "41", one.kernel, "8.0", *one.cells().values()] for one in launches]
     path.write_text(preamble + lines(rows))
     return path
 

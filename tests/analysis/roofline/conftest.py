@@ -12,7 +12,7 @@ from hpcsweep.store.collect import collector
 @pytest.fixture
 def step(tmp_path):
     """Return an export of 98 launches of 34 kernels."""
-    return ncufiles.write_long(tmp_path / "step.csv", ncufiles.step())
+    return ncufiles.write_wide(tmp_path / "step.csv", ncufiles.step())
 
 
 @pytest.fixture(scope="session")

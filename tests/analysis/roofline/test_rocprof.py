@@ -167,17 +167,6 @@ def test_an_export_with_other_columns_is_refused(tmp_path, name):
         rocprof.read_rocprof([path])
 
 
-def test_tables_with_a_column_per_counter_are_read(tmp_path):
-    """As ROCm Compute Profiler writes them (pmc_perf.csv)."""
-    head = ["Dispatch_ID", "Kernel_Name", "GPU_ID", *MI200, "Start_Timestamp", "End_Timestamp"]
-    row = ["0", '"vecCopy(double*, int) [clone .kd]"', "2", *("2" for _ in MI200), "1000", "3000"]
-    path = tmp_path / "pmc_perf.csv"
-    path.write_text(",".join(head) + "\n" + ",".join(row) + "\n")
-    (work,) = rocprof.read_rocprof([path]).work
-    assert work.flops["fp64"] == 2 * (3 * 64 + 128)
-    assert (work.ident, work.seconds) == ("0", pytest.approx(2e-6))
-
-
 def test_the_list_to_collect_has_every_counter_once(tmp_path):
     """In passes that the hardware can take."""
     passes = [line.removeprefix("pmc: ").split() for line in rocprof.passes().splitlines()]

@@ -168,33 +168,24 @@ def _of_layers(
 
 
 def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
-    """Draw a roofline per GPU; where no table has its peaks, without roofs."""
+    """Draw a roofline per GPU of which the peaks are known."""
     pieces = []
     figures = []
-    unknown = []
     for gpu in painter.seen.gpus or ("",):
-        try:
-            export = roofline_of_sweep.work_of(data, gpu or None)
-        except UsageError:  # this workload has no work columns
-            continue
-        line = None
-        with suppress(UsageError):
-            line = rooflines.under_roofs(export, gpu)
-        unknown += [] if line else [gpu]
-        for piece in export.work:
-            share = 100 * line.roofs.share(piece) if line else None
-            pieces.append((piece.ident, piece.intensity, piece.rate / 1e12, share))
-        roofs = [_roof(line.roofs, unit) for unit in line.units] if line else []
-        more = {"x": "flop_per_byte", "roofs": roofs}
-        figures.append(painter.figure("roofline", "roofline", "Roofline", gpu, **more))
+        with suppress(UsageError):  # no work columns, or no peaks
+            line = rooflines.under_roofs(roofline_of_sweep.work_of(data, gpu or None), gpu)
+            for piece in line.export.work:
+                share = 100 * line.roofs.share(piece)
+                pieces.append((piece.ident, piece.intensity, piece.rate / 1e12, share))
+            more = {"x": "flop_per_byte", "roofs": [_roof(line.roofs, unit) for unit in line.units]}
+            figures.append(painter.figure("roofline", "roofline", "Roofline", gpu, **more))
     if not figures:
         return
     names = ["point_id", "flop_per_byte", "tflops", "pct_of_roof"]
     painter.data["roofline"] = painter.data["points"][["point_id", *painter.seen.axes]].merge(
         pd.DataFrame(pieces, columns=names)
     )
-    note = "FLOPs and bytes are those of the shapes, each tensor moved once; time is the median. "
-    note += f"No peaks are known for {', '.join(unknown)}." if unknown else ""
+    note = "FLOPs and bytes are those of the shapes, each tensor moved once; time is the median."
     yield Section("roofline", "Roofline", note, figures)
 
 

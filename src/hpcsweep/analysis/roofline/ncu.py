@@ -1,11 +1,9 @@
-"""What kernels did, from the CSV export of NVIDIA Nsight Compute.
+"""What kernels did, from the CSV export of NVIDIA Nsight Compute, `--page raw`.
 
-There are two layouts, which differ in their header. `--page raw` has one row per launch, a column
-per metric, and a row of units below the header. `--page details` has one row per metric, with the
-columns "Metric Name", "Metric Unit" and "Metric Value". Launches are told apart by "ID" and never
-by kernel name, since a network launches the same kernel many times. ncu scales every value for
-reading and gives each a unit of its own. Units are decimal: a Kbyte is 1000 bytes. An unknown unit,
-number or layout is refused: a wrong number is worse than none.
+It has one row per launch, a column per metric, and a row of units below the header. Launches are
+told apart by "ID" and never by kernel name, since a network launches the same kernel many times.
+Units are decimal: a Kbyte is 1000 bytes. An unknown unit, number or layout is refused: a wrong
+number is worse than none.
 
 Time is `gpu__time_duration.sum` and bytes are those of the DRAM. Operations are counted by unit:
 thread-level instructions of the FP32, FP64 and FP16 pipes, with a fused multiply-add as two, and
@@ -18,10 +16,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pandas as pd
 
@@ -29,43 +27,44 @@ from hpcsweep.analysis.roofline import work
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
 
+Counter = tuple[str, str, int]  # the unit that did operations, the metric, how many each count is
+
 HOW: Final = (
     "collect with: ncu --csv --page raw --metrics $(hpcsweep roofline --counters ncu) PROGRAM > "
     "kernels.csv"
 )
 
-# Units by quantity, as patterns; the first group is a prefix, and the second that of a divisor.
+# Units by quantity, as patterns; the group is a prefix.
 SECONDS: Final = r"([mun]?)(?:s|sec|second)"
-BYTES: Final = rf"([KMGTP]?)(?:byte|B)(?:/{SECONDS})?"  # or bytes per second
-OPERATIONS: Final = r"(?:([KMGTP]?)(?:inst|ops?)|1?)(?:/cycle)?"  # older versions write no unit
-CYCLES: Final = rf"([KMGTP]?)(?:[Hh]z|cycle(?:/{SECONDS})?)"  # per second
+BYTES: Final = r"([KMGTP]?)(?:byte|B)"
+OPERATIONS: Final = r"(?:([KMGTP]?)(?:inst|ops?)|1?)"  # older versions write no unit
 _PREFIXES: Final = dict(zip("numKMGTP", (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9, 1e12, 1e15), strict=True))
 _NUMBER: Final = r"-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?"
 _NOT_MEASURED: Final = ("", "n/a", "(!) n/a", "nan")
-_METRIC = "Metric Name"
-_VALUE = "Metric Value"
-_UNIT = "Metric Unit"
-_IDENTITY: Final = ("ID", "Kernel Name", "Process ID", "CC")
+_KERNEL: Final = "Kernel Name"
 
 
 @dataclass(frozen=True)
 class Launches:
-    """The kernel launches of an export, labelled by ID."""
+    """The kernel launches of an export, labelled by ID, and the units of their columns."""
 
     path: Path
-    kernels: pd.Series[str]
-    capabilities: pd.Series[str]
-    metrics: dict[str, pd.DataFrame]  # with the columns "Metric Value" and "Metric Unit"
+    rows: pd.DataFrame
+    units: pd.Series[str]
 
     def name(self, ident: str) -> str:
         """Return how a message names a launch."""
-        return f"{self.path}: ID {ident} ({self.kernels[ident][:60]})"
+        return f"{self.path}: ID {ident} ({self.rows[_KERNEL][ident][:60]})"
+
+    def lacks(self, *metrics: str) -> UsageError:
+        """Return the mistake of an export in which metrics are missing."""
+        return UsageError(f"{self.path}: the export lacks {', '.join(metrics)}; {HOW}")
 
     def values(self, metric: str, known_units: str) -> pd.Series[float]:
         """Return a metric of all launches in base units; `UsageError` where one lacks it."""
-        cells = self.metrics[metric].reindex(self.kernels.index, fill_value="")
-        texts = cells[_VALUE].str.strip()
-        units = cells[_UNIT].str.strip()
+        if metric not in self.rows:
+            raise self.lacks(metric)
+        texts = self.rows[metric].str.strip()
         for ident in texts.index[texts.isin(_NOT_MEASURED)]:
             raise UsageError(
                 f"{self.name(ident)} lacks {metric}: the export was cut, or ncu could not measure "
@@ -76,58 +75,30 @@ class Launches:
                 f"{self.name(ident)}: {metric} is '{texts[ident]}', which is no number as ncu "
                 "writes it (1,234.5); export with LC_ALL=C"
             )
-        factors = units.map(lambda unit: factor_of(unit, known_units)).astype(float)
-        for ident in texts.index[factors.isna()]:
+        unit = self.units[metric].strip()
+        factor = factor_of(unit, known_units)
+        if math.isnan(factor):
             raise UsageError(
-                f"{self.name(ident)}: the unit '{units[ident]}' of {metric} is not known; export "
-                "with --print-units base"
+                f"{self.path}: the unit '{unit}' of {metric} is not known; export with "
+                "--print-units base"
             )
-        return texts.str.replace(",", "").astype(float) * factors
+        return texts.str.replace(",", "").astype(float) * factor
 
 
 def factor_of(unit: str, known_units: str) -> float:
     """Return how many base units a unit is; NaN where the pattern does not match it."""
-    match = re.fullmatch(known_units, unit[:1].upper() + unit[1:] if "hz" in unit else unit)
-    if match is None:
-        return math.nan
-    scale, divisor = (_PREFIXES.get(prefix or "", 1.0) for prefix in (*match.groups(), "")[:2])
-    return scale / divisor
+    match = re.fullmatch(known_units, unit)
+    return _PREFIXES.get(match[1] or "", 1.0) if match else math.nan
 
 
 def is_export(line: str) -> bool:
     """Tell whether a line is the header of an export."""
-    return line.startswith(('"ID"', "ID,")) and "Kernel Name" in line
+    return line.startswith(('"ID"', "ID,")) and _KERNEL in line
 
 
 def read_launches(path: Path) -> Launches:
     """Read an export's launches; `UsageError` where it is none, was cut, or holds several."""
     lines = work.text(path).splitlines()
-    rows = _rows(path, lines)
-    identity = [name for name in _IDENTITY if name in rows]
-    launches = rows[identity].drop_duplicates()
-    for line, row in launches[launches["ID"].duplicated()].iterrows():
-        raise UsageError(
-            f"{line}: ID {row['ID']} again, for another launch; give one export at a time"
-        )
-    rows = rows.drop_duplicates(["ID", _METRIC, _VALUE, _UNIT])
-    again = rows.duplicated(["ID", _METRIC])
-    # names for people ("Memory Throughput") stand in several sections; counters do not differ
-    for line, row in rows[again & rows[_METRIC].str.contains("__")].iterrows():
-        raise UsageError(f"{line}: '{row[_METRIC]}' of ID {row['ID']} has two values")
-    announced = sum(line.startswith("==PROF== Profiling ") for line in lines)
-    if launches.empty or announced > len(launches):
-        raise UsageError(
-            f"{path}: {len(launches)} launches, and ncu announced {announced or 'some'}: the "
-            f"export was cut; {HOW}"
-        )
-    launches = launches.set_index("ID")
-    metrics = {str(name): cells.set_index("ID") for name, cells in rows[~again].groupby(_METRIC)}
-    capabilities = launches.get("CC", pd.Series("", launches.index))
-    return Launches(path, launches["Kernel Name"], capabilities, metrics)
-
-
-def _rows(path: Path, lines: Sequence[str]) -> pd.DataFrame:
-    """Return a row per launch and metric, as `--page details` has them."""
     start = next((number for number, line in enumerate(lines) if is_export(line)), None)
     if start is None:
         raise UsageError(f'{path}: no line begins with "ID", so this is no ncu export; {HOW}')
@@ -137,24 +108,24 @@ def _rows(path: Path, lines: Sequence[str]) -> pd.DataFrame:
     rows = work.table(path, table, start, HOW)
     for line in rows.index[(rows == rows.columns).all(axis=1)]:
         raise UsageError(f"{line}: a second table; give one export at a time")
-    long = _METRIC in rows
-    needed = ["ID", "Kernel Name", *((_UNIT, _VALUE) if long else ())]
-    work.check_columns(path, rows, needed, HOW)
-    if long:
-        return rows
     if rows.empty or rows["ID"].iloc[0]:
         raise UsageError(f"{path}: no row of units below the header; {HOW}")
-    identity = [name for name in _IDENTITY if name in rows]
     units = rows.iloc[0]
     rows = rows.iloc[1:]
-    rows = rows.melt(identity, var_name=_METRIC, value_name=_VALUE, ignore_index=False)
-    return rows.assign(**{_UNIT: rows[_METRIC].map(units)})
+    for line in rows.index[rows["ID"].duplicated()]:
+        raise UsageError(f"{line}: ID {rows['ID'][line]} again; give one export at a time")
+    announced = sum(line.startswith("==PROF== Profiling ") for line in lines)
+    if rows.empty or announced > len(rows):
+        raise UsageError(
+            f"{path}: {len(rows)} launches, and ncu announced {announced or 'some'}: the "
+            f"export was cut; {HOW}"
+        )
+    return Launches(path, rows.set_index("ID"), units)
 
 
 TIME: Final = "gpu__time_duration.sum"
 DRAM: Final = "dram__bytes.sum"
 _DRAM_PARTS: Final = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-_CLOCK: Final = "smsp__cycles_elapsed.avg.per_second"
 _DEVICE: Final = "device__attribute_display_name"
 _TENSOR: Final = "sm__ops_path_tensor_src_"
 TENSOR_LIST: Final = f"ncu --query-metrics | grep {_TENSOR}"
@@ -162,15 +133,11 @@ TENSOR_LIST: Final = f"ncu --query-metrics | grep {_TENSOR}"
 # What a thread-level instruction is worth: a fused multiply-add is two operations, as in Nsight's
 # own SpeedOfLight_*RooflineChart sections and LIKWID's groups FLOPS_{SP,DP,HP}. Half precision is
 # counted as LIKWID does, a lane per instruction; Nsight's chart takes each for a packed half2.
-WEIGHTS: Final = {"add": 1, "mul": 1, "fma": 2}
-FAMILIES: Final = {"fp32": "f", "fp64": "d", "fp16": "h"}
-# Metrics that hold an instruction counter, and the factor that is in each.
-_COUNTERS: Final = {
-    "smsp__{}.sum": 1,
-    "sm__{}.sum": 1,
-    "smsp__{}.sum.per_cycle_elapsed": 1,
-    "derived__smsp__{}_x2": 2,
-    "derived__smsp__{}_x4": 4,
+_INSTRUCTION: Final = "smsp__sass_thread_inst_executed_op_{}{}_pred_on.sum"
+_WORTH: Final = {"add": 1, "mul": 1, "fma": 2}
+FAMILIES: Final = {
+    unit: [(unit, _INSTRUCTION.format(letter, op), worth) for op, worth in _WORTH.items()]
+    for unit, letter in {"fp32": "f", "fp64": "d", "fp16": "h"}.items()
 }
 # A Volta tensor instruction (HMMA.884, per warp) is 512 operations: the factor in
 # SpeedOfLight_HierarchicalTensorRooflineChart. Later chips have instructions of many sizes.
@@ -182,30 +149,9 @@ _TENSOR_KERNEL: Final = re.compile(
 )
 
 
-class _Term(NamedTuple):
-    """A metric that counts operations: the unit that did them, and how many each count is."""
-
-    unit: str
-    metric: str
-    weight: float
-
-    @property
-    def per_cycle(self) -> bool:
-        return "per_cycle" in self.metric or self.metric.startswith("derived__")
-
-
 def metrics() -> tuple[str, ...]:
     """Return the metrics to collect, without those of the tensor cores, which differ by chip."""
-    return (TIME, DRAM, *(f"smsp__{name}.sum" for kind in FAMILIES for name in instructions(kind)))
-
-
-def instructions(family: str) -> dict[str, int]:
-    """Return the instruction counters of a family (fp32, fp64, fp16) and what each is worth."""
-    letter = FAMILIES[family]
-    return {
-        f"sass_thread_inst_executed_op_{letter}{op}_pred_on": weight
-        for op, weight in WEIGHTS.items()
-    }
+    return (TIME, DRAM, *(metric for family in FAMILIES.values() for _, metric, _ in family))
 
 
 def read_ncu(path: Path) -> Export:
@@ -215,110 +161,69 @@ def read_ncu(path: Path) -> Export:
     or number.
     """
     launches = read_launches(path)
-    seconds = launches.values(_one_of(launches, TIME, "Duration"), SECONDS)
+    rows = launches.rows
+    seconds = launches.values(TIME, SECONDS)
     for ident in seconds.index[seconds <= 0]:
         raise UsageError(f"{launches.name(ident)} took no time; {HOW}")
-    terms, notes = _terms(launches)
-    flops = _flops(launches, terms, seconds)
+    counters, notes = _counters(launches)
+    flops = pd.DataFrame(0.0, rows.index, list(dict.fromkeys(unit for unit, _, _ in counters)))
+    for unit, metric, worth in counters:
+        flops[unit] += worth * launches.values(metric, OPERATIONS)
     if "fp16" in flops and flops["fp16"].any():
         notes.append("FP16 outside tensor cores: a lane per instruction; half2 does twice that")
-    moved = _bytes(launches, seconds)
-    pieces = work.pieces(launches.kernels, flops, moved, seconds)
-    cells = launches.metrics.get(_DEVICE)
-    names = [] if cells is None else list(cells["Metric Value"].unique())
+    parts = _DRAM_PARTS if rows.columns.isin(_DRAM_PARTS).sum() == len(_DRAM_PARTS) else (DRAM,)
+    moved = sum((launches.values(metric, BYTES) for metric in parts), pd.Series(0.0, rows.index))
+    names = rows[_DEVICE].unique() if _DEVICE in rows else []
     device = str(names[0]) if len(names) == 1 else ""
-    return Export(pieces, device, tuple(notes))
+    return Export(work.pieces(rows[_KERNEL], flops, moved, seconds), device, tuple(notes))
 
 
-def _bytes(launches: Launches, seconds: pd.Series[float]) -> pd.Series[float]:
-    for suffix, factor in (("", 1), (".per_second", seconds)):
-        for names in ((DRAM,), _DRAM_PARTS):
-            metrics = [name + suffix for name in names]
-            if launches.metrics.keys() >= set(metrics):
-                values = [launches.values(metric, BYTES) for metric in metrics]
-                return sum(values[1:], values[0]) * factor
-    raise _lacks(launches, DRAM)
+def _counters(launches: Launches) -> tuple[list[Counter], list[str]]:
+    """Return everything that counts operations, and notes on what nothing counts.
 
-
-def _flops(launches: Launches, terms: list[_Term], seconds: pd.Series[float]) -> pd.DataFrame:
-    flops = pd.DataFrame(0.0, launches.kernels.index, list(dict.fromkeys(t.unit for t in terms)))
-    for term in terms:
-        counts = launches.values(term.metric, OPERATIONS)
-        if term.per_cycle:
-            clock = launches.values(_one_of(launches, _CLOCK), CYCLES)
-            counts = counts * clock * seconds
-        flops[term.unit] += term.weight * counts
-    return flops
-
-
-def _terms(launches: Launches) -> tuple[list[_Term], list[str]]:
-    """Return everything that counts operations, and notes on what nothing counts."""
-    terms: list[_Term] = []
+    FP32 must be there, and other families wholly or not at all.
+    """
+    rows = launches.rows
+    counters: list[Counter] = []
     absent = []
-    for family in FAMILIES:
-        found = _family(launches, family)
-        terms += found
-        absent += [] if found else [family.upper()]
-    tensor = _tensor_terms(launches)
+    for unit, family in FAMILIES.items():
+        missing = [metric for _, metric, _ in family if metric not in rows]
+        if missing and (len(missing) < len(family) or unit == "fp32"):
+            raise launches.lacks(*missing)
+        counters += [] if missing else family
+        absent += [unit.upper()] if missing else []
+    tensor = _tensor_counters(launches)
     if tensor is None:
-        for ident in launches.kernels.index[launches.kernels.str.contains(_TENSOR_KERNEL)]:
+        for ident in rows.index[rows[_KERNEL].str.contains(_TENSOR_KERNEL)]:
             raise UsageError(
                 f"{launches.name(ident)} runs on tensor cores, and the export lacks "
                 f"{_TENSOR}*.sum; add what `{TENSOR_LIST}` lists, with .sum; {HOW}"
             )
         absent.append("tensor cores")
-    terms += tensor or []
     notes = [f"not in this export, so not counted: {', '.join(absent)}"] if absent else []
-    if any(term.per_cycle for term in terms):
-        notes.append("FLOPs are from rates per cycle, which ncu rounds")
-    return terms, notes
+    return [*counters, *(tensor or [])], notes
 
 
-def _family(launches: Launches, family: str) -> list[_Term]:
-    """Return the counters of a family; FP32 must be there, and others wholly or not at all."""
-    terms = []
-    missing = []
-    for name, weight in instructions(family).items():
-        metrics = ((form.format(name), factor) for form, factor in _COUNTERS.items())
-        known = [(metric, factor) for metric, factor in metrics if metric in launches.metrics]
-        terms += [_Term(family, metric, weight / factor) for metric, factor in known[:1]]
-        missing += [] if known else [f"smsp__{name}.sum"]
-    if missing and (terms or family == "fp32"):
-        raise _lacks(launches, *missing)
-    return terms
-
-
-def _tensor_terms(launches: Launches) -> list[_Term] | None:
+def _tensor_counters(launches: Launches) -> list[Counter] | None:
     """Return what counts tensor-core operations, or None where the export does not say."""
-    per_source = re.compile(_TENSOR + r"\w+\.sum(\.per_cycle_elapsed)?")
-    ops = filter(per_source.fullmatch, launches.metrics)
-    if sources := _without_parts(ops):
+    rows = launches.rows
+    names = [str(name) for name in rows]
+    if sources := _without_parts(filter(re.compile(_TENSOR + r"\w+\.sum").fullmatch, names)):
         pairs = sorted(sources.items())
-        return [_Term(f"{s} tensor", name, 1) for name, s in pairs if not s.startswith("int")]
+        return [(f"{s} tensor", name, 1) for name, s in pairs if not s.startswith("int")]
     per_instruction = re.compile(r"sm(sp)?__inst_executed_pipe_tensor(_(?!\w*[ib]mma)\w+)?\.sum")
-    pipe = list(filter(per_instruction.fullmatch, launches.metrics))
+    pipe = list(filter(per_instruction.fullmatch, names))
     if not pipe:
         return None
     name = min(pipe, key=len)
     used = launches.values(name, OPERATIONS) > 0
-    for ident in used.index[used & ~launches.capabilities.isin(_VOLTA)]:
+    capabilities = rows.get("CC", pd.Series("", rows.index))
+    for ident in used.index[used & ~capabilities.isin(_VOLTA)]:
         raise UsageError(
             f"{launches.name(ident)} used tensor cores, and how many operations an instruction is "
             f"differs by chip; add what `{TENSOR_LIST}` lists, with .sum; {HOW}"
         )
-    return [_Term("fp16 tensor", name, _VOLTA_OPS)]
-
-
-def _one_of(launches: Launches, *names: str) -> str:
-    """Return the first of several names of a metric that the export has."""
-    for name in names:
-        if name in launches.metrics:
-            return name
-    raise _lacks(launches, names[0])
-
-
-def _lacks(launches: Launches, *names: str) -> UsageError:
-    return UsageError(f"{launches.path}: the export lacks {', '.join(names)}; {HOW}")
+    return [("fp16 tensor", name, _VOLTA_OPS)]
 
 
 def _without_parts(names: Iterable[str]) -> dict[str, str]:
@@ -327,10 +232,7 @@ def _without_parts(names: Iterable[str]) -> dict[str, str]:
     `src_fp16_dst_fp32` is a part of `src_fp16`, and `_sparsity_on` and `_off` are parts of what
     stands before them.
     """
-    by_stem = {  # of two with one stem the shorter, which is no rate
-        name.removeprefix(_TENSOR).split(".")[0]: name
-        for name in sorted(names, key=len, reverse=True)
-    }
+    by_stem = {name.removeprefix(_TENSOR).removesuffix(".sum"): name for name in names}
     kept = {}
     for stem, name in by_stem.items():
         whole = re.sub(r"_sparsity_(on|off)$", "", stem)

@@ -11,8 +11,8 @@ memory's fabric (EA)::
 MI300 has further read requests of 128 bytes (`TCC_BUBBLE`), which `RDREQ` includes.
 
 The hardware counts a few events at a time, so rocprofv3 runs the program several times and writes
-a file per pass. Passes are joined by dispatch; times are those of the first pass. Two layouts are
-read: `counter_collection.csv` (one row per counter) and `pmc_perf.csv` (a column per counter).
+a file per pass, `counter_collection.csv`, with one row per counter. Passes are joined by dispatch;
+times are those of the first pass.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ HOW: Final = (
     "`hpcsweep roofline --counters rocprof > counters.txt` writes that list"
 )
 _OPERATIONS: Final = {**VALU, **MFMA}
-_COUNTERS: Final = ("SQ_INSTS_VALU_", "TCC_EA", "TCC_BUBBLE")  # how those that count here begin
-_IDENTITY: Final = ("Dispatch_Id", "Kernel_Name", "Start_Timestamp", "End_Timestamp")
-_LONG: Final = ("Counter_Name", "Counter_Value")
+_NEEDED: Final = (
+    "Counter_Name", "Counter_Value", "Dispatch_Id", "Kernel_Name", "Start_Timestamp",
+    "End_Timestamp",
+)  # fmt: skip
 _NUMBERS: Final = ["Counter_Value", "Start_Timestamp", "End_Timestamp"]
 _KEY: Final = ["process", "Dispatch_Id"]
 _PER_PASS: Final = 8  # counters that a hardware block has; as ROCm Compute Profiler groups them
@@ -75,7 +76,7 @@ def passes() -> str:
 
 def is_export(line: str) -> bool:
     """Tell whether a line is the header of a table of counters."""
-    return "Kernel_Name" in line and "dispatch_id" in line.lower()
+    return "Kernel_Name" in line and "Dispatch_Id" in line
 
 
 def read_rocprof(paths: Sequence[Path]) -> Export:
@@ -106,19 +107,12 @@ def _pass(path: Path) -> pd.DataFrame:
     if not text.endswith("\n"):  # a number that was cut still looks like one
         raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")
     rows = work.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
-    rows = rows.rename(columns={"Dispatch_ID": "Dispatch_Id"})
-    counters = [name for name in rows if name.startswith(_COUNTERS)]
-    needed = [*_LONG] if any(name in rows for name in _LONG) else []
-    work.check_columns(path, rows, [*needed, *_IDENTITY], HOW)
+    if missing := [name for name in _NEEDED if name not in rows]:
+        raise UsageError(f"{path}: no column {', '.join(missing)}; {HOW}")
     if rows.empty:
         raise UsageError(f"{path}: a header and no dispatch; {HOW}")
     # each pass is a run of its own, with other process ids: their order joins them
     rows["process"] = pd.factorize(rows["Process_Id"])[0] if "Process_Id" in rows else 0
-    if not needed:  # a column per counter
-        rows = rows.melt(
-            ["process", *_IDENTITY], counters, "Counter_Name", "Counter_Value", ignore_index=False
-        )
-        rows = rows[rows["Counter_Value"] != ""]
     for line, row in rows[rows.duplicated([*_KEY, "Counter_Name"])].iterrows():
         what = f"{row['Counter_Name']} of dispatch {row['Dispatch_Id']}"
         raise UsageError(f"{line}: {what} again; {HOW}")

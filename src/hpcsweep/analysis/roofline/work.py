@@ -182,13 +182,6 @@ def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFram
     return rows.iloc[1:]
 
 
-def check_columns(path: Path, rows: pd.DataFrame, needed: Sequence[str], how: str) -> None:
-    """Raise `UsageError` with the names of the columns that the table lacks."""
-    missing = [name for name in needed if name not in rows]
-    if missing:
-        raise UsageError(f"{path}: no column {', '.join(missing)}; {how}")
-
-
 def pieces(
     names: pd.Series[str], flops: pd.DataFrame, moved: pd.Series[float], seconds: pd.Series[float]
 ) -> tuple[Work, ...]:
