@@ -27,26 +27,11 @@ def test_sweeps_and_profiles_are_completed_by_name(desk):
 
 
 def test_what_was_measured_is_completed(measured):
-    """Sweeps by their results, wherever these are; points by the ids of the sweep."""
+    """Sweeps by their results, wherever these are."""
     desk = measured
     for command in ("collect", "show"):
         assert offered(desk, f"hpcsweep {command} sw") == ["plain,sweep"]
     assert offered(desk, "hpcsweep --results nowhere collect sw") == []
-    known = {row["point_id"] for row in desk.rows()}
-    assert {word.removeprefix("plain,") for word in offered(desk, "hpcsweep show sweep ")} == known
-    first = min(known)
-    assert offered(desk, f"hpcsweep retry sweep --point {first[:9]}") == [f"plain,{first}"]
-
-
-def test_columns_are_completed(layered_desk):
-    """Those of the sweep that is named, else all; the last one of several; of layers theirs."""
-    known = offered(layered_desk, "hpcsweep report demo --metric mea")
-    assert known == ["plain,mean_ms"]
-    assert "plain,energy_j" in offered(layered_desk, "hpcsweep plot --y energy")
-    one = offered(layered_desk, "hpcsweep compare demo demo --where algorithm=gemm,input_s")
-    assert one == ["plain,algorithm=gemm,input_size"]
-    assert "plain,unique_key" in offered(layered_desk, "hpcsweep layers demo --where uni")
-    assert offered(layered_desk, "hpcsweep report demo --where uni") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

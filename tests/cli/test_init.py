@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hpcsweep.errors import PointsFailed, Refused
-from localruns import completed_by_bash
 
 ALONE = {"PATH": "/nowhere"}  # no sbatch
 
@@ -18,7 +17,6 @@ def home(tmp_path_factory, monkeypatch):
     """Return the configuration folder of a person who begins."""
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
-    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.delenv("HPCSWEEP_CLUSTER")
     return folder / "hpcsweep"
 
@@ -26,7 +24,7 @@ def home(tmp_path_factory, monkeypatch):
 def test_it_ends_with_the_row_of_a_point(desk, home):
     """Measured on this machine, anew each time; `submit` then needs no profile."""
     for times in (1, 2):
-        done = desk.run("init", "--noop", "--shell", "none", "--json", **ALONE)
+        done = desk.run("init", "--noop", "--json", **ALONE)
         assert done.returncode == 0, done.stderr
         record = json.loads(done.stdout)
         assert (record["cluster"], record["row"]["status"]) == ("local", "ok")
@@ -43,7 +41,7 @@ def test_it_ends_with_the_row_of_a_point(desk, home):
 @pytest.mark.slow
 def test_a_network_is_measured_where_torch_is(desk, home):
     """The row has a time."""
-    done = desk.run("init", "--shell", "none", "--json", **ALONE)
+    done = desk.run("init", "--json", **ALONE)
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)["row"]
     assert row["model"] == "resnet18"
@@ -55,7 +53,7 @@ def test_what_a_person_configured_is_kept(desk, home):
     home.mkdir()
     before = "# mine\nresults = 'out'\ncluster = 'old'\n\n[submit]\nsample = 3\n"
     (home / "config.toml").write_text(before)
-    arguments = ("init", "--cluster", "local", "--wait", "0", "--shell", "none")
+    arguments = ("init", "--cluster", "local", "--wait", "0")
     done = desk.run(*arguments, **ALONE)
     assert done.returncode == 0, done.stderr
     after = before.replace("'old'", '"local"')
@@ -76,7 +74,7 @@ def test_a_file_of_a_person_is_never_replaced(desk, home, name, text):
     """What an earlier run wrote is; a link in place of the configuration stays one."""
     (real := desk.folder / "mine.toml").write_text("# mine\n")
     (desk.folder / "hpcsweep.toml").symlink_to(real)
-    arguments = ("init", "--noop", "--project", "--shell", "none")
+    arguments = ("init", "--noop", "--project")
     assert [desk.run(*arguments, **ALONE).returncode for _ in range(2)] == [0, 0]
     assert (desk.folder / "hpcsweep.toml").is_symlink()
     assert real.read_text() == 'cluster = "local"\n# mine\n'
@@ -89,7 +87,7 @@ def test_a_file_of_a_person_is_never_replaced(desk, home, name, text):
 def test_the_default_that_is_set_is_kept_unless_another_one_is_named(desk, home):
     """A profile that is no name of a folder's is kept by its path."""
     mine = desk.spec("launcher: local\nworkers: 2\n", "mine.yaml")
-    arguments = ("init", "--wait", "0", "--shell", "none")
+    arguments = ("init", "--wait", "0")
     for more in (("--cluster", "mine.yaml"), ()):
         done = desk.run(*arguments, *more, **ALONE)
         assert done.returncode == 0, done.stderr
@@ -100,24 +98,12 @@ def test_the_default_that_is_set_is_kept_unless_another_one_is_named(desk, home)
 
 def test_the_files_of_a_project_lie_in_its_folder(desk, home):
     """Schemas for editors are those that the program ships."""
-    done = desk.run("init", "--project", "--noop", "--shell", "none", **ALONE)
+    done = desk.run("init", "--project", "--noop", **ALONE)
     assert done.returncode == 0, done.stderr
     assert (desk.folder / "hpcsweep.toml").read_text() == 'cluster = "local"\n'
     shipped = Path(__file__).parents[2] / "sweeps" / "schema.json"
     assert (desk.folder / "sweeps" / "schema.json").read_text() == shipped.read_text()
     assert not home.exists()
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_written_where_the_shell_looks(desk, home, shell):
-    """Bash runs it here; the file of another shell is at least its script."""
-    done = desk.run("init", "--cluster", "local", "--wait", "0", SHELL=f"/usr/bin/{shell}")
-    line = next(line for line in done.stdout.splitlines() if line.startswith("completion: "))
-    script = Path(line.split()[1] if shell != "zsh" else line.rsplit(" ", 1)[1])
-    assert "_HPCSWEEP_COMPLETE" in script.read_text()
-    if shell == "bash":
-        assert script.parent.name == "completions"
-        assert "hpcsweep" in completed_by_bash(f". '{script}'")
 
 
 def test_a_profile_that_does_not_fit_is_no_default(desk, home):
@@ -134,7 +120,7 @@ def test_a_profile_that_does_not_fit_is_no_default(desk, home):
 def test_a_point_without_a_row_is_told_with_where_to_look(desk, home):
     """Here the worker refuses the machine; the exit code is that of failed points."""
     desk.spec("launcher: local\ngpu_name: nothing\n", "odd.yaml")
-    done = desk.run("init", "--cluster", "odd.yaml", "--shell", "none", **ALONE)
+    done = desk.run("init", "--cluster", "odd.yaml", **ALONE)
     assert done.returncode == PointsFailed.exit_code, done.stdout
     assert "hpcsweep logs init" in done.stderr
 
@@ -142,7 +128,7 @@ def test_a_point_without_a_row_is_told_with_where_to_look(desk, home):
 def test_without_torch_here_it_ends_with_the_environment_of_the_nodes(desk, home, monkeypatch):
     """What it names next can work: a `next` that fails teaches nothing."""
     monkeypatch.setattr("hpcsweep.extras.lacking", lambda name: ["torch"] * (name == "measure"))
-    told = desk.run("init", "--noop", "--shell", "none", **ALONE).stdout.splitlines()[-1]
+    told = desk.run("init", "--noop", **ALONE).stdout.splitlines()[-1]
     assert told.startswith("next: pip install 'hpcsweep[measure]' in the environment of the jobs;")
 
 
@@ -152,9 +138,9 @@ def test_programs_of_slurm_that_know_no_cluster_are_no_dead_end(desk, home, tmp_
         (tmp_path / name).write_text("#!/bin/sh\necho 'fatal: no configuration' >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
-    refused = desk.run("init", "--wait", "0", "--shell", "none", PATH=path)
+    refused = desk.run("init", "--wait", "0", PATH=path)
     assert refused.returncode == 7
     assert "`hpcsweep init --cluster local` sets up this machine alone" in refused.stderr
-    words = ("init", "--cluster", "local", "--wait", "0", "--shell", "none")
+    words = ("init", "--cluster", "local", "--wait", "0")
     done = desk.run(*words, PATH=path)
     assert (done.returncode, "scontrol" in done.stdout) == (0, False), done.stdout

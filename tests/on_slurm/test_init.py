@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_ends_with_a_point_that_a_job_measured(cluster: Lab, desk: Desk, home: Path):
     """Then a sweep without --cluster goes to the default profile."""
-    done = desk.run("init", "--cluster", "l40s", "--noop", "--shell", "none", "--json")
+    done = desk.run("init", "--cluster", "l40s", "--noop", "--json")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["cluster"] == "l40s"
@@ -48,7 +48,7 @@ def test_it_ends_with_a_point_that_a_job_measured(cluster: Lab, desk: Desk, home
 def test_on_a_terminal_the_default_profile_is_asked(cluster: Lab, desk: Desk, home: Path):
     """One line, with the names that fit; nothing else is asked."""
     outer, inner = pty.openpty()
-    words = [*COMMAND, "init", "--wait", "0", "--shell", "none"]
+    words = [*COMMAND, "init", "--wait", "0"]
     with subprocess.Popen(
         words, cwd=desk.folder, stdin=inner, stdout=inner, stderr=subprocess.STDOUT
     ) as process:
@@ -63,7 +63,7 @@ def test_on_a_terminal_the_default_profile_is_asked(cluster: Lab, desk: Desk, ho
 @pytest.mark.slow
 def test_a_job_that_finds_no_gpu_is_told_with_its_reason(cluster: Lab, desk: Desk, home: Path):
     """The GPUs of this cluster are none: the worker says so, and `init` fails."""
-    done = desk.run("init", "--cluster", "v100", "--shell", "none")
+    done = desk.run("init", "--cluster", "v100")
     assert done.returncode == PointsFailed.exit_code, done.stdout
     assert "hpcsweep logs init" in done.stderr
     assert queue_is_over()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -30,9 +30,6 @@ from hpcsweep.cli import (
 from hpcsweep.cli.settings import Names, flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
-
-if TYPE_CHECKING:
-    from hpcsweep.store.folders import SweepDir
 
 
 def run() -> NoReturn:
@@ -203,70 +200,28 @@ _PURPOSES: Final = {  # in the order of use
 class _Name(Names):
     """Text that is completed to a name that is known when TAB is pressed, else to a file's."""
 
-    def __init__(self, known: Callable[[click.Context], Iterable[str]], *, files: bool) -> None:
-        self._known = known
-        self._files = files
-
     def shell_complete(
-        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        before, comma, last = incomplete.rpartition(",")
-        names: list[str] = []
+        kind = _KNOWN[param.name]
+        names: Iterable[str] = ()
         with suppress(HpcsweepError, OSError):
-            names = [name for name in self._known(ctx) if name.startswith(last)]
-        items = [CompletionItem(f"{before}{comma}{name}") for name in names]
-        return items or [CompletionItem(incomplete, type="file")] * self._files
-
-
-def _sweeps(_ctx: click.Context) -> Iterable[str]:
-    return lookup.names(lookup.SWEEPS)
-
-
-def _profiles(_ctx: click.Context) -> Iterable[str]:
-    return lookup.names(lookup.PROFILES)
+            names = lookup.names(kind) if kind else _measured(ctx)
+        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return items or [CompletionItem(incomplete, type="file")] * bool(kind)
 
 
 def _measured(ctx: click.Context) -> list[str]:
-    return [run.name for run in _runs(ctx)]
-
-
-def _points(ctx: click.Context) -> Iterable[str]:
-    """Return the ids of the points of the sweep that is named already, else of all."""
-    from hpcsweep.store import chunk_file
-
-    for run in _runs(ctx):
-        if ctx.params.get("sweep") in {None, run.name}:
-            for submission in run.submissions():
-                for _chunk, ids in chunk_file.read_ids(submission.chunks):
-                    yield from ids
-
-
-def _columns(ctx: click.Context) -> Iterable[str]:
-    """Return the columns of the table that the command reads, or those that such a table has."""
-    from hpcsweep.catalog import columns
-
-    layers = ctx.command.name == "layers" or ctx.params.get("layers") is True
-    name = ctx.params.get("sweep") or ctx.params.get("first")
-    for run in _runs(ctx):
-        path = run.layers if layers else run.overall
-        if run.name == name and path.is_file():
-            with path.open(encoding="utf-8") as file:
-                return file.readline().strip().split(",")
-    return [column.name for column in (columns.LAYERS if layers else columns.OVERALL)]
-
-
-def _runs(ctx: click.Context) -> list[SweepDir]:
     from hpcsweep.store import folders
 
-    return folders.all_sweeps(ctx.find_root().params["results"])
+    return [run.name for run in folders.all_sweeps(ctx.find_root().params["results"])]
 
 
-_KNOWN: dict[str | None, Callable[[click.Context], Iterable[str]]] = {
-    "spec": _sweeps,
-    "cluster": _profiles,
-    **dict.fromkeys(("sweep", "sweeps", "first", "others"), _measured),
-    **dict.fromkeys(("point", "what"), _points),
-    **dict.fromkeys(("metric", "x", "y", "by", "where", "across", "baseline"), _columns),
+# by parameter, the kind of file that it names; of a sweep with results none
+_KNOWN: dict[str | None, str] = {
+    "spec": lookup.SWEEPS,
+    "cluster": lookup.PROFILES,
+    **dict.fromkeys(("sweep", "sweeps", "first", "others"), ""),
 }
 
 
@@ -275,5 +230,4 @@ for _command in chain.from_iterable(_PURPOSES.values()):
 answer.everywhere(main)
 for _param in chain.from_iterable(_command.params for _command in main.commands.values()):
     if _param.name in _KNOWN and type(_param.type) in {Names, type(click.STRING)}:
-        _known = _KNOWN[_param.name]
-        _param.type = _Name(_known, files=_known in {_sweeps, _profiles})
+        _param.type = _Name()

@@ -6,7 +6,6 @@ On a terminal it asks which profile is the default; elsewhere it takes what it w
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
@@ -30,14 +29,12 @@ if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.folders import SweepDir
 
-SHELLS: Final = ("bash", "zsh", "fish")
 _SWEEP: Final = "init"
 _POINT: Final = {
     INFERENCE.name: "axes: {model: [resnet18], input_size: [64]}\nmeasure: {iterations: 20}\n",
     NOOP.name: "axes: {model: [nothing]}\n",
 }
 _SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
-_NONE: Final = "none"
 
 
 @click.command()
@@ -48,11 +45,6 @@ _NONE: Final = "none"
 @flag(
     "--project", "Write into this folder (hpcsweep.toml, cluster_profiles/), not for your account."
 )
-@option(
-    "--shell",
-    "Shell to complete for. Default: that of $SHELL.",
-    type=click.Choice([*SHELLS, _NONE]),
-)
 @flag("--noop", "Verify with a point that measures nothing.")
 @option(
     "--wait SECONDS",
@@ -62,10 +54,9 @@ _NONE: Final = "none"
     show_default=True,
 )
 @click.pass_context
-def init(  # noqa: PLR0913 - one argument per option
+def init(
     ctx: click.Context,
     cluster: str | None,
-    shell: str | None,
     wait: float,
     *,
     project: bool,
@@ -74,12 +65,11 @@ def init(  # noqa: PLR0913 - one argument per option
     """Set up hpcsweep on this cluster, up to one verified point.
 
     Writes profiles of the cluster's GPUs, checks them, keeps a default profile in the configuration
-    file, writes schemas for editors and completion for the shell, and runs one point to its row.
-    What exists is kept.
+    file, writes schemas for editors, and runs one point to its row. What exists is kept.
 
     \b
     hpcsweep init
-    hpcsweep init --cluster l40 --project --shell none
+    hpcsweep init --cluster l40 --project
     """
     results: Path = ctx.obj
     home = Path() if project else lookup.config_folder()
@@ -92,7 +82,7 @@ def init(  # noqa: PLR0913 - one argument per option
     by_name = lookup.names(lookup.PROFILES).values()
     is_named = path in map(Path.absolute, by_name)
     messages.progress(_keep_default(file, chosen.name if is_named else str(path)))
-    for line in (*_schemas(home), *_completion(shell or Path(os.environ.get("SHELL", "")).name)):
+    for line in _schemas(home):
         messages.progress(line)
     sweep = home / lookup.SWEEPS / f"{_SWEEP}.yaml"
     row = _verified(results, chosen, sweep, wait, noop=noop) if wait else {}
@@ -180,29 +170,6 @@ def _schemas(home: Path) -> Iterator[str]:
         path = home / kind / "schema.json"
         _write(path, text, ' of hpcsweep"')
         yield f"editor: begin {kind} with  # yaml-language-server: $schema={path.absolute()}"
-
-
-def _completion(shell: str) -> Iterator[str]:
-    """Write the script of a shell where that shell looks for it, or say what would load it."""
-    from click.shell_completion import get_completion_class
-
-    if shell == _NONE:
-        return
-    maker = get_completion_class(shell) if shell in SHELLS else None
-    if maker is None:
-        yield f"completion: none for {shell or 'this shell'}; --shell takes {', '.join(SHELLS)}"
-        return
-    program = click.get_current_context().find_root().command
-    data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
-    path = {
-        "bash": data / "bash-completion" / "completions" / "hpcsweep",
-        "zsh": lookup.config_folder() / "completion.zsh",
-        "fish": lookup.config_folder().parent / "fish" / "completions" / "hpcsweep.fish",
-    }[shell]
-    name = "_HPCSWEEP_COMPLETE"
-    _write(path, maker(program, {}, "hpcsweep", name).source(), name)
-    more = f"; add to ~/.zshrc: source {path}" if shell == "zsh" else " (in new shells)"
-    yield f"completion: {path}{more}"
 
 
 def _verified(
