@@ -96,7 +96,7 @@ def test_each_source_goes_before_the_one_below_it(desk, config):
         ["n1", "n2"], "environment: HPCSWEEP_SUBMIT_ALLOW_NODE",
     )  # fmt: skip
     assert "submit.doctor" not in found
-    assert shown(desk, "config", "submit")["submit.doctor"] == (True, "default")
+    assert shown(desk, "config", "--all")["submit.doctor"] == (True, "default")
     found = shown(desk, "--results", "mine", "config", HPCSWEEP_SUBMIT_WORKERS="4")
     assert found["results"] == ("mine", "command line")
     assert found["submit.workers"] == (4, "environment: HPCSWEEP_SUBMIT_WORKERS")
@@ -245,12 +245,6 @@ def test_the_table_names_the_files(desk, config):
     told = desk.run("config").stdout
     assert ["submit.cluster", "local", f"{path}:1"] in [line.split() for line in told.splitlines()]
     assert told.splitlines()[-1] == f"files: {path}"
-
-
-def test_a_command_that_has_no_options_is_refused(desk, config):
-    """With the nearest one that has."""
-    done = desk.run("config", "sumbit")
-    assert (done.returncode, "did you mean 'submit'?" in done.stderr) == (2, True)
 
 
 def test_a_folder_that_is_gone_has_no_project_file(desk, config, monkeypatch):

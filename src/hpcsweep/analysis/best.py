@@ -141,7 +141,7 @@ def best_of_sweep(
     keys = tuple(axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first)
     rows = [row for _, row in first.iterrows()]
     names = [map_name(dataset.format_value(key, row[key]) for key in keys) for row in rows]
-    chosen = _maps(calls, over)
+    chosen = maps_of(calls, over)
     maps = dict(zip(names, [chosen.get(config, {}) for config in first["config"]], strict=True))
     whole = _medians(points, dataset.first_known(points, *_TIMES))
     layers = _medians(points, points["point_id"].map(_sums(data, points)))
@@ -167,7 +167,7 @@ def map_name(words: Iterable[str]) -> str:
     return "best_" + re.sub(r"\W+", "-", "_".join(words)).strip("-")
 
 
-def _maps(calls: pd.DataFrame, over: str) -> dict[int, dict[str, str]]:
+def maps_of(calls: pd.DataFrame, over: str) -> dict[int, dict[str, str]]:
     """Return layer to algorithm, by configuration; `over` is kept by what is not named.
 
     A layer that is called twice, with several choices, goes by the shapes of its calls.

@@ -63,12 +63,8 @@ class BestByShape:
 
     def map(self) -> dict[str, str]:
         """Return layer to algorithm; a layer with calls of several choices goes by their shapes."""
-        timed = self.calls.dropna(subset="algorithm")
-        every = self.calls.fillna({"algorithm": ""}).groupby("layer")["algorithm"].nunique()
-        return {
-            str(row.layer if every[row.layer] == 1 else row.unique_key): str(row.algorithm)
-            for row in timed.itertuples()
-        }
+        calls = self.calls.fillna({"algorithm": catalog.AUTO}).assign(config=0)
+        return best.maps_of(calls, catalog.AUTO).get(0, {})
 
     def sweep_file(self) -> str:
         """Return a sweep that measures the map beside the default."""

@@ -19,9 +19,6 @@ from hpcsweep.errors import Implausible, UsageError
 if TYPE_CHECKING:
     from hpcsweep.analysis.output import Look
 
-_SIDE = 2048  # of the matrices that measure a roof
-_COPIED = 1 << 28  # bytes
-_SECONDS = 1.0  # for each of the two roofs
 _WIDTH = "Width of the picture; below 6 it has no title."
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _out = several(
@@ -129,7 +126,6 @@ def _split(out: Sequence[Path], command: str) -> tuple[list[Path], list[Path]]:
 @option("--gpu NAME", "Take the peaks of this GPU: v100, l40, h200, ... (dense).")
 @option("--peak-compute TFLOP/s", "Take this peak instead of the GPU's.", type=_POSITIVE)
 @option("--peak-bw GB/s", "Take this bandwidth instead of the GPU's.", type=_POSITIVE)
-@flag("--measure-cpu", "Measure the peaks of this machine's processor, in float32; takes seconds.")
 @option("--label", "Set the title of text and picture.")
 @_look_options
 @_out
@@ -151,7 +147,6 @@ def roofline(  # noqa: PLR0913 - one argument per option
     look: Look,
     counters: str | None,
     *,
-    measure_cpu: bool,
     by_name: bool,
     example: bool,
     **others: Any,  # of `model.read`
@@ -170,11 +165,6 @@ def roofline(  # noqa: PLR0913 - one argument per option
 
     if counters:
         return _counters(counters)
-    if measure_cpu:
-        if others["gpu"] or others["peak_compute"] or others["peak_bw"]:
-            raise UsageError("--measure-cpu gives both peaks; leave out --gpu and --peak-...")
-        others["peak_compute"], others["peak_bw"] = _measured()
-        others["source"] = "this machine's processor, measured"
     exports = [model.sample()] if example else _sources(results, sources)
     roofline = model.read_roofline(exports, renewed=common.renewed, **others)
     for path in written:
@@ -185,34 +175,6 @@ def roofline(  # noqa: PLR0913 - one argument per option
         chart.draw(roofline, path, grouped=by_name, look=look)
     code = Implausible.exit_code if roofline.above else 0
     return Answer(record=roofline.to_json, text=roofline.text, files=out, code=code)
-
-
-def _measured() -> tuple[float, float]:
-    """Measure TFLOP/s and GB/s of this machine's processor, with the threads that torch uses.
-
-    The fastest of several products of large float32 matrices, and of several copies of an array
-    that no cache holds.
-    """
-    extras.need("measure", "--measure-cpu")
-    import torch
-
-    left = torch.rand(_SIDE, _SIDE)
-    right = torch.rand(_SIDE, _SIDE)
-    product = torch.empty(_SIDE, _SIDE)
-    source = torch.zeros(_COPIED // 4)
-    target = torch.zeros(_COPIED // 4)
-    compute = 2 * _SIDE**3 / _fastest(lambda: torch.mm(left, right, out=product))
-    copied = 2 * _COPIED / _fastest(lambda: target.copy_(source))  # read and written
-    return float(f"{compute / 1e12:.4g}"), float(f"{copied / 1e9:.4g}")
-
-
-def _fastest(work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest of several calls, after one to warm up."""
-    import torch
-    from torch.utils.benchmark import Timer
-
-    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
-    return float(min(timer.blocked_autorange(min_run_time=_SECONDS).times))
 
 
 def _counters(profiler: str) -> Answer:

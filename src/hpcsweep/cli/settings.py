@@ -7,7 +7,7 @@ has the options of a command. The command line goes before variables, and these 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from hpcsweep import environment, messages
 from hpcsweep.cli.answer import Answer
-from hpcsweep.errors import ConfigError, UsageError, suggest
+from hpcsweep.errors import ConfigError, suggest
 from hpcsweep.spec import lookup
 from hpcsweep.text import aligned
 
@@ -70,30 +70,6 @@ class Value:
 
     value: Any
     where: str
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """An option with its value, where that comes from, and the variable that can set it."""
-
-    name: str
-    value: Any
-    source: str
-    variable: str
-
-    def to_json(self) -> dict[str, Any]:
-        is_list = isinstance(self.value, (list, tuple))
-        value = [*map(_plain, self.value)] if is_list else _plain(self.value)
-        return {"name": self.name, "value": value, "from": self.source, "variable": self.variable}
-
-    def cells(self) -> tuple[str, str, str]:
-        if isinstance(self.value, (list, tuple)):
-            text = ", ".join(map(str, self.value))
-        elif isinstance(self.value, bool):
-            text = str(self.value).lower()
-        else:
-            text = "" if self.value is None else str(self.value)
-        return self.name, text or "-", self.source
 
 
 def options(command: click.Command, above: Loc = ()) -> Iterator[tuple[Loc, click.Option]]:
@@ -232,8 +208,11 @@ def _single(param: click.Option, value: object, folder: Path) -> object:
     return param.type.convert(value, param, None)
 
 
-def shown(ctx: click.Context) -> Iterator[_Shown]:
-    """Yield every option with its value and its source, as a command would find them now."""
+def shown(ctx: click.Context) -> Iterator[dict[str, Any]]:
+    """Yield every option with its value and its source, as a command would find them now.
+
+    `variable` is the one that can set it.
+    """
     root = ctx.find_root()
     values = ctx.meta[_META]
     contexts: dict[Loc, click.Context] = {(): root}
@@ -250,7 +229,10 @@ def shown(ctx: click.Context) -> Iterator[_Shown]:
             ParameterSource.DEFAULT_MAP: values[loc].where if loc in values else "",
         }.get(within.get_parameter_source(name), "default")  # type: ignore[arg-type]
         by = "" if isinstance(param, ByHand) else variable(loc)
-        yield _Shown(".".join(loc), within.params.get(name), where, by)
+        value = within.params.get(name)
+        is_list = isinstance(value, (list, tuple))
+        value = [*map(_plain, value)] if is_list else _plain(value)
+        yield {"name": ".".join(loc), "value": value, "from": where, "variable": by}
 
 
 def blamed(error: click.ClickException) -> str:
@@ -276,41 +258,32 @@ def unknown_variables(program: click.Command) -> list[str]:
 
 
 @click.command()
-@click.argument("command", required=False)
 @flag("--all", "Show defaults, too.")
 @click.pass_context
-def config(ctx: click.Context, command: str | None, *, all: bool) -> Answer:
+def config(ctx: click.Context, *, all: bool) -> Answer:
     """Show the options that are set, and where each value comes from.
 
-    That is: the command line, an environment variable, FILE:LINE, or the default. With COMMAND,
-    shows every option of this command.
-
-    \b
-    hpcsweep config
-    hpcsweep config submit
+    That is: the command line, an environment variable, FILE:LINE, or the default.
     """
-    every = list(shown(ctx))
-    if command:
-        chosen = _of_command(every, command)
-    else:
-        chosen = [each for each in every if all or each.source != "default" or "." not in each.name]
+    every = [*shown(ctx)]
+    chosen = [each for each in every if all or each["from"] != "default" or "." not in each["name"]]
     for unknown in unknown_variables(ctx.find_root().command):
         messages.note(unknown)
     files = [str(path) for path in lookup.config_files()]
-    rows = [("option", "value", "from"), *(setting.cells() for setting in chosen)]
+    rows = [("option", "value", "from")]
+    rows += [(each["name"], _told(each["value"]), each["from"]) for each in chosen]
     return Answer(
-        record=lambda: {"read": files, "settings": [setting.to_json() for setting in chosen]},
+        record=lambda: {"read": files, "settings": chosen},
         text=lambda: [*aligned(rows), f"files: {', '.join(files) or 'none'}"],
     )
 
 
-def _of_command(every: Sequence[_Shown], command: str) -> list[_Shown]:
-    chosen = [setting for setting in every if setting.name.startswith(f"{command}.")]
-    if not chosen:
-        known = {setting.name.rpartition(".")[0] for setting in every} - {""}
-        text = f"no command '{command}' has options{suggest(command, known)}"
-        raise UsageError(f"{text} (there are: {', '.join(sorted(known))})")
-    return chosen
+def _told(value: object) -> str:
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    elif isinstance(value, bool):
+        value = str(value).lower()
+    return "-" if value in {None, ""} else str(value)
 
 
 def _plain(value: object) -> object:

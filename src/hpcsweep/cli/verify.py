@@ -49,7 +49,6 @@ _SHOWN: Final = 3
 _LAYER_HEADINGS: Final = ("layer", "ran", "MiB", "error", "of bound", "ms", "to auto", "seen")
 _MIB: Final = 1 << 20
 _HEADINGS: Final = ("algorithm", "ran", "FLOPs", "seen", "error", "of auto", "ms", "to auto")
-_WIDTHS: Final = (24, 10, 7, 11, 9, 9, 9, 0)
 
 
 @dataclass(frozen=True)
@@ -207,9 +206,10 @@ def _input_key(point: Point) -> str:
 def _group_lines(
     group: Sequence[Verification], maps: Mapping[str, str], *, layers: bool
 ) -> list[str]:
-    lines = [_heading(group[0]), _columns(_HEADINGS)]
-    for finding in group:
-        lines += [_columns(_cells(finding, maps)), *(f"      {note}" for note in _notes(finding))]
+    head, *rows = aligned([_HEADINGS, *(_cells(finding, maps) for finding in group)])
+    lines = [_heading(group[0]), f"  {head}"]
+    for finding, row in zip(group, rows, strict=True):
+        lines += [f"  {row}", *(f"      {note}" for note in _notes(finding))]
         lines += _layer_table(finding) if layers else []
     return [*lines, ""]
 
@@ -226,7 +226,7 @@ def _cells(finding: Verification, maps: Mapping[str, str]) -> tuple[str, ...]:
     """Return the cells of a point's line, in the order of `_HEADINGS`."""
     name = algorithm_name(finding.point.axes["algorithm"], maps)
     if finding.refusal is not None:
-        return (name, finding.refusal)
+        return (name, *[""] * (len(_HEADINGS) - 1))
     calls = finding.row["conv_calls"]
     covered = finding.row["algorithm_coverage_pct"]
     return (
@@ -243,6 +243,8 @@ def _cells(finding: Verification, maps: Mapping[str, str]) -> tuple[str, ...]:
 
 def _notes(finding: Verification) -> list[str]:
     """Return further lines about a point, the most important first."""
+    if finding.refusal is not None:
+        return [finding.refusal]
     notes = [f"NOT PROVEN: {problem}" for problem in finding.problems]
     explicit = finding.explicit
     if explicit:
@@ -302,11 +304,6 @@ def _verdict(findings: Sequence[Verification]) -> str:
     refused = sum(finding.refusal is not None for finding in findings)
     text = f"proven: {proven} of {len(findings)} points"
     return f"{text}, {refused} could not run" if refused else text
-
-
-def _columns(cells: Sequence[str]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=False))
-    return f"  {' '.join(padded)}".rstrip()
 
 
 def _number(value: float | None, form: str) -> str:

@@ -171,18 +171,6 @@ const KINDS = {
     }
     return svg;
   },
-  ticks(place, rows, spec, page) {
-    const lanes = spec.values.filter((name) => rows.some((row) => row[spec.colour] === name));
-    if (!lanes.length) return null;
-    const { svg, px, py } = framed(place, quantity([0, 100]), names([...lanes].reverse()), { height: 60 + 30 * lanes.length, xTitle: spec.xTitle });
-    for (const row of rows.filter((one) => typeof one[spec.x] === "number")) {
-      const [at, middle] = [px(row[spec.x]), py(row[spec.colour])];
-      const tick = path([[at, middle - 10], [at, middle + 10]], page.styles[row[spec.colour]][0], { "stroke-width": 3, class: "mark" });
-      tick.row = row;
-      svg.append(tick);
-    }
-    return svg;
-  },
   roofline(place, rows, spec, page) {
     if (!rows.length) return null;
     const ends = spec.roofs.flatMap((roof) => roof.points);

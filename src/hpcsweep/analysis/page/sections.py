@@ -103,7 +103,7 @@ class Painter:
         if spec["kind"] == "lines":
             columns = [rows[y].dropna() for y in spec["ys"] if y in rows]
             return all(len(of) <= (_FEW if len({*of}) == 1 else 1) for of in columns)
-        varying = {"bars": spec.get("part"), "ticks": spec["x"], "map": "algorithm"}
+        varying = {"bars": spec.get("part"), "map": "algorithm"}
         if spec["kind"] in varying:
             return bool(rows[varying[spec["kind"]]].nunique() < _FEW)
         return spec["kind"] == "dots" and len(rows) <= _FEW
@@ -124,13 +124,6 @@ def make(data: dataset.Dataset, seen: Layout) -> Drawn:
     sections = [Section("time", "Time", f"{about}{_HOLLOW}", figures)]
     layers, shown = _of_layers(data, rows, painter)
     sections += layers
-    if "algorithm_coverage_pct" in points:
-        at = {"data": "points", "x": "algorithm_coverage_pct"}
-        sections.append(Section(
-            "coverage", "Coverage", "The share of the convolution FLOPs that ran the requested "
-            "algorithm; the default of the framework did the rest. One mark per point.",
-            painter.figures("ticks", "coverage", "Coverage", **at),
-        ))  # fmt: skip
     sections += [*_rooflines(data, painter), *_more(points, painter)]
     drawn = [section for section in sections if section.figures]
     return Drawn(drawn, painter.data, ys, [note] if note else [], shown)

@@ -33,6 +33,7 @@ from hpcsweep.text import aligned, count, plural
 TENSOR_LIST: Final = ncu.TENSOR_LIST
 _SHOWN: Final = 15
 _NAME_WIDTH: Final = 56
+_GIVEN: Final = "the command line"
 
 
 @dataclass(frozen=True)
@@ -188,14 +189,13 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
     label: str | None = None,
     layers: bool = False,
     where: str = "",
-    source: str = "the command line",
     renewed: Callable[[SweepDir], SweepDir] = SweepDir.itself,
 ) -> Roofline:
     """Read exports, or the tables of a sweep, and find the roofs of their device.
 
     `peak_compute` (TFLOP/s) and `peak_bw` (GB/s) override the peaks of `gpu`, and these override
-    the peaks of the device that the source names. `source` says where they come from; `renewed`
-    returns the folder of a sweep whose tables hold all rows. `UsageError` where a source cannot be
+    the peaks of the device that the source names. `renewed` returns the folder of a sweep whose
+    tables hold all rows. `UsageError` where a source cannot be
     read, or no peaks are known.
     """
     first = sources[0]
@@ -207,14 +207,14 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
         )
     else:
         export = _export(sources, layers=layers, where=where)
-    roofs = _roofs(export.device, gpu, peak_compute, peak_bw, source)
+    roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
     return _checked(Roofline(label or _label(sources), export, roofs))
 
 
 def under_roofs(export: Export, gpu: str) -> Roofline:
     """Return work below the roofs of its device, or of a GPU; `UsageError` without peaks."""
     known = export.device if gpus.sheet(export.device) else gpu
-    return _checked(Roofline("", export, _roofs(known, None, None, None, "")))
+    return _checked(Roofline("", export, _roofs(known, None, None, None)))
 
 
 def _checked(roofline: Roofline) -> Roofline:
@@ -249,11 +249,9 @@ def _export(sources: Sequence[Path], *, layers: bool, where: str) -> Export:
     return ncu.read_ncu(first)
 
 
-def _roofs(
-    device: str, gpu: str | None, compute: float | None, bandwidth: float | None, source: str
-) -> Roofs:
+def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float | None) -> Roofs:
     if compute and bandwidth:
-        return Roofs(bandwidth * 1e9, source, single=compute * 1e12)
+        return Roofs(bandwidth * 1e9, _GIVEN, single=compute * 1e12)
     entry = gpus.sheet(gpu or device)
     if entry is None and gpu:
         known = [*gpus.GPUS, *(entry.name for entry in gpus.DEVICES)]
@@ -262,11 +260,11 @@ def _roofs(
         whose = f"no peaks of '{device}' are known" if device else "the export names no device"
         raise UsageError(
             f"{whose}: give --gpu ({', '.join(gpus.GPUS)}), or --peak-compute TFLOP/s and "
-            "--peak-bw GB/s; on the machine of a CPU sweep, --measure-cpu measures both"
+            "--peak-bw GB/s, as of a CPU, whose peaks no table has"
         )
     roofs = roofs_of(entry)
     if compute or bandwidth:
-        roofs = replace(roofs, source=f"{entry.name} and {source}")
+        roofs = replace(roofs, source=f"{entry.name} and {_GIVEN}")
     if bandwidth:
         roofs = replace(roofs, bandwidth=bandwidth * 1e9)
     return replace(roofs, single=compute * 1e12) if compute else roofs
