@@ -229,7 +229,7 @@ def shown(ctx: click.Context) -> Iterator[dict[str, Any]]:
             ParameterSource.DEFAULT_MAP: values[loc].where if loc in values else "",
         }.get(within.get_parameter_source(name), "default")  # type: ignore[arg-type]
         by = "" if isinstance(param, ByHand) else variable(loc)
-        value = within.params.get(name)
+        value: Any = within.params.get(name)
         is_list = isinstance(value, (list, tuple))
         value = [*map(_plain, value)] if is_list else _plain(value)
         yield {"name": ".".join(loc), "value": value, "from": where, "variable": by}

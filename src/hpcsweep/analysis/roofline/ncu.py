@@ -173,7 +173,7 @@ def read_ncu(path: Path) -> Export:
         notes.append("FP16 outside tensor cores: a lane per instruction; half2 does twice that")
     parts = _DRAM_PARTS if rows.columns.isin(_DRAM_PARTS).sum() == len(_DRAM_PARTS) else (DRAM,)
     moved = sum((launches.values(metric, BYTES) for metric in parts), pd.Series(0.0, rows.index))
-    names = rows[_DEVICE].unique() if _DEVICE in rows else []
+    names = [*rows.get(_DEVICE, pd.Series(dtype=str)).unique()]
     device = str(names[0]) if len(names) == 1 else ""
     return Export(work.pieces(rows[_KERNEL], flops, moved, seconds), device, tuple(notes))
 
