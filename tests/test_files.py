@@ -143,7 +143,7 @@ def test_a_supervisor_that_cannot_look_for_newer_attempts_says_so(desk: Desk, li
         desk, library, "stat", "0.1.overall.csv", "submit", "sweep.yaml", "--cluster", "local"
     )
     assert done.returncode == ResultsError.exit_code, done.stderr
-    assert os.strerror(errno.EIO) in done.stdout
+    assert os.strerror(errno.EIO) in done.stderr
     (submission,) = desk.sweep().submissions()
     assert "Traceback" not in "".join(log.read_text() for log in submission.logs.iterdir())
     assert desk.rows() == []

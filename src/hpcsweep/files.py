@@ -30,10 +30,31 @@ def may_name_a_sweep(name: str) -> bool:
     return bool(_SWEEP_NAME.fullmatch(name))
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file to read it; `OSError` where it is a pipe or device, which may never end."""
+    return open(path, "rb", opener=descriptor)
+
+
+def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open a file without waiting; `OSError` where it is a pipe, a socket or a device."""
+    number = os.open(path, flags | os.O_NONBLOCK)
+    kind = stat.S_IFMT(os.fstat(number).st_mode)
+    if kind in _KINDS:
+        os.close(number)
+        raise OSError(errno.EINVAL, f"is {_KINDS[kind]}, no file", str(path))
+    return number
+
+
+def regular_bytes(path: Path) -> bytes:
+    """Return what a file holds; `OSError` as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read one JSON object; `ResultsError` with the file's name when it cannot be."""
     try:
-        record = json.loads(path.read_bytes())
+        record = json.loads(regular_bytes(path))
     except FileNotFoundError:
         raise ResultsError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError) as error:

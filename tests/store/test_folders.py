@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from datetime import datetime, timezone
@@ -158,6 +159,17 @@ def unreadable(name: str) -> Callable[[SubmissionDir], None]:
     return damage
 
 
+def piped(name: str) -> Callable[[SubmissionDir], None]:
+    """Return a damage: whoever reads a file would wait for a writer."""
+
+    def damage(submission: SubmissionDir) -> None:
+        path = getattr(submission, name)
+        path.unlink()
+        os.mkfifo(path)
+
+    return damage
+
+
 DAMAGES = {
     "manifest {}": written("manifest", "{}"),
     "manifest cut": written("manifest", '{"layout": 1, "ro'),
@@ -166,10 +178,12 @@ DAMAGES = {
     "manifest overflow": written("manifest", f'{{"layout": 1, "seconds": 1{"0" * 400}}}'),
     "manifest deep": written("manifest", f'{{"layout": {DEEP}}}'),
     "manifest unreadable": unreadable("manifest"),
+    "manifest pipe": piped("manifest"),
     "chunks garbage": written("chunks", "\x00\x01 garbage\n"),
     "chunks no ids": written("chunks", '{"chunk":0,"ids":[[],{},7]}\n'),
     "chunks deep": written("chunks", f'{{"chunk":0,"ids":{DEEP}}}\n'),
     "chunks unreadable": unreadable("chunks"),
+    "chunks pipe": piped("chunks"),
     "journal number": added("17"),
     "journal null": added("null"),
     "journal no id": added('{"job_id": null, "tasks": [1]}'),
@@ -178,6 +192,7 @@ DAMAGES = {
     "journal huge": added('{"sending": 0, "tasks": 1000000000000}'),
     "journal deep": added(DEEP),
     "journal unreadable": unreadable("jobs"),
+    "journal pipe": piped("jobs"),
 }
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import resultsfolder
+from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import seals, shards
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.seals import Blocks, parse_block
@@ -93,6 +94,29 @@ def sealed(shard: ShardPath) -> list[bool]:
         seals.fits(row["_line"], seals.OURS, *blocks_of(shard, row))
         for row in shards.read_shard(shard).rows
     ]
+
+
+@pytest.mark.parametrize("name", ["overall", "layers", "samples", "env"])
+def test_a_pipe_in_place_of_a_file_is_told_at_once(
+    full: ShardPath, points: list[Point], name: str
+) -> None:
+    """Nobody waits for its writer: its rows, or its columns, are unread, and all else is read."""
+    row = shards.read_shard(full).rows[0]
+    path = getattr(full, name)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    if name == "overall":
+        with pytest.raises(Unread, match="is a pipe, no file"):
+            shards.read_shard(full)
+        return
+    found = shards.read_shard(full)
+    assert len(found.rows) == len(points)
+    assert (found.layer_columns is None) is (name == "layers")
+    with Blocks() as blocks, pytest.raises(ResultsError, match="is a pipe, no file"):
+        blocks.read(path, 0, 1)
+    with pytest.raises(ResultsError, match="is a pipe, no file"):
+        files.read_json(path)
+    assert row["point_id"] == points[0].point_id
 
 
 def test_an_attempt_has_one_writer(full: ShardPath) -> None:
@@ -252,7 +276,7 @@ import resource, sys
 sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
 import resultsfolder as rf
 from pathlib import Path
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.shards import ShardWriter
 shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)

@@ -20,6 +20,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.point import Point
 
@@ -66,7 +67,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:
 def read_chunk(path: Path, index: int) -> Chunk:
     """Return one chunk; `ResultsError` where the file lacks it."""
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             line = next(islice(file, index, None), b"")
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -82,7 +83,7 @@ def read_chunk(path: Path, index: int) -> Chunk:
 def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield chunk numbers with their point ids; `ResultsError` where the file is damaged."""
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             for line in file:
                 _prove(line)
                 begin = line.rindex(b'"ids":') + len(b'"ids":')

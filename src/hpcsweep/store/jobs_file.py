@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep import files
 from hpcsweep.files import cannot_write
 from hpcsweep.processes import Identity
 from hpcsweep.store import typed_json
@@ -116,7 +117,7 @@ _KINDS: Final[dict[str, type[Entry]]] = {
 def read_jobs(path: Path) -> list[Entry | Damaged]:
     """Return entries and damaged lines; skip torn lines and kinds of entries of newer versions."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = files.regular_bytes(path).split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:

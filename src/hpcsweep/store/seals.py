@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hpcsweep import files
 from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError, Unread
 
@@ -73,7 +74,7 @@ class Blocks:
         fd = self._open.pop(path, -1)
         while fd < 0:
             try:
-                fd = os.open(path, os.O_RDONLY)
+                fd = files.descriptor(path)
             except OSError as error:  # noqa: PERF203 - seldom twice
                 if error.errno not in _TOO_MANY or not self._open:
                     raise

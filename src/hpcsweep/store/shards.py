@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cell, cells
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
@@ -218,7 +219,7 @@ class Shard:
 def complete_lines(path: Path) -> list[bytes]:
     """Return the complete lines of a shard, its header first."""
     try:
-        return path.read_bytes().split(b"\n")[:-1]
+        return files.regular_bytes(path).split(b"\n")[:-1]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -292,7 +293,7 @@ def places(path: Path, begins: Collection[int]) -> dict[int, str]:
     line = 1
     before = 0
     try:
-        text = path.read_bytes() if begins else b""
+        text = files.regular_bytes(path) if begins else b""
     except OSError:
         return names
     for at in sorted(begins):
@@ -305,7 +306,7 @@ def places(path: Path, begins: Collection[int]) -> dict[int, str]:
 def _content(path: Path, begin: int) -> tuple[bytes, bytes]:
     """Return the header (empty where the file begins with a row) and the bytes after `begin`."""
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             head = file.readline()
             if not head.endswith(b"\n") or _of_point(head):
                 head = b""
@@ -331,7 +332,7 @@ def _prove(shard: ShardPath, written: Heads) -> Heads:
 def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
     """Return the columns of a shard's layer rows, without a file this version's; None if unread."""
     try:
-        with shard.layers.open("rb") as file:
+        with files.open_regular(shard.layers) as file:
             return seals.names_in(file.readline())
     except FileNotFoundError:
         return LAYER_COLUMNS

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep import messages
+from hpcsweep import files, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
@@ -96,7 +96,7 @@ def _send(job: Submit) -> int:
 
 def _write_submission(job: Submit, queue: LiveChunks | None = None) -> None:
     with suppress(OSError):
-        job.sweep_before = job.sweep_dir.sweep_file.read_bytes()
+        job.sweep_before = files.regular_bytes(job.sweep_dir.sweep_file)
     job.ready = prepare.prepare(job.sweep_dir, job.request, queue)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep.errors import HpcsweepError, MissingDependency, ResultsError, Unread
-from hpcsweep.files import errors_named, remove_leftovers
+from hpcsweep.files import errors_named, regular_bytes, remove_leftovers
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.collect import incremental, merge, merged_tables
 from hpcsweep.store.collect.incremental import CollectMemory, ShardProgress, ShardStamps
@@ -412,6 +412,6 @@ def _plan(
 def _sweep_sha(sweep_dir: SweepDir) -> str:
     """Return the checksum of the sweep file, as in manifests; empty where there is no file."""
     try:
-        return hashlib.sha256(sweep_dir.sweep_file.read_bytes()).hexdigest()
+        return hashlib.sha256(regular_bytes(sweep_dir.sweep_file)).hexdigest()
     except OSError:
         return ""

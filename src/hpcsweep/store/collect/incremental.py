@@ -181,7 +181,7 @@ def tail_of(path: Path, end: int) -> int:
     """Return a checksum of the bytes before `end`; -1 where they cannot be read."""
     begin = max(end - _TAIL, 0)
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             file.seek(begin)
             return zlib.crc32(file.read(end - begin))
     except OSError:
