@@ -46,7 +46,8 @@ def page(folder: Path) -> tuple[str, list[Verdict]]:
 
 def _part(steps: Mapping[str, Record], told: Sequence[Verdict]) -> list[str]:
     environment = next((one.environment for one in steps.values() if one.environment), {})
-    lines = [f"# {environment.get('name')}", "", _environment(environment), ""]
+    lines = [f"# {environment.get('name', 'Nothing was measured')}", ""]
+    lines += [_environment(environment), ""] if environment else []
     if environment.get("kind") == "simulated":
         lines += ["SIMULATED: the kit was tried without a GPU; no figure is of one.", ""]
     lines += ["| claim | limit | found | |", "| --- | --- | --- | --- |"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import proofs
 from benchmarks.gpu import summary
+from benchmarks.gpu.record import STOPPED, Record
 
 
 def written(folder, records):
@@ -57,3 +58,11 @@ def test_a_step_that_was_killed_and_a_file_that_is_broken_are_told(tmp_path):
     assert "* tests: tests/test_y.py: no room" in page
     assert "not measured: needs pynvml | open |" in page
     assert "queue.json: cannot be read" in page
+
+
+def test_a_page_without_any_measurement_says_so(tmp_path):
+    """As of a machine whose torch finds no GPU: every claim is open."""
+    Record("device", {}, state=STOPPED, note="no GPU", folder=tmp_path).write()
+    text, verdicts = summary.page(tmp_path)
+    assert text.startswith("# Nothing was measured\n\n| claim |")
+    assert {v.verdict for v in verdicts} == {"open"}
