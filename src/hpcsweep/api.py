@@ -196,8 +196,9 @@ def run(
     `sweep` is a sweep's name, its file, or the same as a dictionary, which needs a ``name``. In
     it a model may be a class or function of a module, and values a range or an array.
     `sample` and `workers` are those of `hpcsweep submit`. Points that fail are rows with the reason
-    in ``status_reason``; they raise nothing. `SpecError` where the sweep is wrong, and
-    `KeyboardInterrupt` where it was stopped: the same call resumes.
+    in ``status_reason``; they raise nothing. What the command prints as a note or a warning, such
+    as failures, is a Python warning. `SpecError` where the sweep is wrong, and `KeyboardInterrupt`
+    where it was stopped: the same call resumes.
     """
     from hpcsweep.store import folders  # noqa: PLC0415 - `load` needs none of it
     from hpcsweep.submit import request, steps  # noqa: PLC0415

@@ -63,7 +63,7 @@ def test_two_clusters_leave_each_others_jobs_alone(special_cluster, desk: Desk, 
     point_at(b, monkeypatch)
     told = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert "points are already queued or running in" in told.stdout, told.stderr
-    assert f"{first.id}:0-1 alone, which may be measured: on cluster a: ask there" in told.stdout
+    assert f"{first.id}:0-1 alone, which may be measured: on cluster a: ask there" in told.stderr
     other = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert "12 points on l40" in other.stdout, other.stderr
     shown = desk.run("status", "s").stdout
@@ -109,7 +109,7 @@ def test_jobs_that_another_user_may_not_see_are_left_alone(special_cluster, desk
     lab.wait_for("a start", lambda: len(desk.sweep("s").shards()) == 2)
     told = _as_nobody(desk, "submit", "s.yaml", "--cluster", "v100")
     why = "Slurm does not list its job (sent by root)"
-    assert f"{first.id}:0-1 alone, which may be measured: {why}, until" in told.stdout, told.stderr
+    assert f"{first.id}:0-1 alone, which may be measured: {why}, until" in told.stderr
     assert "points are already queued or running" in told.stdout
     shown = _as_nobody(desk, "status", "s").stdout
     assert f"{first.id}:0-1 lost?: {why}; counts as live until" in shown
