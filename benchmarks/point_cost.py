@@ -31,7 +31,6 @@ from hpcsweep.measure import models, workbench
 from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
-from hpcsweep.node.protocol import PointRequest
 from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned
@@ -146,7 +145,7 @@ def measure(chosen: argparse.Namespace) -> None:
                 axes = {"model": model, "input_size": size, "algorithm": algorithm}
                 point = Point("inference", defaults | axes, settings, "0" * 16)
                 stages.take()
-                outcome = worker.outcome(bench, PointRequest(point=point))
+                outcome = worker.outcome(bench, point, 0)
                 seconds = stages.take()
                 if outcome.status is not PointStatus.OK:
                     raise SystemExit(f"{axes}: {outcome.status} {outcome.reason}")

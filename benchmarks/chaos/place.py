@@ -27,6 +27,7 @@ measure: {{sleep_ms: {sleep_ms}}}
 """
 _ROLES: Final = {
     b"hpcsweep.node.worker": "worker",
+    b"hpcsweep.node.template": "worker",
     b"slurm_script": "job script",
     b"hpcsweep.node.supervisor": "supervisor",
     b"srun": "srun",

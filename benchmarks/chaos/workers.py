@@ -5,14 +5,14 @@
     python -m benchmarks.chaos.workers [--points 300] [--seed 0]
 
 Every point tells its own number as its time. Some forge replies, die, or leave threads, processes
-and changed settings behind; those after them must be measured in a process without these. Root is
-not needed. What a point may do is in `tests/support/leaving.py`.
+and changed settings behind; the next network must get another process, and in the end none may be
+left. A template forks the workers. Root is not needed. What a point may do is in
+`tests/support/leaving.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import tempfile
@@ -22,11 +22,15 @@ from typing import TYPE_CHECKING, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
+import psutil
+
 import leaving
 from caring import caring
 from hpcsweep import processes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hpcsweep.node.protocol import Outcome
 
 _HARMLESS: Final = ("nothing", "waits", "prints")
@@ -53,29 +57,33 @@ def main() -> int:
     met = Counter[str]()
     processes.adopt_orphans()
     processes.python = leaving.worker
-    with tempfile.TemporaryDirectory() as folder, caring(Path(folder)) as measure:
+    with tempfile.TemporaryDirectory() as folder, caring(Path(folder), forks=True) as measure:
+        seen = dict[object, str]()  # the networks of processes
         for number in range(1, given.points + 1):
             kinds = (_HARMLESS, _HARMLESS, _CRASHES, _LEAVES, _COPIES)
             act = rng.choice(rng.choice(kinds))
             met[act] += 1
-            found = _wrong(act, number, measure(act, number))
+            outcome = measure(act, number)
+            found = _wrong(act, number, outcome, seen)
+            seen[outcome.row.get("node")] = act
             wrong += [f"{number} {act}: {found}"] if found else []
-    left = processes.offspring(os.getpid())
+    left = [str(child) for child in psutil.Process().children(recursive=True)]
     print("\n".join([*wrong, *left]))
     told = f"{given.points} points, {len(met)} kinds, {len(wrong)} wrong, {len(left)} left running"
     print(f"--points {given.points} --seed {given.seed}: {told}")
     return int(bool(wrong or left))
 
 
-def _wrong(act: str, number: int, outcome: Outcome) -> str:
+def _wrong(act: str, number: int, outcome: Outcome, seen: Mapping[object, str]) -> str:
     wanted = "crashed" if act in _CRASHES else "ok"
     if outcome.status != wanted:
         return f"{outcome.status} instead of {wanted}: {outcome.reason}"
-    if wanted == "ok" and outcome.row["median_ms"] != number:
+    if wanted == "crashed":
+        return ""
+    if outcome.row["median_ms"] != number:
         return f"the time of {outcome.row['median_ms']}"
-    if act not in _COPIES and bool(outcome.left) != (act in _LEAVES):
-        return f"left {outcome.left}"
-    return ""
+    before = seen.get(outcome.row.get("node"), act)
+    return "" if before == act else f"in the process of {before}"
 
 
 if __name__ == "__main__":

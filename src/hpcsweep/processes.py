@@ -23,13 +23,7 @@ _OF_THE_HOST: Final = " pid:[4026531836]"  # its pid namespace; the kernel fixes
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _END_SECONDS: Final = 5.0  # for killed processes to be gone; one that waits for a disk may stay
-# Helpers that Python and torch's compiler start once and keep, by what stands in their command.
-_HELPERS: Final = (
-    b"multiprocessing.resource_tracker", b"multiprocessing.forkserver",
-    b"torch/_inductor/compile_worker", b"torch._inductor",
-)  # fmt: skip
 _adopts: list[bool] = []  # whether this process gets the orphans of those that it started
-_BLOCK: Final = 1 << 14
 _OBJECTS: Final = 100_000  # made between two searches for garbage; Python's own are 700
 
 
@@ -123,10 +117,18 @@ def adopt_orphans() -> None:
     _adopts[:] = [_prctl(_PR_SET_CHILD_SUBREAPER, 1)]
 
 
-def end_orphans() -> None:
-    """Kill all children, and what they leave, if this process adopts: nothing else is started."""
+def adopts() -> bool:
+    """Say whether this process is the parent of orphans."""
+    return any(_adopts)
+
+
+def end_orphans(but: int = 0) -> None:
+    """Kill all children but one, and what they leave, if this process adopts."""
     until = time.monotonic() + _END_SECONDS
-    while (children := _beside()) and time.monotonic() < until:
+    while adopts() and time.monotonic() < until:
+        children = [pid for pid in _children(os.getpid()) if pid != but]
+        if not children:
+            return
         for pid in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -135,51 +137,12 @@ def end_orphans() -> None:
         time.sleep(0.001)
 
 
-def offspring(pid: int) -> list[str]:
-    """Return what runs below a process, and beside it if this process adopts; without helpers."""
-    left = _children(pid)
-    seen = {pid}
-    named = list[str]()
-    while left or (left := [child for child in _beside() if child not in seen]):  # adopted since
-        child = left.pop()
-        seen.add(child)
-        command = _command(child)
-        if not any(helper in command for helper in _HELPERS):
-            left += _children(child)
-            if command:
-                named.append(f"process {child}: {command.decode(errors='replace'):.100}")
-    return named
-
-
-def _beside() -> list[int]:
-    return _children(os.getpid()) if any(_adopts) else []
-
-
-def _command(pid: int) -> bytes:
-    """Return what a process runs: its name while it starts a program; nothing of a zombie."""
-    if command := read_proc(f"/proc/{pid}/cmdline").replace(b"\0", b" ").strip():
-        return command
-    name, _, state = read_proc(f"/proc/{pid}/stat").partition(b"(")[2].rpartition(b") ")
-    return b"" if state[:1] in b"ZX" else name
-
-
 def _children(pid: int) -> list[int]:
-    tasks = f"/proc/{pid}/task"
-    with suppress(OSError):  # it has ended
-        texts = [read_proc(f"{tasks}/{task}/children") for task in os.listdir(tasks)]  # noqa: PTH208
-        return [int(child) for text in texts for child in text.split()]
-    return []
-
-
-def read_proc(path: str) -> bytes:
-    """Return a file of /proc, as fast as after each point; empty where its process has ended."""
-    with suppress(OSError):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            return b"".join(iter(lambda: os.read(fd, _BLOCK), b""))
-        finally:
-            os.close(fd)
-    return b""
+    found = list[int]()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has ended
+            found += map(int, task.read_text().split())
+    return found
 
 
 def _prctl(option: int, value: int) -> bool:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from attempts import SLOW, attempt, ids, prepared, wait_for_rows
+from attempts import SLOW, attempt, ids, in_order_of_sizes, prepared, wait_for_rows
 from hpcsweep.errors import ResultsError
+from hpcsweep.node.supervisor import Attempt
+from hpcsweep.node.worker_care import Stop
 from hpcsweep.store import shards
 from hpcsweep.store.folders import ShardPath
 
@@ -109,3 +111,48 @@ def test_a_deadline_that_is_no_time_is_told(desk, monkeypatch, text):
     told = f"hpcsweep: HPCSWEEP_DEADLINE='{text}': needs seconds since the epoch."
     assert errors.startswith(told)
     assert "Traceback" not in errors
+
+
+SHORT = """\
+workload: noop
+axes: {model: [a], input_size: {start: 1, stop: 300, num: 300}}
+point_timeout: 1
+measure:
+  fail:
+    - {when: {input_size: 100}, how: crash}
+    - {when: {input_size: 170}, how: hang}
+    - {when: {input_size: 230}, how: kill}
+    - {when: {input_size: 290}, how: error}
+"""
+FAILS = {100: "crashed", 170: "timeout", 230: "crashed", 290: "error"}
+
+
+def test_short_points_that_travel_together_have_one_row_each(desk):
+    """A crash costs its own point; those of its message are measured again, each alone."""
+    submission = in_order_of_sizes(prepared(desk, SHORT))
+    attempt(submission).communicate(timeout=60)
+    rows = shards.read_shard(submission.attempts(0)[0]).rows
+    assert [int(row["input_size"]) for row in rows] == [*range(1, 301)]
+    found = {int(row["input_size"]): row["status"] for row in rows if row["status"] != "ok"}
+    assert found == FAILS
+    assert [int(row["place"]) for row in rows] == [*range(300)]
+    began = [row["started_at"] for row in rows]
+    assert began == sorted(began)
+
+
+def test_a_message_holds_fifty_milliseconds_of_short_points(desk):
+    """The first point of a worker travels alone, and so does one that may have ended a worker."""
+    submission = prepared(desk, SHORT)
+    tried = Attempt(submission, 0, Stop(lifeline=False))
+    todo = tried._todo()
+    counts = []
+    for at, pace, alone in (
+        (0, 0.002, 0),
+        (1, 0.002, 0),
+        (1, 0.002, 3),
+        (1, 0.02, 0),
+        (290, 1e-3, 0),
+    ):
+        tried._pace, tried._alone = pace, alone
+        counts.append(len(tried._together(todo, at)))
+    assert counts == [1, 25, 1, 1, 10]

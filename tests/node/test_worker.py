@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -10,32 +12,18 @@ from hpcsweep import search_path, sources
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Measurement
 from hpcsweep.node import worker
-from hpcsweep.node.protocol import PointRequest
 from hpcsweep.point import Point
 
 
 def test_a_worker_measures_over_its_socket(tmp_path):
-    """A real worker process: hello with the environment, then a row, layers and samples.
-
-    What points leave there for good, such as pools of threads, is nothing that they left behind.
-    """
+    """A real worker process: hello with the environment, then a row, layers and samples."""
     hello = []
     with caring(tmp_path, hello.append) as measure:
-        first, hungry, graph, spins = (
-            measure(*asked)
-            for asked in (
-                ("tinynets:Residual", 32),
-                ("tinynets:Hungry", 32),
-                ("tinynets:Residual", 32, "graph"),
-                ("leaving:network_that_spins", 32),
-            )
-        )
-    (env,) = hello  # of one worker
-    assert env["software"]["torch"] == torch.__version__
+        first, graph = (measure("tinynets:Residual", 32, launch) for launch in ("eager", "graph"))
+        hungry = measure("tinynets:Hungry", 32)
+    assert [env["software"]["torch"] for env in hello] == [torch.__version__] * 2  # two workers
     assert [one.status for one in (first, hungry, graph)] == ["ok", "oom", "unsupported"]
-    assert [one.left for one in (first, hungry, graph)] == [[], [], []]
     assert (len(first.layers), hungry.row["mem_limit_bytes"] > 0) == (7, True)
-    assert (spins.status, spins.left[0].startswith("thread spinning: _spin in ")) == ("ok", True)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -62,10 +50,31 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
             return Measurement({})
 
     cells = [
-        sources.parts(worker.outcome(Bench(), PointRequest(point=point)).row["own_files"])[
-            "weights"
-        ]
+        sources.parts(worker.outcome(Bench(), point, 0).row["own_files"])["weights"]
         for _ in range(2)
     ]
     assert cells[0].endswith(f"-{cells[1]}")
     assert sources.Sources([str(tmp_path)]).digest("weights", "w.pt") == cells[1]
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"),
+    [
+        (Measurement({"median_ms": -1.5}), "`median_ms` is -1.5"),
+        (Measurement({"median_ms": float("nan")}), "`median_ms` is nan"),
+        (Measurement({}, [{"layer": "conv", "mean_ms": -1.0}]), "`mean_ms` is -1.0"),
+        (Measurement({}, samples=[1.0, float("inf")]), "a pass took inf ms"),
+    ],
+)
+def test_an_impossible_time_is_no_measurement(measured, told):
+    """Whatever went wrong in a clock."""
+    bench = SimpleNamespace(measure=lambda *_: measured)
+    outcome = worker.outcome(bench, Point("noop", {"model": "a"}, {}), 0)
+    assert (outcome.status, outcome.reason) == ("error", f"no measurement: {told}")
+
+
+def test_the_rest_of_a_layer_pass_may_be_negative():
+    """It is a difference of means."""
+    measured = Measurement({}, [{"layer": "__other__", "mean_ms": -0.1}])
+    bench = SimpleNamespace(measure=lambda *_: measured)
+    assert worker.outcome(bench, Point("noop", {"model": "a"}, {}), 0).status == "ok"

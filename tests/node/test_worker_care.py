@@ -8,17 +8,18 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
 import leaving
-from attempts import SLOW, attempt, ids, prepared, wait_for_rows
+from attempts import SLOW, attempt, ids, in_order_of_sizes, prepared, wait_for_rows
 from caring import caring
 from hpcsweep import processes
 from hpcsweep.catalog import INJECTIONS
 from hpcsweep.errors import EXIT_REQUEUE, Incomplete
 from hpcsweep.node.supervisor import Attempt
-from hpcsweep.node.worker_care import Stop
+from hpcsweep.node.worker_care import Stop, worker_key
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.folders import ShardPath
@@ -91,14 +92,6 @@ workload: noop
 axes: {model: [a], input_size: [1, 2, 3, 4, 5, 6]}
 measure: {fail: [{when: {input_size: 1}, how: hang}]}
 """
-
-
-def in_order_of_sizes(submission):
-    """Let a submission measure its points in this order, so that a test knows which comes when."""
-    chunk = chunk_file.read_chunk(submission.chunks, 0)
-    points = tuple(sorted(chunk.points, key=lambda point: point.axes["input_size"]))
-    chunk_file.write_chunks(submission.chunks, [replace(chunk, points=points)])
-    return submission
 
 
 @pytest.mark.slow
@@ -220,32 +213,33 @@ def test_a_training_has_the_time_limit_for_each_epoch(desk):
 MIXED = {"conv1": "autotune", "default": "auto"}
 
 
-@pytest.mark.parametrize(
-    ("tunes", "asked", "processes_of"),
-    [
-        ("1", ["auto", "autotune", "autotune", "auto"], [0, 1, 1, 2]),
-        ("1", ["autotune", "gemm", "auto", {"default": "gemm"}], [0, 1, 1, 1]),
-        ("1", [MIXED, MIXED, "autotune"], [0, 1, 2]),
-        ("", ["auto", "autotune", MIXED, "auto"], [0, 0, 0, 0]),
-    ],
-)
-def test_points_that_tune_share_no_process_with_those_that_do_not(
-    tmp_path, monkeypatch, tunes, asked, processes_of
-):
-    """One would get the plan of the other from torch; a device without a tuner needs none."""
+def test_networks_and_points_that_tune_share_no_worker(tmp_path, monkeypatch):
+    """Torch would give one point the plan of another; a network's effects end with its worker."""
     monkeypatch.setattr(processes, "python", leaving.worker)
-    with caring(tmp_path, TUNES=tunes) as measure:
+    asked = ["auto", "gemm", "autotune", "autotune", MIXED, "autotune", "auto"]
+    with caring(tmp_path) as measure:
         pids = [measure("nothing", algorithm=one).row["node"] for one in asked]
-    assert [[*dict.fromkeys(pids)].index(pid) for pid in pids] == processes_of
+        pids += [measure(net).row["node"] for net in ("nothing", "waits", "nothing")]
+    order = [[*dict.fromkeys(pids)].index(pid) for pid in pids]
+    assert order == [0, 0, 1, 1, 2, 3, 4, 4, 5, 6]
 
 
-def test_points_of_a_chunk_are_ordered_so_that_tuning_costs_one_process(desk):
-    """Those that tune come after the others, in their order."""
-    axes = "{model: [resnet18], input_size: [32, 64], algorithm: [autotune, auto]}"
-    submission = prepared(desk, f"workload: inference\naxes: {axes}\n")
+def test_points_of_a_chunk_are_ordered_so_that_each_network_costs_one_worker(desk):
+    """Those that tune come after the others of their visit and network."""
+    axes = "{model: [resnet18, resnet34], input_size: [32, 64], algorithm: [autotune, auto]}"
+    submission = prepared(desk, f"workload: inference\naxes: {axes}\nmeasure: {{repeats: 2}}\n")
     todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
-    named = [(point.axes["algorithm"], point.axes["input_size"]) for point in todo]
-    assert named == [("auto", 32), ("auto", 64), ("autotune", 32), ("autotune", 64)]
+    keys = [key for key, _ in groupby(map(worker_key, todo))]
+    assert len(todo) == 16
+    assert len(keys) == len(set(keys)) == 8
+    assert [visit for visit, _ in groupby(key[0] for key in keys)] == [1, 2]
+
+
+def test_points_that_run_no_network_share_a_worker(desk):
+    """No code runs but ours; only visits are apart."""
+    submission = prepared(desk, "workload: noop\naxes: {model: [a, b], input_size: [1, 2]}\n")
+    todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
+    assert len(set(map(worker_key, todo))) == 1
 
 
 @pytest.mark.parametrize("act", ["hears_nothing", "reads_nothing", "ends_later"])
@@ -255,8 +249,9 @@ def test_a_point_is_not_blamed_for_what_an_earlier_one_did_to_the_worker(
     """A worker that had another point may die of that: the point has a try in a fresh one."""
     monkeypatch.setattr(processes, "python", leaving.worker)
     with caring(tmp_path) as measure:
-        assert measure(act).status == "ok"
-        assert (measure("waits").status, measure("strike_here").status) == ("ok", "crashed")
+        assert measure("does_by_size", 1, act=act).status == "ok"
+        assert measure("does_by_size", 2, act=act).status == "ok"
+        assert measure("strike_here").status == "crashed"
 
 
 def test_a_reason_that_is_no_text_is_a_reason(tmp_path, monkeypatch):
@@ -265,7 +260,7 @@ def test_a_reason_that_is_no_text_is_a_reason(tmp_path, monkeypatch):
     with caring(tmp_path) as measure:
         found = measure("names_a_file")
         assert (found.status, found.reason) == ("error", "FileNotFoundError: no ?.pt")
-    forged = '{"status": "ok", "reason": "\\udcff", "point_id": "ID", "nonce": "NONCE"}'
+    forged = '{"outcomes": [{"status": "ok", "reason": "\\udcff", "point_id": "ID"}]}'
     monkeypatch.setattr(processes, "python", leaving.liar(forged))
     with caring(tmp_path) as measure:
         assert measure("any").status == "crashed"

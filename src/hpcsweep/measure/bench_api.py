@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 
 class Bench(Protocol):
-    """Measures the points of one workload; `tunes`: torch has an autotuner on this device."""
+    """Measures the points of one workload; `tunes`: torch has an autotuner on this device.
+
+    `history` is what its points showed of the machine, for the bench of the next worker.
+    """
 
     tunes: bool
+    history: dict[str, Any]
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
 
     def measure(self, point: Point, tries: int = 0) -> Measurement:
         """Measure one point; raise `CannotMeasure`, `OutOfMemory` or anything else."""
-
-    def rest(self) -> None:
-        """Set the switches that points set to their defaults."""
 
 
 _GIB: Final = 1 << 30

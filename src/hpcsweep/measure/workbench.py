@@ -91,15 +91,24 @@ class Workbench:
         if self.device.type == "cuda":
             framework.detach_profiler()
         self.tunes = framework.has_autotuner(self.device.type)
-        self.rest()
+        framework.apply(catalog.axis_defaults(catalog.INFERENCE.name))
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
         return provenance.environment(self.device, self._telemetry)
 
-    def rest(self) -> None:
-        """Set the switches that points set to their defaults."""
-        framework.apply(catalog.axis_defaults(catalog.INFERENCE.name))
+    @property
+    def history(self) -> dict[str, Any]:
+        """What points showed of the machine, those of earlier workers included."""
+        return {
+            "controls_ms": self._control.earlier_ms,
+            "unlimited_mhz": self._telemetry.unlimited_mhz,
+        }
+
+    @history.setter
+    def history(self, found: Mapping[str, Any]) -> None:
+        self._control.earlier_ms = found.get("controls_ms", [])
+        self._telemetry.unlimited_mhz = found.get("unlimited_mhz", 0.0)
 
     @contextmanager
     def translate_torch_errors(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TextIO
@@ -83,7 +84,12 @@ def show(text: str, stream: TextIO) -> None:
 
 def now() -> str:
     """Return the UTC time in ISO format, to the millisecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return utc(time.time())
+
+
+def utc(seconds: float) -> str:
+    """Return a time since the epoch in the same format."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _line(text: str) -> str:
@@ -116,12 +122,9 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
     outcome: the start of a worker where it needs one, the network, warm-up, all passes, and their
     proof.
     """
-    flags = [outcome.row.get("flags"), "left_behind" if outcome.left else ""]
     return {
         **axis_cells(point.axes),
         **outcome.row,
-        "flags": ";".join(filter(None, flags)),
-        "left_behind": "; ".join(outcome.left)[:1000],
         "workload": point.workload,
         "point_id": point.point_id,
         "status": outcome.status,

@@ -2,8 +2,9 @@
 
 Its arguments are SUBMISSION CHUNK; `processes.RUN_MODULE` starts it.
 
-It gives the points without a row to a worker (`node.worker_care`), one by one, and is the only
-writer of the attempt's shard. It never imports torch, so a point cannot crash it.
+It gives the points without a row to a worker (`node.worker_care`), one by one, or together where
+they take a few milliseconds each, and is the only writer of the attempt's shard. It never imports
+torch, so a point cannot crash it.
 
 Stopping: on SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 it finishes the current point if `kill_wait`
 allows, drops it otherwise, and ends. In a scheduler job a point starts only if it fits into the
@@ -30,20 +31,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
-from hpcsweep.catalog import VISIT
+from hpcsweep.catalog import workload_of
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError, UsageError
 from hpcsweep.node import dominated, point_row
 from hpcsweep.node.point_row import Reports
-from hpcsweep.node.protocol import Outcome, PointRequest
-from hpcsweep.node.worker_care import Stop, WorkerCare, process_key
+from hpcsweep.node.protocol import Outcome
+from hpcsweep.node.worker_care import Stop, WorkerCare, worker_key
 from hpcsweep.point import varying
-from hpcsweep.store import attempt, chunk_file, folders, outcomes, shards, typed_json
+from hpcsweep.store import attempt, chunk_file, folders, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
+from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hpcsweep.catalog.columns import Row
     from hpcsweep.point import Point
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
 
 _DEATHS: Final = 2  # attempts that died at a point, after which it is not tried again
 _DEADLY: Final = "two attempts in a row died while they measured it; see their logs"
+_SHORT_SECONDS: Final = 0.01  # points that take less travel together
+_TOGETHER_SECONDS: Final = 0.05  # of points in one message: a crash costs no more
+_TOGETHER_LIMIT: Final = 5.0  # for such a message; the point that hangs is then found alone
 _END_SECONDS: Final = 2.0
 _REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker ends
 
@@ -97,7 +102,8 @@ class Attempt:
         self._too_large = dominated.OutOfMemoryPoints(self._manifest.run.known_oom)
         self._places = {point.point_id: at for at, point in enumerate(self._chunk.points)}
         self._telling = varying(self._chunk.points)
-        self._visit: object = None  # of the point before
+        self._pace = math.inf  # seconds of a point in the last message, with its row
+        self._alone = 0  # points that must not travel together, since one of them stopped a worker
         self._slowest = 0.0
         self._measured = 0
         self._fenced_off = False
@@ -110,6 +116,7 @@ class Attempt:
         self._next = self._shard.next_attempt().overall
         self._log = submission.log(chunk_index, self._shard.attempt)
         self._reports = Reports(self._log)
+        self._tries = self._manifest.round + self._shard.attempt
         self._sources = sources.Sources(self._manifest.run.search_path)
         self._set_machine({})
 
@@ -169,6 +176,7 @@ class Attempt:
             kill_wait=settings.kill_wait,
             end_seconds=_REPORT_SECONDS if self._wrapper else _END_SECONDS,
             on_hello=self._note_machine,
+            forks=workload_of(self._manifest.workload).runs_network and processes.adopts(),
         )
 
     def _todo(self) -> list[Point]:
@@ -181,8 +189,8 @@ class Attempt:
             if done.get(point.point_id) is PointStatus.OOM:
                 self._too_large.add(point.axes)
         todo = [point for point in self._chunk.points if point.point_id not in done]
-        order = {key: i for i, key in enumerate(dict.fromkeys(["", *map(process_key, todo)]))}
-        todo.sort(key=lambda point: order[process_key(point)])
+        order = {key: i for i, key in enumerate(dict.fromkeys(map(worker_key, todo)))}
+        todo.sort(key=lambda point: order[worker_key(point)])
         if todo and (others := self._others()):
             again = sum(point.point_id in others for point in todo)
             todo = [point for point in todo if point.point_id not in others]
@@ -228,28 +236,56 @@ class Attempt:
 
     def _measure_all(self, todo: list[Point], care: WorkerCare) -> int:
         """Measure point by point; return how many are left."""
-        for number, point in enumerate(todo):
-            if self._stop.wanted() or not self._fits(point):
-                return len(todo) - number
-            visit = point.axes.get(VISIT)
-            if self._visit not in {None, visit}:  # effects of a process vary between visits
-                care.end()
-            self._visit = visit
-            began = time.monotonic()
-            started_at = point_row.now()
-            label = self._label(point)
-            place = f"{number + 1}/{len(todo)}"
-            self._reports.begins(f"{place} begins {label} {point.point_id}", label)
-            outcome = self._skip(point) or self._outcome_of(point, care)
-            if outcome is None or self._fenced():
-                return len(todo) - number
-            row = self._commit(point, outcome, started_at, time.monotonic() - began)
+        at = 0
+        while at < len(todo) and not self._stop.wanted() and self._fits(todo[at]):
+            at += self._measure(todo, at, care)
+        return len(todo) - at
+
+    def _measure(self, todo: list[Point], at: int, care: WorkerCare) -> int:
+        """Measure the next point, or several short ones; return how many have their row."""
+        points = self._together(todo, at)
+        began = time.monotonic()
+        moment = time.time()
+        self._begins(points[0], f"{at + 1}/{len(todo)}")
+        skipped = self._skip(points[0])
+        outcomes = [skipped] if skipped else self._outcomes_of(points, care)
+        # the start of the worker, and the message, belong to the first point
+        wait = time.monotonic() - began - sum(outcome.seconds for outcome in outcomes)
+        for number, outcome in enumerate(outcomes):
+            if self._fenced():
+                return number
+            point = points[number]
+            place = f"{at + number + 1}/{len(todo)}"
+            if number:
+                self._begins(point, place)
+            wall = outcome.seconds + (0.0 if number else wait)
+            row = self._commit(point, outcome, point_row.utc(moment), wall)
+            moment += wall
             self._reports.ended(
-                f"{place} {row['status']} {label} {point.point_id} {_result(row)}",
+                f"{place} {row['status']} {self._label(point)} {point.point_id} {_result(row)}",
                 row["status"],
-                outcomes.doubts_of(row),
+                doubts_of(row),
             )
-        return 0
+        self._alone = max(0, self._alone - len(outcomes))
+        if outcomes:
+            took = time.monotonic() - began - wait
+            self._pace = max(took / len(outcomes), *(outcome.seconds for outcome in outcomes), 0.0)
+        return len(outcomes)
+
+    def _together(self, todo: list[Point], at: int) -> list[Point]:
+        """Return the next point, with those after it that go into the same message."""
+        key = worker_key(todo[at])
+        is_first = not at or worker_key(todo[at - 1]) != key
+        # of points that may be skipped, each must have its row before the next one is looked at
+        alone = is_first or self._alone or self._manifest.run.skip_dominated
+        if alone or self._pace >= _SHORT_SECONDS:
+            return [todo[at]]
+        points = todo[at : at + int(_TOGETHER_SECONDS / self._pace)]
+        return [point for point in points if worker_key(point) == key]
+
+    def _begins(self, point: Point, place: str) -> None:
+        label = self._label(point)
+        self._reports.begins(f"{place} begins {label} {point.point_id}", label)
 
     def _fits(self, point: Point) -> bool:
         """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it."""
@@ -276,6 +312,18 @@ class Attempt:
         reason = self._too_large.why_skip(point.axes)
         return Outcome(status=PointStatus.SKIPPED, reason=reason) if reason else None
 
+    def _outcomes_of(self, points: Sequence[Point], care: WorkerCare) -> Sequence[Outcome]:
+        """Measure points within the time that is left; nothing if another try must follow.
+
+        If a worker fails with several, each of them is measured alone.
+        """
+        if len(points) > 1:
+            self._alone = len(points)
+            limit = min(self._manifest.run.point_timeout, _TOGETHER_LIMIT)
+            return care.outcomes_of(points, self._tries, limit)
+        outcome = self._outcome_of(points[0], care)
+        return [outcome] if outcome else []
+
     def _outcome_of(self, point: Point, care: WorkerCare) -> Outcome | None:
         """Measure a point within the time that is left; None if another job should try it.
 
@@ -284,8 +332,7 @@ class Attempt:
         settings = self._manifest.run
         began = time.time()
         limit = settings.point_timeout * int(point.axes.get("epochs") or 1)
-        tries = self._manifest.round + self._shard.attempt
-        outcome = care.outcome_of(PointRequest(point=point, tries=tries), limit, self._end)
+        outcome = care.outcome_of(point, self._tries, limit, self._end)
         took = time.time() - max(began, self._ready)
         warned = "USR" in self._stop.reason  # Slurm's signal may come a minute early
         end = self._end - (settings.signal_lead + 60 - settings.kill_wait if warned else 1)

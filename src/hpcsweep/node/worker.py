@@ -1,8 +1,9 @@
-"""Measures points on the node, started by the supervisor.
+"""Measures points on the node, started by the supervisor or forked by the template.
 
-Its argument is the number of a socket, through which points come in and outcomes go out, one JSON
-object a line. An exception of a point becomes its status, and the next point is measured. No child
-has the socket; the output of other code goes to the attempt's log.
+Its first argument is the number of a socket, through which points come in and outcomes go out, one
+JSON object a line; a forked worker's second one is its process id, which the supervisor does not
+know. An exception of a point becomes its status, and the next point is measured. No child has the
+socket; the output of other code goes to the attempt's log.
 
 A hang-up means that the supervisor is gone; a thread waits for it, so that even a worker in the
 middle of a long pass ends at once. Under a profiler (HPCSWEEP_WRAPPER) it ends after the pass,
@@ -14,29 +15,34 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import json
+import math
 import os
 import select
 import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
-from hpcsweep.catalog import WORKLOADS
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import bench_of
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.machine import remains
-from hpcsweep.node.protocol import Hello, Outcome, PointRequest
+from hpcsweep.node.protocol import Hello, Outcome, Reply, Request
 from hpcsweep.processes import die_with_parent, end_without_search
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from hpcsweep.measure.bench_api import Bench
+    from collections.abc import Iterator, Mapping
+
+    from hpcsweep.measure.bench_api import Bench, Measurement
+    from hpcsweep.point import Point
+
+_REST: Final = "__other__"
 
 # Messages of a CUDA or HIP context that is beyond repair: only a new process helps.
 _STICKY: Final = (
@@ -49,63 +55,68 @@ _STICKY: Final = (
 )
 
 
-def main(argv: list[str]) -> int:
-    """Say hello, then answer points until the supervisor hangs up."""
+def ignore_signals() -> None:
+    """Leave it to the supervisor to stop: Slurm signals every process of a step."""
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        # Slurm signals every process of a step; only the supervisor decides to stop.
         signal.signal(number, signal.SIG_IGN)
+
+
+def main(argv: list[str]) -> int:
+    """Say hello, then answer requests until the supervisor hangs up."""
+    ignore_signals()
     faulthandler.enable()
     atexit.register(end_without_search)
     die_with_parent()
     line = _SupervisorSocket(int(argv[0]))
+    for pid in argv[1:]:
+        line.send({"pid": int(pid)})
     if not os.environ.get(environment.WRAPPER):
         threading.Thread(target=line.leave_on_hang_up, daemon=True).start()
     workload = os.environ[environment.WORKLOAD]
     try:
         bench = bench_of(workload, json.loads(os.environ[environment.RUN]))
-        line.send(Hello(env=bench.environment(), tunes=bench.tunes))
+        line.send(typed_json.to_plain(Hello(env=bench.environment())))
     except HpcsweepError as error:
-        line.send(Hello(refused=str(error)))
+        line.send(typed_json.to_plain(Hello(refused=str(error))))
         return error.exit_code
     except ModuleNotFoundError as error:
         missing = extras.missing(error, f"{sys.executable} on {os.uname().nodename}")
         if missing is None:
             raise
-        line.send(Hello(refused=str(missing)))
+        line.send(typed_json.to_plain(Hello(refused=str(missing))))
         return missing.exit_code
-    # without a network no code runs but ours: a look would find nothing, at more than a point costs
-    before = remains.ProcessState() if WORKLOADS[workload].runs_network else None
     for text in line.requests:
-        request = typed_json.from_plain(PointRequest, json.loads(text))
-        done = outcome(bench, request)
-        left = _left(bench, before) if before else []
-        line.send(replace(done, left=left, point_id=request.point.point_id, nonce=request.nonce))
+        request = typed_json.from_plain(Request, json.loads(text))
+        bench.history = request.history
+        reply = Reply(outcomes=tuple(outcomes(bench, request)), history=bench.history)
+        line.send(typed_json.to_plain(reply))
     return 0
 
 
-def _left(bench: Bench, before: remains.ProcessState) -> list[str]:
-    """Return what a point changed or left running."""
-    try:
-        bench.rest()
-        return before.changes()
-    except Exception as error:  # noqa: BLE001 - the measured values must not be lost
-        return [f"its state cannot be told: {error}"[:200]]
+def outcomes(bench: Bench, request: Request) -> Iterator[Outcome]:
+    """Measure the points of a request until one is fatal."""
+    for point in request.points:
+        began = time.monotonic()
+        found = outcome(bench, point, request.tries)
+        yield replace(found, point_id=point.point_id, seconds=time.monotonic() - began)
+        if found.fatal:
+            return
 
 
-def outcome(bench: Bench, request: PointRequest) -> Outcome:
+def outcome(bench: Bench, point: Point, tries: int) -> Outcome:
     """Measure one point and return its outcome with the user's files; raise nothing."""
-    before = sources.parts(sources.own_files_here(request.point))
-    measured = _outcome(bench, request)
-    after = sources.parts(sources.own_files_here(request.point))
+    before = sources.parts(sources.own_files_here(point))
+    measured = _outcome(bench, point, tries)
+    after = sources.parts(sources.own_files_here(point))
     pairs = ((axis, before.get(axis, ""), after.get(axis, "")) for axis in {**before, **after})
     # a file that was replaced meanwhile has both digests
     made_of = (f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
     return replace(measured, row={**measured.row, "own_files": ";".join(made_of)})
 
 
-def _outcome(bench: Bench, request: PointRequest) -> Outcome:
+def _outcome(bench: Bench, point: Point, tries: int) -> Outcome:
     try:
-        measured = bench.measure(request.point, request.tries)
+        measured = bench.measure(point, tries)
     except CannotMeasure as error:
         return Outcome(status=PointStatus.UNSUPPORTED, reason=str(error))
     except (OutOfMemory, MemoryError) as error:
@@ -119,6 +130,8 @@ def _outcome(bench: Bench, request: PointRequest) -> Outcome:
         text = f"{type(error).__name__}: {_words(error)}"
         fatal = any(mark in text for mark in _STICKY)
         return Outcome(status=PointStatus.ERROR, reason=text[:1000], fatal=fatal)
+    if impossible := _impossible_times(measured):
+        return Outcome(status=PointStatus.ERROR, reason=f"no measurement: {impossible}")
     return Outcome(
         status=PointStatus.OK,
         row=measured.row,
@@ -126,6 +139,18 @@ def _outcome(bench: Bench, request: PointRequest) -> Outcome:
         samples=measured.samples,
         timed_s=measured.timed_s,
     )
+
+
+def _impossible_times(measured: Measurement) -> str:
+    """Return a time that is negative or not finite; empty where there is none."""
+    for row in (measured.row, *measured.layers):
+        # the rest of a layer pass is a difference of means
+        least = -math.inf if row.get("layer") == _REST else 0.0
+        for name, value in row.items():
+            is_time = name.endswith(("_ms", "_s")) and isinstance(value, float)
+            if is_time and not least <= value < math.inf:
+                return f"`{name}` is {value}"
+    return next((f"a pass took {ms} ms" for ms in measured.samples if not 0 <= ms < math.inf), "")
 
 
 def _words(error: Exception) -> str:
@@ -149,11 +174,11 @@ class _SupervisorSocket:
         self._by_main = True
         os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
 
-    def send(self, message: Hello | Outcome) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Send a message; a forked copy of this process ends here instead."""
         if os.getpid() != self._pid:
             os._exit(0)
-        text = json.dumps(typed_json.to_plain(message), ensure_ascii=False)
+        text = json.dumps(message, ensure_ascii=False)
         self._socket.sendall(text.encode(errors="replace") + b"\n")  # names of files are any bytes
 
     def leave_on_hang_up(self) -> None:

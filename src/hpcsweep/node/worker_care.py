@@ -1,8 +1,8 @@
-"""Keeps a worker ready, and returns an outcome for each point, even if the worker dies.
+"""Keeps the worker of a point ready, and returns its outcome, even if the worker dies.
 
-A worker that dies, hangs, garbles its replies or reports a fatal error costs its current point
-alone; the next point gets another worker. So does the point after one that left something behind,
-and one for which torch would reuse the previous point's tuning. Standard library only.
+A worker measures the points that share visit, network and process key, and ends: what a network
+does to its process ends with it. One that dies, hangs, garbles its replies or reports a fatal error
+costs its current point alone; the next point gets another worker. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import AUTOTUNE
+from hpcsweep.catalog import AUTOTUNE, VISIT, network_of, workload_of
 from hpcsweep.errors import Refused
-from hpcsweep.node.protocol import Hello, Outcome, answer_to
-from hpcsweep.node.worker_process import Died, Garbled, Interrupted, TimedOut, Worker
+from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, answer_to
+from hpcsweep.node.worker_process import Died, Garbled, Interrupted, Template, TimedOut, Worker
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hpcsweep.node.protocol import PointRequest
-    from hpcsweep.node.worker_process import Reply
+    from hpcsweep.node import worker_process
     from hpcsweep.point import Point
 
 
@@ -103,6 +102,17 @@ def process_key(point: Point) -> str:
     return AUTOTUNE if algorithm == AUTOTUNE or point.axes.get("cudnn_benchmark") else ""
 
 
+WorkerKey = tuple[object, str, str]
+
+
+def worker_key(point: Point) -> WorkerKey:
+    """Return a key that differs between points that must not share a worker; the visit is first."""
+    visit = point.axes.get(VISIT)
+    if not workload_of(point.workload).runs_network:
+        return visit, "", ""
+    return visit, network_of(point.axes), process_key(point)
+
+
 @dataclass
 class WorkerCare:
     """One worker at a time: started when a point needs it, ended when it cannot be reused."""
@@ -113,55 +123,86 @@ class WorkerCare:
     kill_wait: float  # seconds that a point may still take once a stop is wanted
     end_seconds: float  # seconds for the worker to end before it is killed
     on_hello: Callable[[Mapping[str, Any]], None]  # receives the worker's report on its machine
+    forks: bool  # a template makes the workers
     _worker: Worker | None = field(default=None, init=False)
-    _tunes: bool = field(default=False, init=False)  # the worker's device
-    _key: str = field(default="", init=False)  # process key of the worker's points
+    _template: Template | None = field(default=None, init=False)
+    _key: WorkerKey = field(default=(None, "", ""), init=False)  # of the worker's points
     _used: bool = field(default=False, init=False)  # it measured another point before
+    _history: dict[str, Any] = field(default_factory=dict, init=False)  # see `Request`
 
-    def outcome_of(self, request: PointRequest, limit: float, until: float) -> Outcome | None:
+    def outcome_of(self, point: Point, tries: int, limit: float, until: float) -> Outcome | None:
         """Measure a point in `limit` seconds at most, by the time `until`; None if it was dropped.
 
         Raises:
             Refused: the machine is not fit, or no worker starts.
         """
         for last_try in (False, True):
-            worker = self._ready(process_key(request.point))
-            if worker is None:
+            reply = self._ask((point,), tries, min(limit, until - time.time()))
+            if isinstance(reply, Reply):
+                return reply.outcomes[0]
+            outside = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE
+            if self.stop.wanted() or isinstance(reply, Interrupted):
                 return None
-            request = replace(request, nonce=os.urandom(8).hex())
-            worker.ask(typed_json.to_plain(request))
-            reply = worker.wait(min(limit, until - time.time()), self.stop.wanted)
-            if isinstance(reply, Interrupted) and not self.stop.orphaned:
-                reply = worker.wait(self.kill_wait, self.stop.launcher_is_gone)
-            outcome = self._judge(_checked(worker, request, reply), limit, last_try=last_try)
-            if outcome is not None or self.stop.wanted():
-                return outcome
+            if isinstance(reply, TimedOut):
+                return Outcome(status=PointStatus.TIMEOUT, reason=f"no result within {limit:g} s")
+            if last_try or not (outside or self._used):  # else an earlier point may have caused it
+                return Outcome(status=PointStatus.CRASHED, reason=str(reply))
         return None
 
-    def end(self) -> None:
-        """Let the worker end, if there is one."""
-        worker = self._worker
-        self._worker = None
-        if worker is not None:
-            worker.stop(self.end_seconds)
+    def outcomes_of(self, points: Sequence[Point], tries: int, limit: float) -> Sequence[Outcome]:
+        """Measure points that share a worker; return what it answered, nothing where it failed."""
+        reply = self._ask(tuple(points), tries, limit)
+        return reply.outcomes if isinstance(reply, Reply) else ()
 
-    def _ready(self, key: str) -> Worker | None:
+    def end(self) -> None:
+        """Let the worker end, if there is one, and the template."""
+        self._end_worker()
+        self._end_template()
+
+    def _ask(
+        self, points: tuple[Point, ...], tries: int, seconds: float
+    ) -> Reply | worker_process.Reply:
+        """Return a worker's reply; one that gave none that can be trusted is gone."""
+        worker = self._ready(worker_key(points[0]))
+        if worker is None:
+            return Interrupted()
+        request = Request(points=points, tries=tries, history=self._history)
+        worker.ask(typed_json.to_plain(request))
+        reply = worker.wait(seconds, self.stop.wanted)
+        if isinstance(reply, Interrupted) and not self.stop.orphaned:
+            reply = worker.wait(self.kill_wait, self.stop.launcher_is_gone)
+        answer = _answer(request, reply)
+        if isinstance(answer, Reply):
+            self._history = answer.history
+            if answer.outcomes[-1].fatal:
+                self._end_worker()
+        else:
+            self._worker = None
+            worker.kill()
+        return answer
+
+    def _ready(self, key: WorkerKey) -> Worker | None:
         """Return a worker that is ready; None if a stop is wanted before it is."""
-        fits = key == self._key or not self._tunes
+        if self._worker is not None and not (key == self._key and self._worker.is_idle()):
+            self._end_worker()
+        if key[0] != self._key[0]:  # effects of a process, which forks share, vary between visits
+            self._end_template()
         self._key = key
-        if self._worker is not None and not (fits and self._worker.is_idle()):
-            self.end()
         self._used = self._worker is not None
         if self._worker is not None:
             return self._worker
         for number in range(1, _START_TRIES + 1):
-            worker = Worker(self.log, self.variables, self.stop.fd)
+            if self.forks and self._template is None:
+                self._template = Template(self.log, self.variables)
+            worker = Worker(self.log, self.variables, self.stop.fd, self._template)
             reply = worker.wait(_START_SECONDS, self.stop.wanted)
             if isinstance(reply, dict):
                 return self._greet(worker, reply)
             worker.kill()
             if isinstance(reply, Interrupted):
                 return None
+            self._end_template()
+            self.forks = False  # the next try tells what is wrong with a process of its own
             if number == _START_TRIES:
                 raise Refused(f"{os.uname().nodename}: the worker does not start: {reply}")
         return None
@@ -171,38 +212,26 @@ class WorkerCare:
         hello = typed_json.from_plain(Hello, reply)
         if hello.refused:
             raise Refused(hello.refused)
-        self._tunes = hello.tunes
         self.on_hello(hello.env)
         return worker
 
-    def _judge(self, reply: Reply | Outcome, limit: float, *, last_try: bool) -> Outcome | None:
-        """Turn a reply or its absence into an outcome; None: try again or drop the point."""
-        if isinstance(reply, Outcome):
-            if reply.fatal or reply.left:
-                self.end()
-            return reply
+    def _end_worker(self) -> None:
         worker = self._worker
         self._worker = None
-        if worker:
-            worker.kill()
-        if self.stop.wanted() or isinstance(reply, Interrupted):
-            return None
-        if isinstance(reply, TimedOut):
-            return Outcome(status=PointStatus.TIMEOUT, reason=f"no result within {limit:g} s")
-        outside = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE
-        if (outside or self._used) and not last_try:  # an earlier point may have caused it
-            return None
-        return Outcome(status=PointStatus.CRASHED, reason=str(reply))
+        if worker is not None:
+            worker.stop(self.end_seconds)
+
+    def _end_template(self) -> None:
+        if self._template is not None:
+            self._template.end()
+        self._template = None
 
 
-def _checked(worker: Worker, request: PointRequest, reply: Reply) -> Reply | Outcome:
-    """Return the outcome in a reply, with what its point left running; other replies unchanged."""
+def _answer(request: Request, reply: worker_process.Reply) -> Reply | worker_process.Reply:
+    """Return what a worker answered; a reply to something else is garbled."""
     if not isinstance(reply, dict):
         return reply
     try:
-        outcome = answer_to(request, reply)
+        return answer_to(request, reply)
     except ValueError as error:
         return Garbled(str(error))
-    if worker.has_said_more():
-        return Garbled("it is not the only one")
-    return replace(outcome, left=[*outcome.left, *worker.offspring()])

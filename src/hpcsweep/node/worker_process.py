@@ -1,5 +1,7 @@
 """Starts, asks, awaits and kills one worker process of the supervisor. Standard library only.
 
+The template forks it where there is one, else it is a new process.
+
 Requests and replies go through a socket of the worker alone, one JSON object a line. Its stdout and
 stderr are the attempt's log, so the output of a network is never a reply. The socket is also the
 lifeline: when the supervisor dies, the worker loses its connection and ends at once. The worker's
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -30,7 +33,7 @@ _LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threa
 _MOST_BYTES: Final = 1 << 28  # of a reply: a million times are a tenth of that
 _READ: Final = 1 << 16  # most replies; a larger buffer takes longer to make than to fill
 _LOOK_SECONDS: Final = 0.5  # between two looks at a process on systems without pidfd
-_QUIET_SECONDS: Final = 0.5  # for the processes that a point started to end by themselves
+_NAP_SECONDS: Final = 0.001  # between two looks at a process that is about to end
 _TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory to end after the worker
 
 
@@ -76,36 +79,84 @@ class Interrupted:
 Reply = dict[str, Any] | Died | Garbled | TimedOut | Interrupted
 
 
+class Template:
+    """The process that forks workers (`node.template`), from its start to `end`."""
+
+    def __init__(self, log: Path, env: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs, log.open("ab") as file:
+            self._process = _start("hpcsweep.node.template", theirs, file, env)
+        self.pid = self._process.pid
+
+    def fork(self, line: socket.socket) -> bool:
+        """Let a worker begin with its end of a socket; say whether there is anybody to do it."""
+        with contextlib.suppress(ConnectionError):
+            socket.send_fds(self._socket, [b"x"], [line.fileno()])
+            return self._process.poll() is None
+        return False
+
+    def end(self) -> None:
+        """End the process, not its workers."""
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+
+class _Adopted:
+    """A process of the template that became this one's child; for it there is no `Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self, timeout: float = math.inf) -> int:
+        """Return the exit code; raise as `Popen` does."""
+        until = time.monotonic() + timeout
+        while (returncode := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired([], timeout)
+            time.sleep(_NAP_SECONDS)
+        return returncode
+
+
 class Worker:
     """A worker process, from its start to `stop`, `kill` or its own end.
 
     When `wake_fd` becomes readable, `wait` checks again whether to stop.
     """
 
-    def __init__(self, log: Path, env: Mapping[str, str], wake_fd: int) -> None:
+    def __init__(
+        self, log: Path, env: Mapping[str, str], wake_fd: int, template: Template | None = None
+    ) -> None:
         self._log = log
         self._log_file: IO[bytes] = log.open("ab")
         self._mark = self._log_file.tell()
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                processes.python("hpcsweep.node.worker", theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log_file,
-                stderr=self._log_file,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, **env},
-                start_new_session=True,  # Ctrl-C in a terminal is the supervisor's business
-            )
+        self._template = template
+        self._process: subprocess.Popen[bytes] | _Adopted | None = None
         self._buffer = bytearray()
         self._scanned = 0
         self._hung_up = False
+        self._exit_fd = -1
+        self._socket, theirs = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
         self._selector.register(wake_fd, selectors.EVENT_READ)
-        self._exit_fd = -1
+        with theirs:
+            if not (template and template.fork(theirs)):
+                self._watch(_start("hpcsweep.node.worker", theirs, self._log_file, env))
+
+    def _watch(self, process: subprocess.Popen[bytes] | _Adopted) -> None:
+        """Let the end of the process end waiting."""
+        self._process = process
         with contextlib.suppress(AttributeError, OSError):  # a system without pidfd
-            self._exit_fd = os.pidfd_open(self._process.pid)
+            self._exit_fd = os.pidfd_open(process.pid)
             self._selector.register(self._exit_fd, selectors.EVENT_READ)
 
     def ask(self, request: Mapping[str, Any]) -> None:
@@ -118,10 +169,13 @@ class Worker:
         """Return the next reply, or why there is none; give up once `stopping` returns True."""
         until = time.monotonic() + seconds
         while True:
-            ended = self._process.poll() is not None
+            ended = self._process is not None and self._process.poll() is not None
             while self._fill():
                 pass  # a worker that ended may have sent its reply before
             reply = self._take()
+            if isinstance(reply, dict) and self._process is None:
+                self._watch(_Adopted(reply["pid"]))  # a forked worker says it first
+                continue
             if reply is not None:
                 return reply
             if ended or self._hung_up:
@@ -133,43 +187,33 @@ class Worker:
                 return TimedOut()
             self._selector.select(left if self._exit_fd >= 0 else min(left, _LOOK_SECONDS))
 
-    def has_said_more(self) -> bool:
-        """Say whether the worker has sent something unrequested."""
-        self._fill()
-        return bool(self._buffer)
-
     def is_idle(self) -> bool:
         """Say whether the worker waits for a request."""
-        return not (self.has_said_more() or self._hung_up or self._process.poll() is not None)
-
-    def offspring(self) -> list[str]:
-        """Return processes that it left running, without helpers of Python and torch."""
-        until = time.monotonic() + _QUIET_SECONDS
-        while running := processes.offspring(self._process.pid):
-            if time.monotonic() > until:
-                return running
-            time.sleep(0.01)
-        return []
+        self._fill()
+        ended = self._process is None or self._process.poll() is not None
+        return not (self._buffer or self._hung_up or ended)
 
     def stop(self, grace: float = 2.0) -> None:
         """Close the connection; kill its process group when it has ended, or after `grace`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(grace)
-            until = time.monotonic() + _TIDY_SECONDS
-            while _is_group(self._process.pid) and time.monotonic() < until:
-                time.sleep(0.005)
+            if self._process is not None:
+                self._process.wait(grace)
+                until = time.monotonic() + _TIDY_SECONDS
+                while _is_group(self._process.pid) and time.monotonic() < until:
+                    time.sleep(0.005)
         self.kill()
 
     def kill(self) -> None:
         """Kill the process and all that it started, once."""
         if self._socket.fileno() < 0:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        processes.end_orphans()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        processes.end_orphans(self._template.pid if self._template else 0)
         self._selector.close()
         self._socket.close()
         self._log_file.close()
@@ -209,11 +253,12 @@ class Worker:
 
     def _died(self) -> Died | Garbled:
         try:
-            returncode = self._process.wait(_LOOK_SECONDS)
+            returncode = self._process.wait(_LOOK_SECONDS) if self._process else None
         except subprocess.TimeoutExpired:
-            self.kill()
-            return Garbled("the worker closed its socket")
+            returncode = None
         self.kill()
+        if returncode is None:
+            return Garbled("the worker closed its socket")
         return Died(returncode, self._last_words(fatal=returncode < 0))
 
     def _last_words(self, *, fatal: bool) -> str:
@@ -234,6 +279,21 @@ class Worker:
             frame = next((line for line in after if line.startswith("File ")), "")
             lines = [f"{trace[0]} {frame}".strip()]
         return lines[-1][-_LAST_WORDS:] if lines else ""
+
+
+def _start(
+    module: str, line: socket.socket, log: IO[bytes], env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a program of this package with its end of a socket."""
+    return subprocess.Popen(
+        processes.python(module, line.fileno()),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=[line.fileno()],
+        env={**os.environ, **env},
+        start_new_session=True,  # Ctrl-C in a terminal is the supervisor's business
+    )
 
 
 def _is_group(pid: int) -> bool:

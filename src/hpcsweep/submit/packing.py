@@ -20,7 +20,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from hpcsweep.catalog import VISIT, Role, axes_with
+from hpcsweep.catalog import VISIT, network_of
 from hpcsweep.point import Point, canonical_json
 from hpcsweep.store.chunk_file import Chunk
 
@@ -115,7 +115,7 @@ def arranged(chunk: Chunk) -> Chunk:
             yield from shuffled(groups[key], *levels[1:])
 
     def network(point: Point) -> str:
-        return canonical_json([point.axes.get(name) for name in axes_with(Role.NETWORK)])
+        return network_of(point.axes)
 
     def configuration(point: Point) -> str:
         return canonical_json(_configuration(point))

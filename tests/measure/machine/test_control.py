@@ -69,6 +69,15 @@ def test_a_shift_is_flagged_with_its_size(scripted):
     assert flags[-1][0]["control_shift_pct"] == pytest.approx(10.0)
 
 
+def test_the_usual_time_is_also_that_of_earlier_workers(scripted):
+    """Their times come with the request, and go on to the next."""
+    found, times = scripted
+    found.earlier_ms = [1.0, 1.01, 1.0, 0.99, 1.0]
+    times += [1.1]
+    assert found.row()[1] == ["machine_shift"]
+    assert found.earlier_ms == [1.0, 1.01, 1.0, 0.99, 1.0, 1.1]
+
+
 def test_a_machine_that_always_varies_has_no_shift(scripted):
     """Ten percent up and down is what is usual here."""
     found, times = scripted

@@ -145,6 +145,18 @@ def test_a_driver_without_reasons_is_judged_by_the_points_before():
     assert _points(series, [[None] * 5] * 4) == [[], [], ["throttled"], []]
 
 
+def test_the_clock_of_earlier_points_comes_from_the_worker_before():
+    """Each network has a worker of its own; recorded clocks of a GPU that was throttled."""
+    clocks = "nvmlDeviceGetClockInfo"
+    mute = {_REASONS: [None], "nvmlDeviceGetCurrentClocksThrottleReasons": [None]}
+    first = _watching(**mute, **{clocks: [1850]})
+    assert first.unlimited_mhz == 1850
+    second = _watching(**mute, **{clocks: [1560]})
+    assert second.flags() == []
+    second.unlimited_mhz = first.unlimited_mhz
+    assert (second.flags(), second.unlimited_mhz) == (["throttled"], 1850)
+
+
 @pytest.mark.parametrize(
     ("clocks", "drifts"),
     [

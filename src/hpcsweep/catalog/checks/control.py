@@ -18,7 +18,7 @@ class Control:
     )
     control_host_ms: float | None = cell("a fixed loop on the host after the point; median of 7")
     control_shift_pct: float | None = cell(
-        "control over the median of those before, in this worker; minus 1"
+        "control over the median of those before, in this attempt; minus 1"
     )
     switches_per_s: float | None = cell(
         "how often the kernel took a CPU from the worker, per second; most cost no time"
@@ -32,13 +32,13 @@ class Control:
 CONTENDED: Final = Flag(
     "contended",
     "threads waited for a CPU for 10 % of the time, or of the control, or the hypervisor took it "
-    "for 2 %; or the control took twice its best in this worker",
+    "for 2 %; or the control took twice its best in this attempt",
     doubt=True,
 )
 MACHINE_SHIFT: Final = Flag(
     "machine_shift",
-    "the control took longer or shorter than usual in this worker: by more than 5 %, and more than "
-    "controls usually differ; `control_shift_pct` says how much",
+    "the control took longer or shorter than usual in this attempt: by more than 5 %, and more "
+    "than controls usually differ; `control_shift_pct` says how much",
 )
 SHARED_CPU: Final = Flag(
     "shared_cpu", "several workers measured on this machine at the same time", doubt=True

@@ -37,8 +37,9 @@ _CHANNELS = 32
 _SIDE = 56
 _IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}
 _KNOWN: Final = 5  # earlier controls that a shift needs
+_KEPT: Final = 200  # they go out with each request
 _SHIFT: Final = 0.05  # of the time; a shift also exceeds `_USUAL` times the median deviation
-_CROWDED: Final = math.log(2)  # above the worker's best; on an idle machine the ratio is up to 1.8
+_CROWDED: Final = 2.0  # above the best; on an idle machine the ratio is up to 1.8
 _WAITED: Final = 0.1  # of the time, all threads together; on an idle machine 0.02
 _STOLEN: Final = 0.02  # of the time
 _TASKS: Final = Path("/proc/self/task")
@@ -47,12 +48,12 @@ _USUAL: Final = 4 * 1.4826  # four standard deviations, by the median deviation
 
 
 class Control:
-    """Measures the control on one device, and keeps its earlier times."""
+    """Measures the control on one device, and keeps its earlier times, also of other workers."""
 
     def __init__(self, device: torch.device) -> None:
         """Convolve once, so that no point loads the libraries of the control."""
         self._device = device
-        self._before: list[float] = []  # logarithms
+        self.earlier_ms: list[float] = []
         self._convolution()()
         self._begun = _taken_away()
 
@@ -79,18 +80,19 @@ class Control:
             "stolen_pct": 100 * stolen / seconds,
             "waited_pct": 100 * waited,
         }
-        slow = math.log(ms) - min(self._before, default=math.inf) > _CROWDED
+        slow = ms > _CROWDED * min(self.earlier_ms, default=math.inf)
         contended = waited > _WAITED or stolen > _STOLEN * seconds or slow
         raised = {"contended": contended, "machine_shift": shift is not None and shift[1]}
-        self._before.append(math.log(ms))
+        self.earlier_ms = [*self.earlier_ms, ms][-_KEPT:]
         return cells, [name for name, is_raised in raised.items() if is_raised]
 
     def _shift(self, log: float) -> tuple[float, bool] | None:
-        """Return the log ratio to the worker's earlier controls, and if it is large."""
-        if len(self._before) < _KNOWN:
+        """Return the log ratio to the earlier controls, and if it is large."""
+        before = [math.log(ms) for ms in self.earlier_ms]
+        if len(before) < _KNOWN:
             return None
-        middle = statistics.median(self._before)
-        usual = statistics.median(abs(time_ - middle) for time_ in self._before)
+        middle = statistics.median(before)
+        usual = statistics.median(abs(time_ - middle) for time_ in before)
         far = abs(log - middle) > max(math.log1p(_SHIFT), _USUAL * usual)
         return log - middle, far
 

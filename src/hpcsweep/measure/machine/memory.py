@@ -3,15 +3,17 @@
 On a GPU torch's allocator counts. On a CPU the kernel keeps a high-water mark of the process's
 resident memory, which includes the interpreter and torch. If the mark can be reset (Linux,
 /proc/self/clear_refs) it is the point's own, else that of the whole process so far; `mem_source`
-names the source.
+names the source. Before, the C library gives back what a larger point used and freed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -28,6 +30,8 @@ class MemoryWatch:
 
     def reset(self) -> None:
         """Begin a point: reset the kernel's high-water mark, where that is allowed."""
+        with suppress(AttributeError):  # the C library is not glibc
+            ctypes.CDLL(None).malloc_trim(0)
         try:
             Path("/proc/self/clear_refs").write_text(_CLEAR_HIGH_WATER, encoding="ascii")
         except OSError:

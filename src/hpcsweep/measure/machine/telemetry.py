@@ -51,6 +51,7 @@ class Telemetry:
     """Telemetry of a device that reports nothing: all values are empty."""
 
     watches: ClassVar[bool] = False
+    unlimited_mhz: float = 0.0  # the highest clock of a point that nothing limited
 
     @property
     def counts_energy(self) -> bool:
@@ -122,15 +123,23 @@ class _Nvml(Telemetry):
         self._seen = _Looks()
         mig = self._ask("nvmlDeviceGetMigMode")
         self._is_divided = bool(mig and mig[0])  # then this point has a slice, and NVML the whole
-        self._free = 0.0  # the highest clock of a point that nothing limited
+        self._free = 0.0  # `unlimited_mhz` of earlier points, also of other workers
+
+    @property
+    def unlimited_mhz(self) -> float:
+        free = self._unlimited()
+        return max(self._free, stats.median(free) if free else 0.0)
+
+    @unlimited_mhz.setter
+    def unlimited_mhz(self, of_earlier: float) -> None:
+        self._free = of_earlier
 
     @property
     def counts_energy(self) -> bool:
         return self._energy() is not None
 
     def begin(self) -> None:
-        free = self._unlimited()
-        self._free = max(self._free, stats.median(free) if free else 0.0)
+        self._free = self.unlimited_mhz
         self._seen = _Looks()
         self.sample()
 

@@ -24,6 +24,9 @@ class Noop:
 
     tunes = False
 
+    def __init__(self) -> None:
+        self.history: dict[str, Any] = {}
+
     def environment(self) -> dict[str, Any]:
         """Return the provenance that needs no torch."""
         return {
@@ -49,9 +52,6 @@ class Noop:
         if any(rule["how"] == "contended" and _applies(rule, point, tries) for rule in rules):
             cells |= {"flags": "contended", "valid": False, "load_avg_1min": os.getloadavg()[0]}
         return Measurement(cells, [], [ms], timed_s=ms / 1000)
-
-    def rest(self) -> None:
-        """Do nothing: no point sets anything."""
 
 
 def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:

@@ -251,11 +251,9 @@ def test_a_worker_that_is_killed_goes_on_with_the_same_losses(desk, monkeypatch)
     desk.spec(SLOW)
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
     _wait_for(lambda: list(desk.results.glob("sweep/shards/*/*.epoch2.pt")))
-    (worker,) = [
-        child
-        for child in psutil.Process(running.pid).children(recursive=True)
-        if "hpcsweep.node.worker" in child.cmdline()
-    ]
+    children = psutil.Process(running.pid).children(recursive=True)
+    forked = [child for child in children if "hpcsweep.node.template" in child.cmdline()]
+    worker = max(forked, key=psutil.Process.create_time)  # the other one is the template
     worker.send_signal(signal.SIGKILL)
     axes = {"dataset": "owndatasets:slow", "epochs": 4, "steps_per_epoch": 6, "deterministic": True}
     whole = Training("cpu").measure(training(**axes)).row

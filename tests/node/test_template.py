@@ -1,0 +1,174 @@
+"""Each network has a worker of its own, forked by the template; what it does ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from attempts import attempt, prepared
+from hpcsweep.errors import Refused
+from hpcsweep.store import chunk_file, shards
+from paths import SUPPORT
+from processmarks import marked, patched
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adopts orphans")
+QUICK = "{warmup: 1, iterations: 4, layers: false, evidence: false, numerics: false}"
+
+
+def in_order(submission, networks):
+    """Let a submission measure networks in this order; each may come again, with another seed."""
+    chunk = chunk_file.read_chunk(submission.chunks, 0)
+    (first, *_) = chunk.points
+    points = [
+        replace(
+            first,
+            axes={**first.axes, "model": network, "seed": seed},
+            point_id=f"{seed:016x}",
+        )
+        for seed, network in enumerate(networks)
+    ]
+    chunk_file.write_chunks(submission.chunks, [replace(chunk, points=tuple(points))])
+    return submission
+
+
+def until_seen(condition):
+    """Wait for a condition."""
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def rows_of(submission):
+    """Return the rows in the order in which they were written."""
+    return [row for one in submission.attempts(0) for row in shards.read_shard(one).rows]
+
+
+ENDS = {
+    "strike_here": ("crashed", "SIGSEGV: Fatal Python error: Segmentation fault File "),
+    "segfaults_with_a_child": ("crashed", "SIGSEGV: Fatal Python error: Segmentation fault File "),
+    "says_much_and_ends": ("crashed", "exit code 7: the last words"),
+    "hangs": ("timeout", "no result within 2 s"),
+    "closes": ("crashed", "exit code 1"),
+    "binary": ("crashed", "the worker's reply cannot be trusted: "),
+    "names_a_file": ("error", "FileNotFoundError: "),
+    "keeps_a_child": ("ok", ""),
+    "daemonises": ("ok", ""),
+    "forks": ("ok", ""),
+    "spins": ("ok", ""),
+    "redirects_output": ("ok", ""),
+    "changes_folder": ("ok", ""),
+    "lowers_a_limit": ("ok", ""),
+}
+
+
+@linux
+def test_what_a_network_does_is_its_own_row_and_ends_with_its_worker(desk, tmp_path):
+    """The signal and the last words are told; the network after it is another process."""
+    text = f"workload: inference\naxes: {{model: [resnet18]}}\nmeasure: {QUICK}\npoint_timeout: 2\n"
+    networks = [name for act in ENDS for name in (act, "nothing")]
+    submission = in_order(prepared(desk, text), networks)
+    mark = f"{os.getpid()} template"
+    done = attempt(submission, LEAVES=mark, PYTHONPATH=patched(tmp_path))
+    done.communicate(timeout=100)
+    assert done.returncode == 0
+    rows = rows_of(submission)
+    assert [row["model"] for row in rows] == networks
+    assert {row["status"] for row in rows[1::2]} == {"ok"}
+    assert len({row["node"] for row in rows[1::2]}) == len(ENDS)  # their process ids
+    for row in rows[::2]:
+        status, reason = ENDS[row["model"]]
+        assert (row["status"], row["status_reason"][: len(reason)]) == (status, reason), row[
+            "model"
+        ]
+    assert marked(f"LEAVES={mark}") == []
+
+
+@linux
+def test_a_killed_supervisor_takes_template_and_worker_along(desk, tmp_path):
+    """The worker hangs in a pass; nobody is there to read what it says."""
+    submission = in_order(
+        prepared(desk, "workload: inference\naxes: {model: [resnet18]}\n"), ["nothing", "hangs"]
+    )
+    mark = f"{os.getpid()} killed"
+    running = attempt(submission, LEAVES=mark, PYTHONPATH=patched(tmp_path))
+    until_seen(lambda: len(rows_of(submission)) == 1 and len(marked(f"LEAVES={mark}")) == 3)
+    running.kill()
+    running.communicate()
+    until_seen(lambda: not marked(f"LEAVES={mark}"))
+
+
+OWN = """\
+workload: inference
+axes: {model: ["tinynets:Residual"], input_size: [32]}
+measure: {warmup: 1, iterations: 4}
+"""
+
+
+@linux
+def test_a_machine_that_is_slow_for_one_of_twenty_networks_is_flagged(desk):
+    """The control knows its usual time from the workers before."""
+    networks = ["tinynets:Residual"] * 20
+    networks[12] = "leaving:network_that_hogs"
+    submission = in_order(
+        prepared(desk, OWN.replace("{warmup: 1, iterations: 4}", QUICK)), networks
+    )
+    attempt(submission, PYTHONPATH=str(SUPPORT)).communicate(timeout=200)
+    rows = rows_of(submission)
+    assert [row["status"] for row in rows] == ["ok"] * 20
+    assert [bool(row["control_shift_pct"]) for row in rows] == [False] * 5 + [True] * 15
+    assert {"contended", "machine_shift"} & {*rows[12]["flags"].split(";")}
+
+
+@linux
+def test_what_networks_of_torch_do_to_their_process_is_not_met_by_the_next(desk):
+    """It crashes, ends, forks, eats memory, changes a switch, or cannot be imported."""
+    bad = {
+        "leaving:network_that_strikes_here": "crashed",
+        "leaving:network_that_forks": "ok",
+        "leaving:network_that_switches_to_float64": "ok",
+        "leaving:network_that_spins": "ok",
+        "tinynets:Hungry": "oom",
+        "nowhere:network": "error",
+    }
+    networks = [name for each in bad for name in (each, "tinynets:Residual")]
+    submission = in_order(prepared(desk, OWN), networks)
+    attempt(submission, PYTHONPATH=str(SUPPORT)).communicate(timeout=200)
+    rows = rows_of(submission)
+    assert [row["status"] for row in rows[::2]] == [*bad.values()]
+    assert "cannot import 'nowhere'" in rows[-2]["status_reason"]
+    good = rows[1::2]
+    told = {(row["status"], row["flops"], row["params"], row["layer_rows"]) for row in good}
+    assert told == {("ok", good[0]["flops"], good[0]["params"], "7")}
+
+
+@linux
+def test_torch_that_cannot_be_imported_is_told(desk, tmp_path):
+    """As it was before there was a template."""
+    (tmp_path / "torchvision.py").write_text("raise ImportError('libjpeg.so.9 is missing')\n")
+    running = attempt(prepared(desk, OWN), PYTHONPATH=str(tmp_path))
+    _, errors = running.communicate(timeout=100)
+    assert running.returncode == Refused.exit_code
+    assert "the worker does not start: exit code 1: ImportError: libjpeg.so.9 is missing" in errors
+
+
+def test_what_the_template_imports_computes_nothing():
+    """Before a fork there is no pool of threads, and nobody asked for a GPU."""
+    program = """\
+import json, threading
+from hpcsweep.node import template
+template.import_all()
+import torch
+found = [threading.active_count(), torch.cuda.is_initialized()]
+print(json.dumps(found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [1, False]
