@@ -110,7 +110,7 @@ def _summed(data: dataset.Dataset, points: pd.DataFrame, key: str, metric: str) 
         _check(data.sweep_dir, rows, metric or _MEAN)
         grouped = _grouped(rows, key, metric)
         numbers.append(grouped.groupby("algorithm")["point_id"].nunique())
-        found.append(_added(grouped, key))
+        found.append(_added(grouped, ["algorithm", key], "max"))
         of_rows = dataset.cells(rows, "layer_timer").fillna("")
         timers |= {*of_rows.unique()}
         own = rows[of_rows.isin(_ALONE) & (of_rows != "plans")]
@@ -119,13 +119,15 @@ def _summed(data: dataset.Dataset, points: pd.DataFrame, key: str, metric: str) 
         where = data.sweep_dir.layers
         raise UsageError(f"{where}: no layer rows (`layers: false`, or nothing chosen)")
     of_algorithm = pd.concat(numbers).groupby(level=0).sum()
-    return _Sums(_added(pd.concat(found), key), of_algorithm, frozenset(timers), alone)
+    return _Sums(
+        _added(pd.concat(found), ["algorithm", key], "max"), of_algorithm, frozenset(timers), alone
+    )
 
 
-def _added(grouped: pd.DataFrame, key: str) -> pd.DataFrame:
-    """Add up the points of each algorithm and group."""
-    return grouped.groupby(["algorithm", key], sort=False, as_index=False).agg(
-        ms=("ms", "sum"), share=("share", "sum"), calls=("calls", "max"), fell=("fell", "any"),
+def _added(rows: pd.DataFrame, keys: Sequence[str], calls: str) -> pd.DataFrame:
+    """Add up rows; `calls` is how their calls count."""
+    return rows.groupby([*keys], sort=False, as_index=False).agg(
+        ms=("ms", "sum"), share=("share", "sum"), calls=("calls", calls), fell=("fell", "any"),
         apart=("apart", "any"), square=("square", "sum"),
     )  # fmt: skip
 
@@ -163,33 +165,29 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
         **{key: name.where(~backward, name + " (backward)")}, ms=ms, fell=dataset.fell_back(rows),
         share=100 * ms / ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum"),
         square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
+        calls=1,
     ).fillna({"square": math.inf})  # fmt: skip
-    return rows.groupby(["point_id", "algorithm", key], sort=False, as_index=False).agg(
-        ms=("ms", "sum"), share=("share", "sum"), calls=("ms", "size"), fell=("fell", "any"),
-        apart=("apart", "any"), square=("square", "sum"),
-    )  # fmt: skip
+    return _added(rows, ["point_id", "algorithm", key], "sum")
 
 
 def _table(sums: _Sums, key: str, names: Sequence[str]) -> pd.DataFrame:
     """Return rows by share, the largest first; times and 95 % intervals of each algorithm."""
-    grouped = sums.rows
+    # a column per value and algorithm
+    wide = sums.rows.pivot(index=key, columns="algorithm")  # noqa: PD010 - truth values stay so
     points = sums.points.reindex(list(names))
-    shares = grouped.groupby(key)["share"].sum() / points.sum()
-    table = shares.sort_values(ascending=False, kind="stable").to_frame("share_pct")
-    table.insert(0, "calls", grouped.groupby(key)["calls"].max())
-    table[[_FELL, _APART]] = ""
-    ends: dict[str, pd.Series[float]] = {}
-    for name in names:
-        own = grouped[grouped["algorithm"] == name].groupby(key)
-        table[name] = own["ms"].sum() / points[name]
-        half = np.sqrt(own["square"].sum()) / points[name]
-        if np.isfinite(half).any():
-            ends |= {f"{name}_lo": table[name] - half, f"{name}_hi": table[name] + half}
-        for column, flag in ((_FELL, "fell"), (_APART, "apart")):
-            raised = own[flag].any().reindex(table.index, fill_value=False)
-            table[column] += raised.map({True: f"{name};", False: ""})
-    table = table.assign(**{column: table[column].str.rstrip(";") for column in _MARKS})
-    return table.assign(**ends).replace([-math.inf, math.inf], math.nan).reset_index()
+    shares = wide["share"].sum(axis=1) / points.sum()
+    table = pd.DataFrame({"calls": wide["calls"].max(axis=1).astype(int), "share_pct": shares})
+    for column, flag in ((_FELL, "fell"), (_APART, "apart")):
+        raised = wide[flag][names].eq(other=True)
+        table[column] = raised.dot(raised.columns + ";").str.rstrip(";")
+    times = wide["ms"][names] / points
+    halves = np.sqrt(wide["square"][names].astype(float)) / points
+    table = table.join(times)
+    for name in halves.columns[np.isfinite(halves).any()]:
+        table[f"{name}_lo"] = times[name] - halves[name]
+        table[f"{name}_hi"] = times[name] + halves[name]
+    ordered = table.sort_values("share_pct", ascending=False, kind="stable")
+    return ordered.replace([-math.inf, math.inf], math.nan).reset_index()
 
 
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
