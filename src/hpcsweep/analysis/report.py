@@ -46,10 +46,6 @@ _STAR: Final = "*  fastest: valid, and ahead by more than what varies between vi
 _HERE: Final = "'  fastest here, by {} %, {} can tell more"
 _NOT_REPEATED: Final = "not repeated: `measure: {repeats: 3}`"
 _FEW_VALID: Final = "but in fewer than three valid visits: `hpcsweep retry %s --invalid`"
-_EMPTY: Final = {
-    "coverage_pct": {}, "visits": 0, "fastest": "", "fastest_here": "", "ahead_pct": None,
-    "doubtful": [], "failed": {},
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,34 +122,32 @@ def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
         unfit=dataset.doubtful(rows, noise=False) | ~valid,
     )  # fmt: skip
     failed = data.failed.reindex(columns=[*table, "status"])
-    keys = _keys(table, pd.concat([table, failed]) if len(failed) else table)
-    table = _used(table, keys)
+    every = pd.concat([table, failed]) if len(failed) else table
+    keys = _keys(table, every)
+    every = every.assign(group=every.groupby([*keys], dropna=False, sort=False).ngroup())
+    table = _used(table.assign(group=every["group"]))
     ahead = _ahead(rows.loc[table.index], table, metric) if formats.is_time(metric) else {}
-    firsts = table.drop_duplicates("group").set_index("group")[list(keys)]
-    named = dict(zip(firsts.index, firsts.to_dict("records"), strict=True))
+    cells = _cells(table, metric)
     lines = {
-        _named(named[number], keys): _compared(cells, metric, ahead.get(number))
-        for number, cells in _cells(table, metric).items()
+        first["group"]: {
+            **{key: dataset.to_json(key, first[key]) for key in keys},
+            **_compared(cells.get(first["group"], ()), metric, ahead.get(first["group"])),
+        }
+        for _, first in every.drop_duplicates("group").iterrows()
     }
-    for _, row in failed.sort_values("status").iterrows():  # of several visits the last counts
-        line = lines.setdefault(_named(row, keys), {metric: {}, **_EMPTY, "failed": {}})
+    for index, row in failed.sort_values("status").iterrows():  # of several visits the last counts
+        line = lines[every["group"][index]]
         if (name := str(row["algorithm"])) not in line[metric]:
             line["failed"][name] = row["status"]
-    ordered = sorted(lines, key=lambda values: [(cell is None, cell or 0) for cell in values])
-    compared = tuple({**dict(zip(keys, of, strict=True)), **lines[of]} for of in ordered)
-    return Report(data, table, keys, compared, metric)
+    ordered = sorted(lines.values(), key=lambda of: [(of[k] is None, of[k] or 0) for k in keys])
+    return Report(data, table, keys, tuple(ordered), metric)
 
 
-def _named(row: Any, keys: Sequence[str]) -> tuple[Any, ...]:  # noqa: ANN401 - a row
-    return tuple(dataset.to_json(key, row[key]) for key in keys)
-
-
-def _used(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+def _used(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that count: valid visits, or all of an algorithm that has none.
 
     A noisy one counts: what varies between the visits is in the verdict, and its own noise, too.
     """
-    table = table.assign(group=table.groupby(list(keys), dropna=False, sort=False).ngroup())
     any_valid = table.groupby(["group", "algorithm"])["valid"].transform("any")
     return table[table["valid"] | ~any_valid]
 
@@ -201,8 +195,9 @@ def _compared(cells: Sequence[Any], metric: str, ahead: verdicts.Fastest | None)
     unsure = [str(cell.algorithm) for cell in cells if cell.doubtful]
     shares = {cell.algorithm: dataset.to_json(_COVERAGE, cell.share) for cell in cells}
     row = {
-        metric: {cell.algorithm: cell.value for cell in cells}, **_EMPTY, "coverage_pct": shares,
-        "visits": min(int(cell.visits) for cell in cells), "doubtful": unsure, "failed": {},
+        metric: {cell.algorithm: cell.value for cell in cells}, "coverage_pct": shares,
+        "visits": min((int(cell.visits) for cell in cells), default=0), "fastest": "",
+        "fastest_here": "", "ahead_pct": None, "doubtful": unsure, "failed": {},
     }  # fmt: skip
     if ahead is None:
         return row
