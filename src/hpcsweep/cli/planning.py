@@ -95,10 +95,15 @@ def _support_lines(table: Support) -> Iterator[str]:
     yield f"{table.library}: distinct convolutions with an engine, and their share of the FLOPs"
     for network in table.cases:
         rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
+        unknown: dict[str, list[str]] = {}
         for name, algorithm in table.algorithms:
-            cells = (table.cell(network, gpu, algorithm, name) for gpu in table.gpus)
-            rows.append([name, *map(str, cells)])
-        yield from ("", network, *(f"  {line}" for line in aligned(rows)))
+            cells = [table.cell(network, gpu, algorithm, name) for gpu in table.gpus]
+            if any(cell.found is not None for cell in cells):
+                rows.append([name, *map(str, cells)])
+            else:
+                unknown.setdefault(max(map(str, cells), key=len), []).append(name)
+        yield from ("", network, *(f"  {line}" for line in aligned(rows) if len(rows) > 1))
+        yield from (f"  {why}: {', '.join(names)}" for why, names in unknown.items())
     yield ""
     for source, names in sources.items():
         yield f"{', '.join(names)} by {source}"
