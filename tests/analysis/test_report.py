@@ -165,6 +165,15 @@ def test_what_is_not_valid_reliable_and_covered_gets_no_star(tmp_path, cells):
     assert "*" not in table_of(found)
 
 
+def test_a_flag_that_all_rows_share_separates_nothing(tmp_path):
+    """Of times that another program measured the fastest is named; how many, the title says."""
+    cells = {"flags": "foreign", "valid": "false"}
+    rows = *_visits("gemm", 1.0, 1.0, 1.01, **cells), *_visits("fft", 2.0, 2.0, 2.01, **cells)
+    found = report.read_report(_table(tmp_path, *rows))
+    assert (found.rows[0]["fastest"], found.rows[0]["doubtful"]) == ("gemm", [])
+    assert "6 of them not valid: foreign 6" in table_of(found)
+
+
 def test_every_cell_shows_its_own_coverage(tmp_path):
     """A range over all networks says nothing about any of them."""
     rows = (

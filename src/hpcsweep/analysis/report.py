@@ -27,7 +27,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
-from hpcsweep.catalog.columns import DOUBTFUL
+from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
@@ -116,10 +116,11 @@ def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
         raise UsageError(f"{metric} is an axis, which tells the rows apart; --metric takes a value")
     rows = data.numbers(data.rows, metric)
     valid = dataset.valid(rows)
+    apart = not dataset.is_foreign(rows)  # else their doubt tells no row from another
     table = rows[[name for name in rows if name in {*catalog.AXES, *_USED, metric}]].assign(
         algorithm=rows["algorithm"].astype(str), valid=valid,
-        doubtful=dataset.doubtful(rows) | ~valid,
-        unfit=dataset.doubtful(rows, noise=False) | ~valid,
+        doubtful=apart & (dataset.doubtful(rows) | ~valid),
+        unfit=apart & (dataset.doubtful(rows, noise=False) | ~valid),
     )  # fmt: skip
     failed = data.failed.reindex(columns=[*table, "status"])
     every = pd.concat([table, failed]) if len(failed) else table
@@ -160,7 +161,8 @@ def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, ve
         "log": np.log(rows[metric].where(rows[metric] > 0)),
         "within": verdicts.within(rows, metric),
     })  # fmt: skip
-    unknown = times["group"][dataset.flagged(rows, _TIME_UNKNOWN)]
+    shared = {FOREIGN} if dataset.is_foreign(rows) else set()
+    unknown = times["group"][dataset.flagged(rows, _TIME_UNKNOWN - shared)]
     fit = took_part & ~times["group"].isin(unknown)
     return verdicts.fastest(times[fit].dropna(subset="log"), dataset.machine(rows))
 
