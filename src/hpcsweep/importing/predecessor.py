@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import LAYER_COLUMNS, Row, cell, cells
+from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 HOST_COPIES: Final = "host_copies"
-_PLACE: Final = {name: place for place, name in enumerate(LAYER_COLUMNS)}
 _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
 _CHANNELS: Final = ("in_channels", "out_channels")
 _STATED: Final = (*_CHANNELS, *_SIDES)
@@ -94,34 +93,25 @@ class _Import:
             "input_size": size, "batch_size": batch,
         }  # fmt: skip
         point = submission.point(self.source, own)
-        about = {"device": key.device, "point_id": point.point_id, "op": "conv2d"}
-        texts = cells({**own, **about, "direction": "forward"}, LAYER_COLUMNS)
-        layers = [self._layer(texts, index, image, row) for index, row in enumerate(rows)]
+        layers = [self._layer(index, image, row) for index, row in enumerate(rows)]
         file.commit(point, self.networks.get(image, {}), layers, HOST_COPIES, valid=True)
         self.done.add(image)
         self.counts["layers"] += len(layers)
 
-    def _layer(
-        self, texts: Sequence[str], index: int, image: Image, row: dict[str, str]
-    ) -> list[str]:
-        """Return the texts of a layer row; `texts` are those that all rows of its pass share."""
-        written = [*texts]
+    def _layer(self, index: int, image: Image, row: dict[str, str]) -> Row:
+        """Return a layer row."""
         times = predecessor_tables.times(row)
         stated = tuple(row.get(name) or "" for name in _STATED)
         has_shape, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
         self.counts["shapeless"] += not has_shape
-        for place, text in shape:
-            written[place] = text
         if "median_ms" not in times and "mean_ms" in times:
             times["median_ms"] = times["mean_ms"]
             self.counts["means"] += 1
-        own = {
+        return {
+            **shape, **times, "layer": row["layer"], "call_index": index, "device": image[0].device,
+            "op": "conv2d", "direction": "forward",
             "percentage": predecessor_tables.number(row.get("percentage")),
-            "layer": row["layer"],
-        }
-        for name, value in {**times, **own, "call_index": index}.items():
-            written[_PLACE[name]] = cell(value)
-        return written
+        }  # fmt: skip
 
 
 def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
@@ -168,8 +158,8 @@ def _passes(
 @lru_cache(maxsize=65536)
 def _geometry(
     model: str, size: int, batch: int, layer: str, texts: tuple[str, ...]
-) -> tuple[bool, list[tuple[int, str]]]:
-    """Return whether a layer's shape is known, and place and text of each cell of it.
+) -> tuple[bool, Row]:
+    """Return whether a layer's shape is known, and its cells.
 
     The network has it if channels, kernel, stride and padding are those that the row states.
     """
@@ -179,8 +169,7 @@ def _geometry(
     fits = shape and all(str(shape[name]) == stated[name] for name in sizes)
     # no shape: only the same layer of the same image is known to be the same work
     unknown = {**stated, "unique_key": f"conv2d_of_{model}_{size}_n{batch}_{layer}"}
-    own = shape if shape and fits else unknown
-    return own is shape, [(_PLACE[name], cell(value)) for name, value in own.items()]
+    return (True, shape) if shape and fits else (False, unknown)
 
 
 def _cells_of(row: dict[str, str]) -> Cells:
