@@ -66,7 +66,7 @@ def test_a_listing_of_all_points_keeps_none_of_them(desk, form):
     ],
 )
 def test_all_points_have_the_columns_and_widths_of_the_first_ten(desk, rules):
-    """Widths come from the values that are left, before any point is made."""
+    """Widths come from the values that are left, before any point is printed."""
     desk.spec(
         "workload: noop\naxes: {model: [a, longest], input_size: [1, 2, 1000], "
         f"algorithm: [gemm]}}\n{rules}"

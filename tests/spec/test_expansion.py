@@ -13,7 +13,7 @@ import pytest
 
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import sweep_file
-from hpcsweep.spec.expansion import Sample, expand, flat
+from hpcsweep.spec.expansion import Sample, expand
 from hpcsweep.spec.grid import Grid
 from hpcsweep.spec.space import Predicate, Space
 from paths import ROOT
@@ -208,28 +208,6 @@ def test_the_json_of_an_expansion_has_flat_points(gemm: sweep_file.Sweep) -> Non
     assert [point["point_id"] for point in everything["points"]] == [
         point.point_id for point in expand(gemm, gpu="l40")
     ]
-
-
-@pytest.mark.parametrize("sample", [None, 2])
-@pytest.mark.parametrize("gpus", [["l40"], ["l40", "h100"], []])
-def test_the_values_of_the_points_are_known_without_making_them(
-    tmp_path: Path, gpus: list[str], sample: int | None
-) -> None:
-    """What excludes take away is no value, and what includes add is one."""
-    axes = {"model": ["a", "b"], "input_size": [1, 2, 3, 4], "batch_size": [1, 2, 3]}
-    rules = {
-        "exclude": [{"input_size": 4}, {"batch_size": {"gt": 1}, "model": "a"}],
-        "include": [{"model": "c", "input_size": 9}],
-    }
-    gpu = {"gpu": gpus} if gpus else {}
-    found = expand(_sweep(tmp_path, {"axes": {**axes, **gpu}, **rules}), sample=sample)
-    values = found.values()
-    points = [flat(point) for point in found]
-    assert list(values) == list(points[0])
-    for name in points[0].keys() - {"point_id"}:
-        assert set(values[name]) == {point[name] for point in points}, name
-    assert any(values["point_id"]) is any(point["point_id"] for point in points)
-    assert (None in values["point_id"]) is any(point["point_id"] is None for point in points)
 
 
 def test_ten_million_points_are_counted_and_begun_without_making_them(

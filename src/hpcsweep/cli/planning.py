@@ -146,20 +146,21 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
         shown = points.sweep.named(value) if name == "algorithm" else value
         return (cell(shown) or "unset").ljust(width)
 
-    if limit is None:
-        values = points.values()
-    else:
-        first = [expansion.flat(point) for point in points.first(limit)]
-        values = {name: [point[name] for point in first] for name in first[0]}
     widths: dict[str, int] = {}
+    differ = set(_ALWAYS)
+    last: dict[str, object] = {}
+    for point in map(expansion.flat, islice(points, limit)):
+        for name, value in point.items():
+            if name not in last or value is not last[name]:
+                widths[name] = max(widths.get(name, len(name)), len(text(name, value)))
+                differ |= {name} if value != last.get(name, value) else set()
+                last[name] = value
+    widths = {name: width for name, width in widths.items() if name in differ}
     text_of: dict[str, Callable[[Any], str]] = {}
-    for name, column in values.items():
-        texts = [text(name, value) for value in column]
-        if name in _ALWAYS or texts.count(texts[0]) < len(texts):
-            widths[name] = max(map(len, [name, *texts]))
-            of_column = partial(text, name, width=widths[name])
-            has_maps = any(isinstance(value, dict) for value in column)  # these have no hash
-            text_of[name] = of_column if has_maps else lru_cache(_REMEMBERED)(of_column)
+    for name, width in widths.items():
+        of_column = partial(text, name, width=width)
+        # a map of algorithms has no hash
+        text_of[name] = of_column if name == "algorithm" else lru_cache(_REMEMBERED)(of_column)
     yield in_columns(list(widths), list(widths.values()))
     flat = map(expansion.flat, islice(points, limit))
     while some := list(islice(flat, _BLOCK)):

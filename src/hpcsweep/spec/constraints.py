@@ -45,7 +45,6 @@ class Reader:
         self.file = file
         self._wrong = Complaints(doc)
         self._models = MODELS if WORKLOADS[file.workload].runs_network else {}
-        self._members: dict[tuple[str, int, int], frozenset[Any]] = {}
         self.include: tuple[Mapping[str, Any], ...] = ()
         with self._wrong.kept():
             self._read(file)
@@ -88,11 +87,8 @@ class Reader:
 
     def _has(self, name: str, wanted: object) -> list[Any] | None:
         """Return None if an axis of the sweep has a value, else the first values of the axis."""
-        for i, source in enumerate(self.space.sources(name)):
-            if isinstance(source, list) and (name, i, len(source)) not in self._members:
-                self._members[name, i, len(source)] = frozenset(map(_hashable, source))
-            if wanted in self._members.get((name, i, len(source)), source):
-                return None
+        if any(wanted in source for source in self.space.sources(name)):
+            return None
         return list(dict.fromkeys(map(_hashable, islice(self.space.values(name), 12))))
 
     def _raw(self, loc: Loc) -> Any:  # noqa: ANN401 - what YAML holds
@@ -237,8 +233,8 @@ class Reader:
         names = self.space.names()
         if names and "model" not in names:
             raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
-        doubtful = self._doubtful_models()
-        grid = self._grid([_unfit(name) for name in doubtful])
+        doubtful = list(self._doubtful())
+        grid = self._grid([_unfit(name, axis) for name, axis in doubtful])
         for i in range(len(self.space.excludes)):
             if not grid.excluded_by(i):
                 self._wrong.add(("exclude", i), "matches no combination; remove or correct it")
@@ -248,20 +244,10 @@ class Reader:
         for i in range(len(self.space.whens)):
             if not grid.set_by(i):
                 self._wrong.add(("when", i), "matches no combination; remove or correct it")
-        for i, name in enumerate(doubtful):
+        for i, (name, axis) in enumerate(doubtful):
             if grid.probed(i):
-                self._wrong.add(*self._size_complaint(name))
-        if "input_width" in self.space.defaults:
-            self._check_widths()
+                self._wrong.add(*self._image_complaint(name, axis))
         self._check_include(grid)
-
-    def _check_widths(self) -> None:
-        widths = filter(None, dict.fromkeys(self.space.values("input_width")))
-        names = sorted(self._models.keys() & set(self.space.values("model")))
-        bad = [(n, w) for w in widths for n in names if not self._models[n].takes(w)][:_PROBED]
-        for name, width in self._combined("input_width", bad):
-            text = f"{_size_text(name, width)}; correct the width or exclude it for this model"
-            self._wrong.add(self._source("input_width", width), text)
 
     def _check_include(self, grid: Grid) -> None:
         for first, again in _repeats(self.include):
@@ -277,22 +263,16 @@ class Reader:
             if unfit and all(test(point[axis]) for axis, test in unfit):
                 self._wrong.add((*loc, "input_size"), _size_text(name, point["input_size"]))
 
-    def _size_complaint(self, name: str) -> tuple[Loc, str]:
+    def _image_complaint(self, name: str, axis: str) -> tuple[Loc, str]:
         """Return the place of the first size that a model cannot take, and the complaint."""
-        sizes = dict.fromkeys(self.space.values("input_size"))
+        sizes = dict.fromkeys(self._sizes(axis))
         bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
-        pairs = self._combined("input_size", [(name, size) for size in bad])
-        size = next((size for _name, size in pairs), bad[-1])
-        text = f"{_size_text(name, size)}; correct the size or exclude it for this model"
-        return self._source("input_size", size), text
-
-    def _combined(self, axis: str, bad: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        """Yield the models and values of `bad` that a combination of the sweep has together."""
-        if not bad:
-            return
-        probes = [{**_unfit(name, axis), axis: Predicate(frozenset({v}))} for name, v in bad]
+        probes = [{**_unfit(name, axis), axis: Predicate(frozenset({size}))} for size in bad]
         grid = Grid(self.space, probes=probes)
-        yield from (pair for i, pair in enumerate(bad) if grid.probed(i))
+        size = next((size for i, size in enumerate(bad) if grid.probed(i)), bad[-1])
+        what = axis.removeprefix("input_")
+        text = f"{_size_text(name, size)}; correct the {what} or exclude it for this model"
+        return self._source(axis, size), text
 
     def _source(self, name: str, value: object) -> Loc:
         """Return the place of a value of an axis: among its own values, a rule's, or the model."""
@@ -304,12 +284,17 @@ class Reader:
                 return (*loc, values.index(value)) if self._listed(loc) else loc
         return ("axes", "model")
 
-    def _doubtful_models(self) -> list[str]:
-        """Return the models that cannot take every image size of the sweep."""
-        sources = self.space.sources("input_size")
-        ends = min(map(min, sources)), max(map(max, sources))
-        names = (name for name in dict.fromkeys(self.space.values("model")) if name in self._models)
-        return [name for name in names if not all(map(self._models[name].takes, ends))]
+    def _doubtful(self) -> Iterator[tuple[str, str]]:
+        """Yield models with an axis of which they cannot take every size."""
+        names = [name for name in dict.fromkeys(self.space.values("model")) if name in self._models]
+        for axis in ("input_size", "input_width"):
+            sizes = self._sizes(axis)
+            ends = (min(sizes), max(sizes)) if sizes else ()
+            yield from ((n, axis) for n in names if not all(map(self._models[n].takes, ends)))
+
+    def _sizes(self, axis: str) -> list[int]:
+        """Return the sizes of images along an axis; None is no size of its own."""
+        return list(filter(None, self.space.values(axis))) if axis in self.space.defaults else []
 
 
 def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
@@ -329,7 +314,7 @@ def _unfit(name: str, axis: str = "input_size") -> Condition:
         return {**condition, axis: Predicate(bounds=(("lt", model.size),))}
     return {
         **condition,
-        axis: Predicate(frozenset({model.size}), negate=True),
+        axis: Predicate(frozenset({model.size, None}), negate=True),
         "weights": Predicate(frozenset({"random"})),  # published weights may have another size
     }
 

@@ -113,25 +113,6 @@ class Expansion:
             "points": map(flat, islice(self, limit)),
         }
 
-    def values(self) -> dict[str, list[Any]]:
-        """Return the possible values of each key of a `flat` point; of ids, two and None."""
-        grid = self._grid
-        values = {name: [grid.fixed[name]] * bool(self._count) for name in self._defaults}
-        seen: list[set[int]] = [set() for _ in grid.dims]
-        for outer, inner in (self._sample or grid).walk():
-            for rows, row in zip(seen, outer, strict=False):  # the last set is for `inner`
-                rows.add(row)
-            if len(grid.dims[-1]) <= _CACHED:  # a longer axis counts with all of its values
-                seen[-1].update(inner)
-        for dim, rows in zip(grid.dims, seen, strict=True) if self._count else ():
-            for name, column in zip(dim.names, dim.columns, strict=True):
-                values[name] = [column[row] for row in sorted(rows) or range(len(dim))]
-        for axes in self._include:
-            for name, value in axes.items():
-                values[name].append(value)
-        ids = [point.point_id for point in self.first(2)] if any(values["gpu"]) else []
-        return {"point_id": ids + [None] * (None in values["gpu"]), **values}
-
     def _without_ids(self) -> list[str]:
         """Return a note where points cannot have an id yet."""
         why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"
