@@ -40,10 +40,6 @@ _READ: Final = (
     ".onnx", ".safetensors", ".c", ".cc", ".cpp", ".cu", ".h", ".so",
 )  # fmt: skip
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
-_KEPT: Final = 1 << 26  # bytes from which on a digest is kept in the user's cache
-_IMPORTS: Final = frozenset({"import_module", "__import__"})
-_LISTS: Final = frozenset({"glob", "rglob", "iterdir", "listdir", "scandir", "iter_modules"})
-_EXTENDS: Final = frozenset({"append", "insert", "extend", "addsitedir"})
 _BLOCK: Final = 1 << 20
 _HEADER: Final = 16  # bytes of a .pyc that hold a time
 DIGITS: Final = 16  # 64 bits, as the id of a point
@@ -63,10 +59,9 @@ class _OwnFile:
 
 @dataclass
 class _CodeNames:
-    """What the code of a module, with all its functions, imports and names."""
+    """What the code of a module, with all its functions, imports, and its texts."""
 
     imports: list[tuple[int, str, Sequence[str]]] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
 
     def look(self, code: CodeType) -> None:
@@ -80,7 +75,6 @@ class _CodeNames:
             elif kind == "relative_import":
                 level, parts, name = operands
                 self.imports.append((level, name, parts or ()))
-        self.names.update(code.co_names)
         self._take(code.co_consts)
 
     def _take(self, values: Sequence[Any]) -> None:
@@ -167,11 +161,8 @@ class Sources:
             seen = self._seen(name, path)
             spec = self._specs[name]
             package = name if spec.submodule_search_locations else name.rpartition(".")[0]
-            roots = _roots(path, seen)
-            if "path" in seen.names and seen.names & _EXTENDS:
-                self._folders += [str(root) for root in roots if str(root) not in self._folders]
-            left += self._imports(package, path, seen)
-            yield from _files(name, [*roots, *map(Path, self._folders)], seen)
+            left += self._imports(package, seen)
+            yield from _files(name, [*_roots(path, seen), *map(Path, self._folders)], seen)
 
     def _own(self, name: str) -> Path | None:
         """Return the file of a module, if it is the user's own."""
@@ -195,7 +186,7 @@ class Sources:
                 seen.look(code)
         return seen
 
-    def _imports(self, package: str, path: Path, seen: _CodeNames) -> Iterator[str]:
+    def _imports(self, package: str, seen: _CodeNames) -> Iterator[str]:
         """Yield the modules that a module of a package may import; most parts are no modules."""
         for level, name, parts in seen.imports:
             above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
@@ -205,12 +196,6 @@ class Sources:
                 own = self._own(target) if part == "*" else None
                 names = sorted(self._seen(target, own).texts) if own else [part]  # with `__all__`
                 yield from (f"{target}.{inside}" for inside in names)
-        if seen.names & _IMPORTS:
-            for text in sorted(seen.texts):
-                named = text.lstrip(".")
-                yield from (named, f"{package}.{named}" if package else named)
-            beside = path.parent.glob("*.py") if seen.names & _LISTS else ()
-            yield from (f"{package}.{file.stem}" if package else file.stem for file in beside)
 
     def _content(self, own: _OwnFile) -> str:
         try:
@@ -220,8 +205,7 @@ class Sources:
                 return f"{status.st_size} bytes"
             key = (own.path, *(() if own.imported else stamp))
             if key not in self._digests:
-                large = status.st_size > _KEPT
-                self._digests[key] = (_kept if large else _sha256)(own.path, str(stamp))
+                self._digests[key] = _sha256(own.path)
             return self._digests[key]
         except OSError as error:
             return f"unreadable: {error.strerror}"
@@ -278,22 +262,7 @@ def _files(name: str, roots: Sequence[Path], seen: _CodeNames) -> Iterator[_OwnF
                 yield _OwnFile(f"{name}:{text}", path, imported=False)
 
 
-def _kept(path: Path, stamp: str) -> str:
-    """Return the digest of a large file, from the user's cache if the file is as it was."""
-    name = hashlib.sha256(f"{path.absolute()} {stamp}".encode()).hexdigest()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcsweep/digests"
-    with suppress(OSError):
-        return (cache / name).read_text(encoding="ascii")
-    digest = _sha256(path, stamp)
-    with suppress(OSError):  # it costs only time
-        cache.mkdir(parents=True, exist_ok=True)
-        aside = cache / f"{name}.{os.getpid()}"
-        aside.write_text(digest, encoding="ascii")
-        aside.replace(cache / name)
-    return digest
-
-
-def _sha256(path: Path, _stamp: str) -> str:
+def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         if path.suffix == ".pyc":
