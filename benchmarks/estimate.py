@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.forecast import estimate, passes, past_rows
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
@@ -156,13 +157,15 @@ def seen(folder: Path, name: str) -> Seen:
     said = [estimate.estimator(where, asked.sweep, asked.device) for where in (nothing, alone)]
     before, after = ({point.point_id: one(point) for point in left} for one in said)
     limit = TimeLimit(alone, asked)
-    chunk = Chunk(0, tuple(left), said[1].start + sum(after.values()))
+    workers = len({worker_key(point) for point in left})
+    starts = [one.start + one.worker * (workers - 1) for one in said]
+    chunk = Chunk(0, tuple(left), starts[1] + sum(after.values()))
     list(limit.measure([chunk]))
     asked_for = limit.of(said[1])
     walls = {point.point_id: walls[point.point_id] for point in left}
     assert sum(walls.values()) < (seconds_in(asked_for or "24:00:00") or 0), "a job was cut off"
     return Seen(name, len(sampled), walls, before, after,
-                (said[0].start, said[1].start), asked_for or "24:00:00",
+                (starts[0], starts[1]), asked_for or "24:00:00",
                 same_run(folder, run, asked, walls))  # fmt: skip
 
 

@@ -17,9 +17,10 @@ from attempts import SLOW, attempt, ids, in_order_of_sizes, prepared, wait_for_r
 from caring import caring
 from hpcsweep import processes
 from hpcsweep.catalog import INJECTIONS
+from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import EXIT_REQUEUE, Incomplete
 from hpcsweep.node.supervisor import Attempt
-from hpcsweep.node.worker_care import Stop, worker_key
+from hpcsweep.node.worker_care import Stop
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.folders import ShardPath

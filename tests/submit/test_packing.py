@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
+from operator import itemgetter
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,10 @@ from hpcsweep.point import Point
 from hpcsweep.submit import packing
 
 COSTS = st.lists(st.floats(min_value=0.0, max_value=50.0), max_size=60)
+
+
+def shared(_point):
+    """Let all points share a worker."""
 
 
 def points(costs: list[float]) -> list[Point]:
@@ -37,7 +42,7 @@ def test_what_will_be_compared_stays_in_one_chunk():
     """All algorithms and visits of a configuration, also where the limit is in their middle."""
     for most in (9, 10, 17, 20):
         limits = packing.Limits(inf, most)
-        chunks = list(packing.pack(packing.blocks(swept()), lambda _: 1.0, limits))
+        chunks = list(packing.pack(packing.blocks(swept()), lambda _: 1.0, shared, limits))
         assert [point for chunk in chunks for point in chunk.points] == swept()
         for chunk in chunks:
             configurations = Counter((p.axes["model"], p.axes["input_size"]) for p in chunk.points)
@@ -46,7 +51,9 @@ def test_what_will_be_compared_stays_in_one_chunk():
 
 def test_a_chunk_measures_one_visit_after_the_other_in_random_complete_blocks():
     """Each visit has every point once; a network is built once; algorithms lie side by side."""
-    (chunk,) = packing.pack(packing.blocks(swept()), lambda _: 1.0, packing.Limits(inf, 1000))
+    (chunk,) = packing.pack(
+        packing.blocks(swept()), lambda _: 1.0, shared, packing.Limits(inf, 1000)
+    )
     order = packing.arranged(chunk).points
     assert sorted(p.point_id for p in order) == [p.point_id for p in swept()]
     assert [p.axes["visit"] for p in order] == [1] * 24 + [2] * 24 + [3] * 24
@@ -65,7 +72,9 @@ def test_arranging_loses_nothing(visits: int, models: int, sizes: int, most: int
     """Whatever the sweep and the limit."""
     points_ = swept(visits, models, sizes)
     limits = packing.Limits(inf, most)
-    chunks = map(packing.arranged, packing.pack(packing.blocks(points_), lambda _: 1.0, limits))
+    chunks = map(
+        packing.arranged, packing.pack(packing.blocks(points_), lambda _: 1.0, shared, limits)
+    )
     assert sorted(p.point_id for chunk in chunks for p in chunk.points) == [
         p.point_id for p in points_
     ]
@@ -87,7 +96,7 @@ def test_packing_loses_nothing_and_keeps_order_and_limits(
 ) -> None:
     """Only a point that is over the limit by itself may exceed it, alone."""
     made = points(costs)
-    chunks = list(packing.pack(single(made), cost, packing.Limits(seconds, most)))
+    chunks = list(packing.pack(single(made), cost, shared, packing.Limits(seconds, most)))
     assert [point for chunk in chunks for point in chunk.points] == made
     assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
     for chunk in chunks:
@@ -101,7 +110,7 @@ def test_packing_starts_a_chunk_only_where_the_next_point_does_not_fit(
     costs: list[float], seconds: float
 ) -> None:
     """A start of Python and CUDA is paid once for as many points as possible."""
-    chunks = list(packing.pack(single(points(costs)), cost, packing.Limits(seconds, 1000)))
+    chunks = list(packing.pack(single(points(costs)), cost, shared, packing.Limits(seconds, 1000)))
     for chunk, following in pairwise(chunks):
         assert chunk.seconds + cost(following.points[0]) > seconds
 
@@ -110,7 +119,7 @@ def test_packing_starts_a_chunk_only_where_the_next_point_does_not_fit(
 def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) -> None:
     """At most one chunk per worker, none empty, in order."""
     made = points(costs)
-    chunks = list(packing.spread(single(made), cost, packing.Limits(), workers))
+    chunks = list(packing.spread(single(made), cost, shared, packing.Limits(), workers))
     assert [point for chunk in chunks for point in chunk.points] == made
     assert len(chunks) <= workers
     assert all(chunk.points for chunk in chunks)
@@ -119,14 +128,17 @@ def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) ->
 
 def test_equal_points_are_shared_equally() -> None:
     """Two workers, half each."""
-    chunks = packing.spread(single(points([1.0] * 10)), cost, packing.Limits(), 2)
+    chunks = packing.spread(single(points([1.0] * 10)), cost, shared, packing.Limits(), 2)
     assert [len(chunk.points) for chunk in chunks] == [5, 5]
 
 
 def test_without_limits_there_is_one_chunk() -> None:
     """A profile without a time limit."""
     assert (
-        len(list(packing.pack(single(points([1.0] * 100)), cost, packing.Limits(inf, 1000)))) == 1
+        len(
+            list(packing.pack(single(points([1.0] * 100)), cost, shared, packing.Limits(inf, 1000)))
+        )
+        == 1
     )
 
 
@@ -135,7 +147,7 @@ def test_points_are_spread_over_tasks_within_the_limits():
 
     def cut(number, tasks, seconds=1e9, points=2000):
         limits = packing.Limits(seconds, points)
-        return list(packing.spread(single(range(number)), lambda _: 1.0, limits, tasks))
+        return list(packing.spread(single(range(number)), lambda _: 1.0, shared, limits, tasks))
 
     chunks = cut(300, 4)
     assert [len(chunk.points) for chunk in chunks] == [75] * 4
@@ -144,3 +156,13 @@ def test_points_are_spread_over_tasks_within_the_limits():
     assert [len(chunk.points) for chunk in cut(2, 4)] == [1, 1]
     assert [len(chunk.points) for chunk in cut(300, 2, points=100)] == [100, 50, 100, 50]
     assert {chunk.seconds for chunk in cut(300, 3, seconds=50.0)} == {50.0}
+
+
+def test_each_worker_of_a_chunk_has_its_start():
+    """Of two networks in turns, both workers are there after two points; a new chunk pays again."""
+    made = [[(1.0, name)] for name in "abab" + "bbb"]
+    limits = packing.Limits(seconds=20.0, start=2.0, worker=5.0)
+    chunks = list(packing.pack(made, itemgetter(0), itemgetter(1), limits))
+    assert [(len(chunk.points), chunk.seconds) for chunk in chunks] == [(7, 19.0)]
+    chunks = list(packing.pack(made, itemgetter(0), itemgetter(1), replace(limits, seconds=16.0)))
+    assert [(len(chunk.points), chunk.seconds) for chunk in chunks] == [(4, 16.0), (3, 10.0)]

@@ -13,8 +13,6 @@ from enum import Flag, auto
 from functools import cache, partial
 from typing import Any, Final, Literal
 
-from hpcsweep.point import canonical_json
-
 
 @dataclass(frozen=True)
 class Workload:
@@ -205,11 +203,6 @@ AXES: Final[Mapping[str, Axis]] = {axis.name: axis for axis in _AXES}
 def axes_with(role: Role) -> tuple[str, ...]:
     """Return the axes that have all of these roles, in column order."""
     return tuple(name for name, axis in AXES.items() if role in axis.role)
-
-
-def network_of(axes: Mapping[str, Any]) -> str:
-    """Return a key that points share if they have the same network."""
-    return canonical_json([axes.get(name) for name in axes_with(Role.NETWORK)])
 
 
 @cache

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
+from hpcsweep.catalog.sharing import process_key
 from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source, cell
 from hpcsweep.errors import HpcsweepError, first_line
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.node.worker_care import process_key
 from hpcsweep.point import NO_MAPS, algorithm_name, canonical_json
 from hpcsweep.spec import space
 from hpcsweep.text import aligned, count

@@ -1,10 +1,11 @@
 """Estimates how long points will take: from rows where there are some, else from a table of peaks.
 
 A point takes what its passes take, and something beside them: evidence, numerics, shapes. The first
-point of a job waits for a worker, too, and the first of a network until that is built. All of this
-is learnt from rows. The time of a pass comes from measured points of the same network, algorithm
-and settings; else from what `hpcsweep predict` wrote for the sweep; else from the operations of the
-network and the peak of the device, corrected by what other networks and algorithms took there.
+point of a network waits for its worker, which starts the device and builds the network; the first
+of a job waits for torch, too. All of this is learnt from rows. The time of a pass comes from
+measured points of the same network, algorithm and settings; else from what `hpcsweep predict` wrote
+for the sweep; else from the operations of the network and the peak of the device, corrected by what
+other networks and algorithms took there.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Overhead:
 
     fixed: float = 0.5
     slope: float = 4.0
-    worker: float = 8.0  # with its first network
-    network: float = 0.5
+    worker: float = 8.0  # the first one, with the import of torch
+    network: float = 3.0  # each other worker, with its device and network
     layer_factor: float = 1.0
     n: float = 0.0  # timed passes, as a rule
 
@@ -123,7 +124,7 @@ class _Kind:
 
 @dataclass
 class Estimates:
-    """Estimates seconds per point, asked in the order of the sweep; counts what they rest on.
+    """Estimates seconds per point; counts what they rest on.
 
     A hundred thousand points take half a second: what points of one kind share is looked up once.
     """
@@ -131,7 +132,6 @@ class Estimates:
     workload: str
     measure: Mapping[str, Any]
     learnt: CostModel
-    repeats: int = 1  # visits, of which each builds the networks anew
     counts: Counter[Basis] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -143,10 +143,9 @@ class Estimates:
         axes = axis_defaults(self.workload)
         self._steps_of = itemgetter(*(name for name in passes.OF_STEPS if name in axes))
         self._passes = dict[object, float]()
-        self._model: object = None
 
     def __call__(self, point: Point) -> float:
-        """Return the expected seconds of a point that follows the one before."""
+        """Return the expected seconds of a point whose worker has its network."""
         if not self._runs_network:
             self.counts[Basis.GIVEN] += 1
             return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
@@ -157,16 +156,17 @@ class Estimates:
         pass_s = kind.pass_s(work)
         seconds = kind.extra_s(work) if kind.extra_s else beside.at(pass_s)
         self.counts[kind.basis] += 1
-        before = self._model
-        self._model = axes["model"]
-        if before is not None and before != self._model:
-            seconds += self.repeats * beside.network
         return seconds + self._number(axes) * pass_s
 
     @property
     def start(self) -> float:
-        """Return the seconds until a job has a worker and the first network."""
+        """Return the seconds until a job has its first worker, with the network."""
         return self.learnt.beside.worker if self._runs_network else 0.0
+
+    @property
+    def worker(self) -> float:
+        """Return the seconds until it has each other worker."""
+        return self.learnt.beside.network if self._runs_network else 0.0
 
     @property
     def width(self) -> float:
@@ -318,4 +318,4 @@ def estimator(sweep_dir: SweepDir, sweep: Sweep, device: str) -> Estimates:
     runs_network = WORKLOADS[workload].runs_network
     rows = past_rows.measured(sweep_dir, workload, device) if runs_network else []
     learnt = learn(rows, past_rows.predicted(sweep_dir, workload, device))
-    return Estimates(workload, sweep.measure, learnt, sweep.repeats)
+    return Estimates(workload, sweep.measure, learnt)

@@ -12,8 +12,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
-from hpcsweep.catalog import AXES, VISIT, Role, axes_of
+from hpcsweep.catalog import AUTOTUNE, AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
+from hpcsweep.catalog.sharing import network_of
 from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import passes
 from hpcsweep.store import folders, shards
@@ -35,7 +36,8 @@ _PANDAS: Final = {"True": "true", "False": "false"}
 class PointTime:
     """One row; `extra_s` are the seconds beside its passes, None where it has no wall time.
 
-    `fresh` is what had to be made for it first: "worker" (and the network), "network", or nothing.
+    `fresh` is what had to be made for it first: "worker" (with torch), "network" (another worker of
+    the same job, with its network), or nothing.
     """
 
     sweep: str
@@ -168,7 +170,7 @@ def _of_run(sweep_dir: SweepDir, workload: str, device: str, most: int) -> list[
         before = None
         for row in shards.read_shard(shard).rows:
             read += 1
-            now = row.get(VISIT), row.get("model")
+            now = row.get(VISIT), network_of(row), row.get("algorithm") == AUTOTUNE
             other_visit = before is None or before[0] != now[0]
             fresh = "worker" if other_visit else "" if before == now else "network"
             before = now

@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
 from hpcsweep.catalog import workload_of
+from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError, UsageError
 from hpcsweep.node import dominated, point_row
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome
-from hpcsweep.node.worker_care import Stop, WorkerCare, worker_key
+from hpcsweep.node.worker_care import Stop, WorkerCare
 from hpcsweep.point import varying
 from hpcsweep.store import attempt, chunk_file, folders, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import AUTOTUNE, VISIT, network_of, workload_of
+from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused
 from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, answer_to
 from hpcsweep.node.worker_process import Died, Garbled, Interrupted, Template, TimedOut, Worker
@@ -89,30 +89,6 @@ _START_TRIES: Final = 3
 _START_SECONDS: Final = 300.0  # a cold torch import from a loaded network file system
 
 
-def process_key(point: Point) -> str:
-    """Return a key that differs between points that must not share a process on a tuning device.
-
-    torch keeps one plan for each shape, and reuses it before it checks whether to tune. A map that
-    tunes some layers mixes tuned and untuned plans in a way that depends on the point, so each of
-    its points has a process of its own.
-    """
-    algorithm = point.axes.get("algorithm")
-    if isinstance(algorithm, Mapping):
-        return point.point_id if AUTOTUNE in algorithm.values() else ""
-    return AUTOTUNE if algorithm == AUTOTUNE or point.axes.get("cudnn_benchmark") else ""
-
-
-WorkerKey = tuple[object, str, str]
-
-
-def worker_key(point: Point) -> WorkerKey:
-    """Return a key that differs between points that must not share a worker; the visit is first."""
-    visit = point.axes.get(VISIT)
-    if not workload_of(point.workload).runs_network:
-        return visit, "", ""
-    return visit, network_of(point.axes), process_key(point)
-
-
 @dataclass
 class WorkerCare:
     """One worker at a time: started when a point needs it, ended when it cannot be reused."""
@@ -126,7 +102,7 @@ class WorkerCare:
     forks: bool  # a template makes the workers
     _worker: Worker | None = field(default=None, init=False)
     _template: Template | None = field(default=None, init=False)
-    _key: WorkerKey = field(default=(None, "", ""), init=False)  # of the worker's points
+    _key: tuple[object, ...] = field(default=(None,), init=False)  # of the worker's points
     _used: bool = field(default=False, init=False)  # it measured another point before
     _history: dict[str, Any] = field(default_factory=dict, init=False)  # see `Request`
 
@@ -181,7 +157,7 @@ class WorkerCare:
             worker.kill()
         return answer
 
-    def _ready(self, key: WorkerKey) -> Worker | None:
+    def _ready(self, key: tuple[object, ...]) -> Worker | None:
         """Return a worker that is ready; None if a stop is wanted before it is."""
         if self._worker is not None and not (key == self._key and self._worker.is_idle()):
             self._end_worker()

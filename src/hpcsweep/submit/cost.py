@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.cluster.slurm import liveness, slurm_answer
 from hpcsweep.forecast import Basis, estimate
 from hpcsweep.store import folders
@@ -90,8 +92,13 @@ def cost_of(results: Path, request: Request) -> Cost:
     limit = TimeLimit(sweep_dir, request)
     # all points would fill the memory; their seconds do not
     points = limit.watch(prepare.unmeasured(request, known, settled))
-    blocks = [[seconds_of(point) for point in block] for block in packing.blocks(points)]
-    packed = limit.measure(prepare.chunks(request, blocks, float, seconds_of.start))
+    blocks = [
+        [(seconds_of(point), worker_key(point)) for point in block]
+        for block in packing.blocks(points)
+    ]
+    packed = limit.measure(
+        prepare.chunks(request, blocks, itemgetter(0), itemgetter(1), seconds_of)
+    )
     chunks = [chunk.seconds for chunk in packed]
     queued = settled.pop(prepare.LIVE, 0)
     return Cost(

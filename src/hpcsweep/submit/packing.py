@@ -1,8 +1,9 @@
 """Packs points into chunks, and says in which order a chunk measures them.
 
-One Slurm task measures one chunk, so many points share the cost of a Python and CUDA start. What
-will be compared, the algorithms and the visits of one configuration, is a *block*: it stays in one
-chunk unless it alone exceeds the limit. A chunk ends where the next block would exceed its limit.
+One Slurm task measures one chunk, so many points share the cost of importing torch, and those of
+one network share a worker. What will be compared, the algorithms and the visits of one
+configuration, is a *block*: it stays in one chunk unless it alone exceeds the limit. A chunk ends
+where the next block would exceed its limit.
 
 Inside a chunk one visit follows the other, each in a worker of its own, so that the visits of a
 point lie as far apart as the chunk allows. A visit takes the networks in random order, of each the
@@ -14,29 +15,35 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from hpcsweep.catalog import VISIT, network_of
+from hpcsweep.catalog import VISIT
+from hpcsweep.catalog.sharing import network_of
 from hpcsweep.point import Point, canonical_json
 from hpcsweep.store.chunk_file import Chunk
 
 Block = Sequence[Any]  # of points, or of what stands for them
 Seconds = Callable[[Any], float]  # that a point is expected to take
+WorkerOf = Callable[[Any], Hashable]  # equal for points that share a worker
 
 _COMPARED: Final = frozenset({"algorithm", VISIT})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a chunk may become: expected seconds, of them `start` before any point; points."""
+    """How large a chunk may become: expected seconds, and points.
+
+    Of the seconds `start` are before any worker, and `worker` the start of each.
+    """
 
     seconds: float = math.inf
     points: float = math.inf
     start: float = 0.0
+    worker: float = 0.0
 
 
 def blocks(points: Iterable[Point]) -> Iterator[list[Point]]:
@@ -49,37 +56,46 @@ def _configuration(point: Point) -> dict[str, Any]:
     return {name: value for name, value in point.axes.items() if name not in _COMPARED}
 
 
-def pack(blocks: Iterable[Block], seconds_of: Seconds, limits: Limits) -> Iterator[Chunk]:
+def pack(
+    blocks: Iterable[Block], seconds_of: Seconds, worker_of: WorkerOf, limits: Limits
+) -> Iterator[Chunk]:
     """Pack a stream of blocks into chunks, in order; a point over the limit gets its own chunk."""
     index = 0
     total = limits.start
     batch: list[Any] = []
+    workers = set[Hashable]()
     for block in blocks:
         costs = [seconds_of(point) for point in block]
-        fits = limits.start + sum(costs) <= limits.seconds and len(block) <= limits.points
+        starts = limits.start + limits.worker * len({worker_of(point) for point in block})
+        fits = starts + sum(costs) <= limits.seconds and len(block) <= limits.points
         parts: list[Block] = [block] if fits else [[point] for point in block]
         for part, seconds in zip(parts, [sum(costs)] if fits else costs, strict=True):
-            full = total + seconds > limits.seconds or len(batch) + len(part) > limits.points
+            needed = {worker_of(point) for point in part}
+            more = seconds + limits.worker * len(needed - workers)
+            full = total + more > limits.seconds or len(batch) + len(part) > limits.points
             if batch and full:
                 yield Chunk(index, tuple(batch), total)
                 index = index + 1
                 batch = []
+                workers = set()
                 total = limits.start
+                more = seconds + limits.worker * len(needed)
             batch += part
-            total += seconds
+            workers |= needed
+            total += more
     if batch:
         yield Chunk(index, tuple(batch), total)
 
 
 def spread(
-    blocks: Iterable[Block], seconds_of: Seconds, limits: Limits, tasks: int
+    blocks: Iterable[Block], seconds_of: Seconds, worker_of: WorkerOf, limits: Limits, tasks: int
 ) -> Iterator[Chunk]:
     """Split blocks into so many runs of about equal time; more where one would be too large."""
     listed = list(blocks)
     costs = {id(point): seconds_of(point) for block in listed for point in block}
     index = 0
     for part in _shared(listed, [sum(costs[id(p)] for p in block) for block in listed], tasks):
-        for chunk in pack(part, lambda point: costs[id(point)], limits):
+        for chunk in pack(part, lambda point: costs[id(point)], worker_of, limits):
             yield Chunk(index, chunk.points, chunk.seconds)
             index += 1
 
@@ -103,18 +119,18 @@ def arranged(chunk: Chunk) -> Chunk:
     """Return a chunk with its points in the order in which they are measured."""
     dice = random.Random(chunk.order_seed)  # noqa: S311 - an order, no secret
 
-    def shuffled(some: list[Point], *levels: Callable[[Point], str]) -> Iterator[Point]:
+    def shuffled(some: list[Point], *levels: Callable[[Point], Hashable]) -> Iterator[Point]:
         """Yield points in random order at each level; those with equal keys stay together."""
         if not levels:
             yield from dice.sample(some, len(some))
             return
-        groups: dict[str, list[Point]] = {}
+        groups: dict[Hashable, list[Point]] = {}
         for point in some:
             groups.setdefault(levels[0](point), []).append(point)
         for key in dice.sample(list(groups), len(groups)):
             yield from shuffled(groups[key], *levels[1:])
 
-    def network(point: Point) -> str:
+    def network(point: Point) -> Hashable:
         return network_of(point.axes)
 
     def configuration(point: Point) -> str:

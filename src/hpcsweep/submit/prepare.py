@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import __version__, files, messages
+from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
@@ -92,7 +93,7 @@ def prepare(
     submission = folders.new_submission(into or sweep_dir, request.profile.name)
     with _discarded_on_failure(submission):
         blocks = packing.blocks(chain([first], left))
-        packed = chunks(request, blocks, seconds_of, seconds_of.start)
+        packed = chunks(request, blocks, seconds_of, worker_key, seconds_of)
         if not request.options.skip_dominated:  # which finds the smallest that is too large first
             packed = map(packing.arranged, packed)
         count, points, seconds = chunk_file.write_chunks(submission.chunks, limit.measure(packed))
@@ -276,20 +277,25 @@ def _settings(request: Request, measured: ledger.Ledger) -> RunSettings:
 
 
 def chunks(
-    request: Request, blocks: Iterable[packing.Block], seconds_of: packing.Seconds, start: float
+    request: Request,
+    blocks: Iterable[packing.Block],
+    seconds_of: packing.Seconds,
+    worker_of: packing.WorkerOf,
+    starts: estimate.Estimates,
 ) -> Iterable[chunk_file.Chunk]:
     """Return blocks in chunks: one for each worker here, or within the profile's limits."""
     profile = request.profile
-    start = start * request.sweep.repeats
+    # torch is imported for each visit, and then it is a worker that starts
+    start = request.sweep.repeats * max(0.0, starts.start - starts.worker)
     if not profile.in_slurm:
-        limits = packing.Limits(start=start)
-        return packing.spread(blocks, seconds_of, limits, request.workers)
+        limits = packing.Limits(start=start, worker=starts.worker)
+        return packing.spread(blocks, seconds_of, worker_of, limits, request.workers)
     by_time = _FILL * (profile.time_seconds or math.inf)
     seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
-    limits = packing.Limits(seconds, profile.max_points_per_chunk, start)
+    limits = packing.Limits(seconds, profile.max_points_per_chunk, start, starts.worker)
     if request.options.nodes:
-        return packing.spread(blocks, seconds_of, limits, request.options.nodes)
-    return packing.pack(blocks, seconds_of, limits)
+        return packing.spread(blocks, seconds_of, worker_of, limits, request.options.nodes)
+    return packing.pack(blocks, seconds_of, worker_of, limits)
 
 
 def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
