@@ -44,9 +44,10 @@ from hpcsweep.cli.verify import Verification
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap
 from hpcsweep.measure import convolutions, models
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.point import PointBench
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.point import Point
 
 SIZE = 75
@@ -133,7 +134,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a file of results to write, and to go on from")
     asked = parser.parse_args()
     found = kept(asked.keep)
-    bench = Inference("cpu")
+    bench = on_device("inference", "cpu")
     print(f"{SIZE} x {SIZE}, batch {BATCH}, torch {torch.__version__}, {os.cpu_count()} cores")
     print(line("network", "algorithm", "covered", "counted", "error", "evidence", "s", "verdict"))
     for network in asked.only:
@@ -152,7 +153,7 @@ def main() -> int:
     return 1 if false else 0
 
 
-def pair(network: str, algorithm: str, bench: Inference) -> dict[str, Any]:
+def pair(network: str, algorithm: str, bench: PointBench) -> dict[str, Any]:
     """Measure one pair as a sweep would, and count its coverage another way."""
     began = time.perf_counter()
     point = a_point(NETWORKS[network], algorithm)

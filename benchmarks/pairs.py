@@ -9,18 +9,22 @@ import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from hpcsweep.errors import Refused
+from hpcsweep.measure import point as pipeline
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.machine import framework
 from hpcsweep.measure.timing import loop, stats
-from hpcsweep.measure.workloads.inference import Inference
+from hpcsweep.measure.workloads.inference import InferenceNetwork, InferencePasses
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from hpcsweep.measure.point import PointBench
     from hpcsweep.point import Point
 
     Interval = tuple[float, float, float]
@@ -38,6 +42,27 @@ class _Remote:
         """Run `count` passes and return the milliseconds of each; raise what is raised there."""
         self.pipe.send(count)
         return _answer(self.pipe)
+
+
+def clean_lane(point: Point, bench: PointBench) -> loop.Lane:
+    """Return the lane of a point's own passes, warmed up; each lane has a bench of its own.
+
+    The caller switches inference mode on.
+    """
+    network = pipeline.build(point, bench)
+    choices = pipeline.choose(network, bench)
+    assert isinstance(network, InferenceNetwork)
+    passes = InferencePasses(network, choices)
+    passes.warm_up()
+    clean = passes.lanes.clean
+
+    @contextmanager
+    def around(count: int) -> Iterator[None]:
+        framework.apply(point.axes)  # the autotuner belongs to the process, not the network
+        with clean.around(count):
+            yield
+
+    return replace(clean, around=around)
 
 
 @contextmanager
@@ -70,7 +95,7 @@ def _serve(pipe: Connection, point: Point, device: str) -> None:
     """Run passes of a point's lane as often as is asked, until nobody asks any more."""
     try:
         with torch.inference_mode():
-            lane = Inference(device).lane(point)
+            lane = clean_lane(point, on_device("inference", device))
             pipe.send([])
             with suppress(EOFError), loop.quiet_collector():
                 while count := pipe.recv():

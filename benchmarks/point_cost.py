@@ -27,7 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
-from hpcsweep.measure import models, workbench
+from hpcsweep.measure import models
+from hpcsweep.measure import point as pipeline
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.checks import algorithm as proving
+from hpcsweep.measure.checks import numerics
 from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
@@ -157,14 +161,14 @@ def measure(chosen: argparse.Namespace) -> None:
 WATCHED: Final = (
     (models.ModelCache, "get", "network"),
     (inference, "shape_pass", "shapes"),
-    (workbench.Workbench, "_choose", "algorithm"),
-    (inference, "_once", WARM_UP),
+    (pipeline, "choose", "algorithm"),
+    (inference.InferencePasses, "warm_up", WARM_UP),
     (lanes.Lanes, "warm_up", WARM_UP),
-    (inference.Inference, "_time", LOOP),
+    (pipeline, "time_passes", LOOP),
     (clocks.HostClock, "block", TIMED),
     (clocks.DeviceClock, "block", TIMED),
-    (workbench.Workbench, "_prove", "evidence"),
-    (inference.Inference, "_error", "float64"),
+    (proving.Check, "_prove", "evidence"),
+    (numerics.Check, "_compare", "float64"),
     (gc, "collect", "garbage"),
 )
 
@@ -173,7 +177,7 @@ def watched_bench(stages: Stages) -> Bench:
     """Return a bench whose stages are watched."""
     for watched in WATCHED:
         stages.watch(*watched)
-    return inference.Inference("cpu")
+    return on_device("inference", "cpu")
 
 
 def report(tree: Path, rounds: Sequence[Sequence[Record]]) -> None:

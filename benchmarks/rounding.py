@@ -84,7 +84,7 @@ class Lab:
         """Give the network an algorithm."""
         back_end = backends.choose("cpu")
         of = self.model, self.shapes, algorithm, self.point.measure, back_end
-        return convolutions.choose(*of)
+        return [*convolutions.choose(*of).calls]
 
     def compare(self, choices: list[LayerChoice], *, whole: bool) -> tuple[list[float], list[Any]]:
         """Return how far calls are from their bounds, and the outputs."""

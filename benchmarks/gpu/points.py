@@ -12,9 +12,8 @@ from benchmarks import pairs
 from benchmarks.point_cost import WATCHED, Stages
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
-from hpcsweep.measure.bench import torch_bench
+from hpcsweep.measure.bench import on_device, torch_bench
 from hpcsweep.measure.timing import loop, stats
-from hpcsweep.measure.workloads.inference import Inference
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
@@ -107,10 +106,11 @@ def tuning(lab: Lab) -> None:
     """
     name = catalog.AUTOTUNE
     default, tuned = (point(lab.options, {"algorithm": one}) for one in (catalog.AUTO, name))
-    benches = [Inference("cuda") for _ in range(2)]
+    benches = [on_device("inference", "cuda") for _ in range(2)]
     for key, _ in lab.each({"in turns": name}):
         with lab.entry(key) as facts, torch.inference_mode():
-            here = [bench.lane(one) for bench, one in zip(benches, (default, tuned), strict=True)]
+            both = zip(benches, (default, tuned), strict=True)
+            here = [pairs.clean_lane(one, bench) for bench, one in both]
             with pairs.elsewhere(tuned, "cuda") as alone:
                 done = loop.collect([*here, alone], loop.Fixed(lab.options.iterations))
             medians = [*map(stats.median, done.times)]

@@ -8,7 +8,7 @@ import pytest
 import resultsfolder
 from hpcsweep.analysis import best, dataset, layers, merged
 from hpcsweep.errors import UsageError
-from hpcsweep.measure.workloads.inference import Inference
+from hpcsweep.measure.bench import on_device
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
 from layeredsweep import SUBMISSION, layered
@@ -179,7 +179,7 @@ def test_what_is_not_there_is_told(run, options, words):
 def test_shares_of_convolutions_that_were_timed_alone_say_of_what_they_are(tmp_path, how):
     """Of a measured sweep: `percentage` is of the pass, and sums to 100 only in a layer pass."""
     text = MEASURED.replace("HOW", how)
-    folder, bench = resultsfolder.make(tmp_path, text), Inference()
+    folder, bench = resultsfolder.make(tmp_path, text), on_device("inference")
     folder.submit(SUBMISSION, text=text)
     shard, sums = folder.shard(SUBMISSION), []
     with shards.ShardWriter(shard) as writer:

@@ -13,9 +13,9 @@ from hpcsweep.cli.verify import Verification
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import Bench, CannotMeasure, Measurement, OutOfMemory
-from hpcsweep.measure.workloads.inference import Inference
-from hpcsweep.measure.workloads.training.workload import Training
+from hpcsweep.measure.point import PointBench
 from hpcsweep.point import canonical_json
 from measuring import lying, point, training
 
@@ -23,9 +23,9 @@ NET = "tinynets:small_vgg"  # a 3x3, and a 1x3 that Winograd cannot do
 
 
 @pytest.fixture(scope="module")
-def bench() -> Inference:
+def bench() -> PointBench:
     """Return what measures, once: it keeps its network."""
-    return Inference("cpu")
+    return on_device("inference", "cpu")
 
 
 def found(bench: Bench, *points) -> list[Verification]:
@@ -34,7 +34,7 @@ def found(bench: Bench, *points) -> list[Verification]:
 
 
 @pytest.mark.parametrize("algorithm", ["gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"])
-def test_an_honest_point_is_proven(bench: Inference, algorithm: str) -> None:
+def test_an_honest_point_is_proven(bench: PointBench, algorithm: str) -> None:
     """All calls seen, none contradicting, the output exact; and beside it the default."""
     (finding,) = found(bench, point(NET, algorithm=algorithm))
     assert finding.proven
@@ -48,13 +48,13 @@ def test_an_honest_point_is_proven(bench: Inference, algorithm: str) -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_training_in_a_reduced_type_is_compared_with_the_weights_that_it_learned(dtype) -> None:
     """Else no such point could be proven; a pass in float64 of the same weights needs no others."""
-    (finding,) = found(Training("cpu"), training(algorithm="gemm", dtype=dtype))
+    (finding,) = found(on_device("training", "cpu"), training(algorithm="gemm", dtype=dtype))
     assert finding.problems == []
     assert finding.proven
     assert 0 < finding.row["max_rel_error"] < 0.05
 
 
-def test_a_fallback_is_told_with_its_reason_and_is_no_lie(bench: Inference) -> None:
+def test_a_fallback_is_told_with_its_reason_and_is_no_lie(bench: PointBench) -> None:
     """One of the two convolutions is none for Winograd."""
     (finding,) = found(bench, point(NET, algorithm="winograd"))
     assert finding.proven
@@ -68,7 +68,7 @@ def test_a_fallback_is_told_with_its_reason_and_is_no_lie(bench: Inference) -> N
 
 
 def test_an_algorithm_that_secretly_runs_the_framework_is_found_out(
-    bench: Inference, monkeypatch: pytest.MonkeyPatch
+    bench: PointBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The right numbers do not help it."""
     lying(
@@ -85,7 +85,7 @@ def test_an_algorithm_that_secretly_runs_the_framework_is_found_out(
 
 
 def test_an_algorithm_that_computes_something_else_is_found_out(
-    bench: Inference, monkeypatch: pytest.MonkeyPatch
+    bench: PointBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The right operators do not help it, nor does what it runs on top."""
     honest = FAMILIES["gemm"].convolve
@@ -97,7 +97,7 @@ def test_an_algorithm_that_computes_something_else_is_found_out(
     assert not finding.row["valid"]
 
 
-def test_the_default_is_measured_once_per_input(bench: Inference) -> None:
+def test_the_default_is_measured_once_per_input(bench: PointBench) -> None:
     """Algorithms of one network and input share it, and it is itself a point if asked for."""
     measured = []
 
@@ -124,7 +124,7 @@ def test_the_default_is_measured_once_per_input(bench: Inference) -> None:
     assert screen.endswith("proven: 6 of 6 points")
 
 
-def test_autotune_after_the_default_is_not_timed_where_torch_tunes(bench: Inference) -> None:
+def test_autotune_after_the_default_is_not_timed_where_torch_tunes(bench: PointBench) -> None:
     """Torch answers it from the default's plans in the same process, so its times say nothing."""
 
     class Tuning:
@@ -151,7 +151,7 @@ def test_autotune_after_the_default_is_not_timed_where_torch_tunes(bench: Infere
         assert screen.count("1.00x") >= 1
 
 
-def test_every_check_is_on_whatever_the_sweep_says(bench: Inference) -> None:
+def test_every_check_is_on_whatever_the_sweep_says(bench: PointBench) -> None:
     """A sweep may leave the evidence out of its points; verification may not."""
     off = {"evidence": False, "numerics": False, "layers": False, "iterations": 100}
     (finding,) = found(bench, point(NET, algorithm="gemm", measure=off))
@@ -160,7 +160,7 @@ def test_every_check_is_on_whatever_the_sweep_says(bench: Inference) -> None:
     assert finding.row["max_rel_error"] is not None
 
 
-def test_a_map_with_a_pattern_that_matches_nothing_is_not_proven(bench: Inference) -> None:
+def test_a_map_with_a_pattern_that_matches_nothing_is_not_proven(bench: PointBench) -> None:
     """By name and by shape, under its short name; the misspelt one is refused, as in the sweep."""
     request = {"0": "winograd", "*_1x3_*": "gemm"}
     (finding,) = found(bench, point(NET, algorithm=request))
@@ -174,7 +174,7 @@ def test_a_map_with_a_pattern_that_matches_nothing_is_not_proven(bench: Inferenc
     assert "matches no convolution" in verify.text([finding])
 
 
-def test_every_layer_is_told_on_request(bench: Inference) -> None:
+def test_every_layer_is_told_on_request(bench: PointBench) -> None:
     """One line per call: layer, what ran, why, and the evidence."""
     findings = found(bench, point(NET, algorithm="winograd"))
     lines = verify.text(findings, layers=True).splitlines()
@@ -184,7 +184,7 @@ def test_every_layer_is_told_on_request(bench: Inference) -> None:
     assert not any(line.startswith("    3  ") for line in verify.text(findings).splitlines())
 
 
-def test_a_policy_that_forbids_fallback_is_a_finding(bench: Inference) -> None:
+def test_a_policy_that_forbids_fallback_is_a_finding(bench: PointBench) -> None:
     """The point could not run; the others could."""
     points = [
         point(NET, algorithm="winograd", measure={"unsupported": policy})
@@ -265,7 +265,7 @@ def test_many_contradictions_are_counted() -> None:
     assert finding.problems[-1] == "and 47 more calls that contradict the algorithm"
 
 
-def test_the_bench_is_left_usable(bench: Inference) -> None:
+def test_the_bench_is_left_usable(bench: PointBench) -> None:
     """Verification and measurement take turns on one bench."""
     before = torch.get_num_threads()
     found(bench, point(NET, algorithm="gemm"))
@@ -273,7 +273,7 @@ def test_the_bench_is_left_usable(bench: Inference) -> None:
     assert torch.get_num_threads() == before
 
 
-def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: Inference) -> None:
+def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: PointBench) -> None:
     """One line per convolution, beside the default of the same call."""
     (finding,) = found(bench, point(NET, algorithm="gemm"))
     assert all(row["max_rel_error"] < 1e-5 for row in finding.convolutions)
@@ -299,7 +299,7 @@ def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: Infere
     ],
 )
 def test_convolutions_that_no_backend_runs_are_not_proven(
-    bench: Inference, network: str, told: str, ran: str
+    bench: PointBench, network: str, told: str, ran: str
 ) -> None:
     """They are named with their share; the framework's own choice is proven all the same."""
     points = [point(f"tinynets:{network}", algorithm=name) for name in ("gemm", "auto")]
@@ -315,14 +315,14 @@ def test_convolutions_that_no_backend_runs_are_not_proven(
     assert screen.endswith("proven: 1 of 2 points")
 
 
-def test_an_algorithm_that_no_convolution_ran_is_not_proven(bench: Inference) -> None:
+def test_an_algorithm_that_no_convolution_ran_is_not_proven(bench: PointBench) -> None:
     """Every call fell back, each for a reason; nothing contradicts, and nothing is shown."""
     (finding,) = found(bench, point("tinynets:Attention", algorithm="winograd"))
     assert finding.problems == ["no convolution ran the algorithm"]
     assert not finding.row["valid"]
 
 
-def test_a_library_s_call_without_a_kernel_is_not_proven(bench: Inference) -> None:
+def test_a_library_s_call_without_a_kernel_is_not_proven(bench: PointBench) -> None:
     """Who called the library by a name knows what was asked for, and not what ran."""
     (finding,) = found(bench, point(NET, algorithm="gemm"))
     seen = Seen(library_calls=["cudnnConvolutionForward:gemm"])
@@ -334,7 +334,7 @@ def test_a_library_s_call_without_a_kernel_is_not_proven(bench: Inference) -> No
     assert replace(finding, proof=Proof((replace(first, seen=kernels), second))).proven
 
 
-def test_an_output_that_was_not_compared_is_not_proven(bench: Inference) -> None:
+def test_an_output_that_was_not_compared_is_not_proven(bench: PointBench) -> None:
     """An output of zeros says nothing about what computed it; nor does one without a reference."""
     (finding,) = found(bench, point("tinynets:Silent", algorithm="gemm"))
     assert finding.row["max_rel_error"] is None
@@ -357,7 +357,7 @@ def test_an_output_that_was_not_compared_is_not_proven(bench: Inference) -> None
     ],
 )
 def test_a_network_that_is_not_as_in_float64_is_never_proven(
-    bench: Inference, network: str, flag: str, told: str
+    bench: PointBench, network: str, flag: str, told: str
 ) -> None:
     """Not by the framework's own choice either; its row is not valid and has the reason."""
     (finding,) = found(bench, point(f"oddoutputs:{network}"))
@@ -370,7 +370,7 @@ def test_a_network_that_is_not_as_in_float64_is_never_proven(
 
 @pytest.mark.parametrize("network", ["Records", "Indices", "Complex", "Masked", "InPlace"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_odd_outputs_that_are_right_are_compared(bench: Inference, network: str, dtype) -> None:
+def test_odd_outputs_that_are_right_are_compared(bench: PointBench, network: str, dtype) -> None:
     """Records, indices, infinities, complex numbers, and a network that changes its input."""
     (finding,) = found(bench, point(f"oddoutputs:{network}", dtype=dtype))
     assert finding.problems == []
@@ -380,7 +380,7 @@ def test_odd_outputs_that_are_right_are_compared(bench: Inference, network: str,
 
 @pytest.mark.parametrize("numerics", [True, "layers"])
 def test_a_wrong_layer_that_no_output_shows_makes_a_row_invalid(
-    bench: Inference, monkeypatch: pytest.MonkeyPatch, numerics
+    bench: PointBench, monkeypatch: pytest.MonkeyPatch, numerics
 ) -> None:
     """The last convolution drops a tap; what follows adds next to nothing of it to the output."""
     honest = FAMILIES["gemm"].convolve
@@ -400,7 +400,7 @@ def test_a_wrong_layer_that_no_output_shows_makes_a_row_invalid(
     assert "output" not in row["numerics_reason"]
 
 
-def test_what_was_not_to_be_compared_is_told(bench: Inference) -> None:
+def test_what_was_not_to_be_compared_is_told(bench: PointBench) -> None:
     """The row stays valid, but it does not look like one that was compared."""
     row = bench.measure(point(NET, measure={"numerics": False})).row
     assert "unchecked" in row["flags"].split(";")
@@ -411,12 +411,12 @@ def test_the_forward_convolutions_of_a_training_are_compared_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With the weights that were learned; rows of gradients have no error."""
-    (honest,) = found(Training("cpu"), training(algorithm="gemm", amp="bf16"))
+    (honest,) = found(on_device("training", "cpu"), training(algorithm="gemm", amp="bf16"))
     assert honest.problems == []
     excesses = [(row["direction"], row.get("error_over_bound")) for row in honest.convolutions]
     assert all((error is not None) == (way == "forward") for way, error in excesses)
     convolve = FAMILIES["gemm"].convolve
     lying(monkeypatch, "gemm", lambda *args: convolve(*args) * 1.05)
-    (liar,) = found(Training("cpu"), training(algorithm="gemm"))
+    (liar,) = found(on_device("training", "cpu"), training(algorithm="gemm"))
     assert not liar.proven
     assert "stem: error is " in liar.row["numerics_reason"]

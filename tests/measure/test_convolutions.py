@@ -1,4 +1,4 @@
-"""What a point's convolutions run, in columns."""
+"""What each convolution of a point runs, as the sweep asks or as its policy says."""
 
 from __future__ import annotations
 
@@ -8,166 +8,16 @@ from torch import nn
 
 import tinynets
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv import choice as choices
-from hpcsweep.conv.backend import Direction, Expected, Gradient
-from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.errors import AlgorithmError
-from hpcsweep.conv.operators import Operation
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import convolutions, models
+from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.convolutions import call_cells, choose
+from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point, policy
 
 BACKEND = backends.choose("cpu")
-
-
-def covered(net, algorithm, means=None, outside_means=None, gradients=()):
-    """Return the cells of a network that runs an algorithm."""
-    net = net.eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
-    choices = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
-    times = None if means is None else convolutions.Times(means, outside_means or [])
-    return convolutions.cells(algorithm, shapes, [*choices], gradients, times)
-
-
-def plain():
-    """Return one 3x3 convolution of stride 1, which Winograd takes, and one of stride 2."""
-    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
-
-
-def test_coverage_is_by_work_and_by_time():
-    """A network that Winograd can do only in part says how small the part is."""
-    cells = covered(plain(), "winograd", [3.0, 1.0])
-    first, second = 2 * 256 * 8 * 27, 2 * 49 * 8 * 72
-    assert cells["algorithm_coverage_pct"] == pytest.approx(100 * first / (first + second))
-    assert cells["algorithm_coverage_time_pct"] == 75.0
-    assert (cells["conv_calls"], cells["conv_fallbacks"]) == (2, 1)
-    assert "stride" in cells["fallback_reason"]
-    assert set(cells["algorithm_used"].split("+")) == {"winograd", "auto"}
-    assert set(cells["backend"].split("+")) == {"reference", "framework"}
-    assert cells["workspace_bytes"] > 0
-    assert cells["algorithm_uncovered"] is None
-
-
-def test_coverage_by_time_needs_a_layer_pass():
-    """Without layer times the cell is empty, not zero; so it is without convolutions."""
-    assert covered(plain(), "gemm")["algorithm_coverage_time_pct"] is None
-    assert covered(nn.Flatten(), "gemm")["algorithm_coverage_pct"] is None
-
-
-@pytest.mark.parametrize(
-    ("network", "share", "told"),
-    [
-        ("Functional", 7.69, "92.3 % conv2d"),
-        ("OtherKinds", 29.7, "52.7 % conv1d (line); 17.6 % conv_transpose2d (up)"),
-        ("Volume", 0, "100 % conv3d (conv)"),
-        ("OfItsOwn", 42.9, "57.1 % conv2d (own)"),
-    ],
-)
-def test_convolutions_that_no_backend_runs_are_not_covered(network, share, told):
-    """They count in the calls, the fallbacks and the work; operator, layer and share are told."""
-    cells = covered(getattr(tinynets, network)(), "gemm")
-    assert cells["algorithm_coverage_pct"] == pytest.approx(share, rel=0.01)
-    assert cells["algorithm_uncovered"] == told
-    calls, missed = cells["conv_calls"], told.count("%")
-    assert (calls, cells["conv_fallbacks"]) == (missed + (share > 0), missed)
-    assert "auto" in cells["algorithm_used"]
-    assert "framework" in cells["backend"]
-    assert "plain nn.Conv2d" in cells["fallback_reason"]
-
-
-@pytest.mark.parametrize("network", ["Functional", "OtherKinds", "Volume", "OfItsOwn"])
-@pytest.mark.parametrize("algorithm", ["auto", {"default": "auto"}])
-def test_the_frameworks_own_choice_covers_what_only_the_framework_runs(network, algorithm):
-    """It is what was asked for there, also where a map leaves layers to it."""
-    cells = covered(getattr(tinynets, network)(), algorithm)
-    assert cells["algorithm_coverage_pct"] == 100
-    assert cells["algorithm_uncovered"] is None
-    assert cells["conv_fallbacks"] == 0
-    assert cells["conv_calls"] >= 1
-
-
-def test_a_map_that_names_a_layer_that_nobody_swaps_is_not_met():
-    """The others are as asked."""
-    cells = covered(tinynets.OtherKinds(), {"up": "gemm", "conv": "gemm"})
-    assert cells["algorithm_uncovered"] == "17.6 % conv_transpose2d (up)"
-    assert cells["algorithm_coverage_pct"] == pytest.approx(82.4, rel=0.01)
-
-
-def test_the_time_of_layers_that_nobody_swaps_counts():
-    """Where it is known; a function's time is in no layer's, so the share is unknown."""
-    cells = covered(tinynets.OtherKinds(), "gemm", [1.0], [2.0, 1.0])
-    assert cells["algorithm_coverage_time_pct"] == 25
-    unknown = covered(tinynets.OtherKinds(), "gemm", [1.0], [])
-    assert unknown["algorithm_coverage_time_pct"] is None
-    function = covered(tinynets.Functional(), "gemm", [1.0], [])
-    assert function["algorithm_coverage_time_pct"] is None
-
-
-def test_many_uncovered_convolutions_are_summed_up():
-    """Those of one layer are one entry; the largest three are told."""
-    net = nn.Sequential(*[nn.ConvTranspose2d(3, 3, size) for size in (1, 2, 3, 4, 5)])
-    told = covered(net, "gemm")["algorithm_uncovered"]
-    assert told.endswith("; and 2 more")
-    assert told.count("conv_transpose2d") == 3
-    assert told.startswith("5")
-
-
-@pytest.mark.parametrize(
-    ("network", "algorithm", "absent"),
-    [
-        ("Residual", "gemm", False),
-        ("Residual", "auto", False),
-        ("Volume", "gemm", True),
-        ("Volume", "auto", False),
-        ("Volume", {"default": "gemm"}, True),
-        ("Borrowing", "gemm", True),
-        ("Borrowing", "auto", False),
-        ("Attention", "winograd", True),
-        ("Attention", {"patch": "winograd", "default": "auto"}, True),
-    ],
-)
-def test_a_request_that_nothing_met_is_absent(network, algorithm, absent):
-    """Fallbacks alone are not the algorithm, nor is a network without convolutions."""
-    net = getattr(tinynets, network)().eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
-    choices = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
-    assert convolutions.is_absent(algorithm, choices) == absent
-
-
-def test_times_of_gradients_count_as_well():
-    """Those that the framework computes are not covered; both directions make the whole."""
-    net = plain().eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
-    call, other = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
-    of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
-    of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
-    gradients = [GradientChoice(call, (of_data, of_filters)), GradientChoice(other, (of_data,))]
-    times = convolutions.Times([1.0, 1.0, 1.0, 1.0], [])
-    cells = convolutions.cells("gemm", shapes, [call, other], gradients, times)
-    assert cells["algorithm_coverage_time_pct"] == 75
-    assert cells["algorithm_coverage_pct"] == 100
-
-
-def test_names_are_joined_by_frequency():
-    """The commonest first; nothing for nothing."""
-    assert convolutions.joined(["a", "b", "b"]) == "b+a"
-    assert convolutions.joined([]) is None
-
-
-def test_what_only_the_profiler_saw_is_told():
-    """A network that takes another path in earnest than in the shape pass; `auto` does not mind."""
-    shapes = shape_pass(plain().eval(), torch.zeros(1, 3, 16, 16))
-    seen = ("aten::convolution",)
-    assert convolutions.unforeseen("gemm", shapes, seen) == "the profiler saw aten::convolution"
-    assert convolutions.unforeseen("auto", shapes, seen) is None
-    assert convolutions.unforeseen("gemm", shapes, ()) is None
-    outside = shape_pass(tinynets.Functional().eval(), torch.zeros(1, 3, 16, 16))
-    assert convolutions.unforeseen("gemm", outside, seen) is None
 
 
 @pytest.fixture
@@ -184,15 +34,17 @@ def test_the_frameworks_choice_runs_on_its_own_layers(network):
     assert isinstance(net[0], ExplicitConv2d)
     choices = choose(net, shapes, "auto", policy("fallback"), BACKEND)
     assert type(net[0]) is nn.Conv2d
-    assert [(c.backend, c.used, c.fallback) for c in choices] == [("framework", "auto", False)] * 2
+    assert [(c.backend, c.used, c.fallback) for c in choices.calls] == [
+        ("framework", "auto", False)
+    ] * 2
 
 
 def test_a_map_gives_each_layer_its_own(network):
     """Layers that got what the map asks for count as covered."""
     net, shapes = network
     choices = choose(net, shapes, {"0": "fft", "default": "gemm"}, policy("fallback"), BACKEND)
-    assert [choice.used for choice in choices] == ["fft", "gemm"]
-    assert all(choice.as_requested for choice in choices)
+    assert [choice.used for choice in choices.calls] == ["fft", "gemm"]
+    assert all(choice.as_requested for choice in choices.calls)
 
 
 def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
@@ -204,56 +56,18 @@ def test_the_policy_decides_about_points_that_cannot_run_as_asked(network):
         choose(net, shapes, "winograd", policy("error"), BACKEND)
 
 
-def test_a_layer_that_a_map_has_autotuned_where_nothing_tunes_is_a_fallback(network):
-    """On a CPU: it is counted, with its reason, and not covered."""
-    net, shapes = network
-    algorithm = {"0": "autotune", "default": "gemm"}
-    choices = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
-    cells = convolutions.cells(algorithm, shapes, choices)
-    assert cells["algorithm_used"] == "auto+gemm"
-    assert cells["conv_fallbacks"] == 1
-    assert cells["algorithm_coverage_pct"] < 100
-    assert "no autotuner" in cells["fallback_reason"]
-
-
-def test_every_call_says_what_ran_and_how_that_is_known(network):
-    """Algorithm, evidence and, where they disagree, the contradiction; nothing seen is none."""
-    net, shapes = network
-    choices = choose(net, shapes, "winograd", policy("fallback"), BACKEND)
-    seen = Seen(telling=[Operation("x")])
-    first, second = call_cells(choices, [Evidence("0"), Evidence("2", seen, (), "ran z")])
-    assert (first["backend"], first["algorithm_used"]) == ("reference", "winograd")
-    assert first["workspace_bytes"] > 0
-    assert (second["backend"], second["algorithm_used"]) == ("framework", "auto")
-    assert "stride" in second["fallback_reason"]
-    assert first["algorithm_evidence"] == "none"
-    assert second["algorithm_evidence"] == "mismatch (ran z); profiler: x"
-
-
-def test_gradients_of_two_kinds_are_told_as_both(network):
-    """The library's and the framework's, with the reason and the larger workspace."""
-    net, shapes = network
-    call, _ = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
-    of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
-    of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
-    choice = GradientChoice(call, (of_data, of_filters))
-    (cells,) = call_cells([choice], [Evidence("0")])
-    assert (cells["backend"], cells["algorithm_used"]) == ("reference+framework", "gemm+auto")
-    assert (cells["fallback_reason"], cells["workspace_bytes"]) == ("no counterpart", 8)
-
-
 def test_a_network_without_convolutions_has_no_choices():
     """Nothing to choose, nothing to cover."""
     net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16, 2)).eval()
     shapes = shape_pass(net, torch.zeros(1, 3, 4, 4))
-    assert choose(net, shapes, "gemm", policy("error"), BACKEND) == []
+    assert choose(net, shapes, "gemm", policy("error"), BACKEND).calls == []
 
 
 def test_the_root_module_may_be_the_convolution():
     """A factory that returns a bare convolution works like any other."""
     net = nn.Conv2d(3, 4, 3).eval()
     shapes = shape_pass(net, torch.zeros(1, 3, 8, 8))
-    (choice,) = choose(net, shapes, "gemm", policy("error"), BACKEND)
+    (choice,) = choose(net, shapes, "gemm", policy("error"), BACKEND).calls
     assert choice.used == "gemm"
     assert models.make_inputs(point(), CPU)[0].shape[1] == 3
 
@@ -265,7 +79,7 @@ def test_a_convolution_that_nobody_swaps_cannot_run_as_asked_either(kind, error)
     shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
     with pytest.raises(error, match=r"2 of 3 convolutions .* up: conv_transpose2d that is no call"):
         choose(net, shapes, "gemm", policy(kind), BACKEND)
-    assert len(choose(net, shapes, "auto", policy(kind), BACKEND)) == 1
+    assert len(choose(net, shapes, "auto", policy(kind), BACKEND).calls) == 1
 
 
 def test_a_pattern_that_matches_no_convolution_is_refused_with_the_nearest():
@@ -276,49 +90,4 @@ def test_a_pattern_that_matches_no_convolution_is_refused_with_the_nearest():
     with pytest.raises(UsageError, match=r"'featurs\.\*' matches no convolution.*'features\.[01]'"):
         choose(net, shapes, {"featurs.*": "fft"}, policy("fallback"), BACKEND)
     choices = choose(net, shapes, {"features.*": "fft"}, policy("fallback"), BACKEND)
-    assert [one.used for one in choices] == ["fft", "fft"]
-
-
-KERNELS = {
-    "implicit_gemm": ["void cudnn::cnn::implicit_convolve_sgemm<float, float, 1024, 5, 5>(int)"],
-    "implicit_precomp_gemm": [
-        "cudnn::cnn::kernelOffsets::computeOffsetsKernel()",
-        "volta_scudnn_128x64_relu_interior_nn_v1",
-    ],
-    "winograd": ["volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"],
-    "unknown": ["some_kernel_of_tomorrow"],
-}
-
-
-@pytest.mark.parametrize("algorithm", ["auto", "autotune", "fft"])
-@pytest.mark.parametrize("ran", KERNELS)
-def test_what_others_chose_is_named_by_its_kernels_and_never_guessed(algorithm, ran):
-    """Also a fallback, in the layer's row and in the point's; what nobody knows is unknown."""
-    net = plain().eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
-    decided = [choices.refused("0", s, algorithm, "no") for _, s in shapes.convolutions]
-    proof = Proof(tuple(Evidence("0", Seen(kernels=KERNELS[ran])) for _ in decided))
-    rows = call_cells(decided, proof.calls)
-    assert {row["algorithm_used"] for row in rows} == {ran}
-    assert {row["backend"] for row in rows} == {"framework"}
-    row, flags = convolutions.algorithm_use(algorithm, shapes, decided, [], proof, None)
-    assert row["algorithm_used"] == ran
-    assert flags["fallback"]
-    assert not flags["algorithm_mismatch"]
-
-
-def test_two_algorithms_in_one_call_a_lost_kernel_and_both_gradients_name_none():
-    """Then the cell is `unknown`, or what the call was told to run."""
-    shape = shape_pass(plain().eval(), torch.zeros(1, 3, 16, 16)).convolutions[0][1]
-    call = choices.decide("auto", "0", shape, BACKEND, "cuda")
-    both = [*KERNELS["winograd"], *KERNELS["implicit_gemm"]]
-
-    def used(choice, kernels):
-        (row,) = call_cells([choice], [Evidence("0", Seen(kernels=kernels))])
-        return row["algorithm_used"]
-
-    assert used(call, both) == "unknown"
-    assert used(call, [*KERNELS["winograd"], "some_kernel_of_tomorrow"]) == "unknown"
-    assert used(call, ["void cudnn::ops::nchwToNhwcKernel<float>(int)"]) == "auto"
-    assert used(call, []) == "auto"
-    assert used(GradientChoice(call), KERNELS["winograd"]) == "auto"
+    assert [one.used for one in choices.calls] == ["fft", "fft"]

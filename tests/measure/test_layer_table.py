@@ -13,12 +13,12 @@ import tinynets
 from hpcsweep.catalog import columns
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import convolutions, layer_table, models
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import caches, lanes
 from hpcsweep.measure.timing.layer_timer import LayerTimes
-from hpcsweep.measure.workloads.inference import Inference
 from measuring import CPU, point, policy
 from simulatedgpu import SimulatedGpu
 
@@ -85,9 +85,9 @@ def test_every_convolution_says_what_ran_and_other_layers_say_nothing():
 def test_kernel_times_stand_beside_the_times_of_all_layers():
     """Convolutions have theirs from their evidence, other layers in call order; the rest none."""
     about = [{**cells, "kernel_ms": 0.5} for cells in ABOUT]
-    found = _table().rows(POINT, about, (0.1, 0.2, None, 0.4))
+    found = _table().rows(POINT, about, [{"kernel_ms": ms} for ms in (0.1, 0.2, None, 0.4)])
     assert [row.get("kernel_ms") for row in found] == [0.5, 0.1, 0.5, 0.2, None, 0.4, None]
-    assert "kernel_ms" not in _table().rows(POINT, ABOUT, (0.1, 0.2))[1]
+    assert "kernel_ms" not in _table().rows(POINT, ABOUT, [{"kernel_ms": 0.1}] * 2)[1]
 
 
 def test_the_last_calls_may_be_backward_passes():
@@ -120,7 +120,7 @@ ONCE = {"layers": "unique", "warmup": 0, "iterations": 2, "evidence": False, "nu
 @pytest.fixture(scope="module")
 def bench():
     """One bench for all tests."""
-    return Inference("cpu")
+    return on_device("inference", "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,9 @@ def _isolated(wanted):
         model, shapes, wanted.axes["algorithm"], policy("fallback"), backends.choose("cpu")
     )
     calls = shapes.calls
-    return model, layer_table.time_isolated(model, calls, choices, wanted, backends.choose("cpu"))
+    return model, layer_table.time_isolated(
+        model, calls, choices.calls, wanted, backends.choose("cpu")
+    )
 
 
 @pytest.mark.slow
@@ -250,7 +252,9 @@ def test_small_layers_are_cold_and_the_row_says_what_was(
 ):
     """The inputs of a call of 32 kB outgrow any cache; weights are cold after a flush alone."""
     monkeypatch.setattr(layer_table.caches, "cache_bytes", lambda _device: cache_mib << 20)
-    done = Inference("cpu").measure(point(cache_state=state, measure=ONCE | {"layers": layers}))
+    done = on_device("inference", "cpu").measure(
+        point(cache_state=state, measure=ONCE | {"layers": layers})
+    )
     assert {row["cold"] for row in done.layers} == {cold}
     assert all(set(row) <= set(columns.LAYER_COLUMNS) for row in done.layers)
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models, numerics, rounding
+from hpcsweep.measure.checks import numerics as check
 from hpcsweep.measure.numerics import Float64Reference
 from hpcsweep.measure.rounding import is_open, is_wrong, unit
 from hpcsweep.measure.shape_pass import shape_pass
@@ -197,20 +198,17 @@ def test_float64_layer_by_layer_is_float64_at_once(network, monkeypatch):
 
 @pytest.mark.parametrize(("keeps", "built"), [(True, 1), (False, 2)])
 def test_the_weights_of_a_reduced_type_are_drawn_once_beside_a_gpu(monkeypatch, keeps, built):
-    """On a CPU they would count as memory of the next point; another network makes room."""
+    """On a CPU they would count as memory of the next point."""
     reference, keys, build = Float64Reference(CPU), [], models.build
     monkeypatch.setattr(models, "build", lambda key, *rest: keys.append(key) or build(key, *rest))
     reference._keeps = keeps
     for size in (16, 24):
         wanted = point(dtype="bfloat16", input_size=size)
-        reference.make_room(wanted)
         network = build(models.ModelKey.of(wanted), CPU)
         (image,) = models.make_inputs(wanted, CPU)
         with torch.inference_mode():
             assert _error(reference, wanted, network, network(image)) < 0.1
     assert len(keys) == built
-    reference.make_room(point(dtype="bfloat16", seed=1))
-    assert not reference._drawn.keep_only(keys[0])
 
 
 class _Small(TorchDispatchMode):
@@ -270,7 +268,7 @@ def test_what_fits_in_no_memory_is_told_and_is_no_doubt(network):
     assert not is_open(verdict)
     assert not is_wrong(verdict)
     assert verdict.message.endswith("no memory to compare 2 of 2 images with float64")
-    assert rounding.cells([verdict], [])["numerics_reason"] == verdict.message
+    assert check.cells([verdict], []).numerics_reason == verdict.message
 
 
 def test_where_memory_runs_out_the_network_is_run_in_parts_of_the_batch():

@@ -13,12 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import tinynets
 from benchmarks import odd_zoo
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure import convolutions
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.operations import Operations, _kind
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.workloads.inference import Inference
-from measuring import lying, point, policy
+from measuring import cells_of, lying, point, policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
 BODY = 2 * 16 * 16 * 8 * 8 * 9  # a convolution of the middle of an odd network, for 16 pixels
@@ -46,7 +45,7 @@ def coverage_of(factory, algorithm="gemm"):
         model = factory().eval()
     shapes = shape_pass(model, torch.rand(1, 3, 16, 16))
     choices = choose(model, shapes, algorithm, policy("fallback"), backends.choose("cpu"))
-    return convolutions.cells(algorithm, shapes, choices)
+    return cells_of(algorithm, shapes, choices)
 
 
 @pytest.mark.parametrize("network", ["Residual", "OtherKinds", "Borrowing", "Biased"])
@@ -182,7 +181,7 @@ def test_a_layer_whose_evidence_contradicts_is_not_covered(monkeypatch, layers):
     """By work and by time: what it claims to run is not what ran."""
     lying(monkeypatch, "gemm", lambda x, filters, _shape: F.conv2d(x, filters, padding=1))
     wanted = {"iterations": 2, "layers": layers, "numerics": False}
-    row = Inference("cpu").measure(point(algorithm="gemm", measure=wanted)).row
+    row = on_device("inference", "cpu").measure(point(algorithm="gemm", measure=wanted)).row
     assert "algorithm_mismatch" in row["flags"]
     assert row["algorithm_coverage_pct"] == 0
     assert row["algorithm_coverage_time_pct"] == (0 if layers else None)
@@ -197,7 +196,7 @@ def test_a_part_that_nobody_enters_is_measured_from_outside(name):
     wanted = {"iterations": 2, "warmup": 1, "energy": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        done = Inference("cpu").measure(
+        done = on_device("inference", "cpu").measure(
             point(f"benchmarks.odd_zoo:{name}", algorithm="gemm", input_size=16, measure=wanted)
         )
     row, layers = done.row, [layer["layer"] for layer in done.layers]

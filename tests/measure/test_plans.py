@@ -14,7 +14,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import layer_table
-from hpcsweep.measure.workloads.inference import Inference
+from hpcsweep.measure.bench import on_device
 from hpcsweep.spec import sweep_file
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
@@ -45,7 +45,7 @@ def tried(desk, monkeypatch):
     monkeypatch.setattr(layer_table.caches, "input_count", lambda *_: 2)
     folder = resultsfolder.make(desk.folder, SWEEP)
     folder.submit(SUBMISSION, text=SWEEP)
-    shard, bench, rows = folder.shard(SUBMISSION), Inference(), []
+    shard, bench, rows = folder.shard(SUBMISSION), on_device("inference"), []
     with shards.ShardWriter(shard) as writer:
         for visit, point in enumerate(folder.points):
             done = bench.measure(point)
@@ -91,7 +91,7 @@ def test_layers_shows_every_plan_and_best_pins_what_a_sweep_replays(tried):
         file.write("measure: {warmup: 0, iterations: 2, numerics: false}\n")
     asked = request_of(sweep_file.load(desk.folder / "map.yaml"), "local")
     mapped = [point for point in asked.points() if isinstance(point.axes["algorithm"], dict)]
-    rows = [row for point in mapped for row in Inference().measure(point).layers]
+    rows = [row for point in mapped for row in on_device("inference").measure(point).layers]
     replayed = [row for row in rows if row["op"] == "conv2d"]
     assert [row["layer"] for row in replayed] == ["0", "1", "2"]
     for row in replayed:

@@ -14,8 +14,8 @@ from torch import nn
 from hpcsweep import environment
 from hpcsweep.catalog import columns
 from hpcsweep.measure import profilers
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.workloads.inference import Inference
 from measuring import point
 
 QUICK = {"warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def bench():
     """One bench for all tests."""
-    return Inference("cpu")
+    return on_device("inference", "cpu")
 
 
 def test_the_torch_profiler_leaves_a_table_a_csv_a_trace_and_a_tensorboard_folder(bench, folder):

@@ -9,9 +9,9 @@ import torch
 
 import idioms
 from hpcsweep.measure import models, numerics
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import unit
-from hpcsweep.measure.workloads.inference import Inference
 from measuring import CPU, point
 
 # of torch, about TorchScript
@@ -31,7 +31,7 @@ NAMES = [name for name in NAMES if issubclass(getattr(idioms, name), idioms._Bod
 @pytest.fixture(scope="module")
 def bench():
     """Return a bench on the CPU."""
-    return Inference("cpu")
+    return on_device("inference", "cpu")
 
 
 def of_idiom(name, **axes):

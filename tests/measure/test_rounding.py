@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import UserDict, deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.reference.algorithms import Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import rounding
+from hpcsweep.measure.checks import numerics as check
 from hpcsweep.measure.rounding import Arithmetic, is_open, is_wrong
 
 ONE = torch.linspace(-1, 1, 1000, dtype=torch.float64)
@@ -76,7 +77,7 @@ def test_each_output_is_compared_by_itself(found, wanted, expected):
     verdicts = rounding.of_outputs(found, wanted, 0.01)
     wrong, unknown = any(map(is_wrong, verdicts)), any(map(is_open, verdicts))
     assert (WRONG if wrong else OPEN if unknown else GOOD) == expected
-    cells = rounding.cells(verdicts, verdicts)
+    cells = asdict(check.cells(verdicts, verdicts))
     assert bool(cells["numerics_reason"]) == (expected != GOOD)
 
 

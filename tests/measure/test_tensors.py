@@ -11,10 +11,11 @@ from torch import nn
 
 from benchmarks import odd_zoo
 from hpcsweep.measure import models, numerics, tensors
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.checks import algorithm
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.tensors import Held, TensorsChanged
 from hpcsweep.measure.workloads import inference
-from hpcsweep.measure.workloads.inference import Inference
 from measuring import CPU, point
 
 MADE_IN_A_PASS = {"Late", "LateOnItsDevice", "LateByDefault", "Lazy", "PerCall", "Rebinding"}
@@ -128,12 +129,12 @@ def another_type(model):
 )
 def test_a_network_that_lost_its_tensors_gets_no_row(monkeypatch, stage, spoil):
     """Whatever pass took them: the point fails and says which; the next one has a new network."""
-    bench, network = Inference("cpu"), []
+    bench, network = on_device("inference", "cpu"), []
     wanted = point("benchmarks.odd_zoo:Aliased", input_size=24, measure=QUICK)
 
     def spoiling(original):
         def run(*args, **kwargs):
-            network.append(bench._models._model)
+            network.append(bench.workload._models._model)
             found = original(*args, **kwargs)
             spoil(network[-1])
             return found
@@ -144,7 +145,7 @@ def test_a_network_that_lost_its_tensors_gets_no_row(monkeypatch, stage, spoil):
         if stage == "shapes":
             patch.setattr(inference, "shape_pass", spoiling(shape_pass))
         else:
-            patch.setattr(Inference, "_prove", spoiling(Inference._prove))
+            patch.setattr(algorithm.Check, "_prove", spoiling(algorithm.Check._prove))
         with pytest.raises((TensorsChanged, RuntimeError)) as caught:
             bench.measure(wanted)
     if spoil is not another_type:  # torch itself refuses two types
@@ -152,14 +153,14 @@ def test_a_network_that_lost_its_tensors_gets_no_row(monkeypatch, stage, spoil):
         assert "stem.weight" in str(caught.value)
     row = bench.measure(wanted).row
     assert row["max_rel_error"] < 1e-6
-    assert bench._models._model is not network[0]
+    assert bench.workload._models._model is not network[0]
 
 
 @pytest.mark.parametrize("factory", [odd_zoo.Rebinding, odd_zoo.PerCall, odd_zoo.Normed])
 def test_a_network_may_replace_its_own_tensors(factory):
     """It does so in its first pass as in all others: that is no loss."""
     wanted = point(f"benchmarks.odd_zoo:{factory.__name__}", input_size=24, measure=QUICK)
-    row = Inference("cpu").measure(wanted).row
+    row = on_device("inference", "cpu").measure(wanted).row
     assert row["max_rel_error"] < 1e-6
 
 
@@ -167,7 +168,7 @@ def test_a_network_may_replace_its_own_tensors(factory):
 @pytest.mark.parametrize("name", ["Late", "LateOnItsDevice", "LateByDefault", "Lazy"])
 def test_layers_of_the_first_pass_are_made_for_real(name, layout, dtype):
     """Their calls have rows and run the algorithm; another size of images makes them anew."""
-    bench = Inference("cpu")
+    bench = on_device("inference", "cpu")
     for size in (24, 32):
         done = bench.measure(
             point(
@@ -178,6 +179,9 @@ def test_layers_of_the_first_pass_are_made_for_real(name, layout, dtype):
         assert done.row["algorithm_coverage_pct"] == 100
         assert done.row["max_rel_error"] < {"float32": 1e-6, "bfloat16": 0.05}[dtype]
         assert [row["op"] for row in done.layers].count("conv2d") == done.row["conv_calls"] >= 2
-        held = [*bench._models._model.parameters(), *bench._models._model.buffers()]
+        held = [
+            *bench.workload._models._model.parameters(),
+            *bench.workload._models._model.buffers(),
+        ]
         assert {t.device.type for t in held} == {"cpu"}
         assert not any(t.is_inference() for t in held)

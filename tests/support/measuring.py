@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import torch
 
 from hpcsweep import catalog
+from hpcsweep.conv.proof.evidence import Proof
 from hpcsweep.conv.reference import algorithms
 from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.measure.checks.algorithm import use
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.workloads.training import network
 from hpcsweep.measure.workloads.training.trainer import Trainer
@@ -18,6 +22,12 @@ CPU = torch.device("cpu")
 def policy(unsupported="fallback", workspace_mib=4096.0):
     """Return the settings that decide on algorithms."""
     return {"unsupported": unsupported, "workspace_mib": workspace_mib}
+
+
+def cells_of(algorithm, shapes, choices, means=None):
+    """Return the columns on what convolutions ran, if nobody profiled them."""
+    unseen = Proof.unseen(one.layer for one in choices.calls)
+    return asdict(use(algorithm, shapes, choices, unseen, means))
 
 
 class Throttled(Telemetry):

@@ -84,6 +84,15 @@ DOUBTFUL: Final = frozenset(flag.name for flag in _FLAGS if flag.doubt)
 LASTING: Final = frozenset(flag.name for flag in _FLAGS if flag.lasting)
 
 
+def is_valid(status: str, flags: Iterable[str]) -> bool:
+    """Say whether the times of a row may be quoted.
+
+    The point was measured to its end; no check that applied doubts its times; and none that was
+    wanted could not be had, for which it has a doubtful flag, too.
+    """
+    return status == "ok" and DOUBTFUL.isdisjoint(flags)
+
+
 @dataclass(frozen=True)
 class Column:
     """One column: its name, the kind of its cells, and the group of the documentation."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -44,6 +44,11 @@ class Check:
     flags: tuple[Flag, ...] = ()
     setting: str | None = None
     workloads: tuple[str, ...] = ()
+
+    def applies(self, workload: str, measure: Mapping[str, Any]) -> bool:
+        """Say whether a point has this check."""
+        wanted = self.setting is None or bool(measure[self.setting])
+        return wanted and (not self.workloads or workload in self.workloads)
 
 
 def cells_of(record: type | None) -> Iterator[tuple[str, str, str]]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import search_path
 from hpcsweep.catalog import INFERENCE, NOOP, TRAINING
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Bench
 from hpcsweep.measure.workloads.noop import Noop
+
+if TYPE_CHECKING:
+    from hpcsweep.measure.machine.telemetry import Telemetry
+    from hpcsweep.measure.point import PointBench
 
 _WITHOUT_TORCH: Final[Mapping[str, type[Bench]]] = {NOOP.name: Noop}
 
@@ -26,7 +30,7 @@ def bench_of(workload: str, run: Mapping[str, Any]) -> Bench:
     return torch_bench(workload, run)
 
 
-def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
+def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:
     """Return the bench of a workload, after checking the machine against the profile's promises.
 
     Raises:
@@ -34,21 +38,27 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> Bench:
     """
     # ruff: noqa: PLC0415 - these load torch, which a worker of no-op points can do without
     from hpcsweep.measure.machine import fit, provenance, telemetry
-    from hpcsweep.measure.workloads.inference import Inference
-    from hpcsweep.measure.workloads.training.workload import Training
 
-    benches: Mapping[str, type[Inference | Training]] = {
-        INFERENCE.name: Inference,
-        TRAINING.name: Training,
-    }
-    if workload not in benches:
-        raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(benches)}")
     search_path.use(run.get("search_path", ()))
-    bench = benches[workload]
     device = fit.device_for(run)
     if device.type != "cuda":
-        return bench(device.type)
+        return on_device(workload, device.type)
     index = provenance.driver_index(device.torch_device.index)
     watched = telemetry.watch(device.uuid, index, frozenset({os.getpid()}))
     fit.check_neighbours(watched)
-    return bench(device.type, watched)
+    return on_device(workload, device.type, watched)
+
+
+def on_device(workload: str, device: str = "cpu", telemetry: Telemetry | None = None) -> PointBench:
+    """Return the bench of a workload on the current device of a type: cpu, cuda or mps."""
+    from hpcsweep.measure.point import PointBench
+    from hpcsweep.measure.workloads.inference import Inference
+    from hpcsweep.measure.workloads.training.workload import Training
+
+    workloads: Mapping[str, type[Inference | Training]] = {
+        INFERENCE.name: Inference,
+        TRAINING.name: Training,
+    }
+    if workload not in workloads:
+        raise Refused(f"workload '{workload}' cannot be measured; there is {', '.join(workloads)}")
+    return PointBench(workloads[workload], device, telemetry)

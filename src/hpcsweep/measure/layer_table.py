@@ -75,7 +75,6 @@ class LayerTable:
         self._timed = timed
         self._pass_times = pass_times
         self._clean_times = clean_times
-        self.starved = timed.starved  # the device had to wait for the host
         self._about: Row = {"layer_pass_parts": parts, "event_floor_ms": event_floor_ms}
         timed_calls = filter(None, timed.times)
         self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed_calls, strict=True)]
@@ -84,18 +83,19 @@ class LayerTable:
         self._rest = stats.summarise(rest)
         self._of_calls = [stats.summarise(times) if times else None for times in timed.times]
 
-    def rows(
-        self, point: Point, about: Iterable[Row], others_ms: Sequence[float | None] = ()
-    ) -> list[Row]:
-        """Return the rows of timed layer calls in order, `__other__` last."""
+    def rows(self, point: Point, about: Iterable[Row], of_others: Sequence[Row] = ()) -> list[Row]:
+        """Return the rows of timed layer calls in order, `__other__` last.
+
+        `of_others` are further cells of the calls that are no convolutions.
+        """
         shared = _shared_cells(point, self._timed.timer)
         calls = self._timed.calls
         rows = _rows(shared, calls, self._of_calls, self._whole, about)
         # if the profiled pass ran other layers, their kernels cannot be assigned to these
         others = [row for row, call in zip(rows, calls, strict=True) if call.conv is None]
-        if len(others) == len(others_ms):
-            for row, kernel_ms in zip(others, others_ms, strict=True):
-                row["kernel_ms"] = kernel_ms
+        if len(others) == len(of_others):
+            for row, cells in zip(others, of_others, strict=True):
+                row.update(cells)
         for row in rows[len(calls) - self._timed.backward :]:
             row["direction"] = "backward"
         last = {"layer": OTHER, "op": OTHER, "call_index": len(rows), "direction": None}
@@ -112,6 +112,12 @@ class LayerTable:
         timed = [(c, s.mean) for c, s in zip(self._timed.calls, self._of_calls, strict=True) if s]
         others = [ms for call, ms in timed if call.conv is None and call.convolutions]
         return [ms for call, ms in timed if call.conv is not None], others
+
+    def flags(self) -> list[str]:
+        """Return the flags of the layer pass."""
+        overhead = self.overall_cells()["hook_overhead_pct"]
+        slow = ["hook_overhead"] if overhead > HOOK_OVERHEAD_PCT else []
+        return [*(["layer_starved"] if self._timed.starved else []), *slow]
 
     def overall_cells(self) -> Row:
         """Return the columns that compare the layer pass with the clean pass.
@@ -131,17 +137,13 @@ class LayerTable:
 class IsolatedTable:
     """Convolutions that were timed alone; calls of equal work share a time."""
 
-    starved = False
-
     def __init__(self, alone: Isolated, clean: Summary) -> None:
         """Take the times of distinct convolutions, and the clean pass for their shares."""
         self._alone = alone
         self._of_calls = alone.times
         self._clean = clean
 
-    def rows(
-        self, point: Point, about: Iterable[Row], _others_ms: Sequence[float | None] = ()
-    ) -> list[Row]:
+    def rows(self, point: Point, about: Iterable[Row], _of_others: Sequence[Row] = ()) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
         shared = _shared_cells(point, self._alone.timer)
         rows = _rows(shared, self._alone.calls, self._of_calls, self._clean, about)
@@ -160,6 +162,10 @@ class IsolatedTable:
     def convolution_means(self) -> tuple[list[float], list[float]]:
         """Return the mean milliseconds of the convolution calls, which alone are timed."""
         return [summary.mean for summary in self._of_calls], []
+
+    def flags(self) -> list[str]:
+        """Return none: there is no layer pass."""
+        return []
 
     def overall_cells(self) -> Row:
         """Return the sum of the isolated convolutions over the clean pass."""

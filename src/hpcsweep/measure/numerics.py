@@ -113,10 +113,6 @@ class Float64Reference:
         self._outputs = []
         self._drawn.drop()
 
-    def make_room(self, point: Point) -> None:
-        """Drop the weights of other networks than the point's, which is built next."""
-        self._drawn.keep_only(_as_drawn(point))
-
     def _for(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Return the outputs in float64 for a point's network and first input."""
         own_code = ":" in point.axes["model"]  # which may depend on the type

@@ -38,7 +38,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.reference import winograd
 from hpcsweep.conv.shape import ConvShape, padding_of
@@ -56,7 +55,6 @@ _FFTS: Final = frozenset({"fft", "fft_tiling"})
 _WINOGRADS: Final = frozenset({"winograd", "winograd_nonfused"})
 # the largest tile that libraries for GPUs have
 _LARGE: Final = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
-_SHOWN: Final = 3  # messages in a row
 _MIXED: Final = 4  # random sums of channels that stand for all of them
 
 
@@ -113,20 +111,6 @@ def if_it_fits(compare: Callable[[], T]) -> T | None:
 def no_memory(images: int, of: int) -> str:
     """Return what `Exactness.skipped` says."""
     return f"no memory to compare {images} of {of} images with float64"
-
-
-def cells(verdicts: Sequence[Exactness], outputs: Sequence[Exactness]) -> Row:
-    """Return the columns on all comparisons, and on those of outputs."""
-    wrong = sorted(filter(is_wrong, verdicts), key=_severity, reverse=True)
-    skipped = (v for v in verdicts if is_partial(v) and not is_wrong(v))
-    doubts = [*wrong, *filter(is_open, verdicts), *skipped]
-    more = f"; {len(doubts) - _SHOWN} more" if len(doubts) > _SHOWN else ""
-    errors = [v.error for v in outputs if v.error is not None]
-    return {
-        "max_rel_error": math.nan if any(map(math.isnan, errors)) else max(errors, default=None),
-        "error_over_bound": max((v.excess for v in verdicts if v.excess is not None), default=None),
-        "numerics_reason": "; ".join(v.message for v in doubts[:_SHOWN]) + more or None,
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +201,7 @@ def of_call(
         else:
             found.append(verdict)
             done = min(len(x), done + size)
-    worst = max(found, key=_severity, default=Exactness(subject=""))
+    worst = max(found, key=severity, default=Exactness(subject=""))
     return worst if done == len(x) else replace(worst, skipped=no_memory(len(x) - done, len(x)))
 
 
@@ -284,10 +268,11 @@ def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
 def of_own_code(outputs: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Exactness:
     """Compare the outputs of a layer with code of its own, whose terms are unknown."""
     limit = 2 * how.stored + how.operands + 64 * max(8.0, how.growth) * how.sums
-    return max(of_outputs(outputs, wanted, limit), key=_severity)
+    return max(of_outputs(outputs, wanted, limit), key=severity)
 
 
-def _severity(verdict: Exactness) -> float:
+def severity(verdict: Exactness) -> float:
+    """Return a sort key: the worst comparison has the largest."""
     return math.inf if verdict.excess is None else verdict.excess
 
 

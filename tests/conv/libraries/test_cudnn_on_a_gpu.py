@@ -16,8 +16,8 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.machine import framework
-from hpcsweep.measure.workloads.inference import Inference
 from measuring import point
 from standins import EXPLICIT
 
@@ -242,7 +242,7 @@ def test_a_network_runs_every_algorithm_with_proof(algorithm, launch):
     wanted = point(
         "resnet50", gpu="gpu", input_size=224, algorithm=algorithm, launch=launch, measure={}
     )
-    done = Inference("cuda").measure(wanted)
+    done = on_device("inference", "cuda").measure(wanted)
     assert done.row["max_rel_error"] < 1e-4
     assert "algorithm_mismatch" not in done.row["flags"], [
         row["algorithm_evidence"] for row in done.layers if "mismatch" in str(row)

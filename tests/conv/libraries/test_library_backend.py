@@ -25,7 +25,7 @@ from hpcsweep.conv.libraries.library_backend import VendorBackend
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.measure.workloads.training.workload import Training
+from hpcsweep.measure.bench import on_device
 from measuring import training
 from standins import EXPLICIT, check_every_algorithm
 
@@ -324,7 +324,7 @@ def test_what_the_backward_pass_runs_is_told_per_call(backend):
 def test_a_training_row_tells_what_its_gradients_ran(backend, monkeypatch):
     """Forward rows as asked, backward rows the framework's, covered by half the time or so."""
     monkeypatch.setattr(backends, "choose", lambda _device_type: backend)
-    bench = Training("cpu")
+    bench = on_device("training", "cpu")
     wanted = {"layers": True, "evidence": True}
     done = bench.measure(training(algorithm="gemm", measure=wanted))
     forward, backward = (

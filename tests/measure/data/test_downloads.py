@@ -21,9 +21,9 @@ import diskdata
 from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.measure import inputs
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.data import downloads, loaders
 from hpcsweep.measure.models import build_float32, cached_weights
-from hpcsweep.measure.workloads.training.workload import Training
 from hpcsweep.submit import check_inputs
 from localruns import Desk
 from measuring import training
@@ -72,7 +72,7 @@ def test_a_training_runs_on_cifar(root):
     """From files to a row, with loader processes."""
     diskdata.cifar10(root)
     wanted = training(dataset="cifar10", input_size=32, num_workers=1, steps_per_epoch=2)
-    row = Training("cpu").measure(wanted).row
+    row = on_device("training", "cpu").measure(wanted).row
     assert (row["train_samples"], row["val_samples"]) == (2 * wanted.axes["batch_size"], 8)
 
 

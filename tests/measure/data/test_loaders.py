@@ -14,9 +14,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 from hpcsweep.errors import UsageError
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.workloads.training.workload import Training
 from measuring import training
 from paths import SUPPORT
 
@@ -46,7 +46,7 @@ COMPLAINTS = {
 @pytest.fixture(scope="module")
 def bench():
     """Return a bench on the CPU."""
-    return Training("cpu")
+    return on_device("training", "cpu")
 
 
 def _own(name, **axes):

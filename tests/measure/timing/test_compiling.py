@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.timing import compiling, loop
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Lane
-from hpcsweep.measure.workloads.inference import Inference
-from hpcsweep.measure.workloads.training.workload import Training
 from measuring import point, training
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -45,7 +44,9 @@ def blocks(monkeypatch):
 
 
 def _measured(name, **settings):
-    return Inference("cpu").measure(point(f"compilednets:{name}", measure=PLAIN | settings))
+    return on_device("inference", "cpu").measure(
+        point(f"compilednets:{name}", measure=PLAIN | settings)
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_a_network_that_never_stops_is_flagged_and_not_valid(blocks):
 
 def test_each_point_compiles_for_its_own_shapes(blocks):
     """Code for the shapes of points before would be slower, and after eight sizes there is none."""
-    bench = Inference("cpu")
+    bench = on_device("inference", "cpu")
     graphs = []
     for size in (16, 20, 24):
         bench.measure(
@@ -144,19 +145,25 @@ def test_without_dynamo_nothing_is_looked_at(monkeypatch):
 
 def test_a_training_is_timed_when_its_steps_compile_nothing_any_more():
     """The warm-up takes as many steps as that needs, and goes back to the start as always."""
-    done = Training("cpu").measure(training("compilednets:Again", measure={"layers": True}))
+    done = on_device("training", "cpu").measure(
+        training("compilednets:Again", measure={"layers": True})
+    )
     flags = done.row["flags"].split(";")
     assert done.row["warmup_n"] > 20
     assert done.row["steps"] == 5
     assert "compiling" not in flags
-    never = Training("cpu").measure(training("compilednets:Always", steps_per_epoch=10))
+    never = on_device("training", "cpu").measure(
+        training("compilednets:Always", steps_per_epoch=10)
+    )
     assert "compiling" in never.row["flags"].split(";")
     assert not never.row["valid"]
 
 
 def test_a_training_of_a_part_that_is_compiled_has_no_layer_rows():
     """As one that is compiled as a whole."""
-    done = Training("cpu").measure(training("compilednets:Part", measure={"layers": True}))
+    done = on_device("training", "cpu").measure(
+        training("compilednets:Part", measure={"layers": True})
+    )
     assert not done.layers
     assert "layers_compiled" in done.row["flags"].split(";")
 
@@ -168,5 +175,5 @@ def test_a_point_that_compiles_nothing_does_not_wait_for_what_others_compiled(mo
     monkeypatch.setattr(
         compiling, "settle", lambda *call: seen.append(compiling.compilations()) or settle(*call)
     )
-    Inference("cpu").measure(point("tinynets:Residual", measure=PLAIN))
+    on_device("inference", "cpu").measure(point("tinynets:Residual", measure=PLAIN))
     assert seen == [0]

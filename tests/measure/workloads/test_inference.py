@@ -6,7 +6,6 @@ import json
 import warnings
 import weakref
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,10 +15,11 @@ from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.conv.proof import replay
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import models, numerics, rounding, workbench
+from hpcsweep.measure import models, numerics, rounding
+from hpcsweep.measure import point as pipeline
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.timing import clocks, lanes, layer_timer
+from hpcsweep.measure.timing import lanes, layer_timer
 from hpcsweep.measure.workloads.inference import Inference
 from measuring import Throttled, point
 
@@ -29,7 +29,7 @@ QUICK = {"layers": False, "evidence": False, "numerics": False}
 @pytest.fixture(scope="module")
 def bench():
     """One bench for all tests, as a worker has one for all its points."""
-    return Inference("cpu")
+    return on_device("inference", "cpu")
 
 
 @pytest.fixture
@@ -75,81 +75,6 @@ def test_a_starved_layer_pass_is_told_and_the_overall_time_stays_valid(bench, mo
     flags = bench.measure(point(measure={"evidence": False})).row["flags"]
     assert "layer_starved" in flags
     assert "layer_starved" not in columns.DOUBTFUL
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_energy_takes_passes_of_its_own_unless_it_is_not_wanted(wanted):
-    """They take longer than a short point does, and are not in its times."""
-
-    class Counting(Telemetry):
-        asked, counts_energy = 0, True
-
-        def energy_of(self, run, finish, block):
-            self.asked += 1
-            assert block >= 5
-            run()
-            finish()
-            return {"energy_j": 0.5, "energy_method": "counter"}
-
-    counting = Counting()
-    row = Inference("cpu", counting).measure(point(measure={"energy": wanted})).row
-    assert (counting.asked, row.get("energy_j")) == ((1, 0.5) if wanted else (0, None))
-    assert row["n"] == 4
-
-
-class Metered(Telemetry):
-    """A GPU whose counter grows by a joule with each pass."""
-
-    counts_energy = True
-
-    def energy_of(self, run, finish, block):
-        """Run one pass."""
-        run()
-        return {"energy_j": 1.0, "energy_method": "counter"}
-
-
-def _energy_of(telemetry, capture, **axes):
-    """Return the cells of a point whose host is slower than its device."""
-    bench, lane = Inference("cpu", telemetry), SimpleNamespace(run=lambda: None)
-    lanes = SimpleNamespace(clean=lane)
-    ready = SimpleNamespace(point=point(**{"model": "resnet18", **axes}), run=lambda: None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clocks, "capture", capture)
-        return bench._energy(ready, lanes, 1.0, idles=True)
-
-
-def test_energy_where_the_host_is_slow_is_that_of_a_graphs_replay():
-    """Explicit algorithms cost the host more, and no energy: the method tells the two apart."""
-    ran = []
-    cells = _energy_of(Metered(), lambda _run: lambda: ran.append("replay"))
-    assert cells == {"energy_j": 1.0, "energy_method": "graph"}
-    assert ran == ["replay"]
-
-
-def test_what_cannot_be_replayed_keeps_its_times_and_has_no_energy():
-    """Too little memory, a graph already, one's own code, several inputs."""
-
-    def refuse(_run):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    def never(_run):
-        pytest.fail("captured")
-
-    none = {"energy_method": "launch_bound"}
-    assert _energy_of(Metered(), refuse) == none
-    assert _energy_of(Metered(), never, launch="graph") == none
-    assert _energy_of(Metered(), never, model="tinynets:Residual") == none
-    assert _energy_of(Metered(), never, cache_state="rotated") == none
-
-
-def test_a_gpu_without_a_counter_captures_nothing_and_keeps_its_times():
-    """Slices, virtual and older GPUs: the cells are empty, and nobody is told of a slow host."""
-    assert _energy_of(Telemetry(), lambda _run: pytest.fail("captured")) == {}
-    row = Inference("cpu", Telemetry()).measure(point(measure={"energy": True})).row
-    flags = set(row["flags"].split(";")) - {"noisy", "very_noisy"}
-    assert flags.isdisjoint(columns.DOUBTFUL)
-    assert row["median_ms"] > 0
-    assert row.get("energy_j") is row.get("energy_method") is None
 
 
 def test_the_work_of_resnet18_at_224_is_known_to_the_integer(bench):
@@ -311,7 +236,7 @@ def test_a_networks_own_failure_keeps_its_type(bench):
 
 def test_consecutive_points_share_the_network(built):
     """Another algorithm or size keeps it; another seed builds anew."""
-    bench = Inference("cpu")
+    bench = on_device("inference", "cpu")
     for axes in ({}, {"algorithm": "fft", "input_size": 24}, {"seed": 3}):
         bench.measure(point(**axes, measure=QUICK))
     assert [key.seed for key in built] == [0, 3]
@@ -319,9 +244,9 @@ def test_consecutive_points_share_the_network(built):
 
 def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):
     """Also one that holds itself: there is memory for one of them at a time."""
-    bench, build = Inference("cpu"), models.build
+    bench, build = on_device("inference", "cpu"), models.build
     bench.measure(point(measure=QUICK))
-    network = bench._models.get(models.ModelKey.of(point()))
+    network = bench.workload._models.get(models.ModelKey.of(point()))
     network.__dict__["itself"] = network
     gone, alive = weakref.ref(network), []
     del network
@@ -348,7 +273,9 @@ def test_networks_with_several_outputs_measure(bench):
 @pytest.mark.parametrize("launch", ["eager", "graph"])
 def test_a_real_gpu_measures(launch):
     """Device events or a graph: times, layers that add up, memory from the allocator."""
-    done = Inference("cuda").measure(point("resnet50", input_size=224, gpu="gpu", launch=launch))
+    done = on_device("inference", "cuda").measure(
+        point("resnet50", input_size=224, gpu="gpu", launch=launch)
+    )
     assert done.row["timer"] == {"eager": "events", "graph": "graph"}[launch]
     assert done.row["mem_source"] == "cuda_allocator"
     assert done.row["host_ms"] > 0
@@ -366,7 +293,7 @@ def test_a_real_gpu_measures(launch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events():
     """Events add their own time to that of the kernels, and no more than that to long layers."""
-    bench = Inference("cuda")
+    bench = on_device("inference", "cuda")
     for _ in range(2):  # later sessions lose kernels, too
         done = bench.measure(point("resnet50", input_size=224, gpu="gpu", batch_size=32))
         rows = [row for row in done.layers if row["op"] == "conv2d"]
@@ -379,7 +306,10 @@ def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events
 @pytest.mark.parametrize("launch", ["eager", "graph"])
 def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
     """CUPTI stays in the process, so the order of points could show in their times."""
-    bench, axes = Inference("cuda"), {"input_size": 224, "gpu": "gpu", "launch": launch}
+    bench, axes = (
+        on_device("inference", "cuda"),
+        {"input_size": 224, "gpu": "gpu", "launch": launch},
+    )
     settings = {"warmup": 20, "iterations": 50, "layers": False, "numerics": False}
     first = bench.measure(point("resnet50", measure=settings | {"evidence": False}, **axes)).row
     bench.measure(point("resnet18", measure=settings, **axes))
@@ -390,7 +320,7 @@ def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
 def test_evidence_leaves_nothing_on_the_network_that_later_points_use(bench):
     """No hook, no wrapped `forward`, no profiler that still listens: the order does not matter."""
     bench.measure(point(algorithm="gemm"))
-    network = bench._models.get(models.ModelKey.of(point()))
+    network = bench.workload._models.get(models.ModelKey.of(point()))
     for module in network.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
@@ -401,8 +331,8 @@ def test_evidence_leaves_nothing_on_the_network_that_later_points_use(bench):
 @pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
 def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
     """The row is the second try's, the first one's median stays; throttled twice is flagged."""
-    monkeypatch.setattr(workbench, "COOLING_S", 0.0)
-    bench = Inference("cpu", Throttled(times))
+    monkeypatch.setattr(pipeline, "COOLING_S", 0.0)
+    bench = on_device("inference", "cpu", Throttled(times))
     done = bench.measure(point())
     assert done.row["throttled_median_ms"] > 0
     assert ("throttled" in done.row["flags"]) == flagged
@@ -546,9 +476,9 @@ def on_host_graphs(monkeypatch):
     hostgraphs.install(monkeypatch, lanes)
     of_device, gpu = lanes.lanes, torch.device("cuda", 0)
     monkeypatch.setattr(lanes, "lanes", lambda _, *how: of_device(gpu, *how))
-    monkeypatch.setattr(Inference, "_refuse_early", lambda *_: None)
+    monkeypatch.setattr(Inference, "refuse_early", lambda *_: None)
     monkeypatch.setattr(replay, "replayed_kernels", lambda *_: Counter())
-    return Inference("cpu")
+    return on_device("inference", "cpu")
 
 
 @pytest.mark.parametrize("network", ["resnet18", "squeezenet1_0"])

@@ -1,14 +1,7 @@
-"""The `inference` workload: one point in, its overall row, layer rows and raw times out.
+"""The `inference` workload: a pass is the forward pass of a network on a batch of images.
 
-Each part has its own passes:
-
-* **overall**: without any hook; this is the number to quote;
-* **layers**: with a timer around every layer call. Its blocks alternate with those of the overall
-  pass (see `timing.loop`), so that both run under the same conditions;
-* **evidence**: one pass under the profiler, to prove which algorithm ran;
-* **numerics**: one pass, compared with float64.
-
-Only the first two are timed. Shapes and work come from a shape pass on the meta device.
+The overall pass and the layer passes are lanes that take turns (see `timing.loop`), so that all run
+under the same conditions. Shapes and work come from a shape pass on the meta device.
 """
 
 from __future__ import annotations
@@ -17,189 +10,94 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
-from hpcsweep.conv.proof import replay
-from hpcsweep.conv.proof.evidence import Proof
-from hpcsweep.measure import layer_table, models, numerics, profilers, work
-from hpcsweep.measure.bench_api import CannotMeasure, Measurement
+from hpcsweep.measure import layer_table, models, work
+from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
-from hpcsweep.measure.machine import framework, memory, provenance
-from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.rounding import Exactness
+from hpcsweep.measure.machine import provenance
+from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.tensors import Held
-from hpcsweep.measure.timing import caches, clocks, compiling, loop, stats
+from hpcsweep.measure.timing import caches, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
-from hpcsweep.measure.timing.lanes import Lanes
-from hpcsweep.measure.timing.loop import Lane
-from hpcsweep.measure.workbench import Findings, Ready, Workbench
+from hpcsweep.measure.timing.lanes import Lanes, LaneWork
+from hpcsweep.measure.timing.loop import Collected
 from hpcsweep.point import Point
 
-_ENERGY_BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 
+class Inference:
+    """Builds the networks of inference points; keeps the last one while points share it."""
 
-class _Pass:
-    """A pass of a network on its inputs in turn; `image` is that of the last pass."""
+    cannot: Sequence[str] = ()
 
-    def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
-        self._model = model
-        self._turns = itertools.cycle(images)
-        self.image = images[0]
-
-    def __call__(self) -> object:
-        self.image = next(self._turns)
-        return self._model(self.image)
-
-    def again(self) -> object:
-        """Run on the same input."""
-        return self._model(self.image)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PreparedInference(Ready):
-    """A point whose network is ready to run."""
-
-    run: _Pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Timed:
-    """The times of the overall pass, and of the layer pass where there was one.
-
-    `lane` is a pass of the clean lane, which may be the replay of a graph.
-    """
-
-    lane: Callable[[], object]
-    samples: list[float]
-    clean: stats.Summary
-    table: LayerTable | IsolatedTable | None
-    flags: Sequence[str]
-    cells: Row
-    seconds: float
-
-
-class Inference(Workbench):
-    """Measures inference points on one device; keeps the network while points share it."""
-
-    def __init__(self, device: str = "cpu", telemetry: Telemetry | None = None) -> None:
-        super().__init__(device, telemetry)
-        self._models = models.ModelCache(self.device.torch_device)
-        self._reference = numerics.Float64Reference(self.device.torch_device)
+    def __init__(self, rig: Rig) -> None:
+        """Measure on one device."""
+        self._rig = rig
+        self._models = models.ModelCache(rig.device.torch_device)
         self._shapes: dict[tuple[object, int], Shapes] = {}
 
-    def measure(self, point: Point, tries: int = 0) -> Measurement:  # noqa: ARG002 - the no-op's business
-        """Measure one point.
-
-        Raises:
-            CannotMeasure: the device, the network or the algorithm cannot do it.
-            OutOfMemory: it did not fit.
-        """
-        with self.translate_torch_errors(give_back=self._forget), torch.inference_mode():
-            try:
-                return self._measure(point)
-            except Exception:
-                self._forget()  # the network may be broken
-                raise
-
-    def lane(self, point: Point) -> Lane:
-        """Return the clean lane of a point, for a caller that runs several lanes in turn.
-
-        The caller switches inference mode on, and has a bench for each lane.
-        """
-        self._refuse_early(point)
-        framework.apply(point.axes)
-        ready = self._prepare(point)
-        device = self.device.torch_device
-        _once(ready.run, self._wait)
-        prepare = caches.preparation(point.axes["cache_state"], device)
-        todo = lanes_of.LaneWork(ready.model, ready.run, prepare)
-        clean = lanes_of.lanes(device, point.axes["launch"], todo).clean
-
-        @contextmanager
-        def around(count: int) -> Iterator[None]:
-            framework.apply(point.axes)  # the autotuner belongs to the process, not the network
-            with clean.around(count):
-                yield
-
-        return replace(clean, around=around)
-
-    def _measure(self, point: Point) -> Measurement:
-        self._refuse_early(point)
-        framework.apply(point.axes)
-        compiling.forget()
-        ready = self._prepare(point)
-        if profilers.replaces_timing(point.measure["profile"]):
-            return Measurement(self._profile(point, ready.run))
-        timed = self._time(ready)
-        proof = self._prove_timed(ready, timed)
-        artifacts = self._profile(point, ready.run)
-        outputs, layers = self._error(ready, timed.lane)
-        findings = Findings(
-            table=timed.table, proof=proof, outputs=outputs, layers=layers, timed_s=timed.seconds
-        )
-        median = timed.clean.median
-        rates = work.rate_cells(
-            ready.shapes, median, point.axes, self.device, tensor_cores=ready.may_use_tensor_cores
-        )
-        cells: Row = {
-            **timed.cells,
-            **timed.clean.row(),
-            "throughput_ips": 1000 * point.axes["batch_size"] / median,
-            **rates,
-            **artifacts,
-        }
-        flags = timed.clean.flags(), timed.flags
-        return self._measured(ready, findings, cells, timed.samples, flags)
-
-    def _refuse_early(self, point: Point) -> None:
-        super()._refuse_early(point)
-        cold = point.axes["cache_state"] == "cold"
-        if cold and point.measure["layers"] == layer_table.BATCHED:
+    def refuse_early(self, point: Point) -> None:
+        """Raise `CannotMeasure` if this device cannot do the point."""
+        axes = point.axes
+        if axes["cache_state"] == "cold" and point.measure["layers"] == layer_table.BATCHED:
             why = "layers: batched finds a warm cache; cache_state: cold takes unique"
             raise CannotMeasure(why)
-        if point.axes["launch"] != "graph":
+        if axes["launch"] != "graph":
             return
-        if self.device.type != "cuda":
-            raise CannotMeasure(f"launch: graph needs a GPU; this is {self.device.type}")
-        if point.axes["cache_state"] == "rotated":
+        if self._rig.device.type != "cuda":
+            raise CannotMeasure(f"launch: graph needs a GPU; this is {self._rig.device.type}")
+        if axes["cache_state"] == "rotated":
             raise CannotMeasure("a graph replays one input; cache_state: cold is the alternative")
 
-    def _prepare(self, point: Point) -> _PreparedInference:
-        """Build or reuse the network, record its shapes, assign its algorithm."""
+    @contextmanager
+    def scope(self, point: Point) -> Iterator[None]:  # noqa: ARG002
+        """Run in inference mode; drop a network that failed, for it may be broken."""
+        try:
+            with torch.inference_mode():
+                yield
+        except Exception:
+            self.forget()
+            raise
+
+    def build(self, point: Point) -> Network:
+        """Build or reuse the network, draw its inputs, record its shapes."""
         load = provenance.load_average()
         model = self._network(point)
+        device = self._rig.device.torch_device
         state = point.axes["cache_state"]
-        device = self.device.torch_device
         count = caches.input_count(state, device, models.input_bytes(point))
         images = caches.inputs_in_turn(partial(models.make_inputs, point, device), count)
         shapes = self._shapes.get(_images_of(point))
         if shapes is None:
             with models.seeded(point):  # the first pass may draw layers
                 shapes = self._shapes[_images_of(point)] = shape_pass(model, images[0])
-        choices, setup_ms = self._choose(model, shapes, point)
-        return _PreparedInference(
+        return InferenceNetwork(
             point=point,
+            rig=self._rig,
             model=model,
             held=Held(model),  # as its first pass left it: that may make and replace layers
             shapes=shapes,
-            choices=choices,
-            setup_ms=setup_ms,
             load=load,
-            run=_Pass(model, images),
+            run=Pass(model, images),
         )
+
+    def forget(self) -> None:
+        """Drop the network and its shapes."""
+        self._shapes.clear()
+        self._models.drop()
 
     def _network(self, point: Point) -> nn.Module:
         """Build the network, or reuse the previous point's; memory never holds two."""
         key = models.ModelKey.of(point)
-        self._reference.make_room(point)
         others = (shapes for images, shapes in self._shapes.items() if images != _images_of(point))
         if any(shapes.late for shapes in others):  # its layers may fit those images alone
             self._models.drop()
@@ -212,151 +110,144 @@ class Inference(Workbench):
         swap.restore(model)
         return model
 
-    def _time(self, ready: _PreparedInference) -> _Timed:
-        """Warm up, then run the lanes in turn; watch memory and the GPU meanwhile."""
-        settings = dict(ready.point.measure)
-        device = self.device.torch_device
-        self._memory.reset()
-        with ready.held.settling():
-            first_ms = _once(ready.run, self._wait)
-        todo = lanes_of.LaneWork(
-            ready.model,
-            ready.run,
-            caches.preparation(ready.point.axes["cache_state"], device),
-            ready.shapes.calls if settings["layers"] is True else (),
-            ready.shapes.calls,
-        )
-        lanes = lanes_of.lanes(device, ready.point.axes["launch"], todo)
-        warmup_n = lanes.warm_up(settings)
-        lanes = lanes.settled(1 + warmup_n)
-        done, compiles, throttled_ms = self._unthrottled(lanes, settings)
-        clean = stats.summarise(done.times[0])
-        seconds = done.timed_s
-        table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
-        if settings["layers"] in layer_table.MODES:
-            alone = layer_table.time_isolated(
-                ready.model, ready.shapes.calls, ready.choices, ready.point, self._backend
-            )
-            table = IsolatedTable(alone, clean)
-            seconds = seconds + alone.timed_s
-        cells: Row = {
-            "warmup_n": warmup_n,
-            "stop_reason": done.reason,
-            "timer": lanes.timer_name,
-            "first_call_ms": first_ms,
-            "throttled_median_ms": throttled_ms,
-            **memory.cells(self._memory),
-            **self._telemetry.cells(),
-        }
-        clock = lanes.device_clock
-        if clock:
-            cells |= {"host_ms": clock.host_ms, "launch_bound": clock.launch_bound(clean.median)}
-            cells["sm_clock_pass_mhz"] = clock.sm_clock_mhz
-        if settings["energy"]:
-            cells |= self._energy(ready, lanes, clean.median, idles=bool(cells.get("launch_bound")))
-        unseen = settings["layers"] is True and parts.is_compiled_in_part(ready.model)
-        raised = {
-            "launch_bound": lanes.starved(),
-            "compiling": compiles,
-            "recompiled": lanes.compiled.blocks > 0,
-            "layers_compiled": bool(lanes.untimed) or unseen,
-            "layers_uncaptured": lanes.uncaptured,
-        }
-        return _Timed(
-            lane=lanes.clean.run,
-            samples=done.times[0],
-            clean=clean,
-            table=table,
-            flags=[name for name, is_raised in raised.items() if is_raised],
-            cells=cells,
-            seconds=seconds,
-        )
 
-    def _prove_timed(self, ready: _PreparedInference, timed: _Timed) -> Proof:
-        """Prove a pass; hold the replay of a graph against it."""
-        proof = self._prove(ready, ready.run.again)
-        if ready.point.axes["launch"] != "graph" or not ready.point.measure["evidence"]:
-            return proof
-        ran = replay.replayed_kernels(timed.lane, self.device.torch_device)
-        return replay.held_against(proof, ran)
+class Pass:
+    """A pass of a network on its inputs in turn; `image` is that of the last pass."""
 
-    def _energy(
-        self, ready: _PreparedInference, lanes: Lanes, median_ms: float, *, idles: bool
-    ) -> Row:
-        """Return the energy of a pass; of a graph's replay if the GPU would wait for the host."""
-        if not self._telemetry.counts_energy:
-            return {}
-        sweep_dir = _replay(ready) if idles else lanes.clean.run
-        if sweep_dir is None:
-            return {"energy_method": "launch_bound"}
-        passes = max(5, round(_ENERGY_BLOCK_MS / median_ms))
-        cells = self._telemetry.energy_of(sweep_dir, self._wait, passes)
-        return {**cells, "energy_method": "graph"} if cells and idles else cells
+    def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
+        self._model = model
+        self._turns = itertools.cycle(images)
+        self.image = images[0]
 
-    def _unthrottled(
-        self, lanes: Lanes, settings: dict[str, Any]
-    ) -> tuple[loop.Collected, bool, float | None]:
-        """Run the lanes; run them again after a pause if the GPU was throttled.
+    def __call__(self) -> object:
+        """Run on the next input."""
+        self.image = next(self._turns)
+        return self._model(self.image)
 
-        Return the times, whether torch compiled meanwhile, and the first try's median if there was
-        a second. A second try that is throttled, too, is kept and flagged.
-        """
-        self._telemetry.begin()
-        done, compiles = lanes.collect(settings, self._telemetry.sample)
-        if not self._was_throttled():
-            return done, compiles, None
-        self._telemetry.begin()
-        return *lanes.collect(settings, self._telemetry.sample), stats.median(done.times[0])
 
-    def _error(
-        self, ready: _PreparedInference, lane: Callable[[], object]
-    ) -> tuple[list[Exactness] | None, list[Exactness]]:
-        """Compare a pass with float64; leave the network with plain layers.
+@dataclass(kw_only=True)
+class InferenceNetwork(Network):
+    """A network that runs forward; `run` is a pass."""
+
+    run: Pass
+
+    def passes(self, choices: Choices) -> InferencePasses:
+        """Return the overall pass, and a layer pass if the sweep wants one."""
+        return InferencePasses(self, choices)
+
+    def forward(self) -> object:
+        """Run on the input of the last pass."""
+        return self.model(self.run.image)
+
+    def step(self) -> object:
+        """Run on the next input."""
+        return self.run()
+
+    def output(self, times: Times) -> object:
+        """Run on the first input, drawn anew: a network may have changed it.
 
         A graph replays on its own image, and gives the output.
         """
-
-        def run() -> object:  # a network may change its input
-            (image,) = models.make_inputs(ready.point, self.device.torch_device)
-            output = ready.model(image)
-            if ready.point.axes["launch"] != "graph":
-                return output
-            ready.run.image.data.copy_(image)
-            return lane()
-
-        return self._compare(ready, self._reference, run, "its call did not come")
-
-    def _forget(self) -> None:
-        """Drop the network, its shapes and references, and free their memory."""
-        self._reference.drop()
-        self._shapes.clear()
-        self._models.drop()
+        (image,) = models.make_inputs(self.point, self.rig.device.torch_device)
+        output = self.model(image)
+        if self.point.axes["launch"] != "graph":
+            return output
+        self.run.image.data.copy_(image)
+        return times.run()
 
 
-def _replay(ready: _PreparedInference) -> Callable[[], object] | None:
-    """Return a replay of the pass as a graph; None if it has none.
+class InferencePasses:
+    """The overall pass and the layer passes, in turn."""
 
-    One's own network is not tried: what a capture forbids may leave CUDA in an error that the rest
-    of the point would meet. A graph has one input, so that `rotated` would be another pass.
-    """
-    axes = ready.point.axes
-    replays = axes["launch"] == "graph"  # already, and the host is slow even so
-    if replays or ":" in axes["model"] or axes["cache_state"] == "rotated":
-        return None
-    try:
-        return clocks.capture(ready.run)
-    except RuntimeError:  # such as too little memory: the times are measured already
-        return None
+    repeatable = True
+
+    def __init__(self, network: InferenceNetwork, choices: Choices) -> None:
+        self._network = network
+        self._choices = choices
+        self._settings = dict(network.point.measure)
+        self._first_ms = 0.0
+        self._warmup_n = 0
+        self.lanes: Lanes
+        self._done: Collected
+        self._compiled = False
+
+    def warm_up(self) -> None:
+        """Run the first call, then passes until they are steady and nothing compiles."""
+        network = self._network
+        axes = network.point.axes
+        device = network.rig.device.torch_device
+        with network.held.settling():
+            network.rig.wait()
+            begin = time.perf_counter_ns()
+            network.run()
+            network.rig.wait()
+            self._first_ms = (time.perf_counter_ns() - begin) / 1e6
+        calls = network.shapes.calls
+        todo = LaneWork(
+            network.model,
+            network.run,
+            caches.preparation(axes["cache_state"], device),
+            calls if self._settings["layers"] is True else (),
+            calls,
+        )
+        lanes = lanes_of.lanes(device, axes["launch"], todo)
+        self._warmup_n = lanes.warm_up(self._settings)
+        self.lanes = lanes.settled(1 + self._warmup_n)
+
+    def time(self, look: Callable[[], object]) -> None:
+        """Run the lanes in turn until the stopping rule is satisfied."""
+        self._done, self._compiled = self.lanes.collect(self._settings, look)
+
+    def samples(self) -> list[float]:
+        """Return the milliseconds of the overall pass."""
+        return self._done.times[0]
+
+    def times(self) -> Times:
+        """Return the times; time convolutions alone first, if the sweep wants that."""
+        network = self._network
+        lanes = self.lanes
+        done = self._done
+        summary = stats.summarise(done.times[0])
+        seconds = done.timed_s
+        table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
+        if self._settings["layers"] in layer_table.MODES:
+            alone = layer_table.time_isolated(
+                network.model,
+                network.shapes.calls,
+                self._choices.calls,
+                network.point,
+                self._choices.backend,
+            )
+            table = IsolatedTable(alone, summary)
+            seconds = seconds + alone.timed_s
+        unseen = self._settings["layers"] is True and parts.is_compiled_in_part(network.model)
+        cells: Row = {
+            "warmup_n": self._warmup_n,
+            "stop_reason": done.reason,
+            "timer": lanes.timer_name,
+            "first_call_ms": self._first_ms,
+            **work.rate_cells(
+                network.shapes,
+                summary.median,
+                network.point.axes,
+                network.rig.device,
+                tensor_cores=self._choices.may_use_tensor_cores or bool(network.shapes.outside),
+            ),
+        }
+        return Times(
+            samples=done.times[0],
+            summary=summary,
+            seconds=seconds,
+            run=lanes.clean.run,
+            cells=cells,
+            flags=["layers_uncaptured"] if lanes.uncaptured else [],
+            table=table,
+            lanes=lanes,
+            compiled=self._compiled,
+            recompiled=lanes.compiled.blocks > 0,
+            layers_compiled=bool(lanes.untimed) or unseen,
+        )
 
 
 def _images_of(point: Point) -> tuple[object, int]:
     return models.image_shape(point.axes), point.axes["batch_size"]
-
-
-def _once(run: Callable[[], object], wait: Callable[[], object]) -> float:
-    """Return the milliseconds of one pass by the host's clock."""
-    wait()
-    begin = time.perf_counter_ns()
-    run()
-    wait()
-    return (time.perf_counter_ns() - begin) / 1e6

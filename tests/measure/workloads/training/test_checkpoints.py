@@ -13,9 +13,9 @@ import torch
 import diskdata
 from hpcsweep import environment
 from hpcsweep.errors import UsageError
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.workloads.training import checkpoints, epochs
 from hpcsweep.measure.workloads.training.trainer import Result
-from hpcsweep.measure.workloads.training.workload import Training
 from measuring import training
 from paths import SUPPORT
 
@@ -56,7 +56,7 @@ def _interrupt_after(monkeypatch, epochs):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_an_interrupted_training_ends_as_one_that_was_not(folder, monkeypatch, optimizer):
     """Losses and accuracies of every epoch, and the weights, bit by bit; in another attempt."""
-    bench = Training("cpu")
+    bench = on_device("training", "cpu")
     point = _point(optimizer=optimizer, lr_schedule="cosine", measure={"save_final": True})
     whole = bench.measure(point).row
     weights = torch.load(folder / f"{NAME}.final.pt", weights_only=True)
@@ -69,7 +69,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(folder, monkeypatch, o
     later = folder.parent / "second"
     later.mkdir()
     monkeypatch.setenv(environment.ARTIFACTS, str(later))
-    resumed = Training("cpu").measure(point).row
+    resumed = on_device("training", "cpu").measure(point).row
     assert (resumed["resumed_epoch"], whole["resumed_epoch"]) == (2, None)
     assert {name: resumed[name] for name in LOSSES} == {name: whole[name] for name in LOSSES}
     again = torch.load(later / f"{NAME}.final.pt", weights_only=True)
@@ -83,14 +83,14 @@ def test_augmentation_goes_on_as_if_nothing_had_happened(folder, monkeypatch, tm
     diskdata.cifar10(tmp_path)
     monkeypatch.setenv(environment.DATA, str(tmp_path))
     axes = {"dataset": "cifar10", "input_size": 32, "num_workers": workers}
-    whole = Training("cpu").measure(_point(3, **axes)).row
+    whole = on_device("training", "cpu").measure(_point(3, **axes)).row
     for file in folder.iterdir():
         file.unlink()
     with monkeypatch.context() as patched:
         _interrupt_after(patched, 2)
         with pytest.raises(Interrupted):
-            Training("cpu").measure(_point(3, **axes))
-    resumed = Training("cpu").measure(_point(3, **axes)).row
+            on_device("training", "cpu").measure(_point(3, **axes))
+    resumed = on_device("training", "cpu").measure(_point(3, **axes)).row
     assert resumed["resumed_epoch"] == 2
     assert resumed["epochs_train_loss"] == whole["epochs_train_loss"]
 
@@ -107,29 +107,29 @@ def test_augmentation_goes_on_as_if_nothing_had_happened(folder, monkeypatch, tm
 )
 def test_a_checkpoint_that_half_fits_leaves_no_trace(folder, spoil):
     """Told, not used, and the losses are those of a clean start."""
-    clean = Training("cpu").measure(_point(2)).row
+    clean = on_device("training", "cpu").measure(_point(2)).row
     path = folder / f"{NAME}.last.pt"
     state = torch.load(path, weights_only=True)
     state["trainer"]["epoch"] = 1
     spoil(state)
     torch.save(state, path)
-    row = Training("cpu").measure(_point(2)).row
+    row = on_device("training", "cpu").measure(_point(2)).row
     assert row["resumed_epoch"] is None
     assert row["epochs_train_loss"] == clean["epochs_train_loss"]
 
 
 def test_a_named_checkpoint_that_is_done_is_told(folder, tmp_path):
     """There is nothing to time."""
-    Training("cpu").measure(_point(2))
+    on_device("training", "cpu").measure(_point(2))
     given = tmp_path / "given.pt"
     (folder / f"{NAME}.last.pt").rename(given)
     with pytest.raises(UsageError, match="has 2 epochs already"):
-        Training("cpu").measure(_point(2, measure={"resume_from": str(given)}))
+        on_device("training", "cpu").measure(_point(2, measure={"resume_from": str(given)}))
 
 
 def test_what_is_kept_is_named_and_the_best_is_the_best(folder):
     """Last, best and every second epoch; each can be read."""
-    row = Training("cpu").measure(_point(measure={"save_every": 2})).row
+    row = on_device("training", "cpu").measure(_point(measure={"save_every": 2})).row
     kept = set(row["artifacts"].split(";"))
     assert kept == {f"{NAME}.{kind}.pt" for kind in ("last", "best", "epoch2", "epoch4")}
     assert {path.name for path in folder.iterdir()} == kept
@@ -145,8 +145,8 @@ def test_the_best_is_that_of_all_attempts(folder, monkeypatch, ends_after):
     with monkeypatch.context() as patched:
         _interrupt_after(patched, ends_after)
         with pytest.raises(Interrupted):
-            Training("cpu").measure(_point())
-    Training("cpu").measure(_point())
+            on_device("training", "cpu").measure(_point())
+    on_device("training", "cpu").measure(_point())
     best = torch.load(folder / f"{NAME}.best.pt", weights_only=True)
     assert (best["trainer"]["epoch"], best["best"]) == (3, 0.9)
 
@@ -158,19 +158,25 @@ def test_a_worse_epoch_after_the_interruption_is_not_the_best(folder, monkeypatc
     with monkeypatch.context() as patched:
         _interrupt_after(patched, 2)
         with pytest.raises(Interrupted):
-            Training("cpu").measure(_point())
-    Training("cpu").measure(_point())
+            on_device("training", "cpu").measure(_point())
+    on_device("training", "cpu").measure(_point())
     best = torch.load(folder / f"{NAME}.best.pt", weights_only=True)
     assert best["trainer"]["epoch"] == 2
 
 
 def test_final_weights_are_what_the_axis_weights_takes(folder, tmp_path):
     """A plain state dict; training starts where the other ended."""
-    done = Training("cpu").measure(_point(measure={"save_every": 0, "save_final": True})).row
+    done = (
+        on_device("training", "cpu")
+        .measure(_point(measure={"save_every": 0, "save_final": True}))
+        .row
+    )
     assert done["artifacts"] == f"{NAME}.final.pt"
     weights = tmp_path / "w.pt"
     (folder / f"{NAME}.final.pt").rename(weights)
-    next_one = Training("cpu").measure(_point(1, weights=str(weights), measure={"save_every": 0}))
+    next_one = on_device("training", "cpu").measure(
+        _point(1, weights=str(weights), measure={"save_every": 0})
+    )
     assert next_one.row["val_loss_before"] == pytest.approx(done["val_loss_after"])
 
 
@@ -184,14 +190,14 @@ def test_without_a_wish_nothing_stays(folder, monkeypatch):
         "_save",
         lambda self, kind, state: (seen.append(kind), original(self, kind, state)),
     )
-    row = Training("cpu").measure(_point(measure={"save_every": 0})).row
+    row = on_device("training", "cpu").measure(_point(measure={"save_every": 0})).row
     assert seen == ["last"] * 4
     assert (row["artifacts"], list(folder.iterdir())) == ("", [])
 
 
 def test_a_finished_training_that_is_retried_starts_anew(folder):
     """Its last checkpoint has nothing left to train."""
-    bench = Training("cpu")
+    bench = on_device("training", "cpu")
     first, second = (bench.measure(_point(2)).row for _ in range(2))
     assert second["resumed_epoch"] is None
     assert second["epochs_train_loss"] == first["epochs_train_loss"]
@@ -205,7 +211,7 @@ def test_a_damaged_checkpoint_is_told_and_not_used(folder, capfd, content):
         torch.save({"epoch": 1}, path)
     else:
         path.write_bytes(content)
-    row = Training("cpu").measure(_point(2)).row
+    row = on_device("training", "cpu").measure(_point(2)).row
     assert row["resumed_epoch"] is None
     assert f"not resumed: {path}: is no checkpoint" in capfd.readouterr().err
 
@@ -214,15 +220,17 @@ def test_a_damaged_checkpoint_is_told_and_not_used(folder, capfd, content):
 def test_a_named_checkpoint_has_to_fit(folder, tmp_path):
     """One that does not is the point's error, not a silent start from nothing."""
     with pytest.raises(UsageError, match=r"nowhere\.pt: No such file"):
-        Training("cpu").measure(_point(measure={"resume_from": str(tmp_path / "nowhere.pt")}))
-    Training("cpu").measure(_point(2))
+        on_device("training", "cpu").measure(
+            _point(measure={"resume_from": str(tmp_path / "nowhere.pt")})
+        )
+    on_device("training", "cpu").measure(_point(2))
     given = tmp_path / "given.pt"
     (folder / f"{NAME}.last.pt").rename(given)
-    row = Training("cpu").measure(_point(3, measure={"resume_from": str(given)})).row
+    row = on_device("training", "cpu").measure(_point(3, measure={"resume_from": str(given)})).row
     assert row["resumed_epoch"] == 2
     other = _point(3, measure={"resume_from": str(given)}, model="resnet18", input_size=32)
     with pytest.raises(UsageError, match="does not fit this training"):
-        Training("cpu").measure(other)
+        on_device("training", "cpu").measure(other)
 
 
 def test_a_full_disk_costs_the_checkpoint_and_not_the_training(folder, monkeypatch):
@@ -232,7 +240,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_training(folder, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    row = Training("cpu").measure(_point(1)).row
+    row = on_device("training", "cpu").measure(_point(1)).row
     assert f"no {NAME}.last.pt (cannot be written (No space left on device)" in row["artifacts"]
 
 
@@ -256,7 +264,7 @@ def test_a_worker_that_is_killed_goes_on_with_the_same_losses(desk, monkeypatch)
     worker = max(forked, key=psutil.Process.create_time)  # the other one is the template
     worker.send_signal(signal.SIGKILL)
     axes = {"dataset": "owndatasets:slow", "epochs": 4, "steps_per_epoch": 6, "deterministic": True}
-    whole = Training("cpu").measure(training(**axes)).row
+    whole = on_device("training", "cpu").measure(training(**axes)).row
     running.communicate(timeout=120)
     (found,) = desk.rows()
     assert found["status"] == "ok", found["status_reason"]

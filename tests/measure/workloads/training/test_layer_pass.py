@@ -11,6 +11,7 @@ from torch import nn
 
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import models
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.shape_pass import shape_pass
@@ -18,7 +19,6 @@ from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
 from hpcsweep.measure.timing.layer_timer import LayersChanged, joined
 from hpcsweep.measure.workloads.training import layer_pass
 from hpcsweep.measure.workloads.training.layer_pass import StepTimer, backward_call
-from hpcsweep.measure.workloads.training.workload import Training
 from measuring import CPU, make_trainer, point, training
 
 
@@ -173,7 +173,7 @@ def test_convolutions_without_gradients_have_no_backward_row(monkeypatch, algori
     monkeypatch.setitem(sys.modules, "watching", sys.modules[__name__])
     everything = {"layers": True, "evidence": True, "numerics": True}
     wanted = training("watching:Watching", algorithm=algorithm, measure=everything)
-    done = Training("cpu").measure(wanted)
+    done = on_device("training", "cpu").measure(wanted)
     rows = [row for row in done.layers if row["op"] == "conv2d"]
     calls = [(row["layer"], row["direction"]) for row in rows]
     assert calls == [

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.workloads.training import epochs, network
 from hpcsweep.measure.workloads.training.trainer import Score
-from hpcsweep.measure.workloads.training.workload import Training
 from measuring import CPU, make_trainer, training
 
 
@@ -97,4 +97,4 @@ def test_a_network_that_is_frozen_whole_is_unsupported():
     """Its user forgot something, or its head has the right number of classes."""
     wanted = training("tinynets:frozen_whole")
     with pytest.raises(CannotMeasure, match="does not require grad"):
-        Training("cpu").measure(wanted)
+        on_device("training", "cpu").measure(wanted)

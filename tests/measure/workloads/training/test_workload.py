@@ -10,19 +10,19 @@ import torch
 
 from hpcsweep.catalog import columns
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import workbench
+from hpcsweep.measure import point as pipeline
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.workloads.training import workload as training_of
 from hpcsweep.measure.workloads.training.epochs import TrainingPass
 from hpcsweep.measure.workloads.training.phases import PHASES
-from hpcsweep.measure.workloads.training.workload import Training
 from measuring import Throttled, lying, training
 
 
 @pytest.fixture(scope="module")
 def bench():
     """Return a bench on the CPU."""
-    return Training("cpu")
+    return on_device("training", "cpu")
 
 
 def test_a_training_point_fills_its_row(bench):
@@ -241,10 +241,10 @@ def test_a_switch_of_one_point_does_not_reach_the_next(bench):
 @pytest.mark.parametrize(("times", "flagged"), [(0, False), (1, False), (2, True)])
 def test_a_throttled_training_is_taken_once_more(monkeypatch, times, flagged):
     """Its times are the second try's; what it learned is the same as ever, and validated once."""
-    monkeypatch.setattr(workbench, "COOLING_S", 0.0)
+    monkeypatch.setattr(pipeline, "COOLING_S", 0.0)
     wanted = training("tinynets:Dropping", epochs=3, lr_schedule="cosine", deterministic=True)
-    done = Training("cpu", Throttled(times)).measure(wanted)
-    calm = Training("cpu").measure(wanted).row
+    done = on_device("training", "cpu", Throttled(times)).measure(wanted)
+    calm = on_device("training", "cpu").measure(wanted).row
     assert (done.row["throttled_median_ms"] is not None) == (times > 0)
     assert calm["throttled_median_ms"] is None
     assert ("throttled" in done.row["flags"]) == flagged
@@ -257,7 +257,7 @@ def test_a_throttled_training_is_taken_once_more(monkeypatch, times, flagged):
 def test_a_long_training_that_was_throttled_stands_as_it_is(monkeypatch):
     """It is flagged; hours are not spent twice."""
     monkeypatch.setattr(training_of, "REPEATED_MOST_S", 0.0)
-    row = Training("cpu", Throttled(1)).measure(training()).row
+    row = on_device("training", "cpu", Throttled(1)).measure(training()).row
     assert "throttled" in row["flags"]
     assert row["throttled_median_ms"] is None
     assert not row["valid"]
@@ -265,7 +265,7 @@ def test_a_long_training_that_was_throttled_stands_as_it_is(monkeypatch):
 
 def test_a_resumed_training_that_was_throttled_goes_back_to_where_it_resumed():
     """Epochs of an earlier attempt stay; none is told twice."""
-    calm = Training("cpu").measure(training(epochs=4, deterministic=True)).row
+    calm = on_device("training", "cpu").measure(training(epochs=4, deterministic=True)).row
 
     class Half(TrainingPass):
         def run(self, epochs):
@@ -276,10 +276,10 @@ def test_a_resumed_training_that_was_throttled_goes_back_to_where_it_resumed():
             return super().run(epochs)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(workbench, "COOLING_S", 0.0)
+        patched.setattr(pipeline, "COOLING_S", 0.0)
         patched.setattr(training_of, "TrainingPass", Half)
         wanted = training(epochs=4, deterministic=True)
-        row = Training("cpu", Throttled(1)).measure(wanted).row
+        row = on_device("training", "cpu", Throttled(1)).measure(wanted).row
     assert row["epochs_train_loss"] == calm["epochs_train_loss"]
     assert len(row["epochs_s"]) == 2
     assert row["n"] == 10
@@ -294,7 +294,7 @@ def test_a_real_gpu_trains(amp):
     axes = {"stem": "cifar", "input_size": 32, "batch_size": 128, "num_threads": None}
     switches = {"pin_memory": True, "num_workers": 2, "deterministic": True, "gpu": "gpu"}
     point = training("resnet18", amp=amp, measure=everything, **axes, **switches)
-    bench = Training("cuda")
+    bench = on_device("training", "cuda")
     measured = bench.measure(point)
     row = measured.row
     assert (row["timer"], row["mem_source"]) == ("events", "cuda_allocator")

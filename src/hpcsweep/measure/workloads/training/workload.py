@@ -1,4 +1,4 @@
-"""The `training` workload: one point in, its overall row, layer rows and step times out.
+"""The `training` workload: a pass is a step, forward and backward, on a batch.
 
 Its passes, in order:
 
@@ -7,9 +7,7 @@ Its passes, in order:
   throughput, memory, loss and accuracy are of this pass (see `epochs`);
 * **phases**: further steps in which each phase is timed; then three in which the memory in use is
   read after each phase (see `epochs`);
-* **layers**: forward, loss and backward on one batch, every layer timed (see `layer_pass`);
-* **evidence** of the forward pass as for inference, then of the backward pass of a step;
-* **numerics** of the forward pass.
+* **layers**: forward, loss and backward on one batch, every layer timed (see `layer_pass`).
 
 Steps after the training pass change no column on learning.
 """
@@ -18,90 +16,54 @@ from __future__ import annotations
 
 import math
 import sys
-import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.conv.proof import backward_pass
-from hpcsweep.conv.proof.evidence import Proof
-from hpcsweep.measure import models, numerics, profilers
-from hpcsweep.measure.bench_api import CannotMeasure, Measurement
+from hpcsweep.measure import models
+from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.data.loaders import Data
-from hpcsweep.measure.layer_table import LayerTable
-from hpcsweep.measure.machine import framework, memory, provenance
-from hpcsweep.measure.rounding import Exactness
+from hpcsweep.measure.machine import framework, provenance
+from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import loop, stats
-from hpcsweep.measure.workbench import Findings, Ready, Workbench
 from hpcsweep.measure.workloads.training import epochs, layer_pass, network
 from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
 from hpcsweep.measure.workloads.training.epochs import TrainingPass, next_steps
 from hpcsweep.measure.workloads.training.trainer import Batch, Score, Trainer
 from hpcsweep.point import Point
 
-# Messages of torch if an operator or a compiler is missing.
-_CANNOT: Final = (
-    "does not have a deterministic implementation",
-    "No working C++ compiler found",
-    "Cannot find a working triton installation",
-    "does not require grad and does not have a grad_fn",
-)
 REPEATED_MOST_S: Final = 60.0  # a longer training is not repeated after throttling
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PreparedTraining(Ready):
-    """A point whose network and data are ready; `batch` lies on the device."""
+class Training:
+    """Builds networks that learn, with their data."""
 
-    data: Data
-    trainer: Trainer
-    batch: Batch
+    # of torch, if an operator or a compiler is missing
+    cannot: Sequence[str] = (
+        "does not have a deterministic implementation",
+        "No working C++ compiler found",
+        "Cannot find a working triton installation",
+        "does not require grad and does not have a grad_fn",
+    )
 
+    def __init__(self, rig: Rig) -> None:
+        """Measure on one device."""
+        self._rig = rig
+        self._data: Data | None = None
 
-class Training(Workbench):
-    """Measures training points on one device."""
-
-    def measure(self, point: Point, tries: int = 0) -> Measurement:  # noqa: ARG002 - the no-op's business
-        """Measure one point.
-
-        Raises:
-            CannotMeasure: the device, the network, the compiler or the algorithm cannot do it.
-            OutOfMemory: it did not fit.
-        """
-        deterministic = framework.determinism(wanted=point.axes["deterministic"])
-        try:
-            with self.translate_torch_errors(_CANNOT), deterministic:
-                return self._measure(point)
-        finally:
-            if point.axes["compile"] == "inductor":
-                torch.compiler.reset()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-
-    def _measure(self, point: Point) -> Measurement:
-        self._refuse_early(point)
-        framework.apply(point.axes)
-        loop.settle()
-        torch.manual_seed(point.axes["seed"])
-        load = provenance.load_average()
-        data = loaders.open_data(point)
-        try:
-            ready = self._prepare(point, data, load)
-            if profilers.replaces_timing(point.measure["profile"]):
-                return Measurement(self._profile_steps(ready))
-            return self._run(ready)
-        finally:
-            data.close()
-
-    def _refuse_early(self, point: Point) -> None:
-        super()._refuse_early(point)
+    def refuse_early(self, point: Point) -> None:
+        """Raise `CannotMeasure` if this device cannot do the point."""
         axes = point.axes
-        kind = self.device.type
+        kind = self._rig.device.type
         if axes["amp"] != "off" and axes["dtype"] != "float32":
             raise CannotMeasure(
                 f"amp: {axes['amp']} casts float32 weights; dtype is {axes['dtype']}"
@@ -118,9 +80,22 @@ class Training(Workbench):
                 f"layers: {point.measure['layers']} is for inference; in training: true"
             )
 
-    def _prepare(self, point: Point, data: Data, load: float | None) -> _PreparedTraining:
-        """Build the network, record its shapes, assign its algorithm, make a trainer."""
-        device = self.device.torch_device
+    @contextmanager
+    def scope(self, point: Point) -> Iterator[None]:
+        """Use deterministic operators if wanted; close the data in the end."""
+        try:
+            with framework.determinism(wanted=point.axes["deterministic"]):
+                yield
+        finally:
+            self.forget()
+
+    def build(self, point: Point) -> Network:
+        """Build the network and its trainer, open the data, record the shapes."""
+        loop.settle()
+        torch.manual_seed(point.axes["seed"])
+        load = provenance.load_average()
+        device = self._rig.device.torch_device
+        data = self._data = loaders.open_data(point)
         model = network.build(point, data.num_classes, device)
         held = Held(model)
         trainer = Trainer(point, device, model, model, data.steps * point.axes["epochs"])
@@ -131,152 +106,136 @@ class Training(Workbench):
         if shapes.late:
             raise CannotMeasure("the network makes layers while it trains: no optimizer knows them")
         trainer.load_state_dict(untouched)  # a real shape pass has changed batch norms
-        choices, setup_ms = self._choose(model, shapes, point)
-        began = time.perf_counter()
-        calls = zip(choices, shapes.convolution_calls, strict=True)
-        learning = [choice for choice, call in calls if call.gradients]
-        gradients = backward_pass.choices(learning, self._backend)
-        setup_ms += 1e3 * (time.perf_counter() - began)
-        trainer.run = network.compiled(model, point)
-        return _PreparedTraining(
+        return TrainingNetwork(
             point=point,
+            rig=self._rig,
             model=model,
             held=held,
             shapes=shapes,
-            choices=choices,
-            gradients=gradients,
-            setup_ms=setup_ms,
             load=load,
+            compute=lambda: trainer.compute(batch),
             data=data,
             trainer=trainer,
             batch=batch,
         )
 
-    def _run(self, ready: _PreparedTraining) -> Measurement:
-        """Run all passes; return the rows."""
-        trainer = ready.trainer
-        data = ready.data
-        settings = ready.point.measure
-        ticker = epochs.ticker(trainer.device)
-        training = TrainingPass(
+    def forget(self) -> None:
+        """Close the data and free memory."""
+        if self._data is not None:
+            self._data.close()
+            self._data = None
+        if self._rig.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+@dataclass(kw_only=True)
+class TrainingNetwork(Network):
+    """A network that learns; `batch` lies on the device."""
+
+    data: Data
+    trainer: Trainer
+    batch: Batch
+    _steps: Iterator[Iterator[Batch]] | None = None
+
+    def passes(self, choices: Choices) -> TrainingPasses:  # noqa: ARG002
+        """Return the training, and what is timed after it."""
+        self.trainer.run = network.compiled(self.model, self.point)
+        return TrainingPasses(self)
+
+    def forward(self) -> object:
+        """Run the network, as it was before it was compiled, on one batch."""
+        with self.trainer.autocast():
+            return self.model(self.batch[0])
+
+    def step(self) -> None:
+        """Train one step further."""
+        self._steps = self._steps or next_steps(self.data, sys.maxsize)
+        self.trainer.step(next(self._steps), Score.zero(self.trainer.device))
+
+    def output(self, times: Times) -> object:  # noqa: ARG002 - a step has no output of its own
+        """Run the trained network on the point's inputs."""
+        with self.trainer.autocast():
+            return self.model(*models.make_inputs(self.point, self.trainer.device))
+
+
+class TrainingPasses:
+    """The training, then steps for phases and memory, then the layer pass."""
+
+    def __init__(self, net: TrainingNetwork) -> None:
+        trainer = net.trainer
+        self._network = net
+        self._ticker = epochs.ticker(trainer.device)
+        self._training = TrainingPass(
             trainer,
-            data,
-            ticker,
-            self._wait,
-            validates=settings["validation"],
-            at_epoch_end=self._telemetry.sample,
-            repeatable=self._telemetry.watches,
+            net.data,
+            self._ticker,
+            net.rig.wait,
+            validates=net.point.measure["validation"],
+            repeatable=net.rig.telemetry.watches,
         )
-        self._memory.reset()
-        with ready.held.settling():
-            training.warm_up(settings["warmup"])
-        checkpoints = Checkpoints(ready.point, trainer, training.history)
-        training.after_epoch = checkpoints.after_epoch
-        checkpoints.resume()
-        self._memory.reset()  # memory of autotuning and compiling does not count
-        throttled_ms = self._train(training, ready.point.axes["epochs"])
+        self._checkpoints = Checkpoints(net.point, trainer, self._training.history)
+        self._trained = False
+
+    def warm_up(self) -> None:
+        """Run some steps, undo them, and resume from a checkpoint if there is one."""
+        net = self._network
+        with net.held.settling():
+            self._training.warm_up(net.point.measure["warmup"])
+        self._training.after_epoch = self._checkpoints.after_epoch
+        self._checkpoints.resume()
+
+    def time(self, look: Callable[[], object]) -> None:
+        """Train all epochs; the second time, from the same state."""
+        self._training.at_epoch_end = look
+        train = self._training.again if self._trained else self._training.run
+        train(self._network.point.axes["epochs"])
+        self._trained = True
+
+    def samples(self) -> list[float]:
+        """Return the milliseconds of the steps."""
+        return self._training.history.steps_ms
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the training is short enough to run it once more."""
+        return sum(self._training.history.epochs_s) <= REPEATED_MOST_S
+
+    def times(self) -> Times:
+        """Return the times, after phases and layers are timed in steps of their own."""
+        net = self._network
+        trainer = net.trainer
+        data = net.data
+        training = self._training
         history = training.history
-        clean = stats.summarise(training.history.steps_ms)
-        checkpoints.finish()
-        cells: Row = {
-            **clean.row(),
-            "stop_reason": "fixed",
-            "throughput_ips": 1000 * ready.point.axes["batch_size"] / clean.median,
-            "throttled_median_ms": throttled_ms,
-            "timer": ticker.timer,
-            **memory.cells(self._memory),
-            **self._memory.allocator_cells(),
-            **self._telemetry.cells(),
-            **history.cells(data),
-        }
+        settings = net.point.measure
+        clean = stats.summarise(history.steps_ms)
+        self._checkpoints.finish()
         timer = epochs.phase_timer(trainer.device)
         with training.compiled.block():
             phases = epochs.time_phases(trainer, data, settings["iterations"], timer)
-        cells |= phases.cells(clean.n, clean.median)
-        cells["mem_avg_bytes"] = epochs.average_memory(trainer, data, self._memory)
-        (table, layers_s) = self._layers(ready)
-        proof = self._prove_step(ready)
-        kept = checkpoints.cells()
-        profiled = self._profile_steps(ready)
-        artifacts = filter(None, (kept["artifacts"], profiled.get("artifacts")))
-        cells |= {**kept, "artifacts": ";".join(artifacts)}
-        timed_s = math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s
-        outputs, compared = self._error(ready)
-        findings = Findings(
-            table=table, proof=proof, outputs=outputs, layers=compared, timed_s=timed_s
-        )
-        last = {
-            "compiling": training.compiled.blocks > 0,
-            "nan_loss": not history.finite,
-            "layers_compiled": bool(settings["layers"]) and table is None,
+        cells: Row = {
+            "stop_reason": "fixed",
+            "timer": self._ticker.timer,
+            **history.cells(data),
+            **phases.cells(clean.n, clean.median),
+            "mem_avg_bytes": epochs.average_memory(trainer, data, net.rig.memory),
+            **self._checkpoints.cells(),
         }
-        about = [*data.flags, *(name for name, raised in last.items() if raised)]
-        flags = [*clean.flags(), *phases.flags()], about
-        return self._measured(ready, findings, cells, history.steps_ms, flags)
-
-    def _train(self, training: TrainingPass, epochs: int) -> float | None:
-        """Run the training, again after a pause if the GPU was throttled meanwhile.
-
-        Return the median step of the first try if there was a second. A second throttled try is
-        kept and flagged; so is a training that is too long to be repeated.
-        """
-        self._telemetry.begin()
-        history = training.run(epochs)
-        if sum(history.epochs_s) > REPEATED_MOST_S or not self._was_throttled():
-            return None
-        first = stats.median(history.steps_ms)
-        self._telemetry.begin()
-        training.again(epochs)
-        return first
-
-    def _profile_steps(self, ready: _PreparedTraining) -> Row:
-        """Run the sweep's profilers on further steps of the training."""
-        steps = next_steps(ready.data, sys.maxsize)
-        score = Score.zero(ready.trainer.device)
-        return self._profile(ready.point, lambda: ready.trainer.step(next(steps), score))
-
-    def _layers(self, ready: _PreparedTraining) -> tuple[LayerTable | None, float]:
-        """Time every layer, forward and backward; no table for compiled networks."""
-        settings = ready.point.measure
-        if not settings["layers"] or ready.point.axes["compile"] != "none":
-            return None, 0.0
-        return layer_pass.measure(ready.trainer, ready.batch, ready.shapes, settings["iterations"])
-
-    def _prove_step(self, ready: _PreparedTraining) -> Proof:
-        """Prove a forward pass, then the gradients of a step's computation."""
-        calls = [*ready.choices, *(gradient.call for gradient in ready.gradients)]
-        profiled = ready.point.measure["evidence"] and ready.point.axes["compile"] == "none"
-        if not profiled or not calls:
-            return Proof.unseen(call.layer for call in calls)
-        trainer = ready.trainer
-        batch = ready.batch
-
-        def forward() -> object:
-            with trainer.autocast():
-                return trainer.model(batch[0])
-
-        proof = self._prove(ready, forward)
-        backward = backward_pass.prove(
-            trainer.model,
-            lambda: trainer.compute(batch),
-            [g.call for g in ready.gradients],
-            self._backend,
+        layers = settings["layers"] and net.point.axes["compile"] == "none"
+        table = None
+        layers_s = 0.0
+        if layers:
+            table, layers_s = layer_pass.measure(
+                trainer, net.batch, net.shapes, settings["iterations"]
+            )
+        return Times(
+            samples=history.steps_ms,
+            summary=clean,
+            seconds=math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s,
+            run=net.step,
+            cells=cells,
+            flags=[*phases.flags(), *data.flags, *([] if history.finite else ["nan_loss"])],
+            table=table,
+            compiled=training.compiled.blocks > 0,
+            layers_compiled=bool(settings["layers"]) and table is None,
         )
-        return replace(proof, calls=(*proof.calls, *backward))
-
-    def _error(self, ready: _PreparedTraining) -> tuple[list[Exactness] | None, list[Exactness]]:
-        """Compare the trained network with float64.
-
-        Leave the network in evaluation mode, in which some layers are not called, and with plain
-        convolutions.
-        """
-        point = ready.point
-        trainer = ready.trainer
-        trainer.model.eval()
-
-        def run() -> object:
-            with trainer.autocast():
-                return trainer.model(*models.make_inputs(point, trainer.device))
-
-        with torch.no_grad():
-            return self._compare(ready, numerics.Float64Reference(trainer.device), run, None)

@@ -1,0 +1,1 @@
+"""What looks at a point beside its times, one module each; `catalog/checks/` says what it tells."""

@@ -1,0 +1,234 @@
+"""The algorithm check: proves what each convolution ran, and tells how much of the pass that is.
+
+All convolutions of a pass count, whatever calls them. If the point has an explicit algorithm, those
+that no back-end can run are *uncovered*, and a column names them.
+
+1. Each call of a plain `nn.Conv2d` has a choice: as requested, or a fallback with its reason.
+2. The evidence of a call, by the profiler or the library, may refute its choice.
+3. Other convolutions run in the framework: they are uncovered if the algorithm is an explicit one;
+   so are those that the profiler saw and the shape pass did not.
+4. The share of calls that used the algorithm is by work and, with a layer pass, by time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from hpcsweep import catalog
+from hpcsweep.catalog.checks import algorithm as told
+from hpcsweep.catalog.checks.algorithm import Algorithm as Cells
+from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
+from hpcsweep.conv import choice
+from hpcsweep.conv.backend import FRAMEWORK
+from hpcsweep.conv.choice import Algorithm, LayerChoice
+from hpcsweep.conv.proof import backward_pass, evidence, forward_pass, replay
+from hpcsweep.conv.proof.evidence import Evidence, Proof
+from hpcsweep.conv.proof.kernels import recognise
+from hpcsweep.measure.convolutions import Choice, Choices, left_to_framework, reason, unmet
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.operations import Convolution
+from hpcsweep.measure.shape_pass import Shapes
+from hpcsweep.measure.timing import layer_timer
+
+_SHOWN: Final = 3
+
+
+class Check(PointCheck):
+    """Profiles a pass, and a step if the workload learns."""
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
+        """Prove what ran; compare it with what was asked for."""
+        proof = self._prove(network, choices, times)
+        algorithm = network.point.axes["algorithm"]
+        means = times.table.convolution_means() if times.table else None
+        cells = use(algorithm, network.shapes, choices, proof, means)
+        fell_back = bool(cells.conv_fallbacks) or any(c.fallback for c in choices.gradients)
+        return Finding(
+            cells=cells,
+            flags={
+                told.MISMATCH: any(call.problem is not None for call in proof.calls),
+                told.ABSENT: is_absent(algorithm, choices.calls),
+                told.FALLBACK: fell_back,
+                told.UNCOVERED: cells.algorithm_uncovered is not None,
+            },
+            layers=call_cells(choices.all, proof.calls),
+            others=[{"kernel_ms": ms} for ms in proof.others_ms],
+            proof=proof,
+        )
+
+    def _prove(self, network: Network, choices: Choices, times: Times) -> Proof:
+        """Prove a forward pass, hold a graph's replay against it, prove the gradients of a step."""
+        axes = network.point.axes
+        compiled = axes.get("compile", "none") != "none"  # then the pass is not what was timed
+        if not network.point.measure["evidence"] or compiled or not choices.calls:
+            return Proof.unseen(picked.layer for picked in [*choices.calls, *learning(choices)])
+        device = self.rig.device
+        # on a GPU the other layers are marked, so that their kernels are known
+        marked = network.shapes.calls if device.type == "cuda" else ()
+        marking = partial(layer_timer.marked, network.model, marked)
+        proof = forward_pass.prove(
+            network.model, network.forward, choices.calls, choices.backend, marking
+        )
+        if axes.get("launch") == "graph":
+            ran = replay.replayed_kernels(times.run, device.torch_device)
+            proof = replay.held_against(proof, ran)
+        if network.compute is None:
+            return proof
+        backward = backward_pass.prove(
+            network.model, network.compute, learning(choices), choices.backend
+        )
+        return replace(proof, calls=(*proof.calls, *backward))
+
+
+def learning(choices: Choices) -> list[LayerChoice]:
+    """Return the calls that have gradients."""
+    return [gradient.call for gradient in choices.gradients]
+
+
+def use(
+    algorithm: Algorithm,
+    shapes: Shapes,
+    choices: Choices,
+    proof: Proof,
+    means: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Cells:
+    """Return the columns that say whether a point used its algorithm.
+
+    `means` are the mean milliseconds in the layer pass of the convolution calls, gradients last,
+    and of the layers with other convolutions; None without a layer pass.
+    """
+    outside = shapes.outside
+    missed = unmet(algorithm, outside)
+    refuted = {at for at, call in enumerate(proof.calls) if call.problem is not None}
+    as_asked = [c.as_requested and at not in refuted for at, c in enumerate(choices.all)]
+    reasons = Counter([*(c.reason for c in choices.all if c.reason), *map(reason, missed)])
+    used = [*map(ran, choices.calls, proof.calls)]
+    workspaces = [c.workspace_bytes for c in choices.all if c.workspace_bytes is not None]
+    beyond = _shares_text(uncovered(algorithm, shapes, choices.calls), shapes)
+    return Cells(
+        backend=joined([*(c.backend for c in choices.calls), *(FRAMEWORK for _ in outside)]),
+        algorithm_used=joined([*used, *(catalog.AUTO for _ in outside)]),
+        algorithm_evidence=proof.source.value,
+        algorithm_coverage_pct=_share_of_work(shapes, as_asked[: len(choices.calls)], missed),
+        algorithm_coverage_time_pct=_share_of_time(algorithm, shapes, as_asked, means),
+        algorithm_uncovered=beyond or unforeseen(algorithm, shapes, proof.outside),
+        conv_calls=len(choices.calls) + len(outside),
+        conv_fallbacks=sum(c.fallback for c in choices.calls) + len(missed),
+        fallback_reason=reasons.most_common(1)[0][0] if reasons else None,
+        workspace_bytes=max(workspaces, default=None),
+    )
+
+
+def uncovered(
+    algorithm: Algorithm, shapes: Shapes, choices: Sequence[LayerChoice]
+) -> list[Convolution]:
+    """Return the convolutions that cannot be swapped: outside of layers, or in subclasses."""
+    calls = zip(shapes.convolution_calls, choices, strict=True)
+    own = [conv for call, c in calls if not c.swappable for conv in call.convolutions]
+    return [*own, *unmet(algorithm, shapes.outside)]
+
+
+def unforeseen(algorithm: Algorithm, shapes: Shapes, seen: Sequence[str]) -> str | None:
+    """Return a message about convolutions that only the profiler saw; None without any."""
+    if not seen or shapes.outside or left_to_framework(algorithm, ""):
+        return None
+    return f"the profiler saw {', '.join(seen)}"
+
+
+def is_absent(algorithm: Algorithm, choices: Iterable[LayerChoice]) -> bool:
+    """Say whether the point has an explicit algorithm, and no convolution runs one."""
+    wanted = (algorithm,) if isinstance(algorithm, str) else algorithm.values()
+    explicit = any(name not in choice.FRAMEWORK_CHOICES for name in wanted)
+    return explicit and all(c.used in choice.FRAMEWORK_CHOICES for c in choices)
+
+
+def joined(names: Iterable[str]) -> str | None:
+    """Return distinct names joined by `+`, the commonest first; None without any."""
+    counted = Counter(names)
+    return "+".join(name for name, _ in counted.most_common()) or None
+
+
+def _share_of_work(
+    shapes: Shapes, as_asked: Sequence[bool], missed: Sequence[Convolution]
+) -> float | None:
+    total = shapes.convolution_flops
+    if not all(conv.counted for conv in missed):
+        return 0.0  # a lower bound
+    if not total:
+        return None
+    calls = zip(shapes.convolution_calls, as_asked, strict=True)
+    without = sum(call.convolution_flops for call, met in calls if not met)
+    return 100 * (total - without - sum(conv.flops for conv in missed)) / total
+
+
+def _share_of_time(
+    algorithm: Algorithm,
+    shapes: Shapes,
+    as_asked: Sequence[bool],
+    means: tuple[Sequence[float], Sequence[float]] | None,
+) -> float | None:
+    """Return the share of time as wanted; None if a convolution has no layer row of its own."""
+    layers = [c for c in shapes.calls if c.conv is None and c.convolutions]
+    timed = sum(call.convolution_flops for call in layers)
+    complete = timed == sum(conv.flops for conv in shapes.outside)
+    # the backward pass of `layers` has no row
+    is_training = len(as_asked) > len(shapes.convolutions)
+    if means is None or len(means[1]) != len(layers) or not complete:
+        return None
+    if layers and is_training:
+        return None
+    (of_choices, of_layers) = means
+    parts = list(zip(of_choices, as_asked, strict=True))
+    parts += [
+        (ms, left_to_framework(algorithm, call.layer))
+        for ms, call in zip(of_layers, layers, strict=True)
+    ]
+    total = sum(ms for ms, _ in parts)
+    return 100 * sum(ms for ms, met in parts if met) / total if total else None
+
+
+def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
+    """Return shares of work with operator and layer, unknown ones first, then by size."""
+    total = shapes.convolution_flops
+    work = Counter[str]()
+    counted = all(conv.counted for conv in missed)
+    for conv in missed:
+        work[f"{conv.operator} ({conv.layer})" if conv.layer else conv.operator] += conv.flops
+    shown = [
+        f"{100 * flops / total:.3g} % {name}" if flops and counted else f"unknown share {name}"
+        for name, flops in sorted(work.items(), key=lambda item: item[1] or total, reverse=True)
+    ]
+    rest = [f"and {len(work) - _SHOWN} more"] if len(work) > _SHOWN else []
+    return "; ".join([*shown[:_SHOWN], *rest]) or None
+
+
+def ran(picked: Choice, proof: Evidence) -> str:
+    """Return the algorithm that a call ran, for a forward call of the library's choice by kernels.
+
+    The kernels of a backward call belong to two directions, so their names prove neither.
+    """
+    left = isinstance(picked, LayerChoice) and picked.used in catalog.CHOOSING
+    if left and proof.seen and proof.seen.computing:
+        return recognise(proof.seen.kernels).name
+    return "+".join(picked.algorithms)
+
+
+def call_cells(picked: Sequence[Choice], proofs: Sequence[Evidence]) -> list[LayerAlgorithm]:
+    """Return, for each convolution call, the cells on its algorithm and the evidence."""
+    return [
+        LayerAlgorithm(
+            backend="+".join(one.backends),
+            algorithm_used=ran(one, proof),
+            algorithm_evidence=evidence.cell(proof),
+            fallback_reason=one.reason,
+            workspace_bytes=one.workspace_bytes,
+            plan=one.plan,
+            plan_notes=one.plan_notes,
+            kernel_ms=proof.seen.kernel_ms if proof.seen else None,
+        )
+        for one, proof in zip(picked, proofs, strict=True)
+    ]

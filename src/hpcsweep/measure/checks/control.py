@@ -1,0 +1,48 @@
+"""The control check: a fixed piece of work after the point, and the switches of the process."""
+
+from __future__ import annotations
+
+import torch
+
+from hpcsweep.catalog.checks import control as told
+from hpcsweep.catalog.checks.control import Control
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.machine import control as work
+from hpcsweep.measure.machine import framework
+from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+
+
+class Check(PointCheck):
+    """Times the control, and compares it with those of earlier points."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__(rig)
+        self._control = work.Control(rig.device.torch_device)
+
+    @property
+    def history(self) -> list[float]:
+        """The controls of earlier points, in ms."""
+        return self._control.earlier_ms
+
+    @history.setter
+    def history(self, found: list[float]) -> None:
+        self._control.earlier_ms = found
+
+    def begin(self, network: Network) -> None:  # noqa: ARG002
+        """Begin to count what is taken away from the process."""
+        self._control.begin()
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Run the control; look whether the network turned switches of its point."""
+        cells, raised = self._control.row()
+        on_cpu = self.rig.device.type == "cpu"
+        return Finding(
+            cells=Control(**cells, threads=torch.get_num_threads()),
+            flags={
+                told.CONTENDED: told.CONTENDED.name in raised,
+                told.MACHINE_SHIFT: told.MACHINE_SHIFT.name in raised,
+                told.SHARED_CPU: on_cpu and framework.shares_cpu(),
+                told.SWITCHED: not framework.is_kept(network.point.axes),
+            },
+        )

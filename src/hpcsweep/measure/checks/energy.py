@@ -1,0 +1,49 @@
+"""The energy check: the GPU's energy counter over passes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from hpcsweep.catalog.checks.energy import Energy
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.timing import clocks
+
+_BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
+
+
+class Check(PointCheck):
+    """Runs passes for a second and a half, as a graph where the GPU would wait for the host."""
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Measure the energy of a pass; of a graph's replay if the host is slow."""
+        telemetry = self.rig.telemetry
+        if not telemetry.counts_energy:
+            return Finding()
+        clock = times.lanes.device_clock if times.lanes else None
+        idles = clock is not None and clock.launch_bound(times.summary.median)
+        run = replay(network) if idles else times.run
+        if run is None:
+            return Finding(cells=Energy(energy_method="launch_bound"))
+        passes = max(5, round(_BLOCK_MS / times.summary.median))
+        cells = telemetry.energy_of(run, self.rig.wait, passes)
+        if cells and idles:
+            cells = {**cells, "energy_method": "graph"}
+        return Finding(cells=Energy(**cells))
+
+
+def replay(network: Network) -> Callable[[], object] | None:
+    """Return a replay of the pass as a graph; None if it has none.
+
+    One's own network is not tried: what a capture forbids may leave CUDA in an error that the rest
+    of the point would meet. A graph has one input, so that `rotated` would be another pass.
+    """
+    axes = network.point.axes
+    replays = axes["launch"] == "graph"  # already, and the host is slow even so
+    if replays or ":" in axes["model"] or axes["cache_state"] == "rotated":
+        return None
+    try:
+        return clocks.capture(network.step)
+    except RuntimeError:  # such as too little memory: the times are measured already
+        return None

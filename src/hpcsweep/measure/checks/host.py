@@ -1,0 +1,25 @@
+"""The host check: whether the GPU had to wait for the host in the timed passes."""
+
+from __future__ import annotations
+
+from hpcsweep.catalog.checks import host as told
+from hpcsweep.catalog.checks.host import Host
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+
+
+class Check(PointCheck):
+    """Reads the clock of the overall pass, and watches some layers in two more passes."""
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Compare the host's time to issue a pass with the device's to run it."""
+        lanes = times.lanes
+        clock = lanes.device_clock if lanes else None
+        if lanes is None or clock is None:
+            return Finding()
+        cells = Host(
+            host_ms=clock.host_ms,
+            launch_bound=clock.launch_bound(times.summary.median),
+            sm_clock_pass_mhz=clock.sm_clock_mhz,
+        )
+        return Finding(cells=cells, flags={told.LAUNCH_BOUND: lanes.starved()})

@@ -1,0 +1,36 @@
+"""The memory check: the peak of the warm-up and the timed passes."""
+
+from __future__ import annotations
+
+from hpcsweep.catalog.checks.memory import Memory
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+
+
+class Check(PointCheck):
+    """Reads the high-water mark when the last pass was timed."""
+
+    _found = Memory()
+
+    def begin(self, network: Network) -> None:  # noqa: ARG002
+        """Forget what earlier points needed."""
+        self.rig.memory.reset()
+
+    def settled(self, network: Network) -> None:
+        """Leave out, in a training, what tuning and compiling needed."""
+        if network.learns:
+            self.rig.memory.reset()
+
+    def end(self) -> None:
+        """Read the peak, before other checks take memory of their own."""
+        memory = self.rig.memory
+        self._found = Memory(
+            mem_peak_bytes=memory.peak(),
+            mem_limit_bytes=memory.limit(),
+            mem_source=memory.source,
+            **memory.allocator_cells(),
+        )
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Tell it."""
+        return Finding(cells=self._found)

@@ -1,0 +1,51 @@
+"""The telemetry check: the state of the GPU at the ends of blocks of timed passes."""
+
+from __future__ import annotations
+
+from hpcsweep.catalog.checks import telemetry as told
+from hpcsweep.catalog.checks.telemetry import Telemetry
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+
+
+class Check(PointCheck):
+    """Reads NVML; wants the passes once more if the GPU was throttled."""
+
+    _first_ms: float | None = None  # the median of passes that were throttled
+
+    @property
+    def history(self) -> float:
+        """The highest clock of a point that nothing limited, in MHz."""
+        return self.rig.telemetry.unlimited_mhz
+
+    @history.setter
+    def history(self, found: float) -> None:
+        self.rig.telemetry.unlimited_mhz = found
+
+    def begin(self, network: Network) -> None:  # noqa: ARG002
+        """Forget the point before."""
+        self._first_ms = None
+
+    def settled(self, network: Network) -> None:  # noqa: ARG002
+        """Begin anew."""
+        self.rig.telemetry.begin()
+
+    def look(self) -> None:
+        """Read the state."""
+        self.rig.telemetry.sample()
+
+    def disturbed(self, median_ms: float) -> bool:
+        """Say whether the GPU was throttled."""
+        if told.THROTTLED.name not in self.rig.telemetry.flags():
+            return False
+        self._first_ms = median_ms
+        return True
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Tell it."""
+        telemetry = self.rig.telemetry
+        raised = telemetry.flags()
+        return Finding(
+            cells=Telemetry(**telemetry.cells(), throttled_median_ms=self._first_ms),
+            flags={flag: flag.name in raised for flag in told.CHECK.flags},
+        )

@@ -1,0 +1,180 @@
+"""What a workload hands to the pipeline: a network that is ready, its passes, and their times."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import nn
+
+from hpcsweep.catalog import WORKLOADS
+from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.record import Flag
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.shape_pass import Shapes
+from hpcsweep.measure.tensors import Held
+from hpcsweep.point import Point
+
+if TYPE_CHECKING:
+    from hpcsweep.conv.proof.evidence import Proof
+    from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
+    from hpcsweep.measure.timing.lanes import Lanes
+    from hpcsweep.measure.timing.stats import Summary
+
+
+@dataclass(kw_only=True)
+class Network(ABC):
+    """A point's network on its device, with its inputs.
+
+    `load` is the node's load before the network was built, `held` are the network's tensors,
+    `compute` runs forward and backward if a pass is a step of a training.
+    """
+
+    point: Point
+    rig: Rig
+    model: nn.Module
+    held: Held
+    shapes: Shapes
+    load: float | None
+    compute: Callable[[], object] | None = None
+
+    @property
+    def learns(self) -> bool:
+        """Whether a pass is a step of a training."""
+        return WORKLOADS[self.point.workload].learns
+
+    @abstractmethod
+    def passes(self, choices: Choices) -> Passes:
+        """Return the passes to time."""
+
+    @abstractmethod
+    def forward(self) -> object:
+        """Run the network once, on the input of the last pass."""
+
+    @abstractmethod
+    def step(self) -> object:
+        """Run what is timed once more, for profilers."""
+
+    @abstractmethod
+    def output(self, times: Times) -> object:
+        """Return the output for the first input, drawn anew, of the pass as it was timed."""
+
+
+class Passes(Protocol):
+    """The passes of a point."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the passes may be timed once more."""
+
+    def warm_up(self) -> None:
+        """Run what tunes, compiles and allocates."""
+
+    def time(self, look: Callable[[], object]) -> None:
+        """Time the passes, and call `look` between blocks of them; drop earlier times."""
+
+    def samples(self) -> list[float]:
+        """Return the milliseconds of the passes that were timed last."""
+
+    def times(self) -> Times:
+        """Return the times, after what else is timed: phases of a step, layers alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """What was timed: the passes in ms, without any hook, and the layers.
+
+    `seconds` are those of all timed passes (see `Measurement`), `run` is the pass as it was timed,
+    which may be the replay of a graph. `cells` and `flags` are the workload's own.
+    """
+
+    samples: list[float]
+    summary: Summary
+    seconds: float
+    run: Callable[[], object]
+    cells: Row
+    flags: Sequence[str] = ()
+    table: LayerTable | IsolatedTable | None = None
+    lanes: Lanes | None = None
+    compiled: bool = False
+    recompiled: bool = False
+    layers_compiled: bool = False
+
+
+class Workload(Protocol):
+    """How to build a network of a point; what a pass is, the network knows.
+
+    `cannot` are messages of torch that mean `CannotMeasure`.
+    """
+
+    cannot: Sequence[str]
+
+    def __init__(self, rig: Rig) -> None:
+        """Measure on one device."""
+
+    def refuse_early(self, point: Point) -> None:
+        """Raise `CannotMeasure` before anything is built, if this device cannot do the point."""
+
+    def scope(self, point: Point) -> AbstractContextManager[object]:
+        """Return the modes in which a point runs; afterwards give back what only it needs."""
+
+    def build(self, point: Point) -> Network:
+        """Return the point's network on the device, with its inputs."""
+
+    def forget(self) -> None:
+        """Drop what is kept for later points, and free its memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a check found: its record, its flags, its records of layer rows.
+
+    `layers` are those of the convolution calls, gradients last; `others` cells of other calls.
+    """
+
+    cells: Any = None
+    flags: dict[Flag, bool] = field(default_factory=dict)
+    layers: Sequence[Any] = ()
+    others: Sequence[Row] = ()
+    proof: Proof | None = None
+
+    def raised(self) -> Iterator[str]:
+        """Yield the names of the flags."""
+        return (flag.name for flag, is_raised in self.flags.items() if is_raised)
+
+
+class PointCheck:
+    """What looks at a point beside its times; each overrides what it needs, and `after`.
+
+    `history` is what points showed of the machine, for those of the next worker.
+    """
+
+    history: Any = None
+
+    def __init__(self, rig: Rig) -> None:
+        """Look at the points of one device, one after the other."""
+        self.rig = rig
+
+    def begin(self, network: Network) -> None:
+        """Begin to look, before the warm-up."""
+
+    def settled(self, network: Network) -> None:
+        """Begin to look at the timed passes, or at those that are timed once more."""
+
+    def look(self) -> None:
+        """Look between two blocks of timed passes."""
+
+    def disturbed(self, median_ms: float) -> bool:  # noqa: ARG002
+        """Say whether the passes, of this median, should be timed once more."""
+        return False
+
+    def end(self) -> None:
+        """End the look at the timed passes."""
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
+        """Run passes of its own; return what was found."""
+        raise NotImplementedError

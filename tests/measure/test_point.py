@@ -1,0 +1,62 @@
+"""The pipeline of a point: what torch raises becomes an outcome; what is no time is no row."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from hpcsweep.measure import point as pipeline
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
+from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.timing.clocks import HostClock
+from measuring import point
+
+
+def translated(*cannot, forget=lambda: None):
+    """Return the block in which torch's errors become outcomes."""
+    return pipeline._translated_errors(Rig(), SimpleNamespace(cannot=cannot, forget=forget))
+
+
+def test_memory_that_runs_out_is_given_back_after_its_figures_were_taken():
+    """The peak is that of the point, not of what is left."""
+    events = []
+    with pytest.raises(OutOfMemory) as caught, translated(forget=lambda: events.append(1)):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore words")
+    assert events == [1]
+    assert caught.value.peak > 0
+    assert str(caught.value).endswith("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+def test_the_line_that_says_what_is_missing_is_the_reason():
+    """The first line of a compiler may be a heading."""
+    text = "backend raised:\nNo working C++ compiler found in PATH\nat line 3"
+    with (
+        pytest.raises(CannotMeasure, match=r"^No working C\+\+ compiler found in PATH$"),
+        translated("No working C++ compiler found"),
+    ):
+        raise RuntimeError(text)
+
+
+def test_other_errors_stay_what_they_are():
+    """A text that nobody knows is no finding about the machine."""
+    with pytest.raises(RuntimeError, match=r"^sizes do not fit$"), translated():
+        raise RuntimeError("sizes do not fit")
+
+
+@pytest.mark.parametrize("ms", [0.0, -1.0, math.inf, math.nan])
+def test_what_is_not_finite_and_positive_is_no_time(monkeypatch, ms):
+    """A clock that stood still, or ran back, gives no row."""
+    monkeypatch.setattr(HostClock, "block", lambda _self, _run, count: [ms] * count)
+    with pytest.raises(RuntimeError, match="no times: "):
+        on_device("inference").measure(point(measure={"layers": False, "warmup": 0}))
+
+
+def test_checks_run_in_the_order_of_the_catalogue_and_only_where_they_apply():
+    """Energy is for inference, and only if the sweep wants it."""
+    bench = on_device("inference")
+    asked = [bench.checks_of(point(measure={"energy": wanted})) for wanted in (True, False)]
+    assert asked[0] == [*bench.checks.values()]
+    assert asked[1] == [check for check in asked[0] if check is not bench.checks["energy"]]
