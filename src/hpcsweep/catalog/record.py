@@ -47,8 +47,9 @@ class Check:
 
     def applies(self, workload: str, measure: Mapping[str, Any]) -> bool:
         """Say whether a point has this check."""
-        wanted = self.setting is None or bool(measure[self.setting])
-        return wanted and (not self.workloads or workload in self.workloads)
+        if self.workloads and workload not in self.workloads:
+            return False
+        return self.setting is None or bool(measure[self.setting])
 
 
 def cells_of(record: type | None) -> Iterator[tuple[str, str, str]]:

@@ -77,7 +77,7 @@ def test_the_calls_that_are_timed_keep_their_places_and_their_sum():
 def test_a_network_that_compiles_again_is_timed_when_torch_has_given_up(blocks):
     """Each third pass of it compiles, eight times; the warm-up is longer then."""
     done = _measured("Again", layers=False)
-    assert done.row["flags"].split(";")[-1] == "recompiled"
+    assert "recompiled" in done.row["flags"].split(";")
     assert not any(blocks[-2:])
     assert done.row["valid"] or "noisy" in done.row["flags"]
 
