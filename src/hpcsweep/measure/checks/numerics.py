@@ -58,10 +58,11 @@ class Check(PointCheck):
         tf32 = axes["tf32"] and self.rig.device.type == "cuda"
         whole = point.measure["numerics"] == "layers"
         calls = numerics.Convolutions(choices.calls, tf32=tf32, whole=whole)
-        if network.learns:  # in which some layers are not called
+        missing: str | None = "its call did not come"
+        if network.learns:
             network.model.eval()
-        # in evaluation mode a trained network may skip layers
-        missing = None if network.learns else "its call did not come"
+            missing = None  # in evaluation mode some layers are not called
+            self._reference.drop()  # of weights that another training learned
 
         def run() -> object:
             with torch.no_grad():
