@@ -25,6 +25,7 @@ from hpcsweep.measure.network import Finding, Network, Passes, PointCheck, Times
 from hpcsweep.measure.timing import compiling, stats
 from hpcsweep.point import Point
 
+_MODULES: Final = {name: import_module(f"hpcsweep.measure.checks.{name}") for name in CHECKS}
 COOLING_S: Final = 2.0  # pause for a throttled GPU before the second try
 
 
@@ -41,8 +42,7 @@ class PointBench:
         if self.rig.device.type == "cuda":
             framework.detach_profiler()
         self.checks: Mapping[str, PointCheck] = {
-            name: import_module(f"hpcsweep.measure.checks.{name}").Check(self.rig)
-            for name in CHECKS
+            name: module.Check(self.rig) for name, module in _MODULES.items()
         }
         self.tunes = framework.has_autotuner(self.rig.device.type)
         framework.apply(catalog.axis_defaults(catalog.INFERENCE.name))

@@ -54,6 +54,7 @@ def import_all() -> None:
     import torchvision
 
     from hpcsweep.measure.machine import fit, provenance, telemetry
+    from hpcsweep.measure.point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
     from hpcsweep.measure.workloads.training.workload import Training
 
