@@ -201,28 +201,30 @@ def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:
 
 def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line, ...]:
     """Return the lines in catalogue order, each with its dots in the order of x."""
-    ends = dict(zip(("low", "high"), _ENDS.get(y, ()), strict=False))
-    table = rows.reindex(columns=[*rows, *(e for e in ends.values() if e not in rows)])
-    covered = pd.to_numeric(rows.get(_COVERAGE, pd.Series(100.0, rows.index)))
-    cells = table.assign(partial=covered < 100).groupby([*by, x], dropna=False, sort=False).agg(
+    low, high = (dataset.cells(rows, end, math.nan) for end in _ENDS.get(y, ("", "")))
+    partial = dataset.cells(rows, _COVERAGE, 100.0).astype(float) < 100
+    table = rows.assign(
+        partial=partial, low=low, high=high, unsure=rows["unsure"] | rows["doubtful"]
+    )
+    cells = table.groupby([*by, x], dropna=False, sort=False).agg(
         y=(y, "median"), n=(y, "size"), doubtful=("doubtful", "any"), partial=("partial", "any"),
-        speedup=("speedup", "median"), unsure=("unsure", "any"),
-        **{name: (end, "min" if name == "low" else "max") for name, end in ends.items()},
+        speedup=("speedup", "median"), unsure=("unsure", "any"), low=("low", "min"),
+        high=("high", "max"),
     )  # fmt: skip
-    cells["unsure"] |= cells["doubtful"]
-    dots_of: dict[tuple[Any, ...], list[Dot]] = defaultdict(list)
+    lines: dict[tuple[Any, ...], list[Dot]] = defaultdict(list)
     records: Any = cells.to_dict("records")
     for key, cell in zip(cells.index.to_frame().itertuples(index=False), records, strict=True):
-        *line, cell["x"] = map(dataset.to_json, (*by, x), key)
-        for name in ("speedup", *ends):
-            cell[name] = dataset.to_json(name, cell[name])
-        dots_of[tuple(line)].append(Dot(**cell))
-    lines = []
-    for values in sorted(dots_of, key=lambda values: list(map(dataset.rank, by, values))):
-        label = ", ".join(map(dataset.format_labelled, by, values))
-        dots = sorted(dots_of[values], key=lambda dot: dataset.rank(x, dot.x))
-        lines.append(Line(label, dict(zip(by, values, strict=True)), tuple(dots)))
-    return tuple(lines)
+        *line, place = map(dataset.to_json, (*by, x), key)
+        plain = {name: dataset.to_json(name, value) for name, value in cell.items()}
+        lines[tuple(line)].append(Dot(place, **plain))
+    return tuple(
+        Line(
+            ", ".join(map(dataset.format_labelled, by, values)),
+            dict(zip(by, values, strict=True)),
+            tuple(sorted(lines[values], key=lambda dot: dataset.rank(x, dot.x))),
+        )
+        for values in sorted(lines, key=lambda values: list(map(dataset.rank, by, values)))
+    )
 
 
 def _value(dot: Dot) -> str:
