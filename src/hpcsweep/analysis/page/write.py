@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -173,40 +173,38 @@ class PageTable:
 def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
     wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
     names = [name for name in wanted if name in rows and rows[name].notna().any()]
-    rows = rows.reset_index(drop=True)
-    doubtful = frozenset(map(int, np.flatnonzero(dataset.doubtful(rows))))
-    heads = [(name, formats.label(name)) for name in names]
-    return PageTable(heads, [*_cells(rows, names)], doubtful=doubtful)
+    doubtful = frozenset(map(int, np.flatnonzero(dataset.doubtful(rows.reset_index(drop=True)))))
+    return replace(_grid(rows[names], formats.label), doubtful=doubtful)
+
+
+def _grid(frame: pd.DataFrame, label: Callable[[str], str] = str) -> PageTable:
+    heads = [(str(name), label(str(name))) for name in frame]
+    return PageTable(heads, [*_cells(frame)])
 
 
 def _failures(data: dataset.Dataset) -> PageTable:
-    heads = [(name, name) for name in ("status", "reason", "points", "first")]
-    return PageTable(heads, [[(str(cell), cell) for cell in astuple(of)] for of in data.failures()])
+    return _grid(pd.DataFrame(map(asdict, data.failures())))
 
 
 def _flags(rows: pd.DataFrame) -> PageTable:
     counts = dataset.flags(rows).replace("", None).value_counts()
-    cells = [
-        [(str(flag), flag), (FLAGS.get(str(flag), ""), ""), (str(number), int(number))]
-        for flag, number in counts.items()
-    ]
-    return PageTable([("flag", "flag"), ("meaning", "meaning"), ("points", "points")], cells)
+    meanings = [FLAGS.get(str(flag), "") for flag in counts.index]
+    table = {"flag": counts.index, "meaning": meanings, "points": counts.to_numpy()}
+    return _grid(pd.DataFrame(table))
 
 
 def _environment(rows: pd.DataFrame, sweep_dir: SweepDir) -> PageTable:
     """Return what is known of each GPU: a column per GPU, a row per fact; how was measured."""
-    gpus = list(rows["gpu"].dropna().unique())
     facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
-    groups = [rows[rows["gpu"] == gpu] for gpu in gpus]
-    cells = [
-        [(formats.label(name), name), *((_values(group, name), "") for group in groups)]
-        for name in facts
-    ]
+    table = {"fact": [formats.label(name) for name in facts]}
+    for gpu in rows["gpu"].dropna().unique():
+        table[gpu] = [_values(rows[rows["gpu"] == gpu], name) for name in facts]
     with suppress(HpcsweepError):  # of an older version, or of another program
         settings = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name).measure.items()
         text = ", ".join(f"{name}: {value}" for name, value in settings) or "defaults"
-        cells.append([("measure", ""), *((text, "") for _ in gpus)])
-    return PageTable([("fact", "fact"), *((gpu, gpu) for gpu in gpus)], cells)
+        for head, column in table.items():
+            column.append("measure" if head == "fact" else text)
+    return _grid(pd.DataFrame(table))
 
 
 def _values(rows: pd.DataFrame, name: str) -> str:
@@ -219,10 +217,10 @@ def _values(rows: pd.DataFrame, name: str) -> str:
     return several if isinstance(values[0], str) else f"{texts[0]} to {texts[-1]}"
 
 
-def _cells(rows: pd.DataFrame, names: Sequence[str]) -> Iterable[list[tuple[str, Any]]]:
+def _cells(rows: pd.DataFrame) -> Iterable[list[tuple[str, Any]]]:
     """Return the cells of rows: the text, and the value that sorts them."""
-    for record in rows[[*names]].itertuples(index=False):
-        values = zip(names, record, strict=True)
+    for record in rows.itertuples(index=False):
+        values = zip(map(str, rows), record, strict=True)
         cells = {name: dataset.to_json(name, value) for name, value in values}
         low = cells.get("ci95_lo_ms")
         high = cells.get("ci95_hi_ms")
