@@ -33,7 +33,7 @@ SMALL = "workload: inference\naxes: {model: [squeezenet1_1], input_size: [64], a
 # Arguments with which a command does its work, and the exit code; `demo` is measured
 CALLS: dict[str, tuple[str, int]] = {
     "config": ("", 0),
-    "init": ("--cluster local --wait 0 --project --shell none", 0),
+    "init": ("--cluster local --wait 0 --project", 0),
     "expand": ("demo.yaml", 0),
     "estimate": ("noop.yaml", 0),
     "submit": ("noop.yaml --cluster local", 0),
