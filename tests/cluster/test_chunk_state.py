@@ -94,11 +94,6 @@ class Site:
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    def controller(self, jobs: str = INVALID, config: str = CONF) -> None:
-        """Let scontrol answer for a cluster."""
-        told = f"case \"$*\" in *config*) printf '%s' {shlex.quote(config)};; *) {jobs};; esac"
-        self.program("scontrol", told)
-
     def row(self, state: str = "RUNNING", folder: str = "", job: str = "7_0") -> str:
         """Return a line as squeue and, with an exit code, sacct print it; as printf takes it."""
         return self._line([job, state, "None", "n1", "N/A", "N/A", "N/A"], folder)
@@ -150,7 +145,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made.write_manifest(manifest)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     found = Site(made, tmp_path / "bin")
-    found.controller()
+    found.program("scontrol", f"printf '%s' {shlex.quote(CONF)}")
     found.program("squeue", INVALID)
     found.program("sacct", "")
     return found
@@ -207,53 +202,43 @@ def _say(site: Site, name: str, text: str) -> None:
 def test_a_job_lives_on_whatever_squeue_says(site: Site, lie: str, accounts: str) -> None:
     """It was sent a minute ago; submit leaves it alone, status calls it live, nobody fences it."""
     site.sent(**MINE)
-    site.controller("printf 'JobId=7 ArrayJobId=7 ArrayTaskId=0 JobState=RUNNING WorkDir=/w'")
     _say(site, "squeue", lie)
     _say(site, "sacct", accounts)
     assert site.live()
 
 
 @pytest.mark.parametrize(
-    ("sent", "beat", "squeue", "sacct", "controller", "live"),
+    ("sent", "beat", "squeue", "sacct", "live"),
     [
-        (DAY, 10, "", "", INVALID, True),  # its attempt beats
-        (DAY, 10, "", DISABLED, INVALID, True),
-        (DAY, 10, INVALID, RUNS, INVALID, True),
-        (DAY, 1200, "", RUNS, "exit 1", True),  # the accounts do not agree: 30 minutes more
-        (DAY, 1200, "", RUNS, INVALID, False),  # slurmctld forgot it, and says so twice
-        (DAY, 1200, "", DISABLED, "exit 1", True),
-        (DAY, 1200, "", DISABLED, "printf 'JobId=7 JobState=RUNNING WorkDir=/w'", True),
-        (DAY, 1200, "", DISABLED, INVALID, False),  # slurmctld says so twice
-        (DAY, 1200, INVALID, "", INVALID, False),  # both say so
-        (DAY, 1200, "echo noise >&2", "", INVALID, True),
-        (DAY, 1200, INVALID, "echo noise >&2", "exit 1", True),
-        (DAY, 4000, "", RUNS, "exit 1", False),  # no job takes so long: the accounts are wrong
-        (DAY, 4000, "", DISABLED, "exit 1", False),
-        (DAY, None, "", RUNS, "exit 1", False),
-        (1200, None, "", RUNS, "exit 1", True),
-        (1200, None, "", "", INVALID, False),
-        (1, None, "", "", INVALID, False),  # cancelled while it waited: Slurm keeps no trace
-        (1, None, "", DISABLED, INVALID, False),
-        (1, None, "", "", "exit 1", True),  # the accounts lag
-        (1, None, "", "", "true", True),
-        (1, 10, INVALID, DISABLED, INVALID, True),
-        (DAY, 10, "", "printf '{account_over}'", INVALID, False),  # the accounts know how it ended
-        (DAY, DAY, ROWS, "printf '{account_over}'", INVALID, True),  # requeued: the queue is newer
-        (DAY, 10, "printf '{row_over}'", RUNS, INVALID, False),
-        (DAY, DAY, "printf '{row}'; echo warning >&2", "", INVALID, True),
-        (DAY, 1200, "printf '{revoked}'", "", INVALID, True),  # of a federation: it runs elsewhere
+        (DAY, 10, "", "", True),  # its attempt beats
+        (DAY, 10, "", DISABLED, True),
+        (DAY, 10, INVALID, RUNS, True),
+        (DAY, 1200, "", RUNS, False),  # the accounts lag
+        (DAY, 1200, "", DISABLED, False),
+        (DAY, 1200, INVALID, "", False),
+        (DAY, 1200, "echo noise >&2", "", True),  # no answer
+        (DAY, 4000, "", RUNS, False),
+        (DAY, None, "", RUNS, False),
+        (1200, None, "", "", False),  # cancelled while it waited: Slurm keeps no trace
+        (1, None, "", "", True),
+        (1, None, "", DISABLED, True),
+        (1, 10, INVALID, DISABLED, True),
+        (DAY, 10, "", "printf '{account_over}'", False),  # the accounts know how it ended
+        (DAY, DAY, ROWS, "printf '{account_over}'", True),  # requeued: the queue is newer
+        (DAY, 10, "printf '{row_over}'", RUNS, False),
+        (DAY, DAY, "printf '{row}'; echo warning >&2", "", True),
+        (DAY, 1200, "printf '{revoked}'", "", True),  # of a federation: it runs elsewhere
     ],
 )
-def test_an_empty_answer_counts_where_nothing_speaks_against_it(  # noqa: PLR0917
+def test_what_squeue_does_not_list_lives_for_two_minutes(  # noqa: PLR0917
     site: Site,
     sent: float,
     beat: float | None,
     squeue: str,
     sacct: str,
-    controller: str,
     live: bool,  # noqa: FBT001
 ) -> None:
-    """Neither the accounts, nor slurmctld where there are none, nor signs of life."""
+    """Since it was sent, or since its attempt gave a sign of life."""
     site.sent(sent, **MINE)
     if beat is not None:
         site.attempt(beat)
@@ -265,7 +250,6 @@ def test_an_empty_answer_counts_where_nothing_speaks_against_it(  # noqa: PLR091
         for word, stands_for in words.items():
             text = text.replace(word, stands_for)  # noqa: PLW2901
         _say(site, name, text)
-    site.controller(controller)
     assert site.live() is live
 
 
@@ -368,7 +352,6 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
     """Another cluster's queue, or another user's, says nothing of it."""
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **origin))
     site.program("squeue", "")
-    site.controller("echo 'No jobs in the system'")
     assert list(settling.settle([site.submission])) == []
     assert liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission) == {
         0
@@ -379,13 +362,12 @@ def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -
     """The one that commands reach by default has no such job, and the one named may be silent."""
     far = {"cluster": "far", "user": ME}
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **far))
-    site.controller("echo 'No jobs in the system'")
     site.program("squeue", 'case "$*" in *--clusters=far*) exit 1;; esac')
     assert list(settling.settle([site.submission])) == []
     assert liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission) == {
         0
     }
-    row = rf"9\037{site.submission.path}\n"
+    row = site.row(job="9_0")
     site.program("squeue", f"case \"$*\" in *--clusters=far*) printf '{row}';; esac")
     (line,) = settling.settle([site.submission])
     assert line.endswith("1 chunks went in as 9")
@@ -393,23 +375,22 @@ def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -
 
 
 @pytest.mark.parametrize(
-    ("squeue", "controller", "told"),
+    ("squeue", "told"),
     [
-        ("", "echo 'No jobs in the system'", "did not go in"),
-        ("", "printf 'JobId=9 JobState=RUNNING WorkDir=/x StdErr=/x\\n'", "did not go in"),
-        ("", "printf 'JobId=9 JobState=PENDING WorkDir={0} StdErr=/x\\n'", "went in as 9"),
-        ("echo hello", "echo 'No jobs in the system'", ""),
-        ("", "true", ""),
-        ("", "echo 'slurm_load_jobs error: down' >&2; exit 1", ""),
+        ("", "did not go in"),
+        ("printf '{elsewhere}'", "did not go in"),
+        ("printf '{own}'", "went in as 9"),
+        ("echo hello", ""),
+        ("echo 'slurm_load_jobs error: down' >&2; exit 1", ""),
     ],
 )
-def test_an_array_did_not_go_in_where_slurmctld_says_so_twice(
-    site: Site, squeue: str, controller: str, told: str
-) -> None:
-    """To squeue and to scontrol; else it counts as live, and submit asks again."""
+def test_an_array_did_not_go_in_where_squeue_says_so(site: Site, squeue: str, told: str) -> None:
+    """Else it counts as live, and submit asks again."""
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **MINE))
+    rows = {"{own}": site.row(job="9_0"), "{elsewhere}": site.row(folder="/x", job="9_0")}
+    for word, row in rows.items():
+        squeue = squeue.replace(word, row)
     site.program("squeue", squeue)
-    site.controller(controller.format(site.submission.path))
     assert [told in line for line in settling.settle([site.submission])] == [True] * bool(told)
     live = liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission)
     assert live == (set() if told == "did not go in" else {0})

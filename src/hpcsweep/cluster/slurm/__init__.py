@@ -30,7 +30,6 @@ from hpcsweep.cluster.slurm.jobs import (
     Meaning,
     State,
     Survey,
-    alive_by_controller,
     attempts,
     cancel,
     hostnames,
@@ -38,7 +37,6 @@ from hpcsweep.cluster.slurm.jobs import (
     queue,
     state_of,
     survey,
-    working_folders,
 )
 from hpcsweep.cluster.slurm.sbatch import (
     LimitReached,

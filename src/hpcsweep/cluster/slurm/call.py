@@ -183,17 +183,9 @@ def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | Co
     return cause(command[0], reply, timeout)
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The rows of an answer; `whole` if it is neither torn nor mixed with complaints."""
-
-    rows: Sequence[Sequence[str]]
-    whole: bool = True
-
-
 def ask_for_rows(
     *command: str, fields: int, optional: int = 0, timeout: float, harmless: str = ""
-) -> Listing | CouldNotAsk:
+) -> list[list[str]] | CouldNotAsk:
     """Return the rows of jobs that a program prints; text without a row is no answer.
 
     An error that contains `harmless` is an answer without rows.
@@ -202,13 +194,12 @@ def ask_for_rows(
     if isinstance(reply, CouldNotAsk):
         return reply
     if reply.code and harmless and harmless in reply.err:
-        return Listing([])
+        return []
     listed = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
     printed = _HEADING.sub("", reply.out)
-    complaint = reply.err.strip()
-    if reply.code != 0 or (not listed and (complaint or printed.strip())):
+    if reply.code != 0 or (not listed and (reply.err.strip() or printed.strip())):
         return cause(command[0], reply, timeout)
-    return Listing(listed, whole=not complaint and (not printed or printed.endswith("\n")))
+    return listed
 
 
 def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:

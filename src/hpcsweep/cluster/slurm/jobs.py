@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,13 +27,10 @@ from hpcsweep.cluster.slurm.call import (
     SEPARATOR,
     TIMEOUT,
     CouldNotAsk,
-    Listing,
     ask,
     ask_for_rows,
-    cause,
     moment,
     number,
-    run,
 )
 from hpcsweep.cluster.slurm.ids import JobId, parse_id
 from hpcsweep.errors import SchedulerError
@@ -158,17 +155,13 @@ _MOST_TASKS: Final = 100_000  # of one line; squeue has a line for each
 _MANY: Final = 1000  # more job ids than this make a command line too long
 # In squeue's letters: id, state, reason, nodes, submitted, started, ended, folder.
 _QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e", "%Z"])
-_FOLDER: Final = SEPARATOR.join(["%F", "%Z"])
 _ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode,WorkDir"
 _UNKNOWN: Final = "Invalid job id specified"
-_PLACE: Final = re.compile(r"\bJobState=(\S+).*?\bWorkDir=(.*)")
-_JOB: Final = re.compile(r"JobId=(\d+)")
-_ARRAY: Final = re.compile(r"\bArrayJobId=(\d+) ArrayTaskId=(\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """The state of one job or array task, from squeue, sacct or scontrol."""
+    """The state of one job or array task, from squeue or sacct."""
 
     id: JobId
     state: State
@@ -189,81 +182,32 @@ class Survey:
     jobs: dict[tuple[int | None, int | None], JobState]
     unanswered: tuple[CouldNotAsk, ...]
     attempts: tuple[JobState, ...] = ()  # by sacct, oldest first
-    whole: bool = True  # both answered in full, so tasks not in `jobs` are in neither list
 
 
 def queue(
-    job_ids: Iterable[JobId | str] | None = None, *, timeout: float = TIMEOUT
+    job_ids: Iterable[JobId | str] | None = None, cluster: str = "", *, timeout: float = TIMEOUT
 ) -> list[JobState] | CouldNotAsk:
-    """Return the queue's entries for those of these jobs that it knows, by default of this user."""
+    """Return the queue's entries for those of these jobs that it knows, by default of this user.
+
+    The latter are those of the cluster that commands reach by default, or of the one named.
+    """
     ids = _parsed(job_ids or ())
-    if job_ids is not None and not _bases(ids):
-        return []
-    answer = _queue(ids, timeout)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    jobs = _read("squeue", answer)
-    return [*jobs] if job_ids is None else _asked_for(jobs, ids)
-
-
-def _queue(ids: list[JobId], timeout: float) -> Listing | CouldNotAsk:
     wanted = _bases(ids)
+    if job_ids is not None and not wanted:
+        return []
     chosen = f"--user={os.getuid()}"
     if wanted and len(wanted) <= _MANY:
         chosen = f"--jobs={','.join(wanted)}"
-    options = ["-h", "-r", "-t", "all", chosen, *_clusters(ids), "-o", _QUEUE]
+    where = _clusters([*ids, JobId("", cluster=cluster)])
+    options = ["-h", "-r", "-t", "all", chosen, *where, "-o", _QUEUE]
     fields = _QUEUE.count(SEPARATOR) + 1
-    return ask_for_rows(
+    rows = ask_for_rows(
         "squeue", *options, fields=fields, optional=1, timeout=timeout, harmless=_UNKNOWN
     )
-
-
-def working_folders(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[int, str] | CouldNotAsk:
-    """Return the working folder of each job of this user, by number, by squeue and by scontrol.
-
-    The jobs are those of the cluster that commands reach by default, or of the one named.
-    """
-    where = [f"--clusters={cluster}"] * bool(cluster)
-    options = ["-h", "-t", "all", f"--user={os.getuid()}", *where, "-o", _FOLDER]
-    answer = ask_for_rows("squeue", *options, fields=2, timeout=timeout)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    folders = {int(job): folder for job, folder in answer.rows if job.isdecimal()}
-    also = _shown("", timeout, *where)
-    if isinstance(also, CouldNotAsk):
-        return also
-    return {job.id.job or 0: job.folder for job in also} | folders
-
-
-def alive_by_controller(job: str, *, timeout: float = TIMEOUT) -> set[int] | CouldNotAsk:
-    """Return the tasks of an array that are not over, by scontrol."""
-    shown = _shown(job, timeout)
-    if isinstance(shown, CouldNotAsk):
-        return shown
-    return {task.id.task or 0 for task in shown if not task.state.over}
-
-
-def _shown(job: str, timeout: float, *where: str) -> list[JobState] | CouldNotAsk:
-    """Return the tasks that `scontrol show job` lists, of one job or (empty) of all jobs."""
-    words = ["--all", "--oneliner", *where, "show", "job", *filter(None, [job])]
-    reply = run(["scontrol", *words], timeout)
-    if isinstance(reply, CouldNotAsk):
-        return reply
-    if "No jobs in the system" in reply.out or (reply.code and _UNKNOWN in reply.err):
-        return []
-    jobs = [job for line in reply.out.splitlines() for job in _read_shown(line)]
-    return jobs or cause("scontrol", reply, timeout)
-
-
-def _read_shown(line: str) -> Iterator[JobState]:
-    job = _JOB.match(line)
-    array = _ARRAY.search(line)
-    place = _PLACE.search(line)
-    if job and place:
-        text = f"{array[1]}_[{array[2]}]" if array else job[1]
-        folder = place[2].partition(" StdErr=")[0]
-        for task in islice(parse_id(text).expand(), _MOST_TASKS):
-            yield JobState(id=task, state=state_of(place[1]), source="scontrol", folder=folder)
+    if isinstance(rows, CouldNotAsk):
+        return rows
+    jobs = _read("squeue", rows)
+    return [*jobs] if job_ids is None else _asked_for(jobs, ids)
 
 
 def attempts(
@@ -275,21 +219,19 @@ def attempts(
     still be running in the list, or be missing.
     """
     ids = _parsed(job_ids)
-    answer = _accounts(ids, since, timeout) if _bases(ids) else Listing([])
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    return sorted(_asked_for(_read("sacct", answer), ids), key=_age)
-
-
-def _accounts(ids: list[JobId], since: datetime, timeout: float) -> Listing | CouldNotAsk:
     wanted = _bases(ids)
+    if not wanted:
+        return []
     # Without a start time sacct leaves out jobs that ended before midnight.
     start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
     chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
     options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", chosen]
     format_ = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(ids)]
     fields = _ACCOUNTING.count(",") + 1
-    return ask_for_rows("sacct", *options, *format_, fields=fields, optional=1, timeout=timeout)
+    rows = ask_for_rows("sacct", *options, *format_, fields=fields, optional=1, timeout=timeout)
+    if isinstance(rows, CouldNotAsk):
+        return rows
+    return sorted(_asked_for(_read("sacct", rows), ids), key=_age)
 
 
 def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT) -> Survey:
@@ -299,16 +241,10 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     list earlier attempts, with the nodes that broke them.
     """
     ids = _parsed(job_ids)
-    if not _bases(ids):
-        return Survey({}, ())
-    with ThreadPoolExecutor(2) as pool:
-        past = pool.submit(_accounts, ids, since, timeout)
-        answers = (_queue(ids, timeout), past.result())
-    listed, accounts = (
-        [] if isinstance(a, CouldNotAsk) else _asked_for(_read(source, a), ids)
-        for source, a in zip(("squeue", "sacct"), answers, strict=True)
-    )
-    accounts.sort(key=_age)
+    with ThreadPoolExecutor(1) as pool:
+        past = pool.submit(attempts, ids, since, timeout=timeout)
+        answers = (queue(ids, timeout=timeout), past.result())
+    listed, accounts = ([] if isinstance(a, CouldNotAsk) else a for a in answers)
     jobs = {job.id.key: job for job in listed}
     for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
         if key not in jobs or (jobs[key].state.over and job.state.over):
@@ -317,8 +253,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     split = {job for job, task in jobs if task is not None}
     jobs = {key: state for key, state in jobs.items() if key[1] is not None or key[0] not in split}
     unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
-    whole = all(not isinstance(a, CouldNotAsk) and a.whole for a in answers)
-    return Survey(jobs, unanswered, tuple(accounts), whole)
+    return Survey(jobs, unanswered, tuple(accounts))
 
 
 def cancel(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
@@ -350,9 +285,9 @@ def _age(job: JobState) -> tuple[float, float]:
     return submitted.timestamp() if submitted else 0, started.timestamp() if started else math.inf
 
 
-def _read(source: str, answer: Listing) -> Iterator[JobState]:
+def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
     """Yield the tasks in rows of squeue, or of sacct, with one row for an array's waiting tasks."""
-    for job, state, reason, nodes, submitted, started, ended, *code, folder in answer.rows:
+    for job, state, reason, nodes, submitted, started, ended, *code, folder in rows:
         meaning = state_of(state)
         waits = meaning.meaning in {Meaning.PENDING, Meaning.REQUEUED}
         counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason

@@ -1,9 +1,10 @@
 """Says whether a task may still write rows, by Slurm's answer and by the files of its attempts.
 
-A job id is valid only on the cluster that gave it, and a line of squeue counts only for a job that
-works in the submission's folder. A task that cannot be seen from here (it is on another cluster,
-other users' jobs are hidden, or squeue is wrong) counts as live for the time limit of its job since
-it was sent, or since its attempt last gave a sign of life.
+Squeue decides. What it does not list lives for two minutes since it was sent, or since its attempt
+last gave a sign of life. A wrong verdict costs the time of a chunk, not data: attempts are fenced
+off, and rows ranked. A job id is valid only on the cluster that gave it, and a line of squeue
+counts only for a job that works in the submission's folder. A task that squeue cannot show here (it
+is on another cluster, or other users' jobs are hidden) lives for the time limit of its job.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hpcsweep.store import attempt
 from hpcsweep.store.folders import SubmissionDir
 from hpcsweep.store.state import AttemptState
 
-GRACE: Final = timedelta(minutes=10)  # for so long Slurm may not yet list a task
+_LATE: Final = timedelta(minutes=10)  # for so long a job may live beyond its time limit
 _BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that
 _ENDED: Final = frozenset({AttemptState.DONE, AttemptState.REFUSED})  # not to be requeued
 _ELSEWHERE: Final = "REVOKED"  # of a federation's cluster: another one runs it
@@ -50,22 +51,20 @@ def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
         return Liveness(not job.state.over, job)
     if job is None and chunk in journal.cancelled_at:
         return Liveness(live=False)
-    allowed = None
-    if journal.is_mine(here) and task in answer.denied | answer.agreed:
-        allowed = _BEATS if task in answer.denied else GRACE
-    return _by_signs(chunk, journal, _doubt(journal, job, here), allowed=allowed)
+    return _by_signs(chunk, journal, *_doubt(journal, job, here))
 
 
-def _doubt(journal: Journal, job: slurm.JobState | None, here: slurm.Here) -> str:
-    """Return why Slurm's list does not decide whether a task is over."""
-    if job is None:
-        whose = f" (sent by {journal.origin.user})" if journal.is_anothers(here) else ""
-        return f"Slurm does not list its job{whose}"
-    if not journal.owns(job):
-        return f"{job.id} is another job here, in {job.folder}"
-    if job.state.name == _ELSEWHERE:
-        return "another cluster of the federation has it"
-    return f"squeue does not list its job, and sacct calls it {job.state.name}"
+def _doubt(
+    journal: Journal, job: slurm.JobState | None, here: slurm.Here
+) -> tuple[str, timedelta | None]:
+    """Return why Slurm's list does not decide, and how long a task lives then, if not its limit."""
+    allowed = _BEATS if journal.is_mine(here) else None
+    if job and not journal.owns(job):
+        return f"{job.id} is another job here, in {job.folder}", allowed
+    if job and job.state.name == _ELSEWHERE:
+        return "another cluster of the federation has it", None
+    whose = f" (sent by {journal.origin.user})" if journal.is_anothers(here) else ""
+    return f"Slurm does not list its job{whose}", allowed
 
 
 def liveness_of_unanswered(journal: Journal, answer: SlurmAnswer) -> Liveness:
@@ -79,8 +78,8 @@ def _by_signs(
     chunk: int | None,
     journal: Journal,
     why: str,
-    *,
     allowed: timedelta | None = None,
+    *,
     elsewhere: bool = False,
 ) -> Liveness:
     """Say whether an unseen task may run, by its attempts' files and its time limit."""
@@ -89,8 +88,8 @@ def _by_signs(
     if newest is not None and ((record and record.state in _ENDED) or attempt.is_fence(newest)):
         return Liveness(live=False, why=why, elsewhere=elsewhere)
     signs = [newest.overall, newest.samples] if newest else []
-    sent = journal.submitted_at.timestamp() if allowed is not _BEATS else 0.0
-    limit = allowed or journal.time_limit + GRACE
+    sent = journal.submitted_at.timestamp()
+    limit = allowed or journal.time_limit + _LATE
     left = limit.total_seconds() - attempt.silence(journal.submission.path, signs, sent)
     until = datetime.now(timezone.utc) + timedelta(seconds=left)
     shown = f"{until:%Y-%m-%dT%H:%MZ}"

@@ -30,15 +30,14 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     unclear = [journal for journal in map(read_journal, submissions) if journal.uncertain]
     here = slurm.this_cluster() if unclear else _NOWHERE
     unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
-    answers = {name: slurm.working_folders(name) for name in {j.named for j in unclear}}
+    answers = {name: slurm.queue(cluster=name) for name in {j.named for j in unclear}}
     for journal in unclear:
         submission = journal.submission
         listed = answers[journal.named]
         if isinstance(listed, slurm.CouldNotAsk):
             continue
         recorded = {slurm.parse_id(array).job for array in journal.arrays}
-        listed_here = (job for job, folder in listed.items() if submission.is_at(folder))
-        jobs = [job for job in listed_here if job not in recorded]
+        jobs = {job.id.job or 0 for job in listed if submission.is_at(job.folder)} - recorded
         if journal.doubtful:
             yield _settle_damage(journal, jobs)
             continue

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -26,8 +26,6 @@ class SlurmAnswer:
     unanswered: tuple[slurm.CouldNotAsk, ...] = ()
     here: slurm.Here = _NOWHERE
     mute: frozenset[str] = frozenset()  # clusters whose squeue did not answer; empty: this one
-    agreed: frozenset[Task] = frozenset()  # in no list, and the accounts agree
-    denied: frozenset[Task] = frozenset()  # in no list, and slurmctld says that it has none
 
 
 def ask_slurm(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
@@ -62,12 +60,6 @@ def _added(answer: SlurmAnswer, cluster: str, group: Sequence[Journal]) -> Slurm
     ids = dict.fromkeys(a for a in arrays if slurm.parse_id(a).cluster == cluster)
     survey = slurm.survey(ids, min(journal.submitted_at for journal in group))
     listed = {(*key, cluster): job for key, job in survey.jobs.items()}
-    tasks = {journal.task_of[chunk] for journal in group for chunk in journal.open_chunks}
-    tasks = {task for task in tasks if task[2] == cluster}
-    unlisted = {  # by squeue: the accounts lag, and forget nothing that slurmctld forgot
-        task for task in tasks
-        if task not in listed or not (listed[task].source == "squeue" or listed[task].state.over)
-    }  # fmt: skip
     mute = any(missing.program == "squeue" for missing in survey.unanswered)
     return replace(
         answer,
@@ -75,17 +67,4 @@ def _added(answer: SlurmAnswer, cluster: str, group: Sequence[Journal]) -> Slurm
         attempts=(*answer.attempts, *survey.attempts),
         unanswered=(*answer.unanswered, *survey.unanswered),
         mute=answer.mute | ({cluster} if mute else set()),
-        agreed=answer.agreed | (tasks - listed.keys() if survey.whole else set()),
-        denied=answer.denied | (set() if mute or cluster else _denied(unlisted)),
     )
-
-
-def _denied(unlisted: Collection[Task]) -> set[Task]:
-    """Return the tasks that slurmctld calls over or unknown; the accounts may lag behind it."""
-    denied: set[Task] = set()
-    for job in {task[0] for task in unlisted}:
-        alive = slurm.alive_by_controller(str(job))
-        if isinstance(alive, slurm.CouldNotAsk):
-            break
-        denied |= {task for task in unlisted if task[0] == job and task[1] not in alive}
-    return denied
