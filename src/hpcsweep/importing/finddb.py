@@ -184,9 +184,13 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
                 "input_size": None, "dtype": dtype, "memory_format": _FORMATS[layout],
             })  # fmt: skip
             layers = [
-                {**work, **_solved(timed), "call_index": index}
+                {
+                    **work, "min_ms": timed.ms, "median_ms": timed.ms, "backend": "miopen",
+                    "algorithm_used": timed.algorithm, "workspace_bytes": timed.workspace,
+                    "algorithm_evidence": f"solver {timed.solver}", "call_index": index,
+                }
                 for index, (work, timed) in enumerate(rows)
-            ]
+            ]  # fmt: skip
             file.commit(point, {}, layers, FOREIGN, valid=False)
             number += len(layers)
     return path.name, (
@@ -194,14 +198,6 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
         *_left_out(counts),
         f"flagged {FOREIGN}: measured by MIOpen, not here",
     )
-
-
-def _solved(timed: Timed) -> Row:
-    return {
-        "min_ms": timed.ms, "median_ms": timed.ms, "backend": "miopen",
-        "algorithm_used": timed.algorithm, "algorithm_evidence": f"solver {timed.solver}",
-        "workspace_bytes": timed.workspace,
-    }  # fmt: skip
 
 
 def _left_out(counts: Counts) -> Iterator[str]:

@@ -60,9 +60,14 @@ def find(path: Path) -> list[Table]:
     if paths == [path]:
         with _text_of(path):  # say what is wrong with it
             pass
-    if own := next((file for file in paths if _columns(file) >= _OWN), None):
+    headers = {file: _columns(file) for file in paths}
+    if own := next((file for file, columns in headers.items() if columns >= _OWN), None):
         raise UsageError(_refused(own))
-    tables = [Table(file, kind) for file in paths if (kind := _kind(file)) is not None]
+    tables = [
+        Table(file, of_layers=columns >= _LAYERS)
+        for file, columns in headers.items()
+        if columns >= _LAYERS or (columns >= _OVERALL and {"mean", "mean_ms"} & columns)
+    ]
     if not tables:
         raise UsageError(
             f"{path}: neither a results folder nor tables with the columns "
@@ -90,14 +95,6 @@ def _text_of(path: Path) -> Iterator[io.TextIOWrapper]:
             yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
         except (UnicodeDecodeError, csv.Error) as error:
             raise ResultsError(f"{path}: cannot be read ({error})") from error
-
-
-def _kind(path: Path) -> bool | None:
-    """Tell whether a file is a table of layers; None where it is neither."""
-    columns = _columns(path)
-    if columns >= _LAYERS:
-        return True
-    return False if columns >= _OVERALL and {"mean", "mean_ms"} & columns else None
 
 
 def _columns(path: Path) -> set[str]:

@@ -22,7 +22,7 @@ from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import submission, trace_events
-from hpcsweep.importing.trace_events import Argument, Operator, Trace, TracedCall
+from hpcsweep.importing.trace_events import Argument, Operator, Trace, TracedCall, as_list
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
@@ -133,8 +133,7 @@ def _notes(
 
 def _device(head: Mapping[str, Any], number: int) -> str:
     """Return the name of the device that ran the last kernel; `unknown` where no list has it."""
-    listed = head.get("deviceProperties")
-    entries = [of for of in listed if isinstance(of, dict)] if isinstance(listed, list) else []
+    entries = filter(lambda of: isinstance(of, dict), as_list(head.get("deviceProperties")))
     names = (entry.get("name") for entry in entries if entry.get("id") == number)
     return str(next(names, "") or UNKNOWN)
 

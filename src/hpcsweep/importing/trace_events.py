@@ -227,21 +227,22 @@ def _running(calls: Sequence[TracedCall], at: float) -> tuple[TracedCall, str] |
 
 def _arguments(args: dict[str, Any]) -> tuple[Argument, ...]:
     columns: tuple[Iterable[Any], ...] = (
-        map(_sizes, _list(args.get("Input Dims", args.get("Input dims")))),
-        map(str, _list(args.get("Input type"))),
-        map(_sizes, _list(args.get("Input Strides"))),
-        map(str, _list(args.get("Concrete Inputs"))),
+        map(_sizes, as_list(args.get("Input Dims", args.get("Input dims")))),
+        map(str, as_list(args.get("Input type"))),
+        map(_sizes, as_list(args.get("Input Strides"))),
+        map(str, as_list(args.get("Concrete Inputs"))),
     )
     return tuple(Argument(*each) for each in zip_longest(*columns, fillvalue=""))
 
 
-def _list(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
+    """Return a list of any JSON; an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
 def _sizes(value: object) -> tuple[int, ...]:
     """Return the sizes of an operand; one without sizes, or a list of operands, has none."""
-    sizes = _list(value)
+    sizes = as_list(value)
     return tuple(sizes) if all(type(size) is int for size in sizes) else ()
 
 
