@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from hpcsweep import errors
-from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS
+from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS, short_table
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.models import MODELS
@@ -212,14 +212,23 @@ def profile_keys() -> str:
     return _fields(profile.ProfileFile.model_fields)
 
 
+_OF_POINTS = {column.name: column for column in (*records.OVERALL, *records.COLLECTED)}
+
+
 def overall_columns() -> str:
-    """Return the columns of overall.csv, a table per group."""
-    return _grouped((*records.OVERALL, *records.COLLECTED))
+    """Return the columns that people read, which stand in overall.csv, in their order."""
+    names = (*short_table.SEED, *short_table.READ)
+    return _columns(_OF_POINTS[name] for name in names)
+
+
+def detail_columns() -> str:
+    """Return the columns of details.csv, a table per group."""
+    return _grouped(_OF_POINTS[name] for name in short_table.DETAILS)
 
 
 def layer_columns() -> str:
     """Return the columns of layers.csv."""
-    return _columns(records.LAYERS)
+    return _columns((*records.LAYERS, *(_OF_POINTS[name] for name in short_table.OF_POINT)))
 
 
 def sample_columns() -> str:
@@ -348,6 +357,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sweep keys": keys_of_sweeps,
     "profile keys": profile_keys,
     "overall columns": overall_columns,
+    "detail columns": detail_columns,
     "layer columns": layer_columns,
     "sample columns": sample_columns,
     "statuses": statuses,

@@ -104,11 +104,9 @@ def test_lists_are_lists(tmp_path, results):
     overall = results / "trial" / "overall.csv"
     folder = tmp_path / "lists"
     (folder / "submissions").mkdir(parents=True)
-    text = overall.read_text().splitlines()
-    place = text[0].split(",").index("epochs_s")
-    rows = [line.split(",") for line in text[1:]]
-    rows[0][place] = '"[1.5, 2.5]"'
-    (folder / "overall.csv").write_text("\n".join([text[0], *map(",".join, rows)]) + "\n")
+    head, first, *rest = overall.read_text().splitlines()
+    lines = [f"{head},epochs_s", f'{first},"[1.5, 2.5]"', *(f"{line}," for line in rest), ""]
+    (folder / "overall.csv").write_text("\n".join(lines))
     table = hpcsweep.load(folder).overall
     assert table.loc[0, "epochs_s"] == [1.5, 2.5]
     assert pd.isna(table.loc[1, "epochs_s"])

@@ -45,8 +45,10 @@ def supervised(lab: Lab) -> None:
                     _hpcsweep(lab, results, "collect", "proof"),
                 ]
                 (table,) = results.rglob("overall.csv")
-                with table.open(newline="") as file:
-                    rows = list(csv.DictReader(file))
+                details = table.with_name("details.csv")
+                with table.open(newline="") as file, details.open(newline="") as more:
+                    pairs = zip(csv.DictReader(file), csv.DictReader(more), strict=True)
+                    rows = [{**rest, **row} for row, rest in pairs]
                 facts["rows"] = [{n: row[n] for n in _KEPT if row.get(n)} for row in rows]
                 facts["said"] = said[0][-400:]
 

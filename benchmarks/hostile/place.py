@@ -146,7 +146,7 @@ def _results(folder: Path) -> None:
 def _queue(run: SweepDir, points: list[Any]) -> None:
     """Turn a copy of the results into a sweep of which three chunks wait in Slurm's queue."""
     old = run.submissions()[0]
-    for path in (old.shards / "0.0.overall.csv", run.overall, run.layers, run.samples):
+    for path in (old.shards / "0.0.overall.csv", *run.merged()):
         path.unlink()
     chunks = [chunk_file.Chunk(n, tuple(points[2 * n : 2 * n + 2]), 60.0) for n in range(4)]
     chunk_file.write_chunks(old.chunks, chunks)

@@ -35,7 +35,7 @@ class Point:
 
         `more` are other axes, of which the value is named: ``resnet18 32 8 auto amp fp16``.
         """
-        values = {name: self.axes[name] for name in LABEL if name in self.axes}
+        values = {name: value for name in LABEL if (value := self.axes.get(name)) is not None}
         if self.axes.get("input_width") and "input_size" in values:
             values["input_size"] = f"{values['input_size']}x{self.axes['input_width']}"
         if "algorithm" in values:

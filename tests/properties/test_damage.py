@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import resultsfolder
-from hpcsweep.store import ledger
+from hpcsweep.store import attempt, ledger
 from hpcsweep.store.collect.collector import collect
+from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,7 @@ def run() -> Iterator[SweepDir]:
         with resultsfolder.shards.ShardWriter(shard) as writer:
             for number, (point, status) in enumerate(zip(points, STATUSES, strict=True)):
                 resultsfolder.commit(writer, point, shard, status=status, mean_ms=1.5 + number)
+        attempt.write_record(shard, attempt.AttemptRecord(state=AttemptState.DONE), {})
         yield folder.sweep_dir
 
 
@@ -49,8 +51,17 @@ def content_of(shard: ShardPath) -> Content:
 
 
 def tables(run: SweepDir) -> dict[str, list[bytes]]:
-    """Return the lines of the merged tables."""
-    return {name: getattr(run, name).read_bytes().splitlines() for name in FILES}
+    """Return the lines of the merged tables, as readers see them."""
+    lines = {name: getattr(run, name).read_bytes().splitlines() for name in FILES[1:]}
+    rows = [",".join(row.values()).encode() for row in resultsfolder.overall(run)]
+    return {**lines, "overall": [b"the columns of the reference", *rows]}
+
+
+def columns(run: SweepDir) -> set[bytes]:
+    """Return the columns of both tables of points."""
+    return {
+        name for path in run.merged()[:2] for name in path.read_bytes().split(b"\n")[0].split(b",")
+    }
 
 
 def intact(whole: Content, found: Content) -> set[bytes]:
@@ -71,12 +82,14 @@ def check(run: SweepDir, whole: Content, found: Content) -> None:
     (shard,) = run.shards()
     collect(run)
     before = tables(run)
+    known = columns(run)
     try:
         for name in FILES:
             getattr(shard, name).write_bytes(found[name])
         run.collect_index.unlink()
         report = collect(run)
         after, statuses = tables(run), ledger.statuses(run)
+        assert columns(run) <= known, "a column was invented"
     finally:
         for name in FILES:
             getattr(shard, name).write_bytes(whole[name])

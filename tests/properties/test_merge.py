@@ -6,7 +6,6 @@ of them damaged afterwards. A slow, obvious reading of the same history says whi
 
 from __future__ import annotations
 
-import csv
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -119,9 +118,8 @@ def expected(
 
 
 def rows_of(folder: Folder) -> list[dict[str, str]]:
-    """Return the merged table of points."""
-    with folder.sweep_dir.overall.open(newline="") as file:
-        return list(csv.DictReader(file))
+    """Return the merged rows of points."""
+    return resultsfolder.overall(folder.sweep_dir)
 
 
 @given(history=HISTORIES, numbers=st.permutations([0, 1, 2]) | st.just([0, 0, 0]))

@@ -1,4 +1,4 @@
-"""Blocks that are read from where rows say, and the headers that rows prove."""
+"""Blocks that are read from where rows say, and checksums."""
 
 from __future__ import annotations
 

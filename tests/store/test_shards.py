@@ -14,10 +14,12 @@ import resultsfolder
 from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import seals, shards
+from hpcsweep.store import attempt, seals, shards
+from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.seals import Blocks, parse_block
 from hpcsweep.store.shards import ShardWriter
+from hpcsweep.store.state import AttemptState
 from localruns import Desk
 from resultsfolder import commit, layer_of, row_of
 from standins import compile_library
@@ -186,15 +188,23 @@ def test_a_damaged_line_is_named_and_the_others_are_kept(
     assert found.left_out == 1
 
 
-def test_without_its_header_a_shard_is_read_as_the_columns_of_today(
+def test_without_its_header_a_shard_has_the_columns_of_its_record(
     full: ShardPath, points: list[Point]
 ) -> None:
-    """As the checksums of its rows prove; and it says so."""
+    """And it says so; without a record its rows are lost, and each is named."""
     whole = full.overall.read_bytes()
     full.overall.write_bytes(whole[whole.index(b"\n") + 1 :])
     found = shards.read_shard(full)
+    assert (found.rows, found.left_out, found.size) == ([], 1 + len(points), 0)
+    header, *lines = found.problems
+    words = "the header is damaged, and nothing says which columns it had"
+    assert header == f"{full.overall}: {words}"
+    ids = [point.point_id for point in points]
+    assert [line.partition("(point ")[2][:16] for line in lines] == ids
+    attempt.write_record(full, AttemptRecord(state=AttemptState.DONE), {})
+    found = shards.read_shard(full)
     assert (found.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
-    words = "the header is damaged; the checksums of the rows prove which columns it had"
+    words = "the header is damaged; by 0.0.env.json it was this version's"
     assert found.problems == [f"{full.overall}: {words}"]
 
 
@@ -209,7 +219,7 @@ def test_a_writer_killed_at_its_header_left_nothing_to_complain_of(
     assert found.torn is bool(left)
 
 
-def rewritten(shard: ShardPath, names: list[str], cell: bytes, *, sealed: bool) -> None:
+def rewritten(shard: ShardPath, names: list[str], cell: bytes) -> None:
     """Write a shard again as a version with one more column would have, before the last five."""
     rows = shards.read_shard(shard).rows
     heads = seals.Heads((*SHARD_COLUMNS[:-5], *names, *SHARD_COLUMNS[-5:]), LAYER_COLUMNS)
@@ -217,27 +227,16 @@ def rewritten(shard: ShardPath, names: list[str], cell: bytes, *, sealed: bool) 
     for row in rows:
         cells = row["_line"].split(b",")
         text = b",".join([*cells[:-5], cell, *cells[-5:-1], b""])
-        crc = seals.seal(text, heads, *blocks_of(shard, row)) if sealed else b"00000000"
+        crc = seals.seal(text, heads, *blocks_of(shard, row))
         lines.append(text + crc + b"\n")
     shard.overall.write_bytes(b"".join(lines))
 
 
 def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
     """Schema versions that add columns stay readable; the checksum covers their header."""
-    rewritten(full, ["new"], b"7", sealed=True)
+    rewritten(full, ["new"], b"7")
     assert shards.read_shard(full).rows[1]["new"] == "7"
     assert shards.read_shard(full).problems == []
-
-
-def test_columns_that_no_row_proves_are_not_believed(full: ShardPath) -> None:
-    """A header of an unknown version, or a damaged one: its rows are left out, each by name."""
-    points = [row["point_id"] for row in shards.read_shard(full).rows]
-    rewritten(full, ["new"], b"7", sealed=False)
-    found = shards.read_shard(full)
-    assert (found.rows, found.left_out, found.size) == ([], 1 + len(points), 0)
-    header, *lines = found.problems
-    assert "no row proves which columns it had" in header
-    assert [line.partition("(point ")[2][:16] for line in lines] == points
 
 
 @pytest.mark.parametrize(
@@ -247,17 +246,19 @@ def test_columns_that_no_row_proves_are_not_believed(full: ShardPath) -> None:
 def test_a_damaged_header_costs_no_row(full: ShardPath, before: bytes, after: bytes) -> None:
     """One flipped bit renamed a column; a carriage return switched the checksum off."""
     whole = shards.read_shard(full)
+    attempt.write_record(full, AttemptRecord(state=AttemptState.DONE), {})
     full.overall.write_bytes(full.overall.read_bytes().replace(before, after, 1))
     found = shards.read_shard(full)
     assert [{**row, "_at": 0} for row in found.rows] == [{**row, "_at": 0} for row in whole.rows]
     assert found.columns == SHARD_COLUMNS
     (problem,) = found.problems
-    assert problem.startswith(f"{full.overall}: the header is damaged; the checksums")
+    assert problem.startswith(f"{full.overall}: the header is damaged; by 0.0.env.json")
 
 
 def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
-    """As the checksums prove."""
+    """As the attempt's record says."""
     assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
+    attempt.write_record(full, AttemptRecord(state=AttemptState.DONE), {})
     whole = full.layers.read_bytes()
     full.layers.write_bytes(b"\0" * 10 + whole[10:])
     found = shards.read_shard(full)
@@ -276,7 +277,7 @@ import resource, sys
 sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
 import resultsfolder as rf
 from pathlib import Path
-from hpcsweep.errors import ResultsError, Unread
+from hpcsweep.errors import ResultsError
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.shards import ShardWriter
 shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)
@@ -332,8 +333,10 @@ import os, signal, sys
 sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
 import resultsfolder as rf
 from pathlib import Path
+from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.shards import ShardWriter
+from hpcsweep.store.state import AttemptState
 shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)
 writer = ShardWriter(shard)
 for point in rf.points_of(Path({str(shard.folder.parent)!r}))[:3]:
@@ -352,10 +355,10 @@ def test_a_row_never_has_a_key_that_no_column_takes(shard: ShardPath, points: li
 
 
 def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):
-    """Its node has another version and measures its first point; then rows prove the columns."""
+    """Its node has another version and measures its first point."""
     older = tuple(name for name in SHARD_COLUMNS if name not in {"order_seed", "own_files"})
     shard = ShardPath(tmp_path, 0, 0)
     shard.overall.write_bytes(seals.header(older))
     found = shards.read_shard(shard)
     assert (found.problems, found.left_out, found.columns) == ([], 0, older)
-    assert found.size == 0  # all of it is read again: no row has proven its columns
+    assert found.size == len(shard.overall.read_bytes())

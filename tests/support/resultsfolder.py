@@ -9,7 +9,12 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.catalog.columns import LAYER_COLUMNS, SCHEMA_VERSION, axis_cells
+from hpcsweep.catalog.columns import (
+    LAYER_COLUMNS,
+    MERGED_COLUMNS,
+    SCHEMA_VERSION,
+    axis_cells,
+)
 from hpcsweep.spec import expansion, sweep_file
 from hpcsweep.store import chunk_file, seals, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
@@ -83,7 +88,7 @@ class Folder:
 
     def paths(self) -> list[Path]:
         """Return where the merged tables lie."""
-        return [self.sweep_dir.overall, self.sweep_dir.layers, self.sweep_dir.samples]
+        return [*self.sweep_dir.merged()]
 
 
 def commit(writer: shards.ShardWriter, point: Point, shard: ShardPath, **cells: Any) -> None:
@@ -138,9 +143,10 @@ def points_of(path: Path, text: str = SWEEP, gpu: str = "") -> list[Point]:
 
 
 def overall(run: SweepDir) -> list[dict[str, str]]:
-    """Return the merged table of points."""
-    with run.overall.open(newline="") as file:
-        return list(csv.DictReader(file))
+    """Return the rows of points as readers see them: both tables, with every known column."""
+    with run.overall.open(newline="") as file, run.details.open(newline="") as rest:
+        pairs = zip(csv.DictReader(file), csv.DictReader(rest), strict=True)
+        return [{**dict.fromkeys(MERGED_COLUMNS, ""), **more, **row} for row, more in pairs]
 
 
 def by_point(run: SweepDir, column: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ def per_layer(
     numbers = points[["point_id"]].assign(
         config=dataset.configurations(points), visit=dataset.visits(points)
     )
-    rows = data.of_layers(points).merge(numbers, on="point_id")
+    rows = data.of_layers(points).drop(columns="visit").merge(numbers, on="point_id")
     backward = dataset.cells(rows, "direction") == "backward"
     rows = _with_logs(rows[~backward & rows["algorithm"].map(catalog.is_algorithm)])
     conv = rows["op"] == "conv2d"

@@ -71,7 +71,7 @@ class Dataset:
 
     @property
     def files(self) -> list[Path]:
-        tables = (self.sweep_dir.overall, self.sweep_dir.layers, self.sweep_dir.samples)
+        tables = self.sweep_dir.merged()
         return [path for path in tables if path.exists() and not self.sweep_dir.tables]
 
     def counts(self) -> str:

@@ -13,23 +13,28 @@ import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from hpcsweep.catalog.columns import COLLECTED, LAYERS, OVERALL, SAMPLES
+from hpcsweep.catalog import short_table
 from hpcsweep.errors import UsageError
 from hpcsweep.store.state import PointStatus
 
-KINDS: Final = {column.name: column.kind for column in (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)}
+KINDS: Final = short_table.kinds()
 _NUMBERS: Final = {name for name, kind in KINDS.items() if kind in {"int", "float"}}
 _TEXTS: Final = {name: str for name in KINDS if name not in _NUMBERS}
 _SHOWN: Final = 40  # characters of a cell
 _ROWS: Final = 20_000  # of a table that are parsed at a time
+OVERALL: Final = "overall.csv"
+DETAILS: Final = "details.csv"  # whose columns readers see in overall.csv
 _NEEDED: Final = {  # what no report can do without
-    "overall.csv": ("point_id", "status", "model", "algorithm", "input_size"),
+    DETAILS: ("point_id",),
+    OVERALL: ("point_id", "status", "model", "algorithm", "input_size"),
     "layers.csv": ("point_id", "layer", "algorithm", "unique_key", "mean_ms"),
 }
 
@@ -47,7 +52,7 @@ def read_table(
     every = [*parts(path, sweep, types, columns)]
     table = every[0] if len(every) == 1 else pd.concat(every, ignore_index=True)
     ids = table.get("point_id", pd.Series(dtype=object))
-    if path.name == "overall.csv" and (place := _first(ids.notna() & ids.duplicated())) is not None:
+    if path.name == OVERALL and (place := _first(ids.notna() & ids.duplicated())) is not None:
         raise _refused(f"{path}:{place + 2}: point {ids[place]:.16} stands there twice", sweep)
     return table
 
@@ -61,6 +66,39 @@ def parts(
     """Yield a merged table by its rows, as `read` returns it, since all may not fit the memory."""
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
+    known = short_table.KNOWN.get(path.stem, ())
+    names = [name for name in known if columns is None or name in columns]
+    details = path.with_name(DETAILS)
+    of_file = partial(_parts_of_file, sweep=sweep, types=types, columns=columns)
+    if path.name != OVERALL or not details.exists():  # one table, as earlier versions wrote it
+        for part in of_file(path):
+            yield _completed(part, names, types)
+        return
+    for part, more in zip_longest(of_file(path), of_file(details)):
+        if part is None or more is None or not part["point_id"].equals(more["point_id"]):
+            raise _refused(f"{details}: has other points than {path.name}", sweep)
+        rest = more.drop(columns=[name for name in more if name in part])
+        yield _completed(pd.concat([part, rest], axis=1), names, types)
+
+
+def _completed(part: pd.DataFrame, names: Sequence[str], types: Mapping[str, Any]) -> pd.DataFrame:
+    """Return rows with all columns that the reference names, first and in its order."""
+    lacking = {name: types.get(name, float) for name in names if name not in part}
+    empty = {
+        # one NaN for all texts, as pandas reads them: so equal rows are equal
+        name: pd.Series(
+            np.nan if kind is str else None, part.index, object if kind is str else kind
+        )
+        for name, kind in lacking.items()
+    }
+    others = [name for name in part if name not in names]
+    whole: pd.DataFrame = pd.concat([part, pd.DataFrame(empty, part.index)], axis=1)
+    return whole[[*names, *others]]
+
+
+def _parts_of_file(
+    path: Path, sweep: str, types: Mapping[str, Any], columns: Collection[str] | None
+) -> Iterator[pd.DataFrame]:
     kept = None if columns is None else {*columns, *_NEEDED.get(path.name, ())}.__contains__
     try:
         wrong = _wrong_header(path)
@@ -80,7 +118,13 @@ def parts(
 
 
 def header(path: Path) -> list[str]:
-    """Return the columns of a table."""
+    """Return the columns of a table, as its readers see them."""
+    files = [path, path.with_name(DETAILS)] if path.name == OVERALL else [path]
+    there = chain.from_iterable(map(_header_of_file, filter(Path.exists, files)))
+    return short_table.every_column(path.stem, there)
+
+
+def _header_of_file(path: Path) -> list[str]:
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         return next(csv.reader(file), [])
 
@@ -109,7 +153,7 @@ def _wrong(path: Path, table: pd.DataFrame) -> str:
         if (place := _first(_no_numbers(table[name], KINDS[name]))) is not None:
             cell = str(table[name].iloc[place])[:_SHOWN]
             return f"{path}:{place + line}: {name} is '{cell}', and needs a number"
-    if path.name != "overall.csv":
+    if path.name != OVERALL:
         return ""
     if (place := _first(~table["status"].isin([*PointStatus]))) is not None:
         return f"{path}:{place + line}: no status '{str(table['status'].iloc[place])[:_SHOWN]}'"

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def collect(
     results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, parquet: bool
 ) -> Answer:
-    """Merge the results into three tables.
+    """Merge the results into tables.
 
-    Writes overall.csv, layers.csv and samples.csv into the folder of the sweep. Without SWEEPS,
-    does so for every sweep.
+    Writes overall.csv, details.csv, layers.csv and samples.csv into the folder of the sweep.
+    Without SWEEPS, does so for every sweep.
     """
     from hpcsweep.store import locks, runs
     from hpcsweep.store.collect import collector, merged_tables

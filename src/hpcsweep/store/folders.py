@@ -9,7 +9,8 @@
                                        (with submitit no job.sbatch, but logs/submitit/)
         shards/<id>/                   <chunk>.<attempt>.{overall,layers,samples}.csv  .env.json
         nodes.json  until.json         nodes to avoid; rounds of `submit --until-error`
-        overall.csv  layers.csv        written by collect only
+        overall.csv  details.csv       written by collect only
+        layers.csv  samples.csv
 
 Files that others may read while they are rewritten (manifest, tables) are written aside, synced and
 renamed. Compute nodes import this module, so it needs nothing but the standard library.
@@ -40,11 +41,11 @@ SubmissionOrder = tuple[int, str]  # round and id of a submission
 # the files of a shard, and files that are being written; all others in the folder are artifacts
 _OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
 _OF_A_SWEEP: Final = frozenset({
-    "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "layers.csv",
-    "samples.csv", "overall.parquet", "layers.parquet", "samples.parquet",
+    "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "details.csv",
+    "layers.csv", "samples.csv", "overall.parquet", "layers.parquet", "samples.parquet",
 })  # fmt: skip
 _OF_COLLECT: Final = frozenset(
-    ("overall.csv", "layers.csv", "samples.csv", ".collect.json", ".lock")
+    ("overall.csv", "details.csv", "layers.csv", "samples.csv", ".collect.json", ".lock")
 )
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
@@ -75,6 +76,7 @@ class SweepDir:
 
     sweep_file = _File("sweep.yaml")  # as last submitted
     overall = _File("overall.csv")
+    details = _File("details.csv")  # the columns that are not in overall.csv
     layers = _File("layers.csv")
     samples = _File("samples.csv")
     collect_index = _File(".collect.json")  # a cache: how far collect has read the shards
@@ -87,6 +89,10 @@ class SweepDir:
     @property
     def name(self) -> str:
         return f"{self.path.name}@{self.at}" if self.at else self.path.name
+
+    def merged(self) -> tuple[Path, ...]:
+        """Return the merged tables."""
+        return self.overall, self.details, self.layers, self.samples
 
     def itself(self) -> SweepDir:
         """Return this folder, with its tables as they are."""

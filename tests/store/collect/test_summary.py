@@ -34,7 +34,10 @@ def test_the_report_is_plain_json(measured: Folder) -> None:
     assert record["statuses"] == {"ok": 8}
     text = report.text()
     assert text.startswith("demo: 8 points (8 ok), 16 layer rows\n")
-    assert f"wrote overall.csv, layers.csv, samples.csv in {measured.sweep_dir.path}" in text
+    assert (
+        f"wrote overall.csv, details.csv, layers.csv, samples.csv in {measured.sweep_dir.path}"
+        in text
+    )
     assert "nothing new" in collect(measured.sweep_dir).text()
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,7 @@ from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.collect import incremental, merge, merged_tables
 from hpcsweep.store.collect.incremental import CollectMemory, ShardProgress, ShardStamps
 from hpcsweep.store.collect.merge import TableRow
-from hpcsweep.store.collect.merged_tables import Extras, TablePlan, Written
+from hpcsweep.store.collect.merged_tables import TablePlan, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.manifest import Manifest
@@ -49,7 +50,7 @@ def collect(sweep_dir: SweepDir, timeout: float = 10.0, *, raw: bool = False) ->
     """
     began = time.perf_counter()
     with errors_named(), locks.held(sweep_dir, "collect", timeout):
-        mine = sweep_dir.overall, sweep_dir.layers, sweep_dir.samples, sweep_dir.collect_index
+        mine = *sweep_dir.merged(), sweep_dir.collect_index
         remove_leftovers(sweep_dir.path, mine)  # safe: nobody else writes them without the lock
         report = _collect(sweep_dir, raw=raw)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
@@ -102,7 +103,8 @@ def _made_aside(sweep_dir: SweepDir, *, raw: bool = False) -> tuple[SweepDir, li
 def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
     """Return the attempts that have rows in the table, and whose shards are gone."""
     try:
-        with sweep_dir.overall.open(newline="", encoding="utf-8") as file:
+        path = sweep_dir.details if sweep_dir.details.exists() else sweep_dir.overall
+        with path.open(newline="", encoding="utf-8") as file:
             rows = csv.reader(file)
             header = next(rows, [])
             submission, *numbers = map(header.index, ("submission", "chunk", "attempt"))
@@ -164,15 +166,15 @@ class _Reading:
         self.seen: dict[str, ShardProgress] = dict(memory.shards) if memory else {}
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
         self.points_unread: set[str] = set()
-        self.extras: Extras = memory.extras if memory else merged_tables.Extras()
+        self.layer_columns = memory.layer_columns if memory else ()
 
     def read(self, news: Mapping[str, int]) -> bool:
         """Read shards from offsets on; return False where the memory cannot be used."""
         added = [entry for name, begin in news.items() for entry in self._shard(name, begin)]
-        before = self.extras
-        self.extras = before.and_those_of(added)
+        before = self.layer_columns
+        self.layer_columns = merged_tables.other_layer_columns(before, added)
         if self._memory:
-            if self.extras.layers != before.layers:  # every layer row gets another cell
+            if self.layer_columns != before:  # every layer row gets another cell
                 return False
             try:
                 self._take(self._memory.entries(self.run), self._memory.repeated)
@@ -270,15 +272,14 @@ class _Writing:
                 run.collect_index.unlink(missing_ok=True)
         else:
             incremental.save(run, self._memory(written, report))
-        files = [str(path) for path in (run.overall, run.layers, run.samples)]
-        return replace(report, shards_read=shards_read, written=files)
+        return replace(report, shards_read=shards_read, written=[*map(str, run.merged())])
 
     def _memory(self, written: Written, report: CollectReport) -> CollectMemory:
         reading = self._reading
         memory = CollectMemory(
             planned=self._planned,
             shards=reading.seen,
-            extras=reading.extras,
+            layer_columns=reading.layer_columns,
             rounds=incremental.rounds_of(reading.ages),
             repeated={point: rows for point, rows in reading.rows.items() if rows > 1},
             report=vars(report),
@@ -291,9 +292,10 @@ class _Writing:
     def _write(self) -> Written:
         """Write the tables; a point whose best row is damaged gets its next best one."""
         reading = self._reading
+        write = partial(merged_tables.write_all, self._run, plan=self._plan)
         while True:
             try:
-                return merged_tables.write_all(self._run, reading.pool, self._plan, reading.extras)
+                return write(reading.pool, other_columns=reading.layer_columns)
             except merged_tables.DamagedRows as damaged:  # noqa: PERF203 - a negligible cost
                 if any(entry.shard is None for entry, _reason in damaged.rows):
                     raise  # the tables of the last collect are damaged: read all shards again

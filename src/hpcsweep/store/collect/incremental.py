@@ -6,7 +6,6 @@ again if a shard shrank, a table was edited, or this file, a cache, is gone or o
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import zlib
@@ -20,12 +19,13 @@ from hpcsweep import __version__, files
 from hpcsweep.errors import ResultsError
 from hpcsweep.store.collect import merge, merged_tables
 from hpcsweep.store.collect.merge import Origin, TableRow
-from hpcsweep.store.collect.merged_tables import Extras, Written
+from hpcsweep.store.collect.merged_tables import Written
 from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
+from hpcsweep.store.shards import split
 
 _TAIL: Final = 4096
 _MOST: Final = 1 << 32  # bytes of the memory
-_FORMAT: Final = f"7 {__version__}"
+_FORMAT: Final = f"8 {__version__}"
 
 ShardStamps = Mapping[str, tuple[ShardPath, "Stamp"]]  # shards by name
 Ages = Mapping[str, SubmissionOrder]  # of submissions
@@ -53,7 +53,7 @@ class CollectMemory:
 
     planned: list[str]
     shards: dict[str, ShardProgress]
-    extras: Extras
+    layer_columns: tuple[str, ...]  # `merged_tables.other_layer_columns`
     rounds: dict[str, int]  # of submissions
     repeated: dict[str, int]
     report: dict[str, Any]
@@ -102,17 +102,20 @@ class CollectMemory:
             raise ResultsError(f"{sweep_dir.overall}: not as it was written ({error})") from error
 
     def _entries(self, sweep_dir: SweepDir) -> Iterator[TableRow]:
-        header, *lines = sweep_dir.overall.read_bytes().split(b"\n")[:-1]
+        tables = (path.read_bytes().split(b"\n")[:-1] for path in sweep_dir.merged()[:2])
+        header, *lines = map(b",".join, zip(*tables, strict=True))
         columns = tuple(header.decode().split(","))
         shards = [_parsed(sweep_dir, name) for name in self.shards]
-        layers_at, samples_at = map(len, merged_tables.heads(self.extras))
+        layers_at, samples_at = map(len, merged_tables.heads(self.layer_columns))
         for line, (number, at, layers, samples) in zip(lines, self.rows, strict=True):
             shard = shards[number]
-            cells = dict(zip(columns, next(csv.reader([line.decode()])), strict=True))
+            cells = dict(zip(columns, split(line), strict=True))
             age = self.rounds[shard.submission], shard.submission
             origin = Origin(age, shard.attempt, shard.chunk, at)
             blocks = {"layers": (layers_at, layers), "samples": (samples_at, samples)}
-            yield merge.entry(cells, origin=origin, line=line, columns=columns, **blocks)
+            row = merge.entry(cells, origin=origin, line=line, columns=columns, **blocks)
+            row.written_ending = row.ending()
+            yield row
             layers_at = layers_at + layers
             samples_at = samples_at + samples
 
@@ -129,7 +132,7 @@ def load_memory(sweep_dir: SweepDir) -> CollectMemory | None:
         if record.pop("format") != _FORMAT or record["tables"] != table_stamps(sweep_dir):
             return None
         record["shards"] = {name: ShardProgress(**seen) for name, seen in record["shards"].items()}
-        record["extras"] = Extras(*map(tuple, record["extras"]))
+        record["layer_columns"] = tuple(record["layer_columns"])
         return CollectMemory(**record)
     except (ResultsError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -160,7 +163,7 @@ def stamps(sweep_dir: SweepDir) -> ShardStamps:
 
 def table_stamps(sweep_dir: SweepDir) -> list[Stamp]:
     """Return the stamps of the merged tables."""
-    return [stamp_of(path) for path in (sweep_dir.overall, sweep_dir.layers, sweep_dir.samples)]
+    return [*map(stamp_of, sweep_dir.merged())]
 
 
 def block_stamps(shard: ShardPath) -> list[Stamp]:

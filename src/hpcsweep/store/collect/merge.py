@@ -13,17 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from math import isfinite, nan
 from typing import Any, Final
 
 from hpcsweep import catalog, search_path, sources
-from hpcsweep.catalog.columns import MUST_AGREE, SCHEMA_VERSION, Row
+from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.folders import ShardPath, SubmissionOrder
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
+from hpcsweep.text import harmless
 
 VERSION_MIX: Final = "version_mix"
 LONELY: Final = "lonely"
@@ -39,6 +40,7 @@ _MADE_OF: Final = ("own_files", "workload", "model", "dataset", "weights")
 _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 
 _shared = lru_cache(maxsize=1000)(tuple)  # a table repeats few tuples many times
+_shared_names = lru_cache(maxsize=1000)(frozenset[str])
 
 Place = tuple[int, int]  # offset and length of a block, in bytes
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
@@ -67,8 +69,9 @@ class TableRow:
 
     point_id: str
     status: PointStatus
-    doubts: str  # the flags that make it not valid
-    explained: frozenset[str]  # its flags of `_EXPLAIN`
+    valid: str  # this cell and the next two also end its layer rows
+    flags: str
+    visit: str
     ms: float  # median; 0 where there is none, as of a noop
     gpu: str
     versions: Versions
@@ -78,10 +81,23 @@ class TableRow:
     origin: Origin
     line: bytes
     columns: tuple[str, ...]
+    filled: frozenset[str]  # columns
     layers: Place
     samples: Place
     shard: ShardPath | None = None
     layer_columns: tuple[str, ...] | None = ()  # of its shard; None: they could not be read
+
+    written_ending: bytes = b""  # `ending` of its layer rows in the table of the last collect
+
+    def ending(self) -> bytes:
+        """Return what each of its layer rows ends with in the merged table."""
+        cells = map(harmless, (self.valid, self.flags, self.visit))
+        return f",{shards.joined([*cells])}\n".encode()
+
+    @property
+    def doubts(self) -> str:
+        """Return the flags that make it not valid."""
+        return outcomes.doubts_of({"valid": self.valid, "flags": self.flags})
 
     def cells(self) -> dict[str, str]:
         """Return the row's cells by column."""
@@ -97,14 +113,16 @@ def entry(cells: Mapping[str, str], **place: Any) -> TableRow:  # noqa: ANN401 -
     return TableRow(
         point_id=cells["point_id"],
         status=PointStatus(cells["status"]),
-        doubts=sys.intern(outcomes.doubts_of(cells)),
-        explained=_EXPLAIN.intersection(cells.get("flags", "").split(";")),
+        valid=sys.intern(cells.get("valid", "")),
+        flags=sys.intern(cells.get("flags", "")),
+        visit=sys.intern(cells.get("visit", "")),
         ms=_ms(cells),
         gpu=cells.get("gpu", ""),
         versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
         own_files=_own_files(*(cells.get(name, "") for name in _MADE_OF)),
         started=cells.get("started_at", ""),
         order=tuple(map(_sortable, map(cells.get, _AXES, repeat("")), _NUMERIC)),
+        filled=_shared_names(frozenset(compress(cells, cells.values()))),
         **place,
     )
 
@@ -191,11 +209,38 @@ def mixes(winners: Iterable[TableRow]) -> Mixes:
     return {gpu: sorted(rows, key=lambda item: (-item[1], item[0])) for gpu, rows in mixed.items()}
 
 
-def flags(before: str, *, mixed: bool, old: bool = False, alone: bool = False) -> str:
-    """Return a row's flags with `version_mix`, `old_files` and `lonely` added or removed."""
-    marks = {VERSION_MIX: mixed, OLD_FILES: old, LONELY: alone}
-    kept = [flag for flag in before.split(";") if flag and flag not in marks]
-    return ";".join([*kept, *(mark for mark, raised in marks.items() if raised)])
+def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
+    """Add to each row the flags that other rows give it, and remove those that they gave before."""
+    minority = {(gpu, versions) for gpu, rows in mixes.items() for versions, _count in rows[1:]}
+    apart = lonely(winners)
+    for row in winners:
+        marks = {
+            VERSION_MIX: row.status is PointStatus.OK and (row.gpu, row.versions) in minority,
+            OLD_FILES: bool(pool.old_files(row)),
+            LONELY: row.point_id in apart,
+        }
+        before = row.flags.split(";")
+        kept = [flag for flag in before if flag and flag not in marks]
+        flags = [*kept, *(flag for flag, raised in marks.items() if raised)]
+        row.flags = ";".join(flags)
+        if not {OLD_FILES, LONELY}.isdisjoint([*before, *flags]):
+            row.valid = str(DOUBTFUL.isdisjoint(flags)).lower()
+
+
+def named_axes(winners: Iterable[TableRow]) -> set[str]:
+    """Return the axes that have another value than the default in some row."""
+    values = map(set, zip(*(row.order for row in winners), strict=True))
+    return {
+        name
+        for (name, axis), numeric, there in zip(
+            catalog.AXES.items(), _NUMERIC, values, strict=False
+        )
+        if there - {_sortable("", numeric), _sortable(cell(axis.default), numeric)}
+    }
+
+
+def _explained(row: TableRow) -> frozenset[str]:
+    return _EXPLAIN.intersection(row.flags.split(";"))
 
 
 def _ms(cells: Mapping[str, str]) -> float:
@@ -287,5 +332,5 @@ def _is_lonely(row: TableRow, others: Sequence[TableRow]) -> bool:
     return (
         len(others) >= _BOTH
         and row.ms >= _TIMES * max(other.ms for other in others)
-        and all(other.explained == row.explained for other in others)
+        and all(_explained(other) == _explained(row) for other in others)
     )

@@ -1,7 +1,7 @@
-"""Writes the merged tables: `overall.csv`, `layers.csv`, `samples.csv`.
+"""Writes the merged tables: `overall.csv`, `details.csv`, `layers.csv`, `samples.csv`.
 
 Layer rows and samples are copied as bytes where all shards have the columns of this version. Each
-block is checked against the checksum of its row. All three tables are renamed together at the end,
+block is checked against the checksum of its row. All tables are renamed together at the end,
 so a full disk leaves the old ones.
 """
 
@@ -12,24 +12,25 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Any, Final
 
 from hpcsweep import extras, files
 from hpcsweep.catalog import columns as schema
+from hpcsweep.catalog import short_table
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import outcomes, seals, shards
+from hpcsweep.store import seals, shards
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import Blocks, Heads, parse_block
-from hpcsweep.store.state import PointStatus
 from hpcsweep.text import harmless
 
-_COLUMNS: Final = (*schema.SAMPLES, *schema.LAYERS, *schema.OVERALL, *schema.COLLECTED)
-_KINDS: Final = {column.name: column.kind for column in _COLUMNS}
+_UNTOLD: Final = {*schema.COMMIT, "_line", "_at", "source"}
 _PARQUET_BLOCK: Final = 1 << 25  # bytes; a cell must fit in
 _NO_NUMBER: Final = rb"(?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$))"
 # the beginnings of cells that a spreadsheet may take for a formula, by sign. The rare sign comes
@@ -53,19 +54,10 @@ class DamagedRows(Exception):
         self.rows = rows
 
 
-class Extras(NamedTuple):
-    """Sorted columns of rows of other versions; they follow the columns of this version."""
-
-    overall: tuple[str, ...] = ()
-    layers: tuple[str, ...] = ()
-
-    def and_those_of(self, rows: Iterable[TableRow]) -> Extras:
-        """Return the union with the extra columns in the shards of `rows`."""
-        headers = {id(row.columns): row.columns for row in rows}.values()
-        of_layers = {row.layer_columns or () for row in rows if row.layers[1]}
-        overall = {*self.overall}.union(*headers).difference(schema.MERGED_COLUMNS, schema.COMMIT)
-        layers = {*self.layers}.union(*of_layers).difference(schema.LAYER_COLUMNS)
-        return Extras(tuple(sorted(overall)), tuple(sorted(layers)))
+def other_layer_columns(known: Iterable[str], rows: Iterable[TableRow]) -> tuple[str, ...]:
+    """Return the columns of layer rows of other versions, sorted; `known` are those so far."""
+    headers = {row.layer_columns or () for row in rows if row.layers[1]}
+    return tuple(sorted({*known}.union(*headers).difference(schema.LAYER_COLUMNS)))
 
 
 @dataclass
@@ -96,82 +88,82 @@ class Written:
 
     def by_table(self, sweep_dir: SweepDir) -> Iterable[tuple[Path, int]]:
         """Return each table with a number that is 0 where it has no rows."""
-        rows = len(self.rows), self.layer_rows, sum(self.samples)
-        return zip((sweep_dir.overall, sweep_dir.layers, sweep_dir.samples), rows, strict=True)
+        rows = len(self.rows), len(self.rows), self.layer_rows, sum(self.samples)
+        return zip(sweep_dir.merged(), rows, strict=True)
 
 
-def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan, extras: Extras) -> Written:
-    """Write the three tables from the best row of each point; check the other rows, too.
+def write_all(
+    sweep_dir: SweepDir, pool: Pool, plan: TablePlan, other_columns: tuple[str, ...]
+) -> Written:
+    """Write the tables from the best row of each point; check the other rows, too.
 
     `DamagedRows` where some rows cannot be taken, `ResultsError` where the disk is full or
-    read-only: the tables are as they were.
+    read-only: the tables are as they were. `other_columns` are those of `other_layer_columns`.
     """
     winners = pool.winners()
     written = Written(winners, merge.mixes(winners))
-    with (
-        files.replacing(sweep_dir.overall) as overall,
-        files.replacing(sweep_dir.samples) as samples,
-        files.replacing(sweep_dir.layers) as layers,
-        Blocks() as blocks,
-    ):
-        for file, head in zip((layers, samples), heads(extras), strict=True):
+    merge.mark(winners, pool, written.mixes)
+    with ExitStack() as stack:
+        overall, details, layers, samples = every = [
+            stack.enter_context(files.replacing(path)) for path in sweep_dir.merged()
+        ]
+        for file, head in zip((layers, samples), heads(other_columns), strict=True):
             file.write(head)
-        source = _Source(sweep_dir, blocks, (*schema.LAYER_COLUMNS, *extras.layers), plan.raw)
+        layer_columns = (*schema.LAYER_COLUMNS, *other_columns)
+        source = _Source(sweep_dir, stack.enter_context(Blocks()), layer_columns, plan.raw)
         for row in winners:
             layer_block, sample_block = source.blocks_of(row)
             written.layers.append(layers.write(layer_block))
+            written.layer_rows += layer_block.count(b"\n")
             written.samples.append(samples.write(sample_block))
         for row in pool.losers():
             source.blocks_of(row)
         if source.damaged:
             raise DamagedRows(source.damaged)
-        written.layer_rows = _write_rows(overall, written, plan, extras, pool)
-        for file in (overall, samples, layers):  # nothing is renamed before everything is there
+        _write_rows(overall, details, winners, plan)
+        for file in every:  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
-        for file in (overall, samples, layers):  # some file systems report a full disk only here
+        for file in every:  # some file systems report a full disk only here
             file.close()
     return written
 
 
-def heads(extras: Extras) -> tuple[bytes, bytes]:
+def heads(other_columns: tuple[str, ...]) -> tuple[bytes, bytes]:
     """Return the header lines of layers.csv and samples.csv."""
-    layers = (*schema.LAYER_COLUMNS, *extras.layers)
+    layers = (*schema.LAYER_COLUMNS, *other_columns, *short_table.OF_POINT)
     return seals.header(layers), seals.header(schema.SAMPLE_COLUMNS)
 
 
 def _write_rows(
-    file: IO[bytes], written: Written, plan: TablePlan, extras: Extras, pool: Pool
-) -> int:
-    """Write the rows of points; return their number of layer rows, which checksums prove."""
-    columns = (*schema.MERGED_COLUMNS, *extras.overall)
-    layer_rows = 0
-    headers = {id(row.columns): row.columns for row in written.rows}
+    overall: IO[bytes], details: IO[bytes], winners: Sequence[TableRow], plan: TablePlan
+) -> None:
+    """Write the rows of points, each split over both tables."""
+    filled = set[str]().union(*{row.filled for row in winners}).difference(_UNTOLD)
+    if any(row.origin.submission in plan.sources for row in winners):
+        filled.add("source")
+    tables = short_table.split(filled, merge.named_axes(winners))
+    columns = tuple(dict.fromkeys(chain(*tables)))
+    headers = {id(row.columns): row.columns for row in winners}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
-    names = ("flags", "orphan", "source", "valid", "layer_rows", "submission")
-    flags, orphan, source, valid, layers, submission = map(columns.index, names)
-    minority = {(gpu, v) for gpu, rows in written.mixes.items() for v, _count in rows[1:]}
-    apart = merge.lonely(written.rows)
-    file.write(seals.header(tuple(columns)))
-    for row in written.rows:
+    place = {name: at for at, name in enumerate(columns)}
+    files = [*zip((overall, details), tables, strict=True)]
+    parts = [(file, _picker(columns, names)) for file, names in files]
+    for file, names in files:
+        file.write(seals.header(names))
+    for row in winners:
         cells = picks[id(row.columns)](shards.split(row.line))
-        mixed = row.status is PointStatus.OK and (row.gpu, row.versions) in minority
-        old = bool(pool.old_files(row))
-        alone = row.point_id in apart
-        doubted = not {merge.OLD_FILES, merge.LONELY}.isdisjoint(cells[flags].split(";"))
-        cells[flags] = merge.flags(cells[flags], mixed=mixed, old=old, alone=alone)
-        if old or alone or doubted:
-            sound = schema.DOUBTFUL.isdisjoint(cells[flags].split(";"))
-            cells[valid] = str(sound).lower()
-            row.doubts = outcomes.doubts_of({"valid": cells[valid], "flags": cells[flags]})
-        layer_rows += int(cells[layers] or 0)
-        cells[orphan] = plan.orphan(row.point_id)
-        cells[source] = plan.sources.get(row.origin.submission, "")
-        cells[submission] = row.origin.submission  # an imported one may have another name here
+        submission = row.origin.submission  # an imported one may have another name here
+        cells[place["submission"]] = submission
+        cells[place["valid"]] = row.valid
+        cells[place["flags"]] = row.flags
+        cells[place["orphan"]] = plan.orphan(row.point_id)
+        if "source" in place:
+            cells[place["source"]] = plan.sources.get(submission, "")
         if not plan.raw and _may_hold_formulas(row.line):
             cells = list(map(harmless, cells))
-        file.write(f"{shards.joined(cells)}\n".encode())
-    return layer_rows
+        for file, part in parts:
+            file.write(f"{shards.joined(part(cells))}\n".encode())
 
 
 def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str]], list[str]]:
@@ -204,7 +196,10 @@ class _Source:
         where = row.shard or self.sweep_dir
         layers = self.blocks.read(where.layers, *row.layers)
         samples = self.blocks.read(where.samples, *row.samples)
+        ending = row.ending()
         if row.shard is None:
+            if row.written_ending != ending:
+                layers = layers.replace(row.written_ending, ending)
             return layers, samples
         if layers and row.layer_columns is None:
             raise Unread(f"{where.layers}: its header cannot be read")
@@ -213,7 +208,7 @@ class _Source:
             raise ResultsError("its checksum does not fit")
         if layers and heads.layers != self.layer_columns:
             layers = _remapped(layers, heads.layers, self.layer_columns)
-        return layers if self.raw else _harmless(layers), samples
+        return (layers if self.raw else _harmless(layers)).replace(b"\n", ending), samples
 
 
 def _may_hold_formulas(block: bytes) -> bool:
@@ -252,18 +247,32 @@ def write_parquet(sweep_dir: SweepDir) -> list[Path]:
 
     kinds = {"int": pa.int64(), "float": pa.float32(), "bool": pa.bool_()}
     kinds["time"] = pa.timestamp("ms", "UTC")
-    types = {name: kinds.get(kind, pa.string()) for name, kind in _KINDS.items()}
+    types = {name: kinds.get(kind, pa.string()) for name, kind in short_table.kinds().items()}
     options = arrow_csv.ReadOptions(block_size=_PARQUET_BLOCK)
     convert = arrow_csv.ConvertOptions(
         column_types=types, null_values=[""], strings_can_be_null=True,
         true_values=["true"], false_values=["false"],
     )  # fmt: skip
+
+    def read(*tables: Path) -> tuple[dict[str, Any], int]:
+        cells: dict[str, Any] = {}
+        for table in filter(Path.exists, tables):
+            try:
+                rows = arrow_csv.read_csv(table, options, convert_options=convert)
+            except pa.ArrowInvalid as error:
+                raise ResultsError(f"{table}: {error}") from error
+            cells = {**dict(zip(rows.column_names, rows.columns, strict=True)), **cells}
+        return cells, len(rows)
+
     written = []
     for table in filter(Path.exists, (sweep_dir.overall, sweep_dir.layers, sweep_dir.samples)):
+        cells, length = read(table, *([sweep_dir.details] if table == sweep_dir.overall else []))
+        names = short_table.every_column(table.stem, cells)
+        cells = {name: cells.get(name, pa.nulls(length, types.get(name))) for name in names}
         try:
-            rows = arrow_csv.read_csv(table, options, convert_options=convert)
+            rows = pa.table(cells)
         except pa.ArrowInvalid as error:
-            raise ResultsError(f"{table}: {error}") from error
+            raise ResultsError(f"{sweep_dir.details}: {error}") from error
         # the digits of times are random: their bytes compress by place, other cells by repetition
         split = [column.name for column in rows.schema if column.type == pa.float32()]
         repeated = [name for name in rows.column_names if name not in split]

@@ -10,6 +10,7 @@ import re
 import pytest
 
 import diskdata
+import resultsfolder
 from hpcsweep import environment
 from localruns import Desk
 from paths import SUPPORT
@@ -50,8 +51,7 @@ def ran(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rows(ran):
     """Return the rows of the table by data set; of the two learning rates, the last one's."""
-    with ran[0].sweep().overall.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return resultsfolder.overall(ran[0].sweep())
 
 
 def _of(rows, **cells):
