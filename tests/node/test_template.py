@@ -127,6 +127,28 @@ def test_a_machine_that_is_slow_for_one_of_twenty_networks_is_flagged(desk):
 
 
 @linux
+def test_peak_memory_is_that_of_the_point_whatever_came_before(desk):
+    """Neither a larger network nor a larger image of the same one is in it."""
+    text = OWN.replace('"tinynets:Residual"', "squeezenet1_1").replace("[32]", "[64]")
+    text = text.replace("{warmup: 1, iterations: 4}", QUICK)
+    networks = ["squeezenet1_1", "vgg11_bn", "squeezenet1_1", *["tinynets:Residual"] * 3]
+    submission = in_order(prepared(desk, text), networks)
+    chunk = chunk_file.read_chunk(submission.chunks, 0)
+    points = [*chunk.points]
+    for at, size in ((3, 64), (4, 1024), (5, 64)):  # the last two are of one worker
+        axes = {**points[at].axes, "input_size": size, "seed": min(at, 4)}
+        points[at] = replace(points[at], axes=axes)
+    chunk_file.write_chunks(submission.chunks, [replace(chunk, points=tuple(points))])
+    attempt(submission, PYTHONPATH=str(SUPPORT)).communicate(timeout=200)
+    rows = rows_of(submission)
+    if {row["mem_source"] for row in rows} != {"vm_hwm"}:
+        pytest.skip("this kernel does not let us reset the high-water mark")
+    alone, larger, after, tiny, large, tiny_after = (int(row["mem_peak_bytes"]) for row in rows)
+    assert after == pytest.approx(alone, abs=0.05 * (larger - alone))
+    assert tiny_after == pytest.approx(tiny, abs=0.2 * (large - tiny))
+
+
+@linux
 def test_what_networks_of_torch_do_to_their_process_is_not_met_by_the_next(desk):
     """It crashes, ends, forks, eats memory, changes a switch, or cannot be imported."""
     bad = {

@@ -375,9 +375,10 @@ class Attempt:
         return row
 
     def _note_machine(self, machine: Mapping[str, Any]) -> None:
-        self._set_machine(machine)
         self._ready = time.time()
-        self._write_env(AttemptState.RUNNING, "")
+        if not self._machine:  # all workers of an attempt have the same
+            self._set_machine(machine)
+            self._write_env(AttemptState.RUNNING, "")
 
     def _set_machine(self, machine: Mapping[str, Any]) -> None:
         """Keep the worker's report on its machine, and set the cells that every row has."""
