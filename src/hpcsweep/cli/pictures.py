@@ -18,6 +18,7 @@ from hpcsweep.errors import Implausible, UsageError
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.output import Look
+    from hpcsweep.store.folders import SweepDir
 
 _WIDTH = "Width of the picture; below 6 it has no title."
 _POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -165,8 +166,8 @@ def roofline(  # noqa: PLR0913 - one argument per option
 
     if counters:
         return _counters(counters)
-    exports = [model.sample()] if example else _sources(results, sources)
-    roofline = model.read_roofline(exports, renewed=common.renewed, **others)
+    source = [model.sample()] if example else _source(results, sources)
+    roofline = model.read_roofline(source, **others)
     for path in written:
         output.write_csv(path, roofline.records(grouped=by_name))
     for path in drawn:
@@ -178,21 +179,19 @@ def roofline(  # noqa: PLR0913 - one argument per option
 
 
 def _counters(profiler: str) -> Answer:
-    from hpcsweep.analysis.roofline import model
+    from hpcsweep.analysis.roofline import ncu, rocprof
 
+    wanted = ",".join(ncu.metrics()) if profiler == "ncu" else rocprof.passes()
     if profiler == "ncu":
-        messages.note(f"add the tensor-core metrics of your GPU: {model.TENSOR_LIST}")
-    wanted = model.wanted(profiler)
+        messages.note(f"add the tensor-core metrics of your GPU: {ncu.TENSOR_LIST}")
     return Answer(record=lambda: {"counters": wanted}, text=lambda: wanted)
 
 
-def _sources(results: Path, names: Sequence[str]) -> list[Path]:
-    """Return the files that are named, or the folder of the sweep that is named."""
-    if names and (Path(names[0]).is_file() or Path(names[0]).suffix in {".csv", ".ncu-rep"}):
-        return [Path(name) for name in names]
-    from hpcsweep.store import runs
-
-    run = runs.of_sweep(results, names[0] if names else None)
+def _source(results: Path, names: Sequence[str]) -> SweepDir | list[Path]:
+    """Return the files that are named, or the results of the sweep that is named."""
+    paths = [*map(Path, names)]
+    if paths and (paths[0].is_file() or paths[0].suffix in {".csv", ".ncu-rep"}):
+        return paths
     if len(names) > 1:
         raise UsageError(f"one sweep at a time; '{names[1]}' is one too many")
-    return [run.path]
+    return common.tables_of(results, names[0] if names else None)

@@ -12,13 +12,13 @@ from hpcsweep.store.collect import collector
 
 def test_a_collected_sweep_needs_no_profiler(swept):
     """FLOPs and bytes of the shapes over the median; the dtype's peak is the roof."""
-    found = model.read_roofline([swept.path])
+    found = model.read_roofline(swept)
     assert len(found.export.work) == 8
     assert {piece.name for piece in found.export.work} == {"gemm", "winograd"}
     assert found.export.work[0].rate == pytest.approx(1e12)
     assert found.roofs.peak("float32") == 19.5e12
     assert "each tensor moved once" in found.text()
-    assert model.read_roofline([swept.overall]).label == "demo"
+    assert found.label == "demo"
 
 
 def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tmp_path):
@@ -34,7 +34,7 @@ def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tm
             place = folder.shard("20260101-000000-aaaaaa")
             resultsfolder.commit(writer, point, place, **cells, **times)
     collector.collect(folder.sweep_dir)
-    found = model.read_roofline([folder.sweep_dir.path], gpu="a100")
+    found = model.read_roofline(folder.sweep_dir, gpu="a100")
     assert sorted(piece.rate for piece in found.export.work) == pytest.approx([1e12, 2e12])
     assert {unit for piece in found.export.work for unit in piece.flops} == {"float32", "bfloat16"}
     assert "of a training step the forward pass" in found.text()
@@ -69,30 +69,27 @@ def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
             resultsfolder.commit(writer, point, folder.shard("20260101-000000-aaaaaa"), **cells)
     collector.collect(folder.sweep_dir)
     with pytest.raises(UsageError, match="measured on l40, v100; choose one with --gpu"):
-        model.read_roofline([folder.sweep_dir.path])
-    found = model.read_roofline([folder.sweep_dir.path], gpu="v100")
+        model.read_roofline(folder.sweep_dir)
+    found = model.read_roofline(folder.sweep_dir, gpu="v100")
     assert (len(found.export.work), found.roofs.source) == (1, "V100 SXM2")
 
 
 def test_a_sweep_above_its_roof_says_what_bytes_and_flops_leave_out(swept):
     """Winograd does fewer operations than are counted, so it is no mistake above that roof."""
-    found = model.read_roofline([swept.path], peak_compute=0.5, peak_bw=1000)
+    found = model.read_roofline(swept, peak_compute=0.5, peak_bw=1000)
     assert {piece.name for piece in found.above} == {"gemm"}
     assert len(found.above) == 4
     assert "4 points above the compute roof: Winograd and FFT do fewer operations" in found.text()
-    low = model.read_roofline([swept.path], peak_compute=500, peak_bw=0.001)
+    low = model.read_roofline(swept, peak_compute=500, peak_bw=0.001)
     assert len(low.above) == 8
     assert "caches served some of the bytes" in low.text()
 
 
 def test_a_sweep_can_be_drawn_in_part(swept):
     """By values of its columns, as `plot` does."""
-    assert (
-        len(model.read_roofline([swept.path], where="algorithm=gemm,input_size=64").export.work)
-        == 1
-    )
+    assert len(model.read_roofline(swept, where="algorithm=gemm,input_size=64").export.work) == 1
     with pytest.raises(UsageError, match=r"has input_size=65 \(.*64, 96, 128, 224\)"):
-        model.read_roofline([swept.path], where="input_size=65")
+        model.read_roofline(swept, where="input_size=65")
 
 
 def test_a_sweep_without_work_is_refused(desk):

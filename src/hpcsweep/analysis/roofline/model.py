@@ -6,7 +6,7 @@ as a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -30,7 +30,6 @@ from hpcsweep.errors import UsageError, suggest
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import aligned, count, plural
 
-TENSOR_LIST: Final = ncu.TENSOR_LIST
 _SHOWN: Final = 15
 _NAME_WIDTH: Final = 56
 _GIVEN: Final = "the command line"
@@ -181,7 +180,7 @@ class Roofline:
 
 
 def read_roofline(  # noqa: PLR0913 - one argument per option
-    sources: Sequence[Path],
+    source: SweepDir | Sequence[Path],
     *,
     gpu: str | None = None,
     peak_compute: float | None = None,
@@ -189,26 +188,22 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
     label: str | None = None,
     layers: bool = False,
     where: str = "",
-    renewed: Callable[[SweepDir], SweepDir] = SweepDir.itself,
 ) -> Roofline:
     """Read exports, or the tables of a sweep, and find the roofs of their device.
 
     `peak_compute` (TFLOP/s) and `peak_bw` (GB/s) override the peaks of `gpu`, and these override
-    the peaks of the device that the source names. `renewed` returns the folder of a sweep whose
-    tables hold all rows. `UsageError` where a source cannot be
-    read, or no peaks are known.
+    the peaks of the device that the source names. `UsageError` where a source cannot be read, or no
+    peaks are known.
     """
-    first = sources[0]
-    of_layers = first.name == "layers.csv"
-    if first.is_dir() or of_layers or first.name == "overall.csv":
-        sweep_dir = renewed(SweepDir(first if first.is_dir() else first.parent))
-        export = sweep.work_of(
-            dataset.read_dataset(sweep_dir), gpu, layers=layers or of_layers, where=where
-        )
+    if isinstance(source, SweepDir):
+        name = source.name
+        export = sweep.work_of(dataset.read_dataset(source), gpu, layers=layers, where=where)
     else:
-        export = _export(sources, layers=layers, where=where)
+        is_sample = source[0] == sample()
+        name = "sample (computed, not measured)" if is_sample else source[0].stem
+        export = _export(source, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
-    return _checked(Roofline(label or _label(sources), export, roofs))
+    return _checked(Roofline(label or name, export, roofs))
 
 
 def under_roofs(export: Export, gpu: str) -> Roofline:
@@ -227,11 +222,6 @@ def _checked(roofline: Roofline) -> Roofline:
 def sample() -> Path:
     """Return the sample export that comes with hpcsweep: computed, not measured."""
     return Path(str(resources.files("hpcsweep.analysis.roofline") / "sample_ncu.csv"))
-
-
-def wanted(profiler: str) -> str:
-    """Return the metrics for a profiler to collect, as its command or input file takes them."""
-    return ",".join(ncu.metrics()) if profiler == "ncu" else rocprof.passes()
 
 
 def _export(sources: Sequence[Path], *, layers: bool, where: str) -> Export:
@@ -268,15 +258,6 @@ def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float
     if bandwidth:
         roofs = replace(roofs, bandwidth=bandwidth * 1e9)
     return replace(roofs, single=compute * 1e12) if compute else roofs
-
-
-def _label(sources: Sequence[Path]) -> str:
-    first = sources[0]
-    if first == sample():
-        return "sample (computed, not measured)"
-    if first.name in {"overall.csv", "layers.csv"}:
-        return first.parent.name
-    return first.name if first.is_dir() else first.stem
 
 
 def _whole(number: float) -> float | int:
