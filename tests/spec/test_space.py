@@ -152,7 +152,7 @@ def test_logs_and_failures_call_a_map_by_its_name(desk: Desk) -> None:
     failing = "{fail: [{when: {}, how: error}]}"
     desk.spec(f"workload: noop\naxes: {axes}\nmaps: {maps}\nmeasure: {failing}\n")
     done = desk.submit()
-    assert "3 error: RuntimeError: injected error (a 224 1 early and 2 others)" in done.stdout
+    assert "3 error: RuntimeError: injected error (a 224 1 early and 2 others)" in done.stderr
     assert "(a 224 1 early and 2 others)" in desk.run("status").stdout
     log = desk.run("logs").stdout
     other = map_name({"fc": "direct"})
