@@ -24,7 +24,7 @@ def test_a_local_launcher_hears_an_end_and_the_next_begin_in_one_line(
     monkeypatch.setenv(environment.PROGRESS, "json")
     reports = Reports(tmp_path / "log")
     reports.begins("1/2 begins a", "a")
-    reports.ended("1/2 ok a", "ok", "very_noisy")
+    reports.ended("", "1/2 ok a", "ok", "very_noisy")
     assert (tmp_path / "log").read_text().count("\n") == 1
     reports.begins("2/2 begins b", "b")
     reports.say("stopped")

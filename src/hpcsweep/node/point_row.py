@@ -46,10 +46,10 @@ class Reports:
         self._news["begins"] = label
         self.say(text)
 
-    def ended(self, text: str, status: str, doubts: str) -> None:
-        """Keep the line about a point's end for the next write."""
+    def ended(self, trace: str, text: str, status: str, doubts: str) -> None:
+        """Keep the trace of an exception, and the line about a point's end, for the next write."""
         self._news |= {"status": status, "doubts": doubts}
-        self._lines.append(_line(text))
+        self._lines += [trace, _line(text)]
 
     def say(self, text: str) -> None:
         """Write a line, after those that wait."""

@@ -45,6 +45,7 @@ class Outcome:
 
     status: PointStatus
     reason: str = ""
+    trace: str = ""  # of the exception, for the log
     row: dict[str, Any] = field(default_factory=dict)  # cells of overall.csv
     layers: list[dict[str, Any]] = field(default_factory=list)  # rows of layers.csv
     samples: list[float] = field(default_factory=list)  # times of the passes, in ms

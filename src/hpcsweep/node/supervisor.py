@@ -263,6 +263,7 @@ class Attempt:
             row = self._commit(point, outcome, point_row.utc(moment), wall)
             moment += wall
             self._reports.ended(
+                outcome.trace,
                 f"{place} {row['status']} {self._label(point)} {point.point_id} {_result(row)}",
                 row["status"],
                 doubts_of(row),

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from hpcsweep.point import Point
 
 _REST: Final = "__other__"
+_MOST_TRACE: Final = 1 << 16  # characters: a message may hold a whole tensor
 
 # Messages of a CUDA or HIP context that is beyond repair: only a new process helps.
 _STICKY: Final = (
@@ -126,10 +127,13 @@ def _outcome(bench: Bench, point: Point, tries: int) -> Outcome:
         }
         return Outcome(status=PointStatus.OOM, reason=str(error), row=row)
     except Exception as error:  # noqa: BLE001 - one bad point is one row
-        traceback.print_exc()
         text = f"{type(error).__name__}: {_words(error)}"
-        fatal = any(mark in text for mark in _STICKY)
-        return Outcome(status=PointStatus.ERROR, reason=text[:1000], fatal=fatal)
+        return Outcome(
+            status=PointStatus.ERROR,
+            reason=text[:1000],
+            trace=traceback.format_exc()[-_MOST_TRACE:],
+            fatal=any(mark in text for mark in _STICKY),
+        )
     if impossible := _impossible_times(measured):
         return Outcome(status=PointStatus.ERROR, reason=f"no measurement: {impossible}")
     return Outcome(
