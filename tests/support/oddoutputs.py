@@ -140,6 +140,40 @@ class Indices(Odd):
         return y, y.argmax(1), y > y.mean()
 
 
+class Chosen(Odd):
+    """Returns the largest of many scores that are nearly equal, and what they belong to."""
+
+    def odd(self, y, x):
+        """Choose, as a detector of objects does."""
+        scores, places = (1 + 1e-6 * y.mean(1).flatten()).topk(50)
+        return y.flatten(2)[..., places], scores
+
+
+class Kept(Odd):
+    """Returns what is above a threshold that lies among nearly equal scores."""
+
+    def odd(self, y, x):
+        """Choose; how many there are depends on rounding."""
+        scores = 1 + 1e-6 * y.mean(1).flatten()
+        return y.flatten(2)[..., scores > scores.mean()]
+
+
+class KeptByFunction(Kept):
+    """The same, with a convolution that nobody can compare."""
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.odd(nn.functional.conv2d(x, self.conv.weight, padding=1), x)
+
+
+class NoBoxes(Odd):
+    """Returns nothing but empty tensors, as a detector does that sees no object."""
+
+    def odd(self, y, x):
+        """Choose none."""
+        return {"boxes": y[y > y.max() + 1], "labels": y.argmax(1)[:0]}
+
+
 class Complex(Odd):
     """Returns a spectrum, and convolves it as complex numbers."""
 

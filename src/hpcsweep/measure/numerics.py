@@ -11,15 +11,17 @@ kept while consecutive points have the same network, size, batch and inputs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep import sources
 from hpcsweep.catalog import AXES, WORKLOADS, Role
@@ -80,6 +82,21 @@ class Float64Reference:
             return found
         images = point.axes["batch_size"]
         return [Exactness(subject="output", skipped=rounding.no_memory(images, images))]
+
+    def chooses(self, point: Point, network: nn.Module, dtype: str, limit: float) -> bool:
+        """Say whether float64 returns something else if each operator rounds to the type.
+
+        Then no limit holds: values that are nearly equal choose the outputs, as in top-k and in the
+        suppression of overlapping boxes.
+        """
+        wanted = self._outputs
+        try:
+            with torch.inference_mode(), models.seeded(point), _Rounding(getattr(torch, dtype)):
+                outputs = rounding.if_it_fits(lambda: self._run(point, network))
+        except Exception as error:  # noqa: BLE001 - a network's code may raise anything
+            _log.info("not in float64 with rounding: %s", error)
+            return False
+        return any(map(rounding.is_wrong, rounding.of_outputs(outputs or wanted, wanted, limit)))
 
     def settled(self, verdicts: Sequence[Exactness]) -> list[Exactness]:
         """Return verdicts in which nothing is wrong that differs from parts of a batch alone.
@@ -290,6 +307,42 @@ def explain_random(
         return [*outputs]
     reason = "two passes over one input differ; is the network random?"
     return [replace(v, reason=reason) if rounding.is_wrong(v) else v for v in outputs]
+
+
+def left_to_calls(calls: Sequence[Exactness], why: str) -> Exactness:
+    """Return the verdict on outputs that say nothing; `calls` judge in their place if they can."""
+    if calls and not any(map(rounding.is_open, calls)):
+        return Exactness(subject="output", skipped=f"{why}; each convolution was compared")
+    return Exactness(subject="output", reason=why)
+
+
+class _Rounding(TorchDispatchMode):
+    """Rounds what each operator returns to a type; what merely moves numbers changes none."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operator
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        """Run an operator, and round."""
+        result = func(*args, **(kwargs or {}))
+        schema = func._schema  # noqa: SLF001 - torch names it nowhere else
+        if schema.is_mutable:
+            for tensor in autograd_graph.tensors_in(result):
+                tensor.copy_(self._round(tensor))
+            return result
+        is_view = any(returned.alias_info for returned in schema.returns)  # perhaps of a weight
+        return result if is_view else pytree.tree_map(self._round, result)
+
+    def _round(self, leaf: Any) -> Any:  # noqa: ANN401 - a result of any kind
+        is_real = isinstance(leaf, Tensor) and leaf.is_floating_point()
+        return leaf.to(self._dtype).to(leaf.dtype) if is_real else leaf
 
 
 @framework.untuned()

@@ -63,8 +63,8 @@ class Exactness:
     """The comparison of one output or convolution call with float64.
 
     `error` is relative; `excess` is the error over its bound, above 1 if it is wrong; None: not
-    compared. `reason` says what is wrong, or why it was not compared. `skipped` says what there was
-    no memory for; the rest was compared.
+    compared. `reason` says what is wrong, or why it was not compared. `skipped` says what was left
+    out, and why that is no doubt: there was no memory for it, or something else is the judge.
     """
 
     subject: str
@@ -91,7 +91,7 @@ def is_open(verdict: Exactness) -> bool:
 
 
 def is_partial(verdict: Exactness) -> bool:
-    """Say whether there was no memory to compare all of it."""
+    """Say whether some of it was left out, which is no doubt."""
     return verdict.skipped is not None
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 import hostgraphs
 from benchmarks import odd_structures
@@ -21,7 +22,7 @@ from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.timing import lanes, layer_timer
 from hpcsweep.measure.workloads.inference import Inference
-from measuring import Throttled, point
+from measuring import Throttled, lying, point
 
 QUICK = {"layers": False, "evidence": False, "numerics": False}
 
@@ -410,6 +411,37 @@ def test_a_network_that_does_odd_things_is_not_accused(bench, network):
     left = {"Rewritten": "conv2d (second)", "Renewing": "conv2d"}.get(network)
     assert (left or "") in (row["algorithm_uncovered"] or "")
     assert (row["algorithm_coverage_pct"] == 100) == (left is None)
+
+
+CHOOSES = "rounding alone changes what float64 returns"
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [("Chosen", CHOOSES), ("Kept", CHOOSES), ("NoBoxes", "it has no values to compare")],
+)
+def test_where_values_choose_the_outputs_the_convolutions_are_the_judge(
+    bench, monkeypatch, network, why, algorithm
+):
+    """The best of nearly equal scores are others in float64: that is no error of a convolution."""
+    wanted = point(f"oddoutputs:{network}", algorithm=algorithm)
+    row = bench.measure(wanted).row
+    assert {"inaccurate", "unverified"}.isdisjoint(row["flags"].split(";")), row["numerics_reason"]
+    assert "partly_checked" in row["flags"].split(";")
+    assert why in row["numerics_reason"]
+    if algorithm == "gemm":
+        lying(monkeypatch, "gemm", lambda x, w, shape: 1.001 * F.conv2d(x, w, padding=1))
+        row = bench.measure(wanted).row
+        assert "inaccurate" in row["flags"].split(";")
+        assert row["numerics_reason"].startswith("conv: error is ")
+
+
+def test_without_a_judge_outputs_that_values_choose_are_unverified(bench):
+    """No call of a layer could be compared instead."""
+    row = bench.measure(point("oddoutputs:KeptByFunction")).row
+    assert "unverified" in row["flags"].split(";")
+    assert CHOOSES in row["numerics_reason"]
 
 
 # Operations on two images of 32: of the stem, of a convolution of 8 channels, of the head.

@@ -48,7 +48,8 @@ UNVERIFIED: Final = Flag(
 UNCHECKED: Final = Flag("unchecked", "`numerics: false`: nothing was compared with float64")
 PARTLY_CHECKED: Final = Flag(
     "partly_checked",
-    "no memory to compare every image with float64; `numerics_reason` says where",
+    "no memory to compare every image with float64, or outputs that values choose: "
+    "`numerics_reason` says which; the rest was compared",
 )
 CHECK: Final = Check(
     finds="wrong results, of the network or of an algorithm",

@@ -12,6 +12,7 @@ import torch
 from hpcsweep.catalog.checks import numerics as told
 from hpcsweep.catalog.checks.numerics import LayerNumerics, Numerics
 from hpcsweep.conv import swap
+from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import numerics, rounding
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.rig import Rig
@@ -21,6 +22,10 @@ from hpcsweep.measure.rounding import Arithmetic, Exactness
 
 _REDUCED: Final = {"bf16": "bfloat16", "fp16": "float16"}  # mixed precision
 _SHOWN: Final = 3  # messages in a row
+_EMPTY: Final = "it has no values to compare"
+_CHOOSES: Final = (
+    "rounding alone changes what float64 returns, as where the best of nearly equal scores count"
+)
 
 
 class Check(PointCheck):
@@ -86,10 +91,19 @@ class Check(PointCheck):
         if any(map(rounding.is_wrong, outputs)) and reference.coarsest:
             limit = limit_of(coarsest=reference.coarsest)
             outputs = reference.verdicts(point, network.model, output, limit)
-        if any(map(rounding.is_wrong, outputs)):
+        of_calls = calls.verdicts(missing)
+        wrong = any(map(rounding.is_wrong, outputs))
+        returned = [*tensors_in(output)]
+        # what another convolution computes, no call of a layer can judge
+        judges = () if network.shapes.outside else of_calls
+        if returned and not any(tensor.numel() for tensor in returned):
+            outputs = [numerics.left_to_calls(judges, _EMPTY)]
+        elif wrong and reference.chooses(point, network.model, dtype, limit):
+            outputs = [numerics.left_to_calls(judges, _CHOOSES)]
+        elif wrong:
             explain = partial(numerics.explain_random, run, outputs, limit)
             outputs = rounding.if_it_fits(explain) or outputs
-        return reference.settled(outputs), calls.verdicts(missing)
+        return reference.settled(outputs), of_calls
 
 
 def cells(verdicts: Sequence[Exactness], outputs: Sequence[Exactness]) -> Numerics:
