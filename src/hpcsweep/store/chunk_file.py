@@ -88,7 +88,7 @@ def read_ids(path: Path) -> Iterator[tuple[int, list[str]]]:
                 _prove(line)
                 begin = line.rindex(b'"ids":') + len(b'"ids":')
                 index = int(line[len(b'{"chunk":') : line.index(b",")])
-                yield index, _ids(json.loads(line[begin:-2]))
+                yield index, json.loads(line[begin:-2])
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 
@@ -100,13 +100,6 @@ def _prove(line: bytes) -> None:
         match[1] + line[match.end() :].removesuffix(b"\n")
     ):
         raise ValueError("the checksum does not fit, so it was changed after it was written")
-
-
-def _ids(ids: Any) -> list[str]:  # noqa: ANN401 - whatever a damaged line holds
-    """Return `ids` if they are a list of texts, else raise `ValueError`."""
-    if not isinstance(ids, list) or not all(isinstance(point_id, str) for point_id in ids):
-        raise ValueError("no point ids")
-    return ids
 
 
 def _encode(chunk: Chunk) -> dict[str, Any]:
@@ -130,19 +123,15 @@ def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what Y
 
 
 def _decode(record: dict[str, Any]) -> Chunk:
-    ids = _ids(record["ids"])
+    ids = record["ids"]
     names = record["axes"]
-    workload = record["workload"]
-    measure = record["measure"]
-    index = record["chunk"]
-    texts = all(isinstance(text, str) for text in [workload, *names])
-    if not (texts and isinstance(measure, dict) and isinstance(index, int)):
-        raise ValueError("no points")
     columns = [
         value if isinstance(value, list) else [value] * len(ids) for value in record["values"]
     ]
+    workload = record["workload"]
+    measure = record["measure"]
     points = tuple(
         Point(workload, dict(zip(names, values, strict=True)), measure, point_id)
         for point_id, values in zip(ids, zip(*columns, strict=True), strict=True)
     )
-    return Chunk(index, points, float(record["seconds"]))
+    return Chunk(record["chunk"], points, float(record["seconds"]))

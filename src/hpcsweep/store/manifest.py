@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files
@@ -23,9 +21,8 @@ if TYPE_CHECKING:
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
 LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep
-_MASKED: Final = re.compile("masked:[0-9a-f]{16}")
+_MASKED: Final = "masked"
 _OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)
-_KEY_FILE: Final = "masking.key"
 _MOST: Final = 1_000_000  # chunks, rounds: a larger number is damage
 _REMEDY: Final = (
     "restore it, or remove the file if none of this submission's jobs lives: "
@@ -131,11 +128,7 @@ def _refuse_newer(path: Path, layout: object) -> None:
 
 
 def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a profile with digests for values that may be secret: variables, shell, options.
-
-    Equal values have equal digests. Digests depend on the user's key, which never leaves the
-    machine: without the key nobody can find short passwords by trial.
-    """
+    """Return a profile without values that may be secret: variables, shell, options."""
     env = profile.get("env")
     setup = profile.get("setup")
     secret = {
@@ -152,32 +145,13 @@ def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mask(name: str, value: object) -> str:
     text = str(value)
-    if not text or _MASKED.fullmatch(text) or environment.readable(name, text):
-        return text
-    digest = hmac.new(_key(), text.encode("utf-8", "surrogatepass"), "sha256")
-    return f"masked:{digest.hexdigest()[:16]}"
+    return text if not text or environment.readable(name, text) else _MASKED
 
 
 def _mask_option(text: str) -> str:
     match = _OPTION.fullmatch(text)
     name, value = match.groups() if match else ("", text)
     return f"{name or ''}{_mask('', value)}"
-
-
-@cache
-def _key() -> bytes:
-    """Return the user's key, made at its first use; without a home, a key for this process."""
-    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
-        path = environment.config_folder() / _KEY_FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(number, "wb") as file:
-                file.write(os.urandom(32))
-        key = path.read_bytes()
-        if len(key) == 32:
-            return key
-    return os.urandom(32)
 
 
 def round_of(path: Path, default: int) -> int:
