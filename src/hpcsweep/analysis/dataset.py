@@ -24,7 +24,7 @@ from hpcsweep.analysis.merged import KINDS, Condition, parse, select
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import SpecError, UsageError, suggest
-from hpcsweep.spec import space, sweep_file
+from hpcsweep.spec import space
 from hpcsweep.store import outcomes
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import FailureGroup, PointTally, doubts_of
@@ -69,11 +69,6 @@ class Dataset:
     def trains(self) -> bool:
         return "workload" in self.rows and bool((self.rows["workload"] == TRAINING).all())
 
-    @property
-    def files(self) -> list[Path]:
-        tables = self.sweep_dir.merged()
-        return [path for path in tables if path.exists() and not self.sweep_dir.tables]
-
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
         orphans = f"{count(self.orphans, 'orphan')} left out" if self.orphans else ""
@@ -93,16 +88,15 @@ class Dataset:
             **self.tally.to_json(),
             "failed": [asdict(group) for group in self.failures()],
             "maps": {name: json.loads(layers) for layers, name in self.maps.items()},
-            "orphans": self.orphans, "rows": list(rows), "files": [*map(str, self.files)],
+            "orphans": self.orphans, "rows": list(rows),
         }  # fmt: skip
 
     def notes(self) -> list[str]:
-        """Return the lines below a report: maps of algorithms, failures, and the tables."""
-        files = [f"{path}{'' if _has_rows(path) else ' (0 rows)'}" for path in self.files]
+        """Return the lines below a report: maps of algorithms, and failures."""
         legend = space.legend(self.maps)
         doubtful: list[Any] = self.rows[~valid(self.rows)].to_dict("records")
         advice = filter(None, [outcomes.disturbance(self.sweep_dir, doubtful)])
-        return [*legend, *self.of_earlier_files(), *advice, *self.why_failed(), *files]
+        return [*legend, *self.of_earlier_files(), *advice, *self.why_failed()]
 
     def of_earlier_files(self) -> list[str]:
         """Return a line on the points that an earlier version of own files was measured at."""
@@ -292,6 +286,8 @@ def _names_of_maps(sweep_dir: SweepDir, table: pd.DataFrame) -> dict[str, str]:
     maps = [text for text in map(str, table["algorithm"].dropna().unique()) if text.startswith("{")]
     given: dict[str, str] = {}
     if maps and sweep_dir.sweep_file.is_file():
+        from hpcsweep.spec import sweep_file  # noqa: PLC0415 - pydantic: a fifth of a report's time
+
         with suppress(SpecError):  # a file of an older version names nothing
             given = dict(sweep_file.load(sweep_dir.sweep_file).maps)
     names = space.short_names(maps, {text: given[text] for text in maps if text in given})
@@ -308,11 +304,6 @@ def typed(path: Path, sweep: str) -> pd.DataFrame:
         elif KINDS.get(name) == "list":
             table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
     return table
-
-
-def _has_rows(path: Path) -> bool:
-    with path.open("rb") as file:
-        return bool(file.readline() and file.readline())
 
 
 def varying_axes(rows: pd.DataFrame, without: Collection[str] = ()) -> tuple[str, ...]:

@@ -255,16 +255,14 @@ def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
 
 
 def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
-    """By collect and report alike."""
+    """By collect; a report names no table."""
     desk = Desk(tmp_path)
     desk.spec("workload: noop\naxes: {model: [a]}\n")
     desk.run("submit", "sweep.yaml")
     wrote = desk.run_process("collect", "sweep").stdout
     names = "overall.csv, details.csv, layers.csv (0 rows), samples.csv"
     assert f"wrote {names} in results/sweep" in wrote
-    *_, overall, layers, samples = desk.run("report", "sweep").stdout.splitlines()
-    assert layers.strip() == "results/sweep/layers.csv (0 rows)"
-    assert "(0 rows)" not in overall + samples
+    assert ".csv" not in desk.run("report", "sweep").stdout
 
 
 @pytest.mark.parametrize(
