@@ -188,19 +188,6 @@ def test_a_factory_that_lacks_arguments_is_refused(desk: Desk, source: str, lack
     assert lacks in str(told.value)
 
 
-def test_a_batch_that_no_machine_could_hold_is_refused(desk: Desk):
-    """One zero too many; what may only be too large for this machine ends as `oom`."""
-    text = "workload: inference\naxes:\n  model: [resnet18]\n  batch_size: [1, 1000000000]\n"
-    done = desk.run("submit", desk.spec(text), "--cluster", "local")
-    assert done.returncode == 2
-    assert "sweep.yaml:4: axes.batch_size[1]: 1000000000: the input of resnet18" in done.stderr
-    assert "takes 602 TB, more than any machine has" in done.stderr
-    asked = request.make(
-        sweep_file.load(desk.spec(text.replace("0000", ""))), profile.load("local")
-    )
-    check_inputs.check_inputs([asked])
-
-
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     """A virtual environment may have what this one lacks; a wrong name in a file here is wrong."""
     path = desk.folder / "site.yaml"

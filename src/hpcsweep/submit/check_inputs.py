@@ -37,8 +37,6 @@ SHAPES: Final = (
     ),
     "amp",
 )
-_INPUT: Final = ("batch_size", "input_channels", "input_size", "input_width")
-_MOST_INPUT: Final = 1 << 40  # bytes
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 
 
@@ -53,7 +51,6 @@ def check_inputs(requests: Sequence[Request]) -> None:
         return
     for request in requests:
         _check_names(request)
-        _check_sizes(request)
     weights = [named_weights(request) for request in requests]
     maps = _maps(requests)
     if not maps and not any(weights):
@@ -89,25 +86,6 @@ def _check_names(request: Request) -> None:
         for name in names:
             if not search_path.file(name, request.search_path).is_file():
                 raise _complaint(request.sweep, key, name, _no_file(name, request.search_path))
-
-
-def _check_sizes(request: Request) -> None:
-    """Refuse a batch whose input alone no machine could hold: it is a typing mistake."""
-
-    def need(axes: Mapping[str, Any]) -> int:
-        size = axes["input_size"]
-        number = axes["batch_size"] * (axes.get("input_channels") or 3)
-        return int(4 * number * size * (axes.get("input_width") or size))
-
-    known = [name for name in _INPUT if name in request.sweep.space.defaults]
-    most = {name: max(v or 0 for v in request.sweep.values(name)) for name in known}
-    most["input_width"] = max(most.get("input_width", 0), most["input_size"])
-    if need(most) < _MOST_INPUT:
-        return
-    for axes in (point.axes for point in request.points() if need(point.axes) > _MOST_INPUT):
-        what = f"{axes['model']} at input_size {axes['input_size']}"
-        told = f"the input of {what} takes {need(axes) / 1e12:,.0f} TB, more than any machine has"
-        raise _complaint(request.sweep, "batch_size", axes["batch_size"], told)
 
 
 def named_weights(request: Request) -> list[tuple[str, str]]:

@@ -18,21 +18,19 @@ _STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
 
 
 def time_left(took: Sequence[float], current: float, points: int, expected: float = 0.0) -> str:
-    """Return the time that so many points need, as a range.
+    """Return about how long so many points take.
 
-    `took` are the seconds of those that are done, `current` those of the point in work. The range
-    is between the mean and the slowest third, to which a point that takes long belongs at once.
-    While few are done it is what is left of the estimate: `expected`.
+    `took` are the seconds of those that are done, `current` those of the point in work, which
+    counts at once where it takes longer than any. While few are done it is what is left of the
+    estimate: `expected`.
     """
-    if len(took) < _FEW:
-        return f"about {duration(expected)}" if expected > 0 else "not known yet"
-    known = [*took, current] if current > max(took) else [*took]
-    slowest = sorted(known)[-max(1, len(known) // 3) :]
-    low = max(points * sum(took) / len(took) - current, 0.0)
-    high = max(points * sum(slowest) / len(slowest) - current, low)
-    first = duration(low)
-    last = duration(high)
-    return f"about {last}" if first == last else f"{first} to {last}"
+    seconds = expected
+    if len(took) >= _FEW:
+        known = [*took, current] if current > max(took) else took
+        seconds = max(points * sum(known) / len(known) - current, 0.0)
+    elif expected <= 0:
+        return "not known yet"
+    return f"about {duration(seconds)}"
 
 
 class Counts:

@@ -106,22 +106,10 @@ def allow(sweep_dir: SweepDir, names: Sequence[str], answer: SlurmAnswer) -> Non
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
     """Return the profile with `nodes` added to its excluded nodes."""
-    gone = _gone(nodes)
-    names = [node.name for node in nodes if node.name not in gone]
-    if not names:
+    if not nodes:
         return profile
-    own = [profile.exclude] if profile.exclude else []
-    return profile.model_copy(update={"exclude": ",".join([*own, *names])})
-
-
-def _gone(nodes: Sequence[BadNode]) -> set[str]:
-    """Return the nodes that the cluster does not have any more: sbatch refuses their names."""
-    from hpcsweep.cluster.slurm import site  # noqa: PLC0415 - `status` seldom asks
-
-    there = site.nodes() if nodes else []
-    if isinstance(there, slurm.CouldNotAsk) or not there:
-        return set()
-    return {node.name for node in nodes} - {node.name for node in there}
+    names = [*filter(None, [profile.exclude]), *(node.name for node in nodes)]
+    return profile.model_copy(update={"exclude": ",".join(names)})
 
 
 def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:

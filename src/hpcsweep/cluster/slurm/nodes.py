@@ -23,10 +23,11 @@ from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
 
 _COUNT: Final = re.compile(r"\*\d+")
-_NAME: Final = re.compile(r"[^&|,()\[\]*]+")
-_TOKEN: Final = re.compile(rf"{_NAME.pattern}|[&|,()\[\]]")
+_NAME: Final = re.compile(r"[^&|,()\[\]*\0\1]+")
+_GROUP: Final = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
+_TRUE: Final = "\1"  # stands for a group in brackets
+_FALSE: Final = "\0"
 _SAID_AS_AN: Final = frozenset("aefhilmnorsx")  # letters whose names begin with a vowel
-_CLOSED_BY: Final = {"(": ")", "[": "]"}
 
 
 def _feature_names(expression: str) -> tuple[str, ...]:
@@ -41,38 +42,26 @@ def _fits(expression: str, features: Collection[str]) -> bool:
     """Say whether a node with these features can run the job; `ValueError` for no expression."""
     if _COUNT.search(expression):
         return any(name in features for name in _feature_names(expression))
-    tokens = iter(_TOKEN.findall(expression))
-    if "".join(_TOKEN.findall(expression)) != expression:
-        raise ValueError(_needs("no `*` without a number"))
-    return _sequence(tokens, features, "")
+    known = {*features, _TRUE}
+    groups = 1
+    while groups:
+        expression, groups = _GROUP.subn(
+            lambda group: _TRUE if _fits_flat(group[0][1:-1], known) else _FALSE, expression
+        )
+    return _fits_flat(expression, known)
 
 
-def _sequence(tokens: Iterator[str], features: Collection[str], end: str) -> bool:
-    """Evaluate tokens from left to right up to the closing bracket `end`, or to the end."""
-    value = _operand(next(tokens, ""), tokens, features)
-    for token in tokens:
-        if token == end:
-            return value
-        if token not in {"&", ",", "|"}:
-            raise ValueError(_needs(f"`&` or `|` before {token!r}"))
-        right = _operand(next(tokens, ""), tokens, features)
-        either = token == "|"  # noqa: S105 - no password
-        value = (value or right) if either else (value and right)
-    if end:
-        raise ValueError(_needs(f"a closing {end!r}"))
+def _fits_flat(expression: str, features: Collection[str]) -> bool:
+    """Evaluate an expression without brackets from left to right."""
+    first, *more = re.split("([&,|])", expression)
+    names = [first, *more[1::2]]
+    if not all(name in {_TRUE, _FALSE} or _NAME.fullmatch(name) for name in names):
+        raise ValueError("it is written as a, a&b, a|b, [a|b] or a*2")
+    value = first in features
+    for operator, name in zip(more[::2], names[1:], strict=True):
+        has = name in features
+        value = (value or has) if operator == "|" else (value and has)
     return value
-
-
-def _operand(token: str, tokens: Iterator[str], features: Collection[str]) -> bool:
-    if token in _CLOSED_BY:
-        return _sequence(tokens, features, _CLOSED_BY[token])
-    if not _NAME.fullmatch(token):
-        raise ValueError(_needs(f"a feature before {token!r}" if token else "a feature at its end"))
-    return token in features
-
-
-def _needs(what: str) -> str:
-    return f"needs {what}; it is written as a, a&b, a|b, [a|b] or a*2"
 
 
 Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,7 +24,7 @@ from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.forecast.training_data import Measured
 from hpcsweep.spec.expansion import SAMPLED
-from hpcsweep.store import ledger, locks, outcomes, rounds, shards
+from hpcsweep.store import ledger, locks, outcomes, rounds
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
@@ -39,7 +38,6 @@ from hpcsweep.submit.request import Request
 from hpcsweep.text import aligned, count
 
 _LOCKED_BY: Final = "hpcsweep submit --until-error"
-_LOOK_SECONDS: Final = 1.0  # for rows
 _ASK_SECONDS: Final = 10.0  # slurmctld has better things to do
 _SHOWN: Final = 20  # groups
 # why a group has ended, the worst first, and what to do about it
@@ -211,31 +209,13 @@ def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
 def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
     wanted = {*until.rounds[-1].points, *until.rounds[-1].again}
-    asked_at = -math.inf
     while True:
-        if _is_complete(job, until.rounds[-1]):
-            return True
-        if time.monotonic() - asked_at >= _ASK_SECONDS:
-            queue = slurm_answer.ask_slurm(job.sweep_dir.submissions())
-            if (
-                not wanted
-                & ledger.read_ledger(
-                    job.sweep_dir, partial(liveness.live_chunks_of, queue)
-                ).live.keys()
-            ):
-                known = past_rows.known_points(job.sweep_dir, job.ids, ())
-                return sum(known.rows.values()) > sum(before.rows.values())
-            asked_at = time.monotonic()
-        time.sleep(_LOOK_SECONDS)
-
-
-def _is_complete(job: _Job, last: Round) -> bool:
-    """Say whether a round has all its rows; whole rows are read only if the quick look says so."""
-    keys = shards.keys_of(job.sweep_dir.shards())
-    looks = Known({}, Counter(key.point_id for key in keys))
-    return not planning.missing(last, job.groups, looks) and not planning.missing(
-        last, job.groups, past_rows.known_points(job.sweep_dir, job.ids, ())
-    )
+        queue = slurm_answer.ask_slurm(job.sweep_dir.submissions())
+        found = ledger.read_ledger(job.sweep_dir, partial(liveness.live_chunks_of, queue))
+        if wanted.isdisjoint(found.live):
+            known = past_rows.known_points(job.sweep_dir, job.ids, ())
+            return sum(known.rows.values()) > sum(before.rows.values())
+        time.sleep(_ASK_SECONDS)
 
 
 def _left(job: _Job, until: AdaptiveRun, code: int) -> int:
