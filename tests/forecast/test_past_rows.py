@@ -10,7 +10,6 @@ import timedrows
 from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import past_rows
 from hpcsweep.forecast import sweep as predicting
-from hpcsweep.forecast.past_rows import Known
 from hpcsweep.store.folders import SweepDir
 from timedrows import Law
 
@@ -140,9 +139,3 @@ def test_only_valid_times_are_known_and_every_row_costs(tmp_path):
     assert known.failed == {failed.point_id}
     assert known.seconds == 7.0
     assert past_rows.known_points(folder.sweep_dir, [], []).rows == {}
-
-
-def test_points_that_were_measured_twice_differ_by_the_noise():
-    """Others say nothing of it."""
-    times = {"a": [10.0, 11.0], "b": [10.0, 8.0], "c": [10.0, 10.0], "d": [5.0]}
-    assert Known(times, {}).differences == pytest.approx([0.1, 0.2, 0.0])

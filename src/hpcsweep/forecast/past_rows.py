@@ -73,11 +73,6 @@ class Known:
         """The points that need no prediction: they have a time, or failed."""
         return frozenset({*self.ms, *self.failed})
 
-    @cached_property
-    def differences(self) -> list[float]:
-        """By what share two times of the same point differ, of those that have two."""
-        return [abs(t[-1] / t[0] - 1) for t in self.times.values() if len(t) > 1]
-
 
 def names_of_kind(workload: str) -> tuple[str, ...]:
     """Return the axes that make the kind of a point; model and algorithm come first."""

@@ -25,7 +25,7 @@ class Round:
     """The points that were chosen together, and the error of a fit without them, once known."""
 
     points: tuple[str, ...]
-    again: tuple[str, ...] = ()  # points measured a second time, to estimate the noise
+    again: tuple[str, ...] = ()  # of earlier versions: points measured a second time
     error: float | None = None  # mean over `held_out` points
     held_out: int = 0
 

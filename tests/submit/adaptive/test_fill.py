@@ -9,10 +9,8 @@ import knownphysics
 import resultsfolder
 import sizes
 from hpcsweep.forecast import Basis, groups, intervals
-from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit.adaptive import fill
 from hpcsweep.submit.adaptive.judge import judge
-from layeredsweep import SWEEP, layered
 
 INFERENCE = {"workload": "inference"}
 TEXT = """\
@@ -91,17 +89,3 @@ def test_layers_predict_where_they_were_better(tmp_path):
 def test_a_sweep_without_layers_has_no_such_prediction(desk, measured):
     """Rows of networks are enough then."""
     assert fill.layers_of(measured.sweep()) is None
-
-
-def test_other_sweeps_on_the_same_gpu_teach_what_they_have_of_its_networks(tmp_path):
-    """Nothing of other networks or GPUs, and not the rows that this sweep has itself."""
-    theirs = layered(tmp_path, changes=dict.fromkeys(("auto", "gemm", "winograd"), INFERENCE))
-    own = SweepDir(theirs.path.parent / "mine")
-    points = resultsfolder.points_of(tmp_path, SWEEP.replace("demo", "mine"), "cpu")
-    found = fill.beside(own, points[:1], "cpu")
-    assert len(found.points) == len(points) - 1
-    both = fill.Layers(found.of(found.points[:2]), found).all_of(found.of(found.points[:2]))
-    assert len(both.points) == len(found.points)
-    assert fill.beside(own, points[:1], "v100") is None
-    assert fill.beside(own, [], "cpu") is None
-    assert fill.beside(theirs, points[:1], "cpu") is None

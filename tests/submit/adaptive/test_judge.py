@@ -104,26 +104,23 @@ def test_what_layers_say_is_asked_twice_after_the_last_round():
 
 
 @pytest.mark.parametrize(
-    ("errors", "noise", "why"),
+    ("errors", "why"),
     [
-        ([0.2, 0.02], None, Why.REACHED),
-        ([0.2, 0.029], None, None),  # there is some doubt
-        ([0.2, 0.05], None, None),
-        ([0.2, 0.05], 0.1, Why.NOISE),
-        ([0.2, 0.05], 0.02, None),
-        ([0.1, 0.07], None, None),
-        ([0.1, 0.09], None, Why.STUCK),  # surely beyond the target
-        ([0.03, 0.029], None, None),
-        ([0.1, 0.09, 0.085], None, Why.STUCK),
-        ([0.1, 0.09, 0.04], None, None),
-        ([0.1, 0.04, 0.05], None, None),  # the round before the last had helped
-        ([0.1, 0.04, 0.05, 0.04], None, Why.STUCK),
+        ([0.2, 0.02], Why.REACHED),
+        ([0.2, 0.029], None),  # there is some doubt
+        ([0.2, 0.05], None),
+        ([0.1, 0.07], None),
+        ([0.1, 0.09], Why.STUCK),  # surely beyond the target
+        ([0.03, 0.029], None),
+        ([0.1, 0.09, 0.085], Why.STUCK),
+        ([0.1, 0.09, 0.04], None),
+        ([0.1, 0.04, 0.05], None),  # the round before the last had helped
+        ([0.1, 0.04, 0.05, 0.04], Why.STUCK),
     ],
 )
-def test_when_no_more_points_are_measured(errors, noise, why):
-    """The target, the noise of points measured twice (of two rounds), or rounds without help."""
-    differences = [] if noise is None else [noise * share for share in (0.5, 0.9, 1.1, 1.5)]
-    assert Judged(GROUP, rounds(*errors), differences).why(0.03) is why
+def test_when_no_more_points_are_measured(errors, why):
+    """The target, or rounds without help."""
+    assert Judged(GROUP, rounds(*errors)).why(0.03) is why
 
 
 def test_an_interval_counts_the_places_after_the_last_round():

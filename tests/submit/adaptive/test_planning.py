@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import sizes
@@ -50,34 +49,12 @@ def test_steps_need_more_points_or_are_told():
     assert len(run.rows) > 20
 
 
-def test_noise_ends_it_with_the_noise_as_the_reason():
-    """Each time is off by 10 %: some points are measured twice, and so the noise is known."""
-    chance = np.random.default_rng(1)
-    run = measuring(law=lambda point: sizes.smooth(point) * np.exp(chance.normal(0, 0.1)))
-    plan = run.go()
-    assert set(plan.why.values()) <= {Why.NOISE, Why.REACHED}
-    assert Why.NOISE in plan.why.values()
-    assert 4 <= sum(len(one.again) for one in run.rounds) <= 16
-    assert max(run.rows.values()) == 2
-    assert len(run.rows) <= 30
-
-
 def test_what_is_missing_of_a_round_comes_before_anything_new():
     """As after a kill."""
     run = measuring()
     run.go(most=12)
     plan = run.plan()
     assert (len(plan.missing), plan.new) == (2, ())
-
-
-def test_what_is_missing_of_a_round_is_a_second_row_of_some_points():
-    """It was cut off before its last points."""
-    run = measuring(target=1e-9)
-    run.go(most=14)
-    plan = run.plan()
-    assert len(plan.again) == 4
-    run.go(most=4 + 1)
-    assert run.plan().missing == [one.point_id for one in plan.again[1:]]
 
 
 def test_points_measured_before_count_as_known():

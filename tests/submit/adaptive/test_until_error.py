@@ -113,20 +113,6 @@ def test_the_budget_ends_it_and_the_same_command_measures_nothing_more(desk: Des
     assert "the budget is gone" in desk.run("status").stdout
 
 
-def test_some_points_are_measured_twice_where_the_target_is_missed(desk: Desk):
-    """No time can be foretold so well; the second rows tell the noise, and it ends by itself."""
-    desk.spec(SLEEPING.replace("40}", "4}"))
-    told = until(desk, target="0.0001%")
-    assert told.returncode == 10, told.stderr
-    assert "target missed in 2 of 2 groups; a larger target can be reached" in told.stdout
-    rows = Counter(row["point_id"] for row in desk.rows())
-    known = rounds.read_rounds(desk.sweep())["cpu"].rounds
-    asked = Counter(point_id for one in known for point_id in (*one.points, *one.again))
-    assert rows == asked
-    assert set(rows.values()) == {1, 2}
-    assert not known[0].again
-
-
 def test_a_round_without_a_valid_row_ends_it_and_a_retry_lets_it_go_on(desk: Desk):
     """It says why and what to do; the other network goes on, and nothing is measured in vain."""
     how = "[{when: {model: a}, how: contended, attempts: 1}]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,15 @@ from hpcsweep.forecast.past_rows import Known
 from hpcsweep.forecast.sweep import Predicted
 from hpcsweep.forecast.training_data import Measured
 from hpcsweep.point import Point
-from hpcsweep.store import folders
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit.adaptive.judge import Judged
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Predicts networks from layer rows: of some points of the same sweep, and of other sweeps."""
+    """Predicts networks from layer rows of some points of the same sweep."""
 
     measured: Measured
-    beside: Measured | None = None
 
     def __call__(self, before: Sequence[str], test: Sequence[str]) -> Mapping[str, float]:
         """Return what a fit of the points `before` says of others."""
@@ -35,39 +33,17 @@ class Layers:
         seen, rest = (self.measured.of(points[points.index.isin(ids)]) for ids in (before, test))
         if seen.points.empty or rest.points.empty:
             return {}
-        learnt = model.fit(self.all_of(seen), quick=True)  # one of many
+        learnt = model.fit(seen, quick=True)  # one of many
         totals = learnt.totals(rest.points, learnt.times(rest.calls))
         return dict(zip(rest.points.index, totals, strict=True))
 
-    def all_of(self, own: Measured) -> Measured:
-        """Return rows of this sweep with those of others."""
-        return own if self.beside is None else training_data.together([own, self.beside])
 
-
-def layers_of(sweep_dir: SweepDir, beside: Measured | None = None) -> Layers | None:
+def layers_of(sweep_dir: SweepDir) -> Layers | None:
     """Return what the collected layer rows of a sweep teach; None where there are none."""
     try:
-        return Layers(training_data.read_sweeps([sweep_dir]), beside)
+        return Layers(training_data.read_sweeps([sweep_dir]))
     except UsageError:
         return None
-
-
-def beside(sweep_dir: SweepDir, points: Sequence[Point], gpu: str) -> Measured | None:
-    """Return what other sweeps have of the networks of a sweep on a GPU; None where nothing.
-
-    These are other algorithms, batches and settings: more networks would make each fit long.
-    """
-    others = [
-        other for other in folders.all_sweeps(sweep_dir.path.parent) if other.path != sweep_dir.path
-    ]
-    try:
-        measured = training_data.read_all(sweep_dir.path.parent, others)
-    except UsageError:
-        return None
-    networks = {point.axes.get("model") for point in points}
-    near = measured.points["model"].isin(networks) & measured.points["gpu"].eq(gpu)
-    near &= ~measured.points.index.isin([point.point_id for point in points])
-    return replace(measured.of(measured.points[near]), foreign=None) if near.any() else None
 
 
 def filled(
@@ -86,7 +62,7 @@ def _by_layers(name: str, points: Sequence[Point], layers: Layers | None) -> Pre
     """Return what layers say of the points without a time; no rows where they do not serve."""
     if layers is not None and points:
         with suppress(UsageError):  # no layer speaks of it, such as of a map of algorithms
-            return sweep.predict(name, points, layers.all_of(layers.measured), fill=False)
+            return sweep.predict(name, points, layers.measured, fill=False)
     return Predicted(name, (), pd.DataFrame(), {})
 
 

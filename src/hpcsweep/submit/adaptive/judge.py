@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from scipy.stats import mannwhitneyu
 
 from hpcsweep.forecast import Basis, groups, intervals
 from hpcsweep.forecast.groups import Group
@@ -27,8 +26,6 @@ from hpcsweep.text import Word
 Predictor = Callable[[Sequence[str], Sequence[str]], Mapping[str, float]]
 
 ENOUGH: Final = 4  # held-out points of a group that say what its error is
-_OF_NOISE: Final = 1.5  # a time that is predicted from noisy ones cannot be better
-_SIGNIFICANT: Final = 0.1  # p-value
 _HELPED: Final = 0.8  # an error that is no longer above this share of the one before has fallen
 _ROUNDS: Final = 3  # that have to be judged to see that more points do not help
 # Standard errors. Like the points of each round, chosen by replaying real GPUs' tables and sums of
@@ -42,7 +39,6 @@ class Why(Word):
     """Why no more points of a group are measured."""
 
     REACHED = "reached", "target reached"
-    NOISE = "noise", "cannot be told from the noise of measuring a point twice"
     STUCK = "stuck", "more points did not lower it"
     COMPLETE = "complete", "no point is left that would tell more"
     BUDGET = "budget", "the budget is gone"
@@ -76,7 +72,6 @@ class Judged:
 
     group: Group
     rounds: Sequence[HeldOut]
-    differences: Sequence[float] = ()  # of two times of the same point, of any group
     measured: int = 0
     shift: float = 0.0  # of the machine's state now, by the controls
 
@@ -118,21 +113,12 @@ class Judged:
             return None
         if self.error + self.doubt <= target:
             return Why.REACHED
-        if self.error > target and not self._beyond_noise():
-            return Why.NOISE
         means = [float(held.errors(Basis.LINES).mean()) for held in self.rounds]
         enough = _ROUNDS if self.error - self.doubt <= target else _ROUNDS - 1
         if len(means) < enough:
             return None
         newest = min(len(means) - 1, _ROUNDS - 1)
         return None if min(means[-newest:]) <= _HELPED * min(means[:-newest]) else Why.STUCK
-
-    def _beyond_noise(self) -> bool:
-        """Say whether the errors are clearly larger than the noise explains."""
-        if len(self.differences) < ENOUGH:
-            return True
-        noise = _OF_NOISE * np.array(self.differences)
-        return bool(mannwhitneyu(self.errors, noise, alternative="greater").pvalue <= _SIGNIFICANT)
 
 
 def judge(
@@ -149,7 +135,7 @@ def judge(
         held = _held_out(group, known, seen, layers if chosen is every[-1] else None)
         if held is not None and not {*measured}.isdisjoint(chosen):
             judged.append(held)
-    return Judged(group, judged, known.differences, len(measured), intervals.shift(known.controls))
+    return Judged(group, judged, len(measured), intervals.shift(known.controls))
 
 
 def _held_out(

@@ -20,7 +20,6 @@ Seconds = Callable[[Point], float]
 
 PER_ROUND: Final = 2  # points of each group
 _MOST: Final = 500  # candidates of a group that are compared
-_DIFFERENCES: Final = 16  # of points measured twice: more are not needed to know the noise
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,13 @@ class NextRound:
 
     judged: Sequence[Judged] = ()
     new: Sequence[Chosen] = ()  # a round of its own
-    again: Sequence[Chosen] = ()  # measured a second time with it
     wanted: float = 0.0  # the seconds of all points that a round should have
     missing: Sequence[str] = ()  # of the last round
     why: dict[str, Why] = field(default_factory=dict)  # of groups that are through, by name
 
     @property
     def points(self) -> list[str]:
-        return [*self.missing, *(point.point_id for point in (*self.new, *self.again))]
+        return [*self.missing, *(point.point_id for point in self.new)]
 
     @property
     def held_out(self) -> int:
@@ -72,9 +70,8 @@ def plan(  # noqa: PLR0913 - what decides
     """Return what to measure next.
 
     The first round takes points that are spread over each group. Each further one takes a few of
-    every group that is not good enough, the worthiest of all groups if not all can be afforded, and
-    measures some points of such groups again, since their error may be the noise. A group whose
-    last points brought no valid row ends: what disturbed these would disturb the next ones.
+    every group that is not good enough, the worthiest of all groups if not all can be afforded. A
+    group whose last points brought no valid row ends: what disturbed these would disturb the next.
     """
     if rounds and seconds_left > 0 and (left := missing(rounds[-1], groups, known)):
         return NextRound(missing=left)
@@ -82,7 +79,6 @@ def plan(  # noqa: PLR0913 - what decides
     new: list[Chosen] = []
     if not rounds:
         new = [point for group in groups for point in first(group, known.rows, seconds)]
-    again: list[Chosen] = []
     why: dict[str, Why] = {}
     for each in judged if not new else ():
         group = each.group
@@ -93,17 +89,14 @@ def plan(  # noqa: PLR0913 - what decides
         chosen = [] if end else following(group, known.times, known.rows, width, seconds)
         if not chosen:
             why[group.name] = end or Why.COMPLETE
-        elif each.error is not None and len(known.differences) < _DIFFERENCES:
-            again += _twice(group, known, seconds)
         new += chosen
-    return _cut(NextRound(judged=judged, new=new, again=again, why=why), seconds_left)
+    return _cut(NextRound(judged=judged, new=new, why=why), seconds_left)
 
 
 def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
-    """Return the points of a round that have no row, or no second one where they should."""
+    """Return the points of a round that have no row."""
     here = {point_id for group in groups for point_id in group.ids}
-    wanted = dict.fromkeys(last.points, 1) | dict.fromkeys(last.again, 2)
-    return [p for p, rows in wanted.items() if p in here and known.rows.get(p, 0) < rows]
+    return [point_id for point_id in last.points if point_id in here - known.rows.keys()]
 
 
 def first(group: Group, settled: Collection[str], seconds: Seconds) -> list[Chosen]:
@@ -161,14 +154,6 @@ def _spread(places: Integers) -> Integers:
     return places[np.linspace(0, len(places) - 1, _MOST).astype(int)]
 
 
-def _twice(group: Group, known: Known, seconds: Seconds) -> list[Chosen]:
-    """Return points of a group to measure a second time: two of those that have one row."""
-    once = [p for p in group.points if p.point_id in known.times and known.rows[p.point_id] == 1]
-    once.sort(key=seconds)
-    some = {place: once[place] for place in (len(once) // 3, 2 * len(once) // 3) if once}
-    return [Chosen(point.point_id, seconds(point), 0.0) for point in some.values()]
-
-
 def _is_fruitless(group: Group, known: Known, rounds: Sequence[Round]) -> bool:
     """Say whether a group's points of its last round have rows that are not valid, and no other."""
     ids = {*group.ids}
@@ -180,10 +165,8 @@ def _is_fruitless(group: Group, known: Known, rounds: Sequence[Round]) -> bool:
 def _cut(wanted: NextRound, seconds_left: float) -> NextRound:
     """Return what of a plan can be afforded; where that is nothing, say so."""
     new = affordable(wanted.new, seconds_left)
-    left = seconds_left - sum(point.seconds for point in new)
-    again = affordable(wanted.again, left) if new else []
     why = wanted.why
     if wanted.new and not new:
         why = {each.group.name: Why.BUDGET for each in wanted.judged} | why
     seconds = sum(point.seconds for point in wanted.new)
-    return replace(wanted, new=new, again=again, wanted=seconds, why=why)
+    return replace(wanted, new=new, wanted=seconds, why=why)

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 from hpcsweep import messages
@@ -22,13 +21,11 @@ from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMi
 from hpcsweep.forecast import estimate, groups, past_rows, sweep
 from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
-from hpcsweep.forecast.training_data import Measured
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
-from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, prepare, steps
 from hpcsweep.submit.adaptive import fill, planning
 from hpcsweep.submit.adaptive.fill import Layers
@@ -45,7 +42,6 @@ _NEXT: Final = {
     Why.INVALID: "when some of them have valid rows, the same command goes on",
     Why.BUDGET: "the same command with a larger --max-gpu-hours goes on",
     Why.STUCK: "a larger target can be reached; without --until-error every point is measured",
-    Why.NOISE: "a larger target can be reached, or this one with less noise (more `iterations`)",
     Why.REACHED: "",
     Why.COMPLETE: "points without a valid time cannot be measured in rounds: see `hpcsweep show`",
 }
@@ -66,11 +62,6 @@ class _Job:
     @cached_property
     def ids(self) -> frozenset[str]:
         return frozenset(point_id for group in self.groups for point_id in group.ids)
-
-    @cached_property
-    def beside(self) -> Measured | None:
-        """What other sweeps teach of these networks."""
-        return fill.beside(self.sweep_dir, list(self.asked.points()), self.asked.device)
 
 
 def submit(results: Path, asked: Request, target: float, *, watch: bool = False) -> int:
@@ -136,7 +127,7 @@ def _layers(job: _Job) -> Layers | None:
     if not sweep.measure.get("layers") or not runs_network or not job.sweep_dir.shards():
         return None
     collecting.collect(job.sweep_dir)
-    return fill.layers_of(job.sweep_dir, job.beside)
+    return fill.layers_of(job.sweep_dir)
 
 
 def _planned(
@@ -185,8 +176,7 @@ def _with(until: AdaptiveRun, plan: NextRound) -> AdaptiveRun:
     if done and plan.error is not None:
         done = (*done[:-1], replace(done[-1], error=plan.error, held_out=plan.held_out))
     if plan.new:
-        points, again = (tuple(p.point_id for p in part) for part in (plan.new, plan.again))
-        new = Round(points=points, again=again)
+        new = Round(points=tuple(point.point_id for point in plan.new))
         return replace(until, rounds=(*done, new), outcome="", spent=False)
     spent = Why.BUDGET in plan.why.values()
     return replace(until, rounds=done, outcome=_worst(plan.why.values()).says, spent=spent)
@@ -201,14 +191,13 @@ def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
         asked.options, max_gpu_hours=None, stop_after=stop_after, suppress_next_hint=True
     )
     messages.progress(f"{job.sweep_dir.name}: {until.text()}")
-    again = frozenset(PointStatus) if known.rows.keys() & plan.points else asked.again
-    of_round = replace(asked, only=frozenset(plan.points), again=again, options=options)
+    of_round = replace(asked, only=frozenset(plan.points), options=options)
     return steps.submit(job.sweep_dir.path.parent, of_round)
 
 
 def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
-    wanted = {*until.rounds[-1].points, *until.rounds[-1].again}
+    wanted = {*until.rounds[-1].points}
     while True:
         queue = slurm_answer.ask_slurm(job.sweep_dir.submissions())
         found = ledger.read_ledger(job.sweep_dir, partial(liveness.live_chunks_of, queue))
@@ -290,7 +279,6 @@ def _why(plan: NextRound, judged: Judged) -> Why:
 
 def _row(judged: Judged, why: Why) -> tuple[str, ...]:
     error = "not known" if judged.error is None else f"{100 * judged.error:.1f} %"
-    noise = f" ({100 * median(judged.differences):.1f} %)" if why is Why.NOISE else ""
     return (
         judged.group.name,
         f"{judged.measured:,} of {len(judged.group.points):,}",
@@ -298,5 +286,5 @@ def _row(judged: Judged, why: Why) -> tuple[str, ...]:
         count(len(judged.errors), "point"),
         str(judged.basis),
         f"a factor of {judged.width.total:.2f}{', a guess' if judged.width.is_guess else ''}",
-        f"{why.says}{noise}",
+        why.says,
     )
