@@ -75,14 +75,18 @@ def _ended(
 ) -> ChunkStatus:
     if chunk in journal.cancelled_at:
         return ChunkStatus(ChunkState.CANCELLED, "by `hpcsweep cancel`; submit again to continue")
-    if job is not None and job.state.over:
-        return _over(job.state, newest, job.exit_code)
+    state = job.state if job is not None and job.state.over else None
     name = journal.over.get(chunk)
-    if name not in {None, LOST, CANCELLED}:
-        return _over(slurm.state_of(str(name)), newest, None)
-    record = attempt.read_record(newest)  # without an end state from Slurm
+    if state is None and name not in {None, LOST, CANCELLED}:
+        state = slurm.state_of(str(name))
+    record = attempt.read_record(newest)
     if record and record.state is AttemptState.REFUSED:
-        return ChunkStatus(ChunkState.FAILED, record.reason)
+        return ChunkStatus(_state_of(state) if state else ChunkState.FAILED, record.reason)
+    if state:
+        code = job.exit_code if job and state.name == "FAILED" else None
+        return ChunkStatus(
+            _state_of(state), f"{state.name}: {state.says}{f' ({code})' * bool(code)}"
+        )
     if record and record.state is AttemptState.STOPPED:
         why = "; ".join(filter(None, (record.reason, "submit again to continue")))
         return ChunkStatus(ChunkState.STOPPED, why)
@@ -112,14 +116,6 @@ def _live(job: slurm.JobState, newest: ShardPath | None) -> ChunkStatus:
         state = ChunkState.REQUEUED
     to_change = "" if state is ChunkState.RUNNING else slurm.in_vain(job.reason)
     return ChunkStatus(state, job.reason, to_change)
-
-
-def _over(state: slurm.State, newest: ShardPath | None, code: int | None) -> ChunkStatus:
-    record = attempt.read_record(newest)
-    if record and record.state is AttemptState.REFUSED:
-        return ChunkStatus(_state_of(state), record.reason)
-    exit_code = f" ({code})" if code and state.name == "FAILED" else ""
-    return ChunkStatus(_state_of(state), f"{state.name}: {state.says}{exit_code}")
 
 
 def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:

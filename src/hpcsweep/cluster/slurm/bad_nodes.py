@@ -116,15 +116,13 @@ def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:
     """Yield the nodes that Slurm blames for an attempt of one of this sweep's tasks."""
     jobs = {(job.id.key, job.started): job for job in (*answer.attempts, *answer.tasks.values())}
     broken = [job for job in jobs.values() if job.state.node_at_fault and job.nodes]
-    if not broken:
-        return
-    mine: dict[int | None, list[journal.Journal]] = {}
-    for sent in map(journal.read_journal, sweep_dir.submissions()):
-        for number in {task[0] for task in sent.task_of.values()}:
-            mine.setdefault(number, []).append(sent)
+    sent_before = [*map(journal.read_journal, sweep_dir.submissions())] if broken else []
     for job in broken:
         hosts = slurm.hostnames(job.nodes)
-        ours = any(sent.owns(job) for sent in mine.get(job.id.job, ()))
+        ours = any(
+            sent.owns(job) and any(task[0] == job.id.job for task in sent.task_of.values())
+            for sent in sent_before
+        )
         if ours and not isinstance(hosts, slurm.CouldNotAsk):
             at = (job.ended or job.started or datetime.now(timezone.utc)).astimezone(timezone.utc)
             why = f"{job.state.name}: {job.state.says}, job {job.id}"

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from hpcsweep.cluster import slurm
@@ -42,29 +42,20 @@ def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
     unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
     if not unclear:
         return SlurmAnswer()
-    by_cluster: dict[str, list[Journal]] = {}
+    by_cluster: dict[str, list[str]] = {}
     for journal in unclear:
         for array in journal.arrays if journal.open_chunks else ():
-            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(journal)
+            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(array)
+    since = min(journal.submitted_at for journal in unclear)
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
         future = pool.submit(slurm.this_cluster)
-        answer = SlurmAnswer()
-        for cluster, group in by_cluster.items():
-            answer = _added(answer, cluster, group)
-        return replace(answer, here=future.result())
-
-
-def _added(answer: SlurmAnswer, cluster: str, group: Sequence[Journal]) -> SlurmAnswer:
-    """Ask one cluster about the tasks that were sent to it."""
-    arrays = (array for journal in group for array in journal.arrays)
-    ids = dict.fromkeys(a for a in arrays if slurm.parse_id(a).cluster == cluster)
-    survey = slurm.survey(ids, min(journal.submitted_at for journal in group))
-    listed = {(*key, cluster): job for key, job in survey.jobs.items()}
-    mute = any(missing.program == "squeue" for missing in survey.unanswered)
-    return replace(
-        answer,
-        tasks={**answer.tasks, **listed},
-        attempts=(*answer.attempts, *survey.attempts),
-        unanswered=(*answer.unanswered, *survey.unanswered),
-        mute=answer.mute | ({cluster} if mute else set()),
+        found = {cluster: slurm.survey(ids, since) for cluster, ids in by_cluster.items()}
+        here = future.result()
+    silent = [(cluster, why) for cluster, each in found.items() for why in each.unanswered]
+    return SlurmAnswer(
+        tasks={(*key, name): job for name, each in found.items() for key, job in each.jobs.items()},
+        attempts=tuple(job for each in found.values() for job in each.attempts),
+        unanswered=tuple(why for _, why in silent),
+        here=here,
+        mute=frozenset(cluster for cluster, why in silent if why.program == "squeue"),
     )
