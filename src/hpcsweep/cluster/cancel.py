@@ -83,7 +83,11 @@ def _cancel_in_slurm(
             else:
                 others.setdefault(verdict.why, set()).add(chunk)
         targets += sent.targets(hit[submission])
-        left += [_not_ours(sent, why, numbers) for why, numbers in others.items()]
+        for why, numbers in others.items():
+            text = f"{slurm.task_list(numbers)} (jobs {', '.join(sent.targets(numbers))})"
+            there = why.endswith("ask there")
+            then = "cancel them there" if there else "try again later, or as who sent them"
+            left.append(f"{submission.id}: did not cancel chunks {text}: {why}; {then}")
     slurm.cancel(targets)
     for submission, chunks in hit.items():
         if chunks:
@@ -93,10 +97,3 @@ def _cancel_in_slurm(
                 f"{submission.id}: cancelled chunks {text}; results are kept, a point that "
                 "runs is finished if the site's KillWait allows, and submit sends the rest again"
             )
-
-
-def _not_ours(sent: journal.Journal, why: str, chunks: set[int]) -> str:
-    text = f"{slurm.task_list(chunks)} (jobs {', '.join(sent.targets(chunks))})"
-    there = why.endswith("ask there")
-    then = "cancel them there" if there else "try again later, or as who sent them"
-    return f"{sent.submission.id}: did not cancel chunks {text}: {why}; {then}"

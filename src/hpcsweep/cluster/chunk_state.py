@@ -60,7 +60,11 @@ def of_chunk(  # noqa: PLR0913 - each source of evidence
     if not missing:
         return ChunkStatus(ChunkState.DONE)
     if runs_here is not None:
-        return _here(newest, live=runs_here)
+        record = attempt.read_record(newest)
+        if record and record.state is AttemptState.REFUSED:
+            return ChunkStatus(ChunkState.FAILED, record.reason)
+        stopped = ChunkStatus(ChunkState.STOPPED, "submit again to continue")
+        return ChunkStatus(_running_or_pending(newest)) if runs_here else stopped
     if chunk not in journal.task_of:
         unknown = DOUBTFUL if chunk in journal.doubtful else _UNSENT
         return ANSWER_LOST if chunk in journal.unsure else unknown
@@ -91,15 +95,6 @@ def _ended(
         why = "; ".join(filter(None, (record.reason, "submit again to continue")))
         return ChunkStatus(ChunkState.STOPPED, why)
     return ChunkStatus(ChunkState.LOST, "Slurm does not list its job; submit again")
-
-
-def _here(newest: ShardPath | None, *, live: bool) -> ChunkStatus:
-    record = attempt.read_record(newest)
-    if record and record.state is AttemptState.REFUSED:
-        return ChunkStatus(ChunkState.FAILED, record.reason)
-    if live:
-        return ChunkStatus(_running_or_pending(newest))
-    return ChunkStatus(ChunkState.STOPPED, "submit again to continue")
 
 
 def _running_or_pending(newest: ShardPath | None) -> ChunkState:

@@ -196,11 +196,11 @@ def _add(
 ) -> None:
     """Add a submission's chunks to its profile, but for those that a newer submission took over."""
     newest = {shard.chunk: shard for shard in submission.attempts}
-    rows_of = _rows_by_chunk(submission)
+    rows = submission.rows.keys()
     runs_here = ledger.local_is_live(submission.dir) if submission.manifest.is_local else None
     troubles: dict[tuple[str, str], list[int]] = {}
     for index, ids in submission.ids.items():
-        missing = len(ids) - rows_of[index]
+        missing = len({*ids} - rows)
         last = newest.get(index)
         chunk = chunk_state.of_chunk(
             index, submission.sent, answer, last, missing=missing, runs_here=runs_here
@@ -232,14 +232,6 @@ def _add_live(
         profile.pace += _pace(last)
     elif chunk.why:
         profile.reasons[chunk.why] += 1
-
-
-def _rows_by_chunk(submission: _Submission) -> dict[int, int]:
-    rows = submission.rows.keys()
-    return {
-        index: len(ids) if rows >= (mine := set(ids)) else len(mine & rows)
-        for index, ids in submission.ids.items()
-    }
 
 
 def _pace(shard: ShardPath | None) -> float:

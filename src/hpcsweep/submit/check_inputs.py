@@ -84,8 +84,13 @@ def _check_names(request: Request) -> None:
             _check_factory(request, axis, name)
     for key, names in _files(request.sweep).items():
         for name in names:
-            if not search_path.file(name, request.search_path).is_file():
-                raise _complaint(request.sweep, key, name, _no_file(name, request.search_path))
+            if search_path.file(name, request.search_path).is_file():
+                continue
+            path = Path(name).expanduser()
+            places = list(dict.fromkeys((folder / path).parent for folder in request.search_path))
+            there = [one.name for place in places for one in sorted(place.glob("*"))]
+            told = f"no such file in {' or '.join(map(str, places))}{suggest(path.name, there)}"
+            raise _complaint(request.sweep, key, name, told)
 
 
 def named_weights(request: Request) -> list[tuple[str, str]]:
@@ -225,14 +230,6 @@ def named(sweep: Sweep, axis: str) -> Iterator[str]:
     """Yield the values of an axis, each once; none where the workload has no such axis."""
     if axis in sweep.space.defaults:
         yield from dict.fromkeys(sweep.values(axis))
-
-
-def _no_file(name: str, folders: Sequence[str]) -> str:
-    places = [(Path(folder) / Path(name).expanduser()).parent for folder in folders]
-    places = list(dict.fromkeys(places))
-    there = [one.name for place in places if place.is_dir() for one in sorted(place.iterdir())]
-    where = " or ".join(map(str, places))
-    return f"no such file in {where}{suggest(Path(name).name, there)}"
 
 
 def _complaint(sweep: Sweep, key: str, name: object, problem: str) -> SpecError:

@@ -7,6 +7,7 @@ read: whether it has the name, and whether a call would lack arguments.
 from __future__ import annotations
 
 import ast
+import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -34,7 +35,8 @@ def problem(axis: str, name: str, folders: Sequence[str]) -> str | None:
     spec = sources.Sources(folders).spec(module)
     if spec is None:
         where = f"in {' or '.join(folders)}, or where Python looks"
-        raise NoModule(f"no module '{module}' {where}{suggest(module, _modules(folders))}")
+        known = [found.name for found in pkgutil.iter_modules(folders)]
+        raise NoModule(f"no module '{module}' {where}{suggest(module, known)}")
     source = Path(spec.origin or "")
     if source.suffix != ".py" or not source.is_file():  # it is compiled, or a namespace
         return None
@@ -43,23 +45,16 @@ def problem(axis: str, name: str, folders: Sequence[str]) -> str | None:
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         return f"{source}{line}: is not Python: {error}"
-    known = _names_in(tree)
+    names = _names_in(tree)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if known.keys() & {"*", "__getattr__"} or used & _MAKES_NAMES:
+    if names.keys() & {"*", "__getattr__"} or used & _MAKES_NAMES:
         return None
-    if attribute not in known:
-        return f"{source} has no '{attribute}'{suggest(attribute, known)}"
-    made = known[attribute]
+    if attribute not in names:
+        return f"{source} has no '{attribute}'{suggest(attribute, names)}"
+    made = names[attribute]
     if len(made) > 1 or not isinstance(made[0], _Defined) or made[0].decorator_list:
         return None
     return _wrong_call(source, made[0], _GIVEN[axis])
-
-
-def _modules(folders: Sequence[str]) -> list[str]:
-    files = [path for folder in map(Path, folders) for path in sorted(folder.glob("*.py"))]
-    inits = [path for folder in map(Path, folders) for path in sorted(folder.glob("*/__init__.py"))]
-    inner = [f"{path.parent.name}.{one.stem}" for path in inits for one in path.parent.glob("*.py")]
-    return [*(path.stem for path in files), *(path.parent.name for path in inits), *inner]
 
 
 def _names_in(tree: ast.Module) -> dict[str, list[ast.AST]]:

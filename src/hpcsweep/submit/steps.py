@@ -47,18 +47,14 @@ def submit(results: Path, request: Request) -> int:
     if not request.only and not request.options.again:
         check_inputs.tell_changed(job.sweep_dir, request)
     with locks.held(job.sweep_dir, LOCKED_BY):
-        code = _send(job) if request.profile.in_slurm else _reserve(job)
+        if request.profile.in_slurm:
+            return _send(job)
+        ledger.fence_off_dead(job.sweep_dir)
+        _write_submission(job)
+        code = _end_if_nothing_is_left(job)
+        if code is None:
+            ledger.note_start(job.submission)  # so that nobody else submits its points
     return _run_here(job) if code is None else code
-
-
-def _reserve(job: Submit) -> int | None:
-    """Write the submission of this machine; return the exit code where nothing is left."""
-    ledger.fence_off_dead(job.sweep_dir)
-    _write_submission(job)
-    code = _end_if_nothing_is_left(job)
-    if code is None:
-        ledger.note_start(job.submission)  # so that nobody else submits its points
-    return code
 
 
 def _send(job: Submit) -> int:
@@ -105,7 +101,9 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
         return None
     settled = dict(job.ready.settled)
     live = settled.pop(prepare.LIVE, 0)
-    before = _measured_before(job, settled)
+    before = PointTally(Counter(settled))
+    doubts = outcomes.doubts_in(job.counts.shards())
+    before.doubt(filter(None, (doubts.get(point.point_id) for point in job.request.points())))
     done = f" ({before})" if str(before) else ""
     if not live:
         hint = _hint(job.sweep_dir, settled)
@@ -160,15 +158,6 @@ def _run_here(job: Submit) -> int:
         shards = job.sweep_dir.shards_of(job.submission.id)
         _tell_disturbed(job, outcomes.rows_of(shards, outcomes.told_of))
     return result.exit_code or _exit_code(job)
-
-
-def _measured_before(job: Submit, settled: dict[str, int]) -> PointTally:
-    """Return how many points were measured before, and how many of them are not valid."""
-    doubts = outcomes.doubts_in(job.counts.shards())
-    points = job.request.points()
-    tally = PointTally(Counter(settled))
-    tally.doubt(filter(None, (doubts.get(point.point_id) for point in points)))
-    return tally
 
 
 def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:

@@ -284,19 +284,20 @@ def warn(requests: Sequence[Request]) -> None:
         gpu = DescribedGpu.of(request.device, request.profile)
         if not catalog.WORKLOADS[request.sweep.workload].runs_network or gpu.properties is None:
             continue
-        points = [p for p in request.points() if _may_lack(p.axes["algorithm"])]
+        told = {*_NOTES, catalog.HEURISTIC}
+        points = [
+            point
+            for point in request.points()
+            for asked in [point.axes["algorithm"]]
+            for names in [[asked] if isinstance(asked, str) else asked.values()]
+            if any(name in told or catalog.is_plan(name) for name in names)
+        ]
         if points:
             named = request.sweep.named
             folders = request.search_path
             support = support_of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
             for line in support.missing():
                 messages.warning(line)
-
-
-def _may_lack(algorithm: Algorithm) -> bool:
-    """Say whether engines tell that there is no such algorithm, or not one that a map names."""
-    names = [algorithm] if isinstance(algorithm, str) else algorithm.values()
-    return any(n in _NOTES or n == catalog.HEURISTIC or catalog.is_plan(n) for n in names)
 
 
 def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageErr
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]")
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]?")
 _HINTS: Final = """\
 # Lines that prepare the environment on the node, for example:
 #   modules: [cuda]
@@ -46,7 +46,10 @@ class Discovery:
     def text(self) -> str:
         """Return the YAML file."""
         head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep discover`.\n"
-        lines = [f"{key}: {_scalar(value)}\n" for key, value in self.profile.items()]
+        lines = [
+            f"{key}: {value if _PLAIN.fullmatch(str(value)) else json.dumps(value)}\n"
+            for key, value in self.profile.items()
+        ]
         return "".join([head, *lines, *(f"# {note}\n" for note in self.notes), _HINTS])
 
 
@@ -96,12 +99,6 @@ def write(discoveries: Sequence[Discovery], folder: Path, *, force: bool) -> Ite
             raise UsageError(text) from error
         else:
             yield f"{path}: {what}"
-
-
-def _scalar(value: str | int) -> str:
-    """Return a value as YAML writes it; JSON's quotes are YAML's."""
-    plain = isinstance(value, int) or _PLAIN.fullmatch(value)
-    return str(value) if plain else json.dumps(value)
 
 
 def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Discovery:

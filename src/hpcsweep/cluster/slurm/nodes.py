@@ -112,7 +112,13 @@ def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
     typed = any(wish.type for wish in wants.gres if wish.name == "gpu")
     kinds = [] if typed else gpu_kinds.kinds_on(left)
     short_of = {kind.gpu: gpus.by_label(kind.gpu) or kind.gpu for kind in kinds}
-    own = [kind for kind in kinds if _is_named_by(wants, short_of[kind.gpu])]
+    pattern = wants["gpu_name"] or "(?!)"  # which nothing matches
+    own = [
+        kind
+        for kind in kinds
+        for short in [short_of[kind.gpu]]
+        if short == wants["gpu"] or re.search(pattern, short.upper())
+    ]
     if not own or len(kinds) == 1:
         return
     parts = list[str]()
@@ -135,12 +141,6 @@ def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
     do = ", or ".join(ways) or "ask the site what chooses them"
     place = wants.places.get("gpu_name") or wants.places.get("gpu", "")
     yield Finding("warn", "gpu", detail, do, place)
-
-
-def _is_named_by(wants: Wants, short: str) -> bool:
-    """Say whether a profile's `gpu` or `gpu_name` means this GPU."""
-    pattern = wants["gpu_name"]
-    return short == wants["gpu"] or bool(pattern and re.search(pattern, short.upper()))
 
 
 def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:

@@ -124,16 +124,14 @@ def refusal(printed: str, script: str) -> SchedulerError:
         name = limit[0][:_LONGEST]
         text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
         return LimitReached(text, name)
-    option, advice = _blame(printed)
+    match, option, advice = next(
+        (match, option, advice)
+        for pattern, option, advice in _TABLE
+        if (match := re.search(pattern, printed))
+    )
+    option = match.groupdict().get("option", option).replace("-", "_")
     key = f" (`{option}`)" if option else ""
     return Rejected(f"{script}: sbatch refuses{key}: {message}\n{advice}")
-
-
-def _blame(printed: str) -> tuple[str, str]:
-    for pattern, option, advice in _TABLE:
-        if match := re.search(pattern, printed):
-            return match.groupdict().get("option", option).replace("-", "_"), advice
-    return "", ""
 
 
 def _message(printed: str) -> str:
