@@ -32,7 +32,7 @@ def may_name_a_sweep(name: str) -> bool:
 
 def open_regular(path: Path) -> IO[bytes]:
     """Open a file to read it; `OSError` where it is a pipe or device, which may never end."""
-    return open(path, "rb", opener=descriptor)
+    return open(descriptor(path), "rb")
 
 
 def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
