@@ -74,7 +74,7 @@ def test_what_nobody_lists_is_lost_only_after_a_grace_time(submission, say):
     assert _of(submission, chunk=1).state == "unsent"
 
 
-ME = slurm.this_cluster(timeout=0.01).user
+ME = slurm.user_name()
 MINE = {"cluster": "a", "controller": "ctl:6817", "user": ME}
 CONF = "ClusterName = a\nSlurmctldHost[0] = ctl(10.0.0.1)\nSlurmctldPort = 6817\n"
 INVALID = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"

@@ -249,12 +249,16 @@ def test_a_cluster_without_accounts_is_checked_without_them(
         _hpcsweep("submit", "s.yaml", "--cluster", "bad", "--dry-run")
 
 
-def test_a_silent_controller_is_told_in_one_line_and_soon(bare_cluster: Lab, desk: Desk):
+def test_a_silent_controller_is_told_in_one_line_and_soon(
+    bare_cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
     """One that hangs costs one patience, not one for each question; one that is dead, nothing."""
     (pid,) = (int(p.read_text()) for p in bare_cluster.directory.glob("run/slurmctld.pid"))
     os.kill(pid, signal.SIGSTOP)
     try:
-        hung = site.describe(timeout=0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(slurm.call, "TIMEOUT", 0.5)
+            hung = site.describe()
     finally:
         os.kill(pid, signal.SIGCONT)
     bare_cluster.kill("slurmctld")

@@ -332,18 +332,19 @@ def test_a_preempted_job_is_not_charged_and_its_node_is_not_at_fault(
 
 
 def test_slurmctld_down_is_an_answer_in_bounded_time(
-    bare_cluster: Lab, send: Send, since: datetime
+    bare_cluster: Lab, send: Send, since: datetime, monkeypatch: pytest.MonkeyPatch
 ):
     """Each question says that nobody answered; orders raise; nothing waits for 19 s."""
     job = send("exec sleep 600")
     script = bare_cluster.directory / "job.sh"
     script.write_text("#!/bin/sh\ntrue\n")
     bare_cluster.kill("slurmctld")
+    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
     questions = {
-        "squeue": slurm.queue([job], timeout=0.5),
-        "scontrol": slurm.config(timeout=0.5),
-        "sinfo": site.nodes(timeout=0.5),
-        "sbatch": slurm.would_accept(script, timeout=0.5),
+        "squeue": slurm.queue([job]),
+        "scontrol": slurm.config(),
+        "sinfo": site.nodes(),
+        "sbatch": slurm.would_accept(script),
     }
     for program, answer in questions.items():
         assert isinstance(answer, CouldNotAsk)
@@ -351,7 +352,7 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
     with pytest.raises(Unanswered):
         slurm.submit(script, timeout=0.5)
     with pytest.raises(SchedulerError, match="no answer"):
-        slurm.cancel([job], timeout=0.5)
+        slurm.cancel([job])
     assert slurm.hostnames("n[1-2]") == ("n1", "n2")
 
 

@@ -85,10 +85,13 @@ def test_without_slurm_every_question_is_answered_at_once(
         slurm.cancel(["1"])
 
 
-def test_a_program_that_hangs_is_ended(program: Callable[[str, str], Path], tmp_path: Path):
+def test_a_program_that_hangs_is_ended(
+    program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """The answer after our patience is that there is none, and the program is gone."""
+    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
     program("squeue", f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    answer = slurm.queue(["1"], timeout=0.5)
+    answer = slurm.queue(["1"])
     assert isinstance(answer, CouldNotAsk)
     assert (answer.why, "no answer within 0.5 s" in str(answer)) == (Silence.NO_ANSWER, True)
     with pytest.raises(ProcessLookupError):
@@ -111,10 +114,13 @@ def test_a_program_that_cannot_start_is_not_called_missing(
     assert (answer.why, "Exec format error" in str(answer)) == (Silence.FAILED, True)
 
 
-def test_the_last_words_of_a_program_that_hangs_are_told(program: Callable[[str, str], Path]):
+def test_the_last_words_of_a_program_that_hangs_are_told(
+    program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+):
     """What it said before may be the reason."""
+    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
     program("squeue", "echo 'squeue: error: the moon is full, retrying' >&2; exec sleep 60")
-    answer = slurm.queue(["1"], timeout=0.5)
+    answer = slurm.queue(["1"])
     assert str(answer) == "squeue: no answer within 0.5 s; the moon is full, retrying"
 
 
@@ -127,13 +133,14 @@ def test_the_last_words_of_a_program_that_hangs_are_told(program: Callable[[str,
     ],
 )
 def test_a_missing_slurm_conf_is_no_controller_that_is_down(
-    program: Callable[[str, str], Path], then: str, tmp_path: Path
+    program: Callable[[str, str], Path], then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Waiting does not help: the advice is where to look, in a question and in a submission."""
+    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
     for name in ("scontrol", "sbatch"):
         program(name, then)
     told = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
-    assert str(site.describe(timeout=0.5).unanswered["nodes"]) == f"scontrol: {told}"
+    assert str(site.describe().unanswered["nodes"]) == f"scontrol: {told}"
     if "exit 1" in then:
         with pytest.raises(slurm.Rejected, match=told):
             slurm.submit(tmp_path / "job.sh")

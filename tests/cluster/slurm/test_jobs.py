@@ -134,11 +134,14 @@ def test_reasons_for_which_waiting_is_in_vain_are_told(reason: str, told: str):
 SINCE = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-def test_an_order_without_an_answer_is_an_error(program: Callable[[str, str], Path]):
+def test_an_order_without_an_answer_is_an_error(
+    program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+):
     """Nobody may believe that a job was cancelled when Slurm did not say so."""
+    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.3)
     program("scancel", "exec sleep 60")
     with pytest.raises(SchedulerError, match="no answer within"):
-        slurm.cancel(["1"], timeout=0.3)
+        slurm.cancel(["1"])
 
 
 def test_nonsense_in_an_answer_is_left_out(program: Callable[[str, str], Path]):
@@ -178,12 +181,15 @@ def test_nothing_to_ask_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_queue_and_accounts_are_asked_at_the_same_time(program: Callable[[str, str], Path]):
+def test_queue_and_accounts_are_asked_at_the_same_time(
+    program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+):
     """A hang of both costs our patience once: each saw the other running before it was ended."""
+    monkeypatch.setattr(slurm.call, "TIMEOUT", 2.0)
     meet = 'until [ -e squeue.up ] && [ -e sacct.up ]; do sleep 0.02; done; touch "$0.seen"'
     text = f'cd "${{0%/*}}"; touch "$0.up"; {meet}; exec sleep 60'
     paths = [program(name, text) for name in ("squeue", "sacct")]
-    survey = slurm.survey(["1"], SINCE, timeout=2)
+    survey = slurm.survey(["1"], SINCE)
     assert [answer.program for answer in survey.unanswered] == ["squeue", "sacct"]
     assert all(path.with_suffix(".seen").exists() for path in paths)
 

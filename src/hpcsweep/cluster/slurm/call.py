@@ -26,7 +26,7 @@ from hpcsweep.cluster.slurm.ids import parse_id
 from hpcsweep.text import cut
 
 _LOGGER: Final = logging.getLogger(__name__)
-TIMEOUT: Final = 10.0  # seconds for a question
+TIMEOUT = 10.0  # seconds for a question
 _SHOWN: Final = 500  # characters of a program's message
 _DIGITS: Final = 18  # of the longest number that is plausible
 SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
@@ -173,24 +173,22 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
     return Reply(process.returncode, _decoded(out), _decoded(err))
 
 
-def ask(*command: str, timeout: float = TIMEOUT, harmless: str = "") -> str | CouldNotAsk:
-    """Return what a program prints; an error that contains `harmless` is an empty answer."""
-    reply = run(command, timeout)
+def ask(*command: str) -> str | CouldNotAsk:
+    """Return what a program prints."""
+    reply = run(command, TIMEOUT)
     if isinstance(reply, CouldNotAsk) or reply.code == 0:
         return reply if isinstance(reply, CouldNotAsk) else reply.out
-    if harmless and harmless in reply.err:
-        return ""
-    return cause(command[0], reply, timeout)
+    return cause(command[0], reply)
 
 
 def ask_for_rows(
-    *command: str, fields: int, optional: int = 0, timeout: float, harmless: str = ""
+    *command: str, fields: int, optional: int = 0, harmless: str = ""
 ) -> list[list[str]] | CouldNotAsk:
     """Return the rows of jobs that a program prints; text without a row is no answer.
 
     An error that contains `harmless` is an answer without rows.
     """
-    reply = run(command, timeout)
+    reply = run(command, TIMEOUT)
     if isinstance(reply, CouldNotAsk):
         return reply
     if reply.code and harmless and harmless in reply.err:
@@ -198,18 +196,18 @@ def ask_for_rows(
     listed = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
     printed = _HEADING.sub("", reply.out)
     if reply.code != 0 or (not listed and (reply.err.strip() or printed.strip())):
-        return cause(command[0], reply, timeout)
+        return cause(command[0], reply)
     return listed
 
 
-def cause(program: str, reply: Reply, timeout: float) -> CouldNotAsk:
+def cause(program: str, reply: Reply) -> CouldNotAsk:
     """Return why a program that failed did not answer."""
     for pattern, why, text in _CAUSES:
         if re.search(pattern, reply.err):
             return CouldNotAsk(program, why, text)
     if reply.code is None:
         message = _message(program, reply) or "`scontrol ping` says whether slurmctld is up"
-        return CouldNotAsk(program, Silence.NO_ANSWER, f"no answer within {timeout:g} s; {message}")
+        return CouldNotAsk(program, Silence.NO_ANSWER, f"no answer within {TIMEOUT:g} s; {message}")
     message = _message(program, reply) or f"exit code {reply.code}"
     if reply.code == 0 and not reply.err.strip():
         message = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
@@ -241,9 +239,9 @@ def _decoded(raw: bytes | str | None) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def config(*, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
+def config() -> dict[str, str] | CouldNotAsk:
     """Return `scontrol show config` by key; `number` reads a value such as ``1001``."""
-    answer = ask("scontrol", "show", "config", timeout=timeout)
+    answer = ask("scontrol", "show", "config")
     if isinstance(answer, CouldNotAsk):
         return answer
     pairs = (line.partition("=") for line in answer.splitlines())
@@ -264,9 +262,9 @@ class Here:
         return any(own and its and own != its for own, its in pairs)
 
 
-def this_cluster(*, timeout: float = TIMEOUT) -> Here:
+def this_cluster() -> Here:
     """Return the cluster that commands reach by default, and this user."""
-    answer = config(timeout=timeout)
+    answer = config()
     settings = {} if isinstance(answer, CouldNotAsk) else answer
     host = settings.get("SlurmctldHost[0]") or settings.get("ControlMachine", "")
     controller = f"{host.partition('(')[0]}:{settings.get('SlurmctldPort', '')}" if host else ""

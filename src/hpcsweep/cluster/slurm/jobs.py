@@ -25,7 +25,6 @@ from typing import Final
 
 from hpcsweep.cluster.slurm.call import (
     SEPARATOR,
-    TIMEOUT,
     CouldNotAsk,
     ask,
     ask_for_rows,
@@ -185,7 +184,7 @@ class Survey:
 
 
 def queue(
-    job_ids: Iterable[JobId | str] | None = None, cluster: str = "", *, timeout: float = TIMEOUT
+    job_ids: Iterable[JobId | str] | None = None, cluster: str = ""
 ) -> list[JobState] | CouldNotAsk:
     """Return the queue's entries for those of these jobs that it knows, by default of this user.
 
@@ -201,18 +200,14 @@ def queue(
     where = _clusters([*ids, JobId("", cluster=cluster)])
     options = ["-h", "-r", "-t", "all", chosen, *where, "-o", _QUEUE]
     fields = _QUEUE.count(SEPARATOR) + 1
-    rows = ask_for_rows(
-        "squeue", *options, fields=fields, optional=1, timeout=timeout, harmless=_UNKNOWN
-    )
+    rows = ask_for_rows("squeue", *options, fields=fields, optional=1, harmless=_UNKNOWN)
     if isinstance(rows, CouldNotAsk):
         return rows
     jobs = _read("squeue", rows)
     return [*jobs] if job_ids is None else _asked_for(jobs, ids)
 
 
-def attempts(
-    job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT
-) -> list[JobState] | CouldNotAsk:
+def attempts(job_ids: Iterable[JobId | str], since: datetime) -> list[JobState] | CouldNotAsk:
     """Return every attempt of each task of these jobs, all submitted after `since`, oldest first.
 
     The list has earlier attempts of requeued tasks. The accounts lag: a job that has just ended may
@@ -228,13 +223,13 @@ def attempts(
     options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", chosen]
     format_ = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(ids)]
     fields = _ACCOUNTING.count(",") + 1
-    rows = ask_for_rows("sacct", *options, *format_, fields=fields, optional=1, timeout=timeout)
+    rows = ask_for_rows("sacct", *options, *format_, fields=fields, optional=1)
     if isinstance(rows, CouldNotAsk):
         return rows
     return sorted(_asked_for(_read("sacct", rows), ids), key=_age)
 
 
-def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = TIMEOUT) -> Survey:
+def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     """Ask squeue and sacct at the same time and keep the better answer for each task.
 
     squeue wins, since the accounts lag, unless both say that the task is over. The accounts also
@@ -242,8 +237,8 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     """
     ids = _parsed(job_ids)
     with ThreadPoolExecutor(1) as pool:
-        past = pool.submit(attempts, ids, since, timeout=timeout)
-        answers = (queue(ids, timeout=timeout), past.result())
+        past = pool.submit(attempts, ids, since)
+        answers = (queue(ids), past.result())
     listed, accounts = ([] if isinstance(a, CouldNotAsk) else a for a in answers)
     jobs = {job.id.key: job for job in listed}
     for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
@@ -256,25 +251,25 @@ def survey(job_ids: Iterable[JobId | str], since: datetime, *, timeout: float = 
     return Survey(jobs, unanswered, tuple(accounts))
 
 
-def cancel(job_ids: Iterable[JobId | str], *, timeout: float = TIMEOUT) -> None:
+def cancel(job_ids: Iterable[JobId | str]) -> None:
     """Cancel jobs; unknown ids are no error. `SchedulerError` if Slurm is silent, or refuses."""
     ids = _parsed(job_ids)
     for cluster in dict.fromkeys(job.cluster for job in ids):
         same = [job for job in ids if job.cluster == cluster]
         for start in range(0, len(same), _MANY):
             targets = [job.target for job in same[start : start + _MANY]]
-            answer = ask("scancel", *_clusters(same), *targets, timeout=timeout)
+            answer = ask("scancel", *_clusters(same), *targets)
             if isinstance(answer, CouldNotAsk):
                 raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
 
 
-def hostnames(nodes: str, *, timeout: float = TIMEOUT) -> tuple[str, ...] | CouldNotAsk:
+def hostnames(nodes: str) -> tuple[str, ...] | CouldNotAsk:
     """Expand a node list such as ``l40sn[1-3,7]``."""
     if not nodes or nodes in {"None assigned", "(null)"}:
         return ()
     if "[" not in nodes:
         return tuple(nodes.split(","))
-    answer = ask("scontrol", "show", "hostnames", nodes, timeout=timeout)
+    answer = ask("scontrol", "show", "hostnames", nodes)
     return answer if isinstance(answer, CouldNotAsk) else tuple(answer.split())
 
 

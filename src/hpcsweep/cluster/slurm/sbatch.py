@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep.cluster.slurm import call
-from hpcsweep.cluster.slurm.call import NO_CONF, TIMEOUT, UNCONFIGURED, CouldNotAsk, Silence
+from hpcsweep.cluster.slurm.call import NO_CONF, UNCONFIGURED, CouldNotAsk, Silence
 from hpcsweep.cluster.slurm.ids import JobId, parse_id
 from hpcsweep.errors import MissingDependency, SchedulerError
 from hpcsweep.text import cut
@@ -192,9 +192,7 @@ def submit(
     return printed[-1]
 
 
-def would_accept(
-    script: Path, *, options: Sequence[str] = (), timeout: float = TIMEOUT
-) -> Expectation | CouldNotAsk:
+def would_accept(script: Path, *, options: Sequence[str] = ()) -> Expectation | CouldNotAsk:
     """Ask by `sbatch --test-only` whether sbatch would accept a script, and where it would run.
 
     Raises:
@@ -202,13 +200,13 @@ def would_accept(
             the partition, a closed partition, and a missing output folder.
     """
     command = ["sbatch", "--test-only", *options, str(script)]
-    reply = call.run(command, timeout)
+    reply = call.run(command, call.TIMEOUT)
     if isinstance(reply, CouldNotAsk):
         return reply
     if reply.code != 0:
         refused = None if reply.code is None else refusal(reply.err, str(script))
         if refused is None or isinstance(refused, Unanswered):
-            return call.cause("sbatch", reply, timeout)
+            return call.cause("sbatch", reply)
         raise refused
     match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
     return Expectation(*(match.groups() if match else ("", "")))

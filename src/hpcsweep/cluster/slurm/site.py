@@ -5,16 +5,15 @@ from __future__ import annotations
 import grp
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from hpcsweep.cluster.slurm import call
 from hpcsweep.cluster.slurm.call import (
     SEPARATOR,
-    TIMEOUT,
     CouldNotAsk,
     Silence,
     amount,
@@ -24,7 +23,6 @@ from hpcsweep.cluster.slurm.call import (
     duration,
     number,
     rows,
-    run,
     user_name,
 )
 
@@ -119,9 +117,9 @@ class Association:
     max_wall_s: int | None
 
 
-def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
+def nodes() -> list[Node] | CouldNotAsk:
     """Return every node, in Slurm's order."""
-    answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE, timeout=timeout)
+    answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE)
     if isinstance(answer, CouldNotAsk):
         return answer
     rows_by_node: dict[str, list[list[str]]] = {}
@@ -130,27 +128,27 @@ def nodes(*, timeout: float = TIMEOUT) -> list[Node] | CouldNotAsk:
     return [_node(name, listed) for name, listed in rows_by_node.items()]
 
 
-def partitions(*, timeout: float = TIMEOUT) -> list[Partition] | CouldNotAsk:
+def partitions() -> list[Partition] | CouldNotAsk:
     """Return every partition with its limits."""
-    answer = ask("scontrol", "--all", "--oneliner", "show", "partition", timeout=timeout)
+    answer = ask("scontrol", "--all", "--oneliner", "show", "partition")
     if isinstance(answer, CouldNotAsk):
         return answer
     return [_partition(line) for line in answer.splitlines() if line.startswith("PartitionName=")]
 
 
-def qos(*, timeout: float = TIMEOUT) -> list[Qos] | CouldNotAsk:
+def qos() -> list[Qos] | CouldNotAsk:
     """Return every QOS; some sites deny the question."""
-    answer = _sacctmgr("qos", ("Name", "MaxWall", "Flags"), timeout=timeout)
+    answer = _sacctmgr("qos", ("Name", "MaxWall", "Flags"))
     if isinstance(answer, CouldNotAsk):
         return answer
     return [Qos(name, duration(wall), _names(flags)) for name, wall, flags in answer]
 
 
-def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Association] | CouldNotAsk:
+def associations(cluster: str = "") -> list[Association] | CouldNotAsk:
     """Return the accounts of this user, on one cluster or on all."""
     fields = ("Account", "Partition", "QOS", "DefaultQOS", "MaxWall")
     chosen = [f"user={user_name()}", *([f"cluster={cluster}"] if cluster else [])]
-    answer = _sacctmgr("assoc", fields, *chosen, timeout=timeout)
+    answer = _sacctmgr("assoc", fields, *chosen)
     if isinstance(answer, CouldNotAsk):
         return answer
     return [
@@ -159,16 +157,16 @@ def associations(cluster: str = "", *, timeout: float = TIMEOUT) -> list[Associa
     ]
 
 
-def default_account(*, timeout: float = TIMEOUT) -> str | CouldNotAsk:
+def default_account() -> str | CouldNotAsk:
     """Return the default account of this user; empty if unknown."""
-    answer = _sacctmgr("user", ("User", "DefaultAccount"), user_name(), timeout=timeout)
+    answer = _sacctmgr("user", ("User", "DefaultAccount"), user_name())
     return answer if isinstance(answer, CouldNotAsk) else next((row[1] for row in answer), "")
 
 
-def parent_accounts(cluster: str = "", *, timeout: float = TIMEOUT) -> dict[str, str] | CouldNotAsk:
+def parent_accounts(cluster: str = "") -> dict[str, str] | CouldNotAsk:
     """Return the parent of every account, since partitions' lists may hold for children."""
     chosen = [*([f"cluster={cluster}"] if cluster else []), "user="]  # of accounts, not of users
-    answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen, timeout=timeout)
+    answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen)
     return answer if isinstance(answer, CouldNotAsk) else {a: p for a, p in answer if p}
 
 
@@ -217,11 +215,9 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _sacctmgr(
-    entity: str, fields: tuple[str, ...], *chosen: str, timeout: float
-) -> list[list[str]] | CouldNotAsk:
+def _sacctmgr(entity: str, fields: tuple[str, ...], *chosen: str) -> list[list[str]] | CouldNotAsk:
     arguments = ["-n", "-P", "--readonly", "show", entity, *chosen, f"format={','.join(fields)}"]
-    answer = ask("sacctmgr", *arguments, timeout=timeout)
+    answer = ask("sacctmgr", *arguments)
     if isinstance(answer, CouldNotAsk):
         return answer
     split = (line.split("|") for line in answer.splitlines())
@@ -246,22 +242,20 @@ class Cluster:
     unanswered: Mapping[str, CouldNotAsk] = field(default_factory=dict)  # by the fields above
 
 
-def describe(*, timeout: float = TIMEOUT) -> Cluster:
-    """Ask all questions, within `timeout` seconds in all."""
-    until = time.monotonic() + timeout
-    settings = _down(timeout) or config(timeout=timeout)
+def describe() -> Cluster:
+    """Ask all questions; where the first is not answered no other is asked."""
+    settings = _down() or config()
     if isinstance(settings, CouldNotAsk) and settings.why in _SILENT:  # others would time out, too
         return Cluster(unanswered={item.name: settings for item in fields(Cluster)})
     name = "" if isinstance(settings, CouldNotAsk) else settings.get("ClusterName", "")
-    left = max(0.1, until - time.monotonic())
     with ThreadPoolExecutor() as pool:  # each of them waits for another program
         pending: dict[str, Future[Any]] = {
-            "partitions": pool.submit(partitions, timeout=left),
-            "nodes": pool.submit(nodes, timeout=left),
-            "qos": pool.submit(qos, timeout=left),
-            "associations": pool.submit(associations, name, timeout=left),
-            "default_account": pool.submit(default_account, timeout=left),
-            "parent_accounts": pool.submit(parent_accounts, name, timeout=left),
+            "partitions": pool.submit(partitions),
+            "nodes": pool.submit(nodes),
+            "qos": pool.submit(qos),
+            "associations": pool.submit(associations, name),
+            "default_account": pool.submit(default_account),
+            "parent_accounts": pool.submit(parent_accounts, name),
         }
     answers = {"config": settings, **{key: item.result() for key, item in pending.items()}}
     unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
@@ -269,14 +263,14 @@ def describe(*, timeout: float = TIMEOUT) -> Cluster:
     return Cluster(**answered, groups=frozenset(_groups()), unanswered=unanswered)
 
 
-def _down(timeout: float) -> CouldNotAsk | None:
+def _down() -> CouldNotAsk | None:
     """Return why no controller is up; `scontrol ping` fails at once, other questions in 19 s."""
-    reply = run(["scontrol", "ping"], timeout)
+    reply = call.run(["scontrol", "ping"], call.TIMEOUT)
     if isinstance(reply, CouldNotAsk) or reply.code is None:
-        return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply, timeout)
+        return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply)
     if reply.code == 0 or re.search(r"\bUP\b", reply.out):
         return None
-    why = cause("scontrol", reply, timeout)
+    why = cause("scontrol", reply)
     if why.why is Silence.UNCONFIGURED:
         return why
     return CouldNotAsk("scontrol", Silence.DOWN, "slurmctld cannot be reached")
