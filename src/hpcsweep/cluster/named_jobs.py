@@ -34,23 +34,26 @@ def find_point(sweep_dir: SweepDir, prefix: str) -> tuple[SubmissionDir, int]:
 
 def resolve(sweep_dir: SweepDir, what: str | None) -> tuple[SubmissionDir, int | None]:
     """Return the submission, and the chunk if one is named; `UsageError` where there is none."""
-    submissions = sweep_dir.submissions()
-    if not submissions:
+    by_id = {submission.id: submission for submission in sweep_dir.submissions()}
+    if not by_id:
         raise UsageError(f"{sweep_dir.name}: nothing was submitted yet")
-    newest = submissions[-1]
+    newest = [*by_id.values()][-1]
     if what is None:
         return newest, None
     name, colon, chunk = what.rpartition(":")
-    if colon and chunk.isdecimal():
-        return _chunk(_submission(sweep_dir, name), int(chunk))
-    if any(what == submission.id for submission in submissions):
-        return _submission(sweep_dir, what), None
-    short = len(what) < _SHORTEST_PREFIX
-    if what.isdecimal() and (short or int(what) < _chunks(newest)):
-        return _chunk(newest, int(what))
-    if len(what) >= _SHORTEST_PREFIX and _ID_CHARACTERS.issuperset(what):
-        return find_point(sweep_dir, what)
-    return _submission(sweep_dir, what), None
+    if not (colon and chunk.isdecimal()):
+        name = what
+        short = len(what) < _SHORTEST_PREFIX
+        if what.isdecimal() and (short or int(what) < _chunks(newest)):
+            return _chunk(newest, int(what))
+        if name not in by_id and not short and _ID_CHARACTERS.issuperset(what):
+            return find_point(sweep_dir, what)
+    if name not in by_id:
+        have = ", ".join(by_id)
+        raise UsageError(
+            f"{sweep_dir.name}: no submission '{name}'{suggest(name, by_id)} (has: {have})"
+        )
+    return (by_id[name], None) if name == what else _chunk(by_id[name], int(chunk))
 
 
 def _chunks(submission: SubmissionDir) -> int:
@@ -69,13 +72,3 @@ def _chunk(submission: SubmissionDir, number: int) -> tuple[SubmissionDir, int]:
         name = submission.sweep_dir.name
         raise UsageError(f"{name}: {submission.id} has no chunk {number}, it has {has}")
     return submission, number
-
-
-def _submission(sweep_dir: SweepDir, name: str) -> SubmissionDir:
-    by_id = {submission.id: submission for submission in sweep_dir.submissions()}
-    if name not in by_id:
-        have = ", ".join(by_id) or "none"
-        raise UsageError(
-            f"{sweep_dir.name}: no submission '{name}'{suggest(name, by_id)} (has: {have})"
-        )
-    return by_id[name]

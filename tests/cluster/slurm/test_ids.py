@@ -42,20 +42,6 @@ def test_job_ids_are_read_in_every_form(text: str, expected: JobId):
     assert parse_id(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
-        ("12_3.batch", "12_3"),
-        ("12;c", "12"),
-        ("12_[1,4-6%2]", "12_[1,4-6]"),
-        ("what", "what"),
-    ],
-)
-def test_scancel_is_given_an_id_that_it_takes(text: str, target: str):
-    """Steps, clusters and throttles are left out."""
-    assert parse_id(text).target == target
-
-
 def test_a_huge_range_costs_nothing():
     """Four million waiting tasks are a range until somebody walks through it."""
     assert len(parse_id("12_[0-4000000]").tasks[0]) == 4_000_001

@@ -46,15 +46,6 @@ class JobId:
     def key(self) -> tuple[int | None, int | None]:
         return self.job, self.task
 
-    @property
-    def target(self) -> str:
-        """Return the form that scancel and scontrol take: no step, no cluster."""
-        if self.job is None:
-            return self.text
-        if self.tasks:
-            return f"{self.job}_[{task_list(chain.from_iterable(self.tasks))}]"
-        return f"{self.job}" if self.task is None else f"{self.job}_{self.task}"
-
     def expand(self) -> Iterator[JobId]:
         """Yield one id per task of a range, or this id."""
         if not self.tasks or self.job is None:

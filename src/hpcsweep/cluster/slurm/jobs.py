@@ -253,12 +253,14 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
 
 def cancel(job_ids: Iterable[JobId | str]) -> None:
     """Cancel jobs; unknown ids are no error. `SchedulerError` if Slurm is silent, or refuses."""
-    ids = _parsed(job_ids)
-    for cluster in dict.fromkeys(job.cluster for job in ids):
-        same = [job for job in ids if job.cluster == cluster]
-        for start in range(0, len(same), _MANY):
-            targets = [job.target for job in same[start : start + _MANY]]
-            answer = ask("scancel", *_clusters(same), *targets)
+    by_cluster: dict[str, list[str]] = {}
+    for job in map(str, job_ids):
+        target, _, cluster = job.partition(";")
+        by_cluster.setdefault(cluster, []).append(target)
+    for cluster, targets in by_cluster.items():
+        where = [f"--clusters={cluster}"] * bool(cluster)
+        for start in range(0, len(targets), _MANY):
+            answer = ask("scancel", *where, *targets[start : start + _MANY])
             if isinstance(answer, CouldNotAsk):
                 raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
 
