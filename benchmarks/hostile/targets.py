@@ -203,7 +203,7 @@ def _memory(place: Place) -> list[bytes]:
 
 def _stamps(place: Place) -> dict[bytes, bytes]:
     stamps = [*incremental.table_stamps(place.local)]
-    stamps += [stamp for _shard, stamp in incremental.stamps(place.local).values()]
+    stamps += [stamp for (stamp,) in incremental.stamps(place.local).values()]
     compact = partial(json.dumps, separators=(",", ":"))
     return {b'"@%d@"' % n: compact(stamp).encode() for n, stamp in enumerate(stamps)}
 

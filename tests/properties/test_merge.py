@@ -86,7 +86,8 @@ def write(folder: Folder, where: tuple[str, int, int], rows: list[Measured]) -> 
             )
     for found, row in zip(shards.read_shard(shard).rows, rows, strict=True):
         if row.damage == "row":
-            _flip(shard.overall, found["_at"] + found["_line"].index(b"resnet18"))
+            text = shard.overall.read_bytes()
+            _flip(shard.overall, text.index(found["_line"]) + found["_line"].index(b"resnet18"))
         elif row.damage and found[f"{row.damage}_bytes"] != "0":
             path = shard.layers if row.damage == "layers" else shard.samples
             _flip(path, int(found[f"{row.damage}_offset"]) + 5)

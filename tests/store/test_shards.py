@@ -145,20 +145,7 @@ def test_a_torn_last_line_costs_its_point_alone(
     os.truncate(full.overall, full.overall.stat().st_size - cut)
     found = shards.read_shard(full)
     assert (len(found.rows), found.torn, found.problems) == (len(points) - 1, True, [])
-    assert found.size == full.overall.read_bytes().rfind(b"\n") + 1
     assert len(shards.read_keys(full.overall)) == len(points) - 1
-
-
-def test_a_line_that_gets_its_end_later_is_read_then(full: ShardPath, points: list[Point]) -> None:
-    """Reading goes on at the byte where complete lines ended."""
-    whole = full.overall.read_bytes()
-    full.overall.write_bytes(whole[:-20])
-    before = shards.read_shard(full)
-    full.overall.write_bytes(whole)
-    after = shards.read_shard(full, before.size)
-    assert [row["point_id"] for row in after.rows] == [points[-1].point_id]
-    assert (after.size, after.torn) == (len(whole), False)
-    assert shards.read_shard(full, after.size).rows == []
 
 
 @pytest.mark.parametrize(
@@ -195,7 +182,7 @@ def test_without_its_header_a_shard_has_the_columns_of_its_record(
     whole = full.overall.read_bytes()
     full.overall.write_bytes(whole[whole.index(b"\n") + 1 :])
     found = shards.read_shard(full)
-    assert (found.rows, found.left_out, found.size) == ([], 1 + len(points), 0)
+    assert (found.rows, found.left_out) == ([], 1 + len(points))
     header, *lines = found.problems
     words = "the header is damaged, and nothing says which columns it had"
     assert header == f"{full.overall}: {words}"
@@ -215,7 +202,7 @@ def test_a_writer_killed_at_its_header_left_nothing_to_complain_of(
     """No point had been measured yet."""
     os.truncate(full.overall, left)
     found = shards.read_shard(full)
-    assert (found.rows, found.problems, found.size) == ([], [], 0)
+    assert (found.rows, found.problems) == ([], [])
     assert found.torn is bool(left)
 
 
@@ -361,4 +348,3 @@ def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):
     shard.overall.write_bytes(seals.header(older))
     found = shards.read_shard(shard)
     assert (found.problems, found.left_out, found.columns) == ([], 0, older)
-    assert found.size == len(shard.overall.read_bytes())

@@ -31,7 +31,7 @@ from hpcsweep.store.seals import Heads, cannot_read
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
@@ -215,7 +215,6 @@ class Shard:
     problems: list[str] = field(default_factory=list)
     left_out: int = 0  # complete lines that are damaged
     torn: bool = False  # the last line is not complete: being written, or its writer was killed
-    size: int = 0  # bytes up to the end of the last complete line: need not be read again
 
 
 def complete_lines(path: Path) -> list[bytes]:
@@ -253,68 +252,40 @@ def keys_of(attempts: Iterable[ShardPath]) -> Iterator[RowKey]:
         yield from read_keys(shard.overall)
 
 
-def read_shard(shard: ShardPath, begin: int = 0) -> Shard:
-    """Return the complete rows of a shard from byte `begin` on, and messages about damaged lines.
+def read_shard(shard: ShardPath) -> Shard:
+    """Return the complete rows of a shard, and messages about damaged lines.
 
-    A row has two keys beside its columns: `_line`, its text, and `_at`, the byte where that begins.
+    A row has two keys beside its columns: `_line`, its text, and `_at`, the number of that line.
     Rows whose columns are not known are left out. `Unread` where the file cannot be opened.
     """
-    head, data = _content(shard.overall, begin)
+    try:
+        *lines, rest = files.regular_bytes(shard.overall).split(b"\n")
+    except OSError as error:
+        raise cannot_read(shard.overall, error) from error
+    has_head = bool(lines) and not _of_point(lines[0])
     layer_columns = layer_columns_of(shard)
     written = Heads(
-        seals.names_in(head), seals.OURS.layers if layer_columns is None else layer_columns
+        seals.names_in(lines[0] if has_head else b""),
+        seals.OURS.layers if layer_columns is None else layer_columns,
     )
     heads = written if written == seals.OURS else _heads(shard, written)
     result = Shard(shard, heads.columns, None if layer_columns is None else heads.layers)
-    if not begin and heads != written and not _is_begun_header(head + data):
+    was_begun = not lines and _HEADER_LINE.startswith(rest[: len(_HEADER_BEGINS)])
+    if heads != written and not was_begun:  # its writer was killed within the first line
         result.problems.append(_about_headers(shard, written, heads))
         result.left_out = int(not heads.columns)
-    at = max(begin, len(head))
-    damaged = dict[int, str]()
-    for line in data.split(b"\n")[:-1]:
+    for number, line in enumerate(lines[has_head:], 1 + has_head):
         row, problem = _parse(line, result.columns) if line else (None, "")
         if row is not None:
             row["_line"] = line
-            row["_at"] = at
+            row["_at"] = number
             result.rows.append(row)
         elif problem:
-            damaged[at] = f"row{_of_point(line)} left out: {problem}"
-        at += len(line) + 1
-    result.left_out += len(damaged)
-    where = places(shard.overall, damaged)
-    result.problems += [f"{where[place]}: {what}" for place, what in damaged.items()]
-    result.torn = bool(data) and not data.endswith(b"\n")
-    result.size = at if result.columns else 0
+            what = f"row{_of_point(line)} left out: {problem}"
+            result.problems.append(f"{shard.overall}:{number}: {what}")
+            result.left_out += 1
+    result.torn = bool(rest)
     return result
-
-
-def places(path: Path, begins: Collection[int]) -> dict[int, str]:
-    """Return ``FILE:LINE`` by offset, for lines that begin at these offsets of a file."""
-    names = dict.fromkeys(begins, str(path))
-    line = 1
-    before = 0
-    try:
-        text = files.regular_bytes(path) if begins else b""
-    except OSError:
-        return names
-    for at in sorted(begins):
-        line = line + text.count(b"\n", before, at)
-        before = at
-        names[at] = f"{path}:{line}"
-    return names
-
-
-def _content(path: Path, begin: int) -> tuple[bytes, bytes]:
-    """Return the header (empty where the file begins with a row) and the bytes after `begin`."""
-    try:
-        with files.open_regular(path) as file:
-            head = file.readline()
-            if not head.endswith(b"\n") or _of_point(head):
-                head = b""
-            file.seek(max(begin, len(head)))
-            return head, file.read()
-    except OSError as error:
-        raise cannot_read(path, error) from error
 
 
 def _heads(shard: ShardPath, written: Heads) -> Heads:
@@ -333,11 +304,6 @@ def _heads(shard: ShardPath, written: Heads) -> Heads:
 
 def _known(written: seals.Names, checksum: str, ours: seals.Names) -> seals.Names:
     return next((names for names in (written, ours) if seals.checksum(names) == checksum), ())
-
-
-def _is_begun_header(data: bytes) -> bool:
-    """Say whether the writer was killed within the first line."""
-    return b"\n" not in data and _HEADER_LINE.startswith(data[: len(_HEADER_BEGINS)])
 
 
 def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:

@@ -1,8 +1,8 @@
 """Merges all shards of a sweep into `overall.csv`, `layers.csv` and `samples.csv`.
 
 The tables have one row per point, sorted by axis values; neither the order of the shards nor
-earlier collects change them. Damaged rows are left out and reported; all complete rows are kept. A
-second collect reads only new rows. Nothing here imports pandas or pydantic: both load slowly.
+earlier collects change them. Damaged rows are left out and reported; all complete rows are kept.
+Where nothing changed, nothing is read. Nothing here imports pandas or pydantic: both load slowly.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -27,11 +25,11 @@ from hpcsweep.errors import HpcsweepError, MissingDependency, ResultsError, Unre
 from hpcsweep.files import errors_named, regular_bytes, remove_leftovers
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.collect import incremental, merge, merged_tables
-from hpcsweep.store.collect.incremental import CollectMemory, ShardProgress, ShardStamps
+from hpcsweep.store.collect.incremental import CollectMemory, Stamp
 from hpcsweep.store.collect.merge import TableRow
 from hpcsweep.store.collect.merged_tables import TablePlan, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
-from hpcsweep.store.folders import ShardPath, SweepDir
+from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import PointStatus
@@ -59,9 +57,8 @@ def collect(sweep_dir: SweepDir, timeout: float = 10.0, *, raw: bool = False) ->
 def is_up_to_date(sweep_dir: SweepDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
     memory = incremental.load_memory(sweep_dir)
-    if memory is None or memory.news(incremental.stamps(sweep_dir), sweep_dir.ages()) != {}:
-        return False
-    return memory.planned == _planned(sweep_dir, sweep_dir.manifests())
+    planned = _planned(sweep_dir, sweep_dir.manifests())
+    return memory is not None and memory.is_current(sweep_dir, planned)
 
 
 def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
@@ -127,77 +124,45 @@ def _parquet(sweep_dir: SweepDir) -> list[str]:
 
 def _collect(sweep_dir: SweepDir, *, raw: bool) -> CollectReport:
     manifests = sweep_dir.manifests()
-    shards = incremental.stamps(sweep_dir)
     memory = incremental.load_memory(sweep_dir)
-    news = memory.news(shards, sweep_dir.ages()) if memory and memory.raw is raw else None
-    is_known = memory is not None and memory.planned == _planned(sweep_dir, manifests)
-    if not is_known and any(record.source for record in manifests):
-        news = None  # rows may be imported ones by now: the memory has one row of each point
-    if memory and news is not None:
-        if not news and is_known:
-            before = CollectReport(**memory.report)
-            return replace(before, remedy=_remedy(sweep_dir, before.destroyed))
-        grown = _Reading(sweep_dir, shards, memory, manifests)
-        if grown.read(news):
-            with suppress(merged_tables.DamagedRows):
-                return _Writing(grown, manifests, raw=raw).report(len(news))
-    anew = _Reading(sweep_dir, shards, None, manifests)
-    anew.read(dict.fromkeys(shards, 0))
-    return _Writing(anew, manifests, raw=raw).report(len(shards))
+    planned = _planned(sweep_dir, manifests)
+    if memory and memory.raw is raw and memory.is_current(sweep_dir, planned):
+        before = CollectReport(**memory.report)
+        return replace(before, remedy=_remedy(sweep_dir, before.destroyed))
+    stamps = incremental.stamps(sweep_dir)  # before the shards are read: they may grow meanwhile
+    return _Writing(_Reading(sweep_dir, manifests), manifests, raw=raw).report(stamps)
+
+
+@dataclass
+class _ShardResult:
+    """What was taken from a shard, and what was left out."""
+
+    path: ShardPath
+    rows: int = 0
+    left_out: int = 0
+    torn: bool = False
+    problems: list[str] = field(default_factory=list)
 
 
 class _Reading:
-    """All rows of all points: from the last collect's `memory`, if given, and from shards."""
+    """All rows of all points."""
 
-    def __init__(
-        self,
-        sweep_dir: SweepDir,
-        shards: ShardStamps,
-        memory: CollectMemory | None,
-        manifests: Sequence[Manifest],
-    ) -> None:
+    def __init__(self, sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> None:
         self.run = sweep_dir
-        self.shards = shards
-        self._memory = memory
-        self.ages = sweep_dir.ages()
-        imported = {record.id for record in manifests if record.source}
-        self.pool = merge.Pool(memory.latest if memory else {}, imported)
-        self.rows: Counter[str] = Counter()  # per point
-        self.seen: dict[str, ShardProgress] = dict(memory.shards) if memory else {}
+        self.pool = merge.Pool({record.id for record in manifests if record.source})
+        self.seen: dict[str, _ShardResult] = {}  # by name of the shard
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
         self.points_unread: set[str] = set()
-        self.layer_columns = memory.layer_columns if memory else ()
-
-    def read(self, news: Mapping[str, int]) -> bool:
-        """Read shards from offsets on; return False where the memory cannot be used."""
-        added = [entry for name, begin in news.items() for entry in self._shard(name, begin)]
-        before = self.layer_columns
-        self.layer_columns = merged_tables.other_layer_columns(before, added)
-        if self._memory:
-            if self.layer_columns != before:  # every layer row gets another cell
-                return False
-            try:
-                self._take(self._memory.entries(self.run), self._memory.repeated)
-            except ResultsError:
-                return False
-            # the memory has one row of a point, and not which own and which imported one it beat
-            if self.pool.imported and any(entry.point_id in self.pool.rows for entry in added):
-                return False
-        self._take(added, {})
-        return True
+        ages = sweep_dir.ages()
+        for shard in sweep_dir.shards():
+            self._read(shard, ages.get(shard.submission, (0, shard.submission)))
 
     def drop(self, damaged: list[tuple[TableRow, ResultsError]]) -> None:
         """Remove rows whose blocks are damaged or cannot be read now, and note why."""
         self.pool.drop(entry for entry, _reason in damaged)
-        self.rows.subtract(entry.point_id for entry, _reason in damaged)
-        offsets: dict[ShardPath, list[int]] = {}
-        in_shards = [(entry.shard, entry, reason) for entry, reason in damaged if entry.shard]
-        for shard, entry, _reason in in_shards:
-            offsets.setdefault(shard, []).append(entry.origin.at)
-        where = {shard: shards.places(shard.overall, begins) for shard, begins in offsets.items()}
-        for shard, entry, reason in in_shards:
-            at = where[shard][entry.origin.at]
-            name = incremental.name_of(shard)
+        for entry, reason in damaged:
+            name = incremental.name_of(entry.shard)
+            at = f"{entry.shard.overall}:{entry.origin.at}"
             what = f"{at}: row of point {entry.point_id} left out: {reason}"
             if isinstance(reason, Unread):
                 self.unread.setdefault(name, []).append(what)
@@ -208,41 +173,26 @@ class _Reading:
                 seen.left_out = seen.left_out + 1
                 seen.problems.append(what)
 
-    def _take(self, entries: list[TableRow], repeated: Mapping[str, int]) -> None:
-        for entry in entries:
-            self.pool.add(entry)
-            self.rows[entry.point_id] += repeated.get(entry.point_id, 1)
-
-    def _shard(self, name: str, begin: int) -> list[TableRow]:
-        """Return the rows of a shard from an offset on, and note how far it was read."""
-        shard, stamp = self.shards[name]
+    def _read(self, shard: ShardPath, age: SubmissionOrder) -> None:
+        """Take the rows of a shard, and note what was left out."""
+        name = incremental.name_of(shard)
+        self.seen[name] = seen = _ShardResult(shard)
         try:
-            part = shards.read_shard(shard, begin)
+            content = shards.read_shard(shard)
         except ResultsError as error:
             self.unread[name] = [str(error)]
-            return []
-        before = self.seen.get(name, ShardProgress(stamp)) if begin else ShardProgress(stamp)
-        entries = []
-        refused = dict[int, str]()
-        age = self.ages.get(shard.submission, (0, shard.submission))
-        for row in part.rows:
+            return
+        seen.left_out = content.left_out
+        seen.torn = content.torn
+        seen.problems = content.problems
+        for row in content.rows:
             try:
-                entries.append(merge.shard_entry(row, part, age))
+                self.pool.add(merge.table_row(row, content, age))
+                seen.rows = seen.rows + 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost
-                refused[row["_at"]] = f"row of point {row['point_id']} left out: {error}"
-        where = shards.places(shard.overall, refused)
-        messages = [f"{where[at]}: {what}" for at, what in refused.items()]
-        left_out = before.left_out + part.left_out + len(refused)
-        self.seen[name] = ShardProgress(
-            stamp,
-            read=part.size,
-            tail=incremental.tail_of(shard.overall, part.size),
-            rows=before.rows + len(entries),
-            left_out=left_out,
-            torn=part.torn,
-            problems=[*before.problems, *part.problems, *messages],
-        )
-        return entries
+                what = f"row of point {row['point_id']} left out: {error}"
+                seen.problems.append(f"{shard.overall}:{row['_at']}: {what}")
+                seen.left_out = seen.left_out + 1
 
 
 class _Writing:
@@ -256,14 +206,11 @@ class _Writing:
         self._damage = self._run.damage()
         self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
-    def report(self, shards_read: int) -> CollectReport:
+    def report(self, stamps: dict[str, list[Stamp]]) -> CollectReport:
         """Write tables and memory, and return the report."""
         reading = self._reading
         run = self._run
         written = Written() if self._nothing else self._write()
-        for name, seen in reading.seen.items():
-            shard, _stamp = reading.shards[name]
-            seen.blocks = incremental.block_stamps(shard) if seen.left_out else []
         report = self._report(written)
         if self._nothing:
             return report
@@ -271,35 +218,23 @@ class _Writing:
             with suppress(OSError):
                 run.collect_index.unlink(missing_ok=True)
         else:
-            incremental.save(run, self._memory(written, report))
-        return replace(report, shards_read=shards_read, written=[*map(str, run.merged())])
-
-    def _memory(self, written: Written, report: CollectReport) -> CollectMemory:
-        reading = self._reading
-        memory = CollectMemory(
-            planned=self._planned,
-            shards=reading.seen,
-            layer_columns=reading.layer_columns,
-            rounds=incremental.rounds_of(reading.ages),
-            repeated={point: rows for point, rows in reading.rows.items() if rows > 1},
-            report=vars(report),
-            latest=reading.pool.latest,
-            raw=self._plan.raw,
-        )
-        memory.place(written)
-        return memory
+            damaged = [name for name, seen in reading.seen.items() if seen.left_out]
+            blocks = incremental.stamps(run, damaged)
+            stamps = {
+                name: [*of, *blocks[name][1:]] for name, of in stamps.items() if name in blocks
+            }
+            memory = CollectMemory(self._planned, stamps, damaged, vars(report), self._plan.raw)
+            incremental.save(run, memory)
+        files = [*map(str, run.merged())]
+        return replace(report, shards_read=len(reading.seen), written=files)
 
     def _write(self) -> Written:
         """Write the tables; a point whose best row is damaged gets its next best one."""
-        reading = self._reading
-        write = partial(merged_tables.write_all, self._run, plan=self._plan)
         while True:
             try:
-                return write(reading.pool, other_columns=reading.layer_columns)
+                return merged_tables.write_all(self._run, self._reading.pool, self._plan)
             except merged_tables.DamagedRows as damaged:  # noqa: PERF203 - a negligible cost
-                if any(entry.shard is None for entry, _reason in damaged.rows):
-                    raise  # the tables of the last collect are damaged: read all shards again
-                reading.drop(damaged.rows)
+                self._reading.drop(damaged.rows)
 
     def _report(self, written: Written) -> CollectReport:
         reading = self._reading
@@ -314,16 +249,15 @@ class _Writing:
         again = self._run.command("collect") if reading.unread else ""
         damaged = (name for name, seen in reading.seen.items() if seen.left_out and not seen.rows)
         unreadable = dict.fromkeys([*reading.unread, *damaged])
-        paths = {name: shard.overall for name, (shard, _stamp) in reading.shards.items()}
-        torn = [name for name, seen in reading.seen.items() if seen.torn]
+        torn = [seen.path.overall for seen in reading.seen.values() if seen.torn]
         return CollectReport(
             sweep=self._run.name,
             points=len(winners),
             statuses=counted.counts(),
             **counted.to_json(),
             layer_rows=written.layer_rows,
-            shards=len(reading.shards),
-            duplicates=sum(rows > 1 for rows in reading.rows.values()),
+            shards=len(reading.seen),
+            duplicates=sum(len(rows) > 1 for rows in reading.pool.rows.values()),
             orphans=len(plan.orphans & measured),
             missing=len(missing) - len(destroyed),
             destroyed=destroyed,
@@ -331,9 +265,9 @@ class _Writing:
             left_out=[
                 *chain.from_iterable(reading.unread.values()),
                 *chain.from_iterable(seen.problems for seen in reading.seen.values()),
-                *(f"{paths[name]}: torn last line left out" for name in torn),
+                *(f"{path}: torn last line left out" for path in torn),
             ],
-            unreadable=[str(paths[name]) for name in unreadable],
+            unreadable=[str(reading.seen[name].path.overall) for name in unreadable],
             unread=len(reading.unread),
             version_mixes=mixes_to_json(written.mixes),
             notes=[*self._damage, *plan.notes, *self._old_files(winners)],
@@ -355,7 +289,7 @@ class _Writing:
 
     def _destroyed(self, missing: set[str]) -> list[str]:
         reading = self._reading
-        damaged = [reading.shards[name][0] for name, seen in reading.seen.items() if seen.left_out]
+        damaged = [seen.path for seen in reading.seen.values() if seen.left_out]
         try:
             keys = [*shards.keys_of(damaged)] if missing else []
         except Unread:  # it was readable a moment ago; the next collect reports it
@@ -369,9 +303,9 @@ def _remedy(sweep_dir: SweepDir, destroyed: list[str]) -> str:
     return sweep_dir.command("retry", *named) if named else ""
 
 
-def _planned(sweep_dir: SweepDir, manifests: list[Manifest]) -> list[str]:
-    """Return a fingerprint of the planned points: the sweep file and the submissions."""
-    return [_sweep_sha(sweep_dir), *(manifest.id for manifest in manifests)]
+def _planned(sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> list[str]:
+    """Return a fingerprint of the planned points: the sweep file, and submissions in order."""
+    return [_sweep_sha(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
 
 
 def _marked(row: TableRow) -> Mapping[str, str]:

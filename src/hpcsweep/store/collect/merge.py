@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, compress, repeat
 from math import isfinite, nan
-from typing import Any, Final
+from typing import Final
 
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, SCHEMA_VERSION, Row, cell
@@ -56,7 +56,7 @@ class Origin:
     age: SubmissionOrder  # of its submission
     attempt: int
     chunk: int
-    at: int  # byte in the shard
+    at: int  # line in the shard
 
     @property
     def submission(self) -> str:
@@ -65,7 +65,7 @@ class Origin:
 
 @dataclass(eq=False, slots=True)
 class TableRow:
-    """A row as it lies in a shard, or (`shard` None) in the merged table of the last collect."""
+    """A row as it lies in a shard."""
 
     point_id: str
     status: PointStatus
@@ -84,10 +84,8 @@ class TableRow:
     filled: frozenset[str]  # columns
     layers: Place
     samples: Place
-    shard: ShardPath | None = None
-    layer_columns: tuple[str, ...] | None = ()  # of its shard; None: they could not be read
-
-    written_ending: bytes = b""  # `ending` of its layer rows in the table of the last collect
+    shard: ShardPath
+    layer_columns: tuple[str, ...] | None  # of its shard; None: they could not be read
 
     def ending(self) -> bytes:
         """Return what each of its layer rows ends with in the merged table."""
@@ -108,42 +106,38 @@ class TableRow:
         return state.rank(self.status), self.origin
 
 
-def entry(cells: Mapping[str, str], **place: Any) -> TableRow:  # noqa: ANN401 - see `TableRow`
-    """Make the `TableRow` of some cells; `place` has its fields from `origin` on."""
-    return TableRow(
-        point_id=cells["point_id"],
-        status=PointStatus(cells["status"]),
-        valid=sys.intern(cells.get("valid", "")),
-        flags=sys.intern(cells.get("flags", "")),
-        visit=sys.intern(cells.get("visit", "")),
-        ms=_ms(cells),
-        gpu=cells.get("gpu", ""),
-        versions=_shared(tuple(cells.get(name, "") for name in MUST_AGREE)),
-        own_files=_own_files(*(cells.get(name, "") for name in _MADE_OF)),
-        started=cells.get("started_at", ""),
-        order=tuple(map(_sortable, map(cells.get, _AXES, repeat("")), _NUMERIC)),
-        filled=_shared_names(frozenset(compress(cells, cells.values()))),
-        **place,
-    )
-
-
-def shard_entry(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
+def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
     """Make the `TableRow` of a shard's row; `ResultsError` if its version or numbers are wrong."""
     shard = content.path
     _check_schema(row.get("schema_version", ""))
     _number(row, "layer_rows")
-    layers = _number(row, "layers_offset"), _number(row, "layers_bytes")
-    samples = _number(row, "samples_offset"), _number(row, "samples_bytes")
-    origin = Origin(age, shard.attempt, shard.chunk, row["_at"])
-    of = {"shard": shard, "columns": content.columns, "layer_columns": content.layer_columns}
-    return entry(row, origin=origin, line=row["_line"], layers=layers, samples=samples, **of)
+    return TableRow(
+        point_id=row["point_id"],
+        status=PointStatus(row["status"]),
+        valid=sys.intern(row.get("valid", "")),
+        flags=sys.intern(row.get("flags", "")),
+        visit=sys.intern(row.get("visit", "")),
+        ms=_ms(row),
+        gpu=row.get("gpu", ""),
+        versions=_shared(tuple(row.get(name, "") for name in MUST_AGREE)),
+        own_files=_own_files(*(row.get(name, "") for name in _MADE_OF)),
+        started=row.get("started_at", ""),
+        order=tuple(map(_sortable, map(row.get, _AXES, repeat("")), _NUMERIC)),
+        filled=_shared_names(frozenset(compress(row, row.values()))),
+        origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
+        line=row["_line"],
+        columns=content.columns,
+        layers=(_number(row, "layers_offset"), _number(row, "layers_bytes")),
+        samples=(_number(row, "samples_offset"), _number(row, "samples_bytes")),
+        shard=shard,
+        layer_columns=content.layer_columns,
+    )
 
 
 @dataclass
 class Pool:
     """All rows of all points; for each of the user's files, the digest measured last, and when."""
 
-    earlier: Latest = field(default_factory=dict)  # `latest` of rows that are not here any more
     imported: AbstractSet[str] = frozenset()  # submissions of other machines
     rows: dict[str, list[TableRow]] = field(default_factory=dict)
 
@@ -153,7 +147,7 @@ class Pool:
 
     @cached_property
     def latest(self) -> Latest:
-        latest = dict(self.earlier)
+        latest: Latest = {}
         for row in chain.from_iterable(self.rows.values()):
             for name, digest in row.own_files:
                 if digest:
@@ -187,11 +181,11 @@ class Pool:
         return max(best, key=lambda row: (state.rank(row.status), row.started))
 
     def losers(self) -> Iterator[TableRow]:
-        """Return the rows that lie in shards and are not the best of their points."""
+        """Return the rows that are not the best of their points."""
         for rows in self.rows.values():
             if len(rows) > 1:
                 best = self.best(rows)
-                yield from (row for row in rows if row is not best and row.shard)
+                yield from (row for row in rows if row is not best)
 
     def winners(self) -> list[TableRow]:
         """Return one row per point, by axis values and then id."""

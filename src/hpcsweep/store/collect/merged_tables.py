@@ -54,12 +54,6 @@ class DamagedRows(Exception):
         self.rows = rows
 
 
-def other_layer_columns(known: Iterable[str], rows: Iterable[TableRow]) -> tuple[str, ...]:
-    """Return the columns of layer rows of other versions, sorted; `known` are those so far."""
-    headers = {row.layer_columns or () for row in rows if row.layers[1]}
-    return tuple(sorted({*known}.union(*headers).difference(schema.LAYER_COLUMNS)))
-
-
 @dataclass
 class TablePlan:
     """The planned points; those that left the sweep, or of which that is unknown; how to write."""
@@ -78,44 +72,44 @@ class TablePlan:
 
 @dataclass
 class Written:
-    """The written rows in order, the bytes of their blocks, and the number of layer rows."""
+    """The written rows in order, and the numbers of layer rows and samples."""
 
     rows: list[TableRow] = field(default_factory=list)
     mixes: Mixes = field(default_factory=dict)
-    layers: list[int] = field(default_factory=list)
-    samples: list[int] = field(default_factory=list)
     layer_rows: int = 0
+    samples: int = 0
 
     def by_table(self, sweep_dir: SweepDir) -> Iterable[tuple[Path, int]]:
-        """Return each table with a number that is 0 where it has no rows."""
-        rows = len(self.rows), len(self.rows), self.layer_rows, sum(self.samples)
+        """Return each table with its number of rows."""
+        rows = len(self.rows), len(self.rows), self.layer_rows, self.samples
         return zip(sweep_dir.merged(), rows, strict=True)
 
 
-def write_all(
-    sweep_dir: SweepDir, pool: Pool, plan: TablePlan, other_columns: tuple[str, ...]
-) -> Written:
+def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
     """Write the tables from the best row of each point; check the other rows, too.
 
     `DamagedRows` where some rows cannot be taken, `ResultsError` where the disk is full or
-    read-only: the tables are as they were. `other_columns` are those of `other_layer_columns`.
+    read-only: the tables are as they were.
     """
     winners = pool.winners()
     written = Written(winners, merge.mixes(winners))
     merge.mark(winners, pool, written.mixes)
+    others = {row.layer_columns or () for row in winners if row.layers[1]}
+    unknown = sorted(set[str]().union(*others).difference(schema.LAYER_COLUMNS))
+    layer_columns = (*schema.LAYER_COLUMNS, *unknown)
     with ExitStack() as stack:
         overall, details, layers, samples = every = [
             stack.enter_context(files.replacing(path)) for path in sweep_dir.merged()
         ]
-        for file, head in zip((layers, samples), heads(other_columns), strict=True):
-            file.write(head)
-        layer_columns = (*schema.LAYER_COLUMNS, *other_columns)
-        source = _Source(sweep_dir, stack.enter_context(Blocks()), layer_columns, plan.raw)
+        layers.write(seals.header((*layer_columns, *short_table.OF_POINT)))
+        samples.write(seals.header(schema.SAMPLE_COLUMNS))
+        source = _Source(stack.enter_context(Blocks()), layer_columns, plan.raw)
         for row in winners:
             layer_block, sample_block = source.blocks_of(row)
-            written.layers.append(layers.write(layer_block))
+            layers.write(layer_block)
+            samples.write(sample_block)
             written.layer_rows += layer_block.count(b"\n")
-            written.samples.append(samples.write(sample_block))
+            written.samples += sample_block.count(b"\n")
         for row in pool.losers():
             source.blocks_of(row)
         if source.damaged:
@@ -127,12 +121,6 @@ def write_all(
         for file in every:  # some file systems report a full disk only here
             file.close()
     return written
-
-
-def heads(other_columns: tuple[str, ...]) -> tuple[bytes, bytes]:
-    """Return the header lines of layers.csv and samples.csv."""
-    layers = (*schema.LAYER_COLUMNS, *other_columns, *short_table.OF_POINT)
-    return seals.header(layers), seals.header(schema.SAMPLE_COLUMNS)
 
 
 def _write_rows(
@@ -175,9 +163,8 @@ def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str
 
 @dataclass
 class _Source:
-    """Reads the blocks of points from shards, or from the tables of the last collect."""
+    """Reads the blocks of points from shards."""
 
-    sweep_dir: SweepDir
     blocks: Blocks
     layer_columns: tuple[str, ...]
     raw: bool
@@ -193,22 +180,16 @@ class _Source:
 
     def _intact(self, row: TableRow) -> tuple[bytes, bytes]:
         """Return the blocks of a row; `ResultsError` names the reason why it is not intact."""
-        where = row.shard or self.sweep_dir
-        layers = self.blocks.read(where.layers, *row.layers)
-        samples = self.blocks.read(where.samples, *row.samples)
-        ending = row.ending()
-        if row.shard is None:
-            if row.written_ending != ending:
-                layers = layers.replace(row.written_ending, ending)
-            return layers, samples
+        layers = self.blocks.read(row.shard.layers, *row.layers)
+        samples = self.blocks.read(row.shard.samples, *row.samples)
         if layers and row.layer_columns is None:
-            raise Unread(f"{where.layers}: its header cannot be read")
+            raise Unread(f"{row.shard.layers}: its header cannot be read")
         heads = Heads(row.columns, row.layer_columns or ())
         if not seals.fits(row.line, heads, layers, samples):
             raise ResultsError("its checksum does not fit")
         if layers and heads.layers != self.layer_columns:
             layers = _remapped(layers, heads.layers, self.layer_columns)
-        return (layers if self.raw else _harmless(layers)).replace(b"\n", ending), samples
+        return (layers if self.raw else _harmless(layers)).replace(b"\n", row.ending()), samples
 
 
 def _may_hold_formulas(block: bytes) -> bool:
