@@ -34,7 +34,7 @@ import resultsfolder
 from hpcsweep import processes
 from hpcsweep.catalog.columns import COMMIT, SHARD_COLUMNS
 from hpcsweep.cluster import slurm, status
-from hpcsweep.cluster.slurm import bad_nodes, liveness, slurm_answer
+from hpcsweep.cluster.slurm import bad_nodes, liveness
 from hpcsweep.errors import HpcsweepError, ResultsError
 from hpcsweep.store import attempt, ledger, rounds
 from hpcsweep.store.collect.collector import collect
@@ -51,7 +51,7 @@ LOCAL = "20260101-100000-local"
 QUEUED = "20260102-100000-l40"
 _CELLS = [name for name in SHARD_COLUMNS if name not in COMMIT]
 _RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=slurm.state_of("R"), source="squeue")
-_ANSWER = slurm_answer.SlurmAnswer({(4242, 0, ""): _RUNNING})  # of Slurm, not asked 56,000 times
+_ANSWER = liveness.SlurmAnswer({(4242, 0, ""): _RUNNING})  # of Slurm, not asked 56,000 times
 _COUNTED = ("damages", "rows kept", "rows dropped", "dropped and named", "rows invented", "wrong")
 
 
@@ -110,7 +110,7 @@ class Folder:
 
     def queue(self, submission: Any) -> set[int]:  # noqa: ANN401
         """Say what lives, as `submit` asks Slurm."""
-        return liveness.live_chunks_of(_ANSWER, submission)
+        return _ANSWER.live_chunks_of(submission)
 
     def files(self) -> dict[str, Path]:
         """Return the files that are damaged, by name."""
@@ -267,7 +267,7 @@ def _ledger(folder: Folder, wrong: list[str]) -> None:
         wrong.append("a point that waits in the queue would be sent again")
 
 
-def _answer(_journals: object) -> slurm_answer.SlurmAnswer:
+def _answer(_journals: object) -> liveness.SlurmAnswer:
     return _ANSWER
 
 
@@ -282,7 +282,7 @@ def main() -> int:
     by_file: dict[str, Counter[str]] = {}
     by_kind: dict[str, Counter[str]] = {}
     told: Counter[str] = Counter()
-    asked = mock.patch.object(slurm_answer, "ask_journals", _answer)  # a Mock would keep every call
+    asked = mock.patch.object(liveness, "ask_journals", _answer)  # a Mock would keep every call
     with asked, tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         folder = make(Path(name))
         for file, path in folder.files().items():

@@ -19,7 +19,7 @@ from benchmarks.hostile.place import LOCAL, QUEUED, answer
 from hpcsweep.analysis.roofline import rocprof
 from hpcsweep.catalog.columns import COMMIT
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import job_script, liveness, settling, slurm_answer
+from hpcsweep.cluster.slurm import job_script, liveness, settling
 from hpcsweep.spec import profile
 from hpcsweep.spec.document import MOST_SHOWN
 from hpcsweep.spec.lookup import USER_FILE
@@ -172,8 +172,8 @@ def _journal(place: Place, data: bytes) -> None:
     before = submission.jobs.read_bytes()
     submission.jobs.write_bytes(data)
     place.call(lambda: [*settling.settle([submission])])
-    place.call(lambda: settling.record_ends(submission, slurm_answer.ask_slurm([submission])))
-    place.call(lambda: liveness.live_chunks_of(slurm_answer.ask_slurm([submission]), submission))
+    place.call(lambda: settling.record_ends(submission, liveness.ask_slurm([submission])))
+    place.call(lambda: liveness.ask_slurm([submission]).live_chunks_of(submission))
     if zlib.crc32(data) % 3 == 1:
         submission.jobs.write_bytes(data)
         place.command("status", QUEUED)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcsweep.cluster import cancel, chunk_state, queue, slurm
-from hpcsweep.cluster.slurm import journal, liveness, settling, slurm_answer
+from hpcsweep.cluster.slurm import journal, liveness, settling
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt, chunk_file
 from hpcsweep.store.attempt import AttemptRecord
@@ -32,7 +32,7 @@ QUEUED = "7_0|{state}|{reason}|l40sn1|gpu|root|2026-11-21T07:33:23|N/A|N/A|0:00|
 
 
 def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
-    answer = slurm_answer.ask_slurm([submission])
+    answer = liveness.ask_slurm([submission])
     return chunk_state.of_chunk(chunk, journal.read_journal(submission), answer, newest)
 
 
@@ -42,7 +42,7 @@ def test_every_state_has_an_answer(submission, say, state):
     say(QUEUED.format(state=state.name, reason="Priority") + "\n")
     found = _of(submission)
     assert found.state.live is not state.over
-    assert liveness.live_chunks_of(slurm_answer.ask_slurm([submission]), submission) == (
+    assert liveness.ask_slurm([submission]).live_chunks_of(submission) == (
         {0} if not state.over else set()
     )
 
@@ -123,10 +123,10 @@ class Site:
     def live(self) -> bool:
         """Say whether the job's chunk counts as live, as everybody who asks is told."""
         answer, known = (
-            slurm_answer.ask_slurm([self.submission]),
+            liveness.ask_slurm([self.submission]),
             journal.read_journal(self.submission),
         )
-        live = bool(liveness.live_chunks_of(answer, self.submission))
+        live = bool(answer.live_chunks_of(self.submission))
         shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
         assert shown.state.live is live, shown
         settling.fence_off(self.submission.sweep_dir, answer)
@@ -298,7 +298,7 @@ def test_another_clusters_number_is_never_looked_up_here(
     site.program("sacct", f"printf '{site.account(state)}'")
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     assert site.live()
-    answer = slurm_answer.ask_slurm([site.submission])
+    answer = liveness.ask_slurm([site.submission])
     settling.record_ends(site.submission, answer)
     assert journal.read_journal(site.submission).over == {}
     lines = cancel.cancel(site.submission.sweep_dir, [])
@@ -335,13 +335,13 @@ def test_each_cluster_that_sbatch_named_is_asked_about_its_own(site: Site) -> No
     told = f"case \"$*\" in *--clusters=far*) printf '{far}';; *) printf '{row}';; esac"
     site.program("squeue", told)
     both = [site.submission, other]
-    assert [liveness.live_chunks_of(slurm_answer.ask_slurm(both), one) for one in both] == [
+    assert [liveness.ask_slurm(both).live_chunks_of(one) for one in both] == [
         set(),
         {0},
     ]
     site.program("squeue", f"case \"$*\" in *--clusters=far*) exit 1;; *) printf '{row}';; esac")
-    answer = slurm_answer.ask_slurm(both)
-    assert [liveness.live_chunks_of(answer, one) for one in both] == [set(), {0}]
+    answer = liveness.ask_slurm(both)
+    assert [answer.live_chunks_of(one) for one in both] == [set(), {0}]
     assert journal.read_journal(other).targets([0]) == ["7_[0];far"]
 
 
@@ -353,9 +353,7 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **origin))
     site.program("squeue", "")
     assert list(settling.settle([site.submission])) == []
-    assert liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission) == {
-        0
-    }
+    assert liveness.ask_slurm([site.submission]).live_chunks_of(site.submission) == {0}
 
 
 def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -> None:
@@ -364,9 +362,7 @@ def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -
     site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **far))
     site.program("squeue", 'case "$*" in *--clusters=far*) exit 1;; esac')
     assert list(settling.settle([site.submission])) == []
-    assert liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission) == {
-        0
-    }
+    assert liveness.ask_slurm([site.submission]).live_chunks_of(site.submission) == {0}
     row = site.row(job="9_0")
     site.program("squeue", f"case \"$*\" in *--clusters=far*) printf '{row}';; esac")
     (line,) = settling.settle([site.submission])
@@ -392,7 +388,7 @@ def test_an_array_did_not_go_in_where_squeue_says_so(site: Site, squeue: str, to
         squeue = squeue.replace(word, row)
     site.program("squeue", squeue)
     assert [told in line for line in settling.settle([site.submission])] == [True] * bool(told)
-    live = liveness.live_chunks_of(slurm_answer.ask_slurm([site.submission]), site.submission)
+    live = liveness.ask_slurm([site.submission]).live_chunks_of(site.submission)
     assert live == (set() if told == "did not go in" else {0})
 
 
@@ -400,7 +396,7 @@ def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.Monkey
     """How many points, of which chunks, and whom to ask."""
     site.sent(**OTHERS["another cluster"])
     monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
-    (line,) = queue.left_alone(site.submission.sweep_dir, slurm_answer.ask_slurm([site.submission]))
+    (line,) = queue.left_alone(site.submission.sweep_dir, liveness.ask_slurm([site.submission]))
     where = "2 points of 20261121-073323-l40:0"
     assert line == f"s: leaves {where} alone, which may be measured: on cluster b: ask there"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import bad_nodes, slurm_answer
+from hpcsweep.cluster.slurm import bad_nodes, liveness
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _break_a_node(lab: Lab, desk: Desk, profile: str) -> str:
     node = next(job.nodes for job in slurm.queue() if job.state.meaning is running)
     lab.run("scontrol", "update", f"nodename={node}", "state=down", "reason=a test")
     lab.wait_for(
-        "the accounts", lambda: bad_nodes.current(run, slurm_answer.ask_slurm(run.submissions()))
+        "the accounts", lambda: bad_nodes.current(run, liveness.ask_slurm(run.submissions()))
     )
     lab.run("scancel", "--user=root")
     lab.wait_for("an empty queue", lambda: not lab.run("squeue", "-h").stdout)
@@ -59,18 +59,17 @@ def test_a_node_that_died_is_avoided_until_it_is_allowed_again(cluster: Lab, des
     (_, second) = desk.sweep("s").submissions()
     assert f"#SBATCH --exclude={node}\n" in second.script.read_text()
     cluster.kill("slurmdbd")
-    assert [bad.name for bad in bad_nodes.current(desk.sweep("s"), slurm_answer.SlurmAnswer())] == [
+    assert [bad.name for bad in bad_nodes.current(desk.sweep("s"), liveness.SlurmAnswer())] == [
         node
     ]
     wrong = desk.run("submit", "s.yaml", "--cluster", "any", "--allow-node", "nosuch")
     assert (wrong.returncode, "not avoided" in wrong.stderr) == (2, True)
     again = desk.run("submit", "s.yaml", "--cluster", "any", "--allow-node", node)
     assert "2 points are already queued or running" in again.stdout
-    assert bad_nodes.current(desk.sweep("s"), slurm_answer.SlurmAnswer()) == []
+    assert bad_nodes.current(desk.sweep("s"), liveness.SlurmAnswer()) == []
     cluster.spawn("slurmdbd")
     assert (
-        bad_nodes.current(desk.sweep("s"), slurm_answer.ask_slurm(desk.sweep("s").submissions()))
-        == []
+        bad_nodes.current(desk.sweep("s"), liveness.ask_slurm(desk.sweep("s").submissions())) == []
     )
 
 
@@ -96,7 +95,7 @@ def test_a_gpu_that_does_not_initialise_costs_no_point_and_its_node_is_avoided(
     cluster.wait_for("the refusal", lambda: all(j.state.over for j in slurm.queue()), timeout=120)
     (env,) = (json.loads(shard.env.read_text()) for shard in run.shards())
     assert (env["state"], "torch finds no GPU" in env["reason"]) == ("refused", True)
-    (bad,) = bad_nodes.current(run, slurm_answer.SlurmAnswer())
+    (bad,) = bad_nodes.current(run, liveness.SlurmAnswer())
     assert (bad.name, "failed to initialise" in bad.why) == (env["node"], True)
     assert desk.rows("s") == []
     sent = desk.run("submit", "s.yaml", "--cluster", "any")

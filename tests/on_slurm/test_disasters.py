@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import surviving
-from hpcsweep.cluster.slurm import bad_nodes, slurm_answer
+from hpcsweep.cluster.slurm import bad_nodes, liveness
 from lab import processes
 from labtools import point_at
 
@@ -201,8 +201,7 @@ def test_a_node_from_which_tasks_were_preempted_is_used_again(series: Series):
     pair = series.sweeps("preempted")
     for one in pair.values():
         assert (
-            bad_nodes.current(one.sweep_dir, slurm_answer.ask_slurm(one.sweep_dir.submissions()))
-            == []
+            bad_nodes.current(one.sweep_dir, liveness.ask_slurm(one.sweep_dir.submissions())) == []
         )
     (_, second) = pair["out"].sweep_dir.submissions()
     assert not re.search("exclude", second.script.read_text())

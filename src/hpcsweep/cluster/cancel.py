@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from hpcsweep.cluster import named_jobs, slurm
-from hpcsweep.cluster.slurm import journal, liveness, settling, slurm_answer
+from hpcsweep.cluster.slurm import journal, liveness, settling
 from hpcsweep.errors import SchedulerError, UsageError
 from hpcsweep.store import ledger, locks
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -66,7 +66,7 @@ def _cancel_in_slurm(
     if any(sent.uncertain for sent in map(journal.read_journal, wanted)):
         with locks.held(next(iter(wanted)).sweep_dir, "hpcsweep cancel"):
             yield from settling.settle(wanted)
-    answer = slurm_answer.ask_slurm(wanted)
+    answer = liveness.ask_slurm(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
     for submission, chunks in wanted.items():

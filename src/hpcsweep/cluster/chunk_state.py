@@ -13,8 +13,7 @@ from typing import Final
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import Meaning
 from hpcsweep.cluster.slurm.journal import Journal
-from hpcsweep.cluster.slurm.liveness import Liveness, liveness
-from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
+from hpcsweep.cluster.slurm.liveness import Liveness, SlurmAnswer, liveness
 from hpcsweep.store import attempt
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.jobs_file import CANCELLED, LOST

@@ -19,11 +19,10 @@ from hpcsweep.cluster.slurm import (
     profile_checks,
     settling,
     site,
-    slurm_answer,
 )
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
+from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.cluster.slurm.site import Cluster
-from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
 from hpcsweep.errors import Refused
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import ledger
@@ -35,7 +34,7 @@ def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
     """Ask what became of what was sent before, also where sbatch's answer was lost."""
     for line in settling.settle(sweep_dir.submissions()):
         messages.note(line)
-    answer = slurm_answer.ask_slurm(sweep_dir.submissions())
+    answer = liveness.ask_slurm(sweep_dir.submissions())
     if answer.mute:
         missing = "; ".join(map(str, answer.unanswered))
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
@@ -82,7 +81,7 @@ def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
 
 def allow_nodes(sweep_dir: SweepDir, names: Sequence[str]) -> None:
     """Let a sweep use excluded nodes again; `UsageError` names those that it excludes."""
-    bad_nodes.allow(sweep_dir, names, slurm_answer.ask_slurm(sweep_dir.submissions()))
+    bad_nodes.allow(sweep_dir, names, liveness.ask_slurm(sweep_dir.submissions()))
 
 
 def check(profile: Profile, folder: Path, cluster: Cluster | None = None) -> None:

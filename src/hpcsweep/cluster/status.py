@@ -20,9 +20,9 @@ from typing import Final
 
 from hpcsweep.cluster import chunk_state, slurm, sweep_status
 from hpcsweep.cluster.chunk_state import ChunkStatus
-from hpcsweep.cluster.slurm import bad_nodes, journal, slurm_answer
+from hpcsweep.cluster.slurm import bad_nodes, journal, liveness
 from hpcsweep.cluster.slurm.journal import Journal
-from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
+from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, Trouble
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import chunk_file, folders, ledger, outcomes, rounds, runs, shards
@@ -43,7 +43,7 @@ def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     runs = [folders.open_sweep(root, name) for name in names] if names else folders.all_sweeps(root)
     read_in = [(run, *_submissions(run)) for run in runs]
     journals = [s.sent for _, submissions, _ in read_in for s in submissions if s.in_slurm]
-    answer = slurm_answer.ask_journals(journals)
+    answer = liveness.ask_journals(journals)
     return [_sweep(run, submissions, problems, answer) for run, submissions, problems in read_in]
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from hpcsweep.catalog.sharing import worker_key
-from hpcsweep.cluster.slurm import liveness, slurm_answer
+from hpcsweep.cluster.slurm import liveness
 from hpcsweep.forecast import Basis, estimate
 from hpcsweep.store import folders
 from hpcsweep.submit import packing, prepare
@@ -87,7 +86,7 @@ def cost_of(results: Path, request: Request) -> Cost:
     known = prepare.known_points(
         sweep_dir,
         request,
-        partial(liveness.live_chunks_of, slurm_answer.ask_slurm(sweep_dir.submissions())),
+        liveness.ask_slurm(sweep_dir.submissions()).live_chunks_of,
     )
     limit = TimeLimit(sweep_dir, request)
     # all points would fill the memory; their seconds do not

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import tempfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers, queue, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
-from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness, slurm_answer
+from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness
 from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
@@ -54,8 +53,8 @@ def run(results: Path, request: Request) -> int:
 def _show(sweep: folders.SweepDir, request: Request) -> None:
     """Write the files that would be sent, show the job script, and ask Slurm about it."""
     into = folders.SweepDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
-    told = slurm_answer.ask_slurm(sweep.submissions())
-    ready = prepare.prepare(sweep, request, partial(liveness.live_chunks_of, told), into)
+    told = liveness.ask_slurm(sweep.submissions())
+    ready = prepare.prepare(sweep, request, told.live_chunks_of, into)
     draft = ready.submission
     if draft is None:  # measured by now
         return

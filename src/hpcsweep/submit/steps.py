@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +58,10 @@ def submit(results: Path, request: Request) -> int:
 
 def _send(job: Submit) -> int:
     from hpcsweep.cluster import queue  # noqa: PLC0415 - a local run needs nothing of Slurm
-    from hpcsweep.cluster.slurm import liveness  # noqa: PLC0415 - as above
 
     answer = queue.ask_queue(job.sweep_dir)
     queue.fence_off_lost_attempts(job.sweep_dir, answer)
-    _write_submission(job, partial(liveness.live_chunks_of, answer))
+    _write_submission(job, answer.live_chunks_of)
     queue.fence_off_lost_attempts(job.sweep_dir, answer)  # those that began meanwhile
     bad = queue.learn(job.sweep_dir, answer)
     code = _end_if_nothing_is_left(job)

@@ -38,9 +38,7 @@ def look(tmp_path):
     def examine(text, cluster=CLUSTER, gpu="v100"):
         path = tmp_path / "p.yaml"
         path.write_text(f"gpu: {gpu}\ntime: 60\n{text}")
-        found = profile_checks.examine(
-            profile.load(path), cluster, lambda names: tuple(names.split(","))
-        )
+        found = profile_checks.examine(profile.load(path), cluster)
         return [(f.level, f.what, f"{f.detail} -> {f.do}") for f in found if f.level != "ok"]
 
     return examine

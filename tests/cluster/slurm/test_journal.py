@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep.cluster import chunk_state
-from hpcsweep.cluster.slurm import journal, settling, slurm_answer
-from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
+from hpcsweep.cluster.slurm import journal, liveness, settling
+from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.store.jobs_file import Cancelled
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ ACCOUNTS = """\
 
 
 def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
-    answer = slurm_answer.ask_slurm([submission])
+    answer = liveness.ask_slurm([submission])
     return chunk_state.of_chunk(chunk, journal.read_journal(submission), answer, newest)
 
 
 def test_a_journal_that_knows_all_is_asked_instead_of_slurm(submission, say):
     """Ends are kept once the queue has forgotten the job; then no program is run any more."""
     say(sacct=ACCOUNTS.replace("COMPLETED", "FAILED"))
-    answer = slurm_answer.ask_slurm([submission])
+    answer = liveness.ask_slurm([submission])
     assert [job.state.name for job in answer.attempts] == ["NODE_FAIL", "FAILED"]
     settling.record_ends(submission, answer)
     assert journal.read_journal(submission).over == {0: "FAILED"}
     say("nonsense", "nonsense")
-    assert slurm_answer.ask_slurm([submission]) == SlurmAnswer()
+    assert liveness.ask_slurm([submission]) == SlurmAnswer()
     assert _of(submission).state == "failed"
 
 

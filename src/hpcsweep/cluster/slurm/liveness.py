@@ -1,21 +1,23 @@
-"""Says whether a task may still write rows, by Slurm's answer and by the files of its attempts.
+"""Asks Slurm about open tasks, and says which may still write rows, by files of attempts, too.
 
-Squeue decides. What it does not list lives for two minutes since it was sent, or since its attempt
-last gave a sign of life. A wrong verdict costs the time of a chunk, not data: attempts are fenced
-off, and rows ranked. A job id is valid only on the cluster that gave it, and a line of squeue
-counts only for a job that works in the submission's folder. A task that squeue cannot show here (it
-is on another cluster, or other users' jobs are hidden) lives for the time limit of its job.
+One question goes to each cluster's queue, one to its accounts. Squeue decides. What it does not
+list lives for two minutes since it was sent, or since its attempt last gave a sign of life. A wrong
+verdict costs the time of a chunk, not data: attempts are fenced off, and rows ranked. A job id is
+valid only on the cluster that gave it, and a line of squeue counts only for a job that works in the
+submission's folder. A task that squeue cannot show here (it is on another cluster, or other users'
+jobs are hidden) lives for the time limit of its job.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm.journal import Journal, read_journal
-from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
+from hpcsweep.cluster.slurm.journal import Journal, Task, read_journal
 from hpcsweep.store import attempt
 from hpcsweep.store.folders import SubmissionDir
 from hpcsweep.store.state import AttemptState
@@ -24,6 +26,55 @@ _LATE: Final = timedelta(minutes=10)  # for so long a job may live beyond its ti
 _BEATS: Final = timedelta(minutes=2)  # an attempt touches its files more often than that
 _ENDED: Final = frozenset({AttemptState.DONE, AttemptState.REFUSED})  # not to be requeued
 _ELSEWHERE: Final = "REVOKED"  # of a federation's cluster: another one runs it
+_NOWHERE: Final = slurm.Here()
+
+
+@dataclass(frozen=True)
+class SlurmAnswer:
+    """Slurm's answer about the tasks of submissions, and which of its programs gave none."""
+
+    tasks: Mapping[Task, slurm.JobState] = field(default_factory=dict)
+    attempts: tuple[slurm.JobState, ...] = ()
+    unanswered: tuple[slurm.CouldNotAsk, ...] = ()
+    here: slurm.Here = _NOWHERE
+    mute: frozenset[str] = frozenset()  # clusters whose squeue did not answer; empty: this one
+
+    def live_chunks_of(self, submission: SubmissionDir) -> set[int]:
+        """Return the chunks of a submission that may still write rows, by its journal of now."""
+        return live_chunks(self, read_journal(submission))
+
+
+def ask_slurm(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
+    """Ask Slurm once about all tasks that may not be over."""
+    return ask_journals(map(read_journal, submissions))
+
+
+def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
+    """Ask Slurm once about all tasks in journals that may not be over.
+
+    This cluster is asked, and those that sbatch named. `chunk_state` ignores this cluster's answer
+    about ids that another cluster gave.
+    """
+    unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
+    if not unclear:
+        return SlurmAnswer()
+    by_cluster: dict[str, list[str]] = {}
+    for journal in unclear:
+        for array in journal.arrays if journal.open_chunks else ():
+            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(array)
+    since = min(journal.submitted_at for journal in unclear)
+    with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
+        future = pool.submit(slurm.this_cluster)
+        found = {cluster: slurm.survey(ids, since) for cluster, ids in by_cluster.items()}
+        here = future.result()
+    silent = [(cluster, why) for cluster, each in found.items() for why in each.unanswered]
+    return SlurmAnswer(
+        tasks={(*key, name): job for name, each in found.items() for key, job in each.jobs.items()},
+        attempts=tuple(job for each in found.values() for job in each.attempts),
+        unanswered=tuple(why for _, why in silent),
+        here=here,
+        mute=frozenset(cluster for cluster, why in silent if why.program == "squeue"),
+    )
 
 
 @dataclass(frozen=True)
@@ -102,8 +153,3 @@ def live_chunks(answer: SlurmAnswer, journal: Journal) -> set[int]:
     if journal.uncertain and liveness_of_unanswered(journal, answer).live:
         live |= journal.uncertain
     return live
-
-
-def live_chunks_of(answer: SlurmAnswer, submission: SubmissionDir) -> set[int]:
-    """Return the chunks of a submission that may still write rows, by its journal of now."""
-    return live_chunks(answer, read_journal(submission))

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from hpcsweep.catalog import gpus
+from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, gpu_kinds
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
@@ -64,9 +65,6 @@ def _fits_flat(expression: str, features: Collection[str]) -> bool:
     return value
 
 
-Hostnames = Callable[[str], tuple[str, ...] | CouldNotAsk]
-
-
 @dataclass(frozen=True)
 class Narrowing:
     """A key of the profile that narrows the nodes down, its value, and a test for nodes."""
@@ -76,11 +74,9 @@ class Narrowing:
     test: Callable[[Node], bool]
 
 
-def examine(
-    wants: Wants, partitions: Sequence[str], nodes: Sequence[Node], hostnames: Hostnames
-) -> Iterator[Finding]:
+def examine(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Iterator[Finding]:
     """Yield the findings about nodes; `partitions` are the profile's that exist."""
-    lists = {key: hostnames(wants[key]) for key in ("exclude", "nodelist") if wants[key]}
+    lists = {key: slurm.hostnames(wants[key]) for key in ("exclude", "nodelist") if wants[key]}
     wrong = [
         *_constraint(wants, nodes),
         *(finding for wish in wants.gres for finding in _gres(wants, wish, nodes)),

@@ -16,7 +16,6 @@ from hpcsweep import units
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import job_request, nodes
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
-from hpcsweep.cluster.slurm.nodes import Hostnames
 from hpcsweep.cluster.slurm.site import Association, Cluster, Partition
 from hpcsweep.spec.profile import Profile
 
@@ -115,9 +114,7 @@ def refused_by(partition: Partition, rights: Rights) -> Iterator[Finding]:
             yield rights.wants.complaint(key, detail, do)
 
 
-def examine(
-    profile: Profile, cluster: Cluster, hostnames: Hostnames = slurm.hostnames
-) -> list[Finding]:
+def examine(profile: Profile, cluster: Cluster) -> list[Finding]:
     """Return all findings, good ones included; `fail` means that no job would ever run."""
     wants = job_request.options_of(profile)
     if why := _unknown_cluster(wants, cluster):
@@ -131,7 +128,7 @@ def examine(
         _named(rights, "account", rights.account, rights.accounts, "associations"),
         _named(rights, "qos", rights.qos, rights.qualities, "qos"),
         *_time_of_account(rights),
-        *nodes.examine(wants, [partition.name for partition in chosen], cluster.nodes, hostnames),
+        *nodes.examine(wants, [partition.name for partition in chosen], cluster.nodes),
     ]
 
 

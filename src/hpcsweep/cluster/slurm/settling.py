@@ -12,7 +12,7 @@ from hpcsweep import files
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import liveness
 from hpcsweep.cluster.slurm.journal import Journal, not_sent, now, read_journal, went_in
-from hpcsweep.cluster.slurm.slurm_answer import SlurmAnswer
+from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.store import attempt, ledger
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.jobs_file import LOST, Over

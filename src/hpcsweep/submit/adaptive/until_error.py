@@ -10,13 +10,13 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.cluster.slurm import liveness, slurm_answer
+from hpcsweep.cluster.slurm import liveness
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
 from hpcsweep.forecast import estimate, groups, past_rows, sweep
 from hpcsweep.forecast.groups import Group
@@ -199,8 +199,8 @@ def _waited(job: _Job, until: AdaptiveRun, before: Known) -> bool:
     """Wait until nothing of a round is queued or running; say whether it brought new rows."""
     wanted = {*until.rounds[-1].points}
     while True:
-        queue = slurm_answer.ask_slurm(job.sweep_dir.submissions())
-        found = ledger.read_ledger(job.sweep_dir, partial(liveness.live_chunks_of, queue))
+        queue = liveness.ask_slurm(job.sweep_dir.submissions())
+        found = ledger.read_ledger(job.sweep_dir, queue.live_chunks_of)
         if wanted.isdisjoint(found.live):
             known = past_rows.known_points(job.sweep_dir, job.ids, ())
             return sum(known.rows.values()) > sum(before.rows.values())
