@@ -1,24 +1,24 @@
 """Bounds by rounding on the error of a convolution call, and of a network's outputs.
 
-**A call.** An output value y is a sum of K products of filter weights w and inputs x. Its error is
-at most, for each value by itself::
+**A call.** An output value y is a sum of K products of filter weights and inputs. Its error is at
+most, for each value by itself::
 
-    2 u_out (|y| + |b|)  +  6 u_sum (sqrt(K) |y| + g N)  +  6 u_in N,    N = |w| |x|
+    2 u_out (|y| + |bias|)  +  (u_sum (sqrt(K) + 6 g) + 6 u_in) N,    N = |w| |x| + |bias|
 
-N is the product of the 2-norms of the filter and of the patch that it meets, which bounds the sum
-of the magnitudes of the products. The unit roundoffs u are those of the stored output, of the
-additions, and of the operands where they are rounded first (TF32: 2^-11; autocast). Reduced types
-add in float32. That rounding errors of a sum grow as sqrt(K) u, and as u alone where the products
-have no common sign, are the probabilistic bounds of Higham and Mary (SIAM J. Sci. Comput. 41, 2019,
-and 42, 2020); 6 standard deviations are exceeded by none of 10^8 values.
+N is the product of the 2-norms of the filter and of the patch that it meets, which bounds every
+partial sum of the products. The unit roundoffs u are those of the stored output, of the additions,
+and of the operands where they are rounded first (TF32: 2^-11; autocast). Reduced types add in
+float32. That rounding errors of a sum grow as sqrt(K) u is the probabilistic bound of Higham and
+Mary (SIAM J. Sci. Comput. 41, 2019, and 42, 2020); 6 standard deviations are exceeded by none of
+10^8 values.
 
 g is the growth of the algorithm: 1 for a plain sum. An FFT of S samples has log2 S (Higham,
 Accuracy and Stability of Numerical Algorithms, chapter 24). Winograd has the largest over outputs i
 of sum_p A_ip^2 |G_p|^2 |B_p|^2 / taps, with the matrices of its transforms: the norms of Barabasz
-et al. (ACM Trans. Math. Softw. 46, 2020) for rounding errors that are independent of each other. It
-is 1.7 for F(2x2, 3x3) and 46 for F(6x6, 3x3). Transforms spread errors, so N is the largest of the
-image; on GPUs, u_sum is that of the stored type, since what is transformed may be stored. Where the
-framework or a heuristic chooses on a GPU, the largest g of a shape counts.
+et al. (ACM Trans. Math. Softw. 46, 2020) for rounding errors that are independent of each other.
+Transforms spread errors, so N is the largest of the image; on GPUs, u_sum is that of the stored
+type, since what is transformed may be stored. Where the framework or a heuristic chooses on a GPU,
+the largest g of a shape counts.
 
 **An output** is compared by itself, by its largest deviation over its own largest magnitude. Each
 layer call adds a relative error of 2 u_out + max(sqrt(K), g) u_sum + u_in; they add up in squares,
@@ -28,10 +28,9 @@ and a network may let the sum grow by `_DEPTH_GROWTH`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, TypeVar
 
 import torch
@@ -39,7 +38,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.conv.reference import winograd
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.shape_pass import Shapes
@@ -53,8 +51,10 @@ _OTHER_SUM: Final = 4096  # products of a convolution of which the shape pass ha
 _PLAIN: Final = frozenset({"gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"})
 _FFTS: Final = frozenset({"fft", "fft_tiling"})
 _WINOGRADS: Final = frozenset({"winograd", "winograd_nonfused"})
-# the largest tile that libraries for GPUs have
-_LARGE: Final = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
+# g of Winograd by taps: of the reference's tile of 2 x 2 outputs, and of the largest tile that
+# libraries for GPUs have (6 x 6 and 4 x 4, with the points 0, 1, -1, 2, -2, 1/2, -1/2)
+_SMALL_TILE: Final = {3: 5 / 3, 5: 70 / 9}
+_LARGE_TILE: Final = {3: 46.257, 5: 29.754}
 _MIXED: Final = 4  # random sums of channels that stand for all of them
 
 
@@ -152,24 +152,9 @@ def _growth(used: str, shape: ConvShape, *, on_gpu: bool) -> float:
     anything = on_gpu and unit_steps and used not in _PLAIN | _FFTS | _WINOGRADS
     if anything or used in _FFTS:
         growths.append(math.log2(4 * shape.in_h * shape.in_w))
-    if (anything or used in _WINOGRADS) and shape.kernel_h in {3, 5}:
-        taps = shape.kernel_h
-        small = (winograd.OUTPUTS, winograd.POINTS[taps])
-        large = (len(_LARGE) + 2 - taps, _LARGE)
-        growths.append(_of_transforms(*(large if on_gpu else small), taps))
+    if anything or used in _WINOGRADS:
+        growths.append((_LARGE_TILE if on_gpu else _SMALL_TILE).get(shape.kernel_h, 1.0))
     return max(growths)
-
-
-@lru_cache
-def _of_transforms(outputs: int, points: tuple[Fraction, ...], taps: int) -> float:
-    output, filters, inputs = winograd.toom_cook(outputs, taps, points)
-    norms = [_square(g) * _square(b) for g, b in zip(filters, inputs, strict=True)]
-    rows = (sum(a * a * n for a, n in zip(row, norms, strict=True)) for row in output)
-    return float(max(rows) / taps)
-
-
-def _square(row: Iterable[Fraction]) -> Fraction:
-    return sum((value * value for value in row), Fraction(0))
 
 
 @framework.untuned()
@@ -179,9 +164,7 @@ def of_call(
     """Compare a plain convolution's output with float64, each value with its own bound.
 
     Unless `whole`, random sums of output channels stand for all of them, which costs less: the sums
-    of filters with the same signs must give them (Freivalds' check of a product). If a bound is
-    exceeded, each value is compared again, with the largest of its partial sums for y, since
-    partial sums of sorted filters are larger than the whole sum.
+    of filters with the same signs must give them (Freivalds' check of a product).
 
     Where memory runs out, fewer images are compared at a time; then errors are relative to the
     largest value of these.
@@ -205,14 +188,8 @@ def of_call(
     return worst if done == len(x) else replace(worst, skipped=no_memory(len(x) - done, len(x)))
 
 
-def _of_images(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
-    layer: nn.Conv2d,
-    x: Tensor,
-    output: Tensor,
-    how: Arithmetic,
-    *,
-    whole: bool,
-    largest: Tensor | None = None,
+def _of_images(
+    layer: nn.Conv2d, x: Tensor, output: Tensor, how: Arithmetic, *, whole: bool
 ) -> Exactness:
     weight = exact(layer.weight)
     bias = None if layer.bias is None else exact(layer.bias)
@@ -224,8 +201,6 @@ def _of_images(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     size = y.abs()
     filters = each.norm(dim=2)
     offset = constant.abs()
-    if largest is not None:
-        size = torch.maximum(size, largest.view(size.shape))
     rounded = 2 * how.stored
     if not whole and each.shape[1] > _MIXED:
         rounded *= 2  # standard deviations of a sum, no longer a strict limit
@@ -240,29 +215,14 @@ def _of_images(  # noqa: PLR0913 - a call, its roundoffs, and how to compare
     wanted = layer._conv_forward(exact(x), each.reshape(-1, *weight.shape[1:]), mixed)  # noqa: SLF001
     norms = _patch_norms(layer, x, spreads=how.spreads).view(n, groups, 1, -1)
     terms = weight[0].numel()
-    bound = (rounded + _SIGMAS * how.sums * math.sqrt(terms)) * size
-    bound += (rounded + _SIGMAS * how.sums) * offset[..., None]
-    bound += _SIGMAS * (how.sums * how.growth + how.operands) * filters[..., None] * norms
+    most = filters[..., None] * norms + offset[..., None]  # of partial sums
+    sums = how.sums * (math.sqrt(terms) + _SIGMAS * how.growth)
+    bound = rounded * (size + offset[..., None]) + (sums + _SIGMAS * how.operands) * most
     # near zero: a step of the stored type, and products that underflow
     stored = torch.finfo(output.dtype)
-    sums = torch.finfo(torch.float32)
-    bound += stored.tiny * stored.eps + 2 * terms * min(sums.tiny, stored.tiny)
-    verdict = compared("", y, wanted.view(y.shape), bound)
-    if largest is not None or not is_wrong(verdict):
-        return verdict
-    return _of_images(layer, x, output, how, whole=True, largest=_partial_sums(layer, x))
-
-
-def _partial_sums(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """Return the largest magnitude of partial sums of products, for each output value."""
-    x = exact(x)
-    largest = torch.zeros(())
-    for eighths in range(1, 8):
-        first = exact(layer.weight).flatten(1).clone()
-        first[:, first.shape[1] * eighths // 8 :] = 0
-        sums = layer._conv_forward(x, first.view(layer.weight.shape), None)  # noqa: SLF001
-        largest = torch.maximum(largest.to(sums.device), sums.abs())
-    return largest
+    smallest = min(torch.finfo(torch.float32).tiny, stored.tiny)
+    bound += stored.tiny * stored.eps + 2 * terms * smallest
+    return compared("", y, wanted.view(y.shape), bound)
 
 
 def of_own_code(outputs: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Exactness:
