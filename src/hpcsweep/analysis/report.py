@@ -41,7 +41,9 @@ _VISITS: Final = tuple(n for n in _AXES if catalog.AXES[n].role == catalog.Role.
 _AXES_OF_A_ROW: Final = tuple(name for name in _AXES if name not in _VISITS)
 _USED: Final = ("point_id", "flags", _COVERAGE, *_VISITS)
 # a row with another doubt may take less than it says: nothing is the fastest beside it
-_TIME_UNKNOWN: Final = DOUBTFUL - {"very_noisy", "inaccurate", "unverified", "algorithm_absent"}
+_TIME_UNKNOWN: Final = DOUBTFUL - {
+    *("very_noisy", "inaccurate", "unverified", "algorithm_absent", "unproven")
+}
 _STAR: Final = "*  fastest: valid, and ahead by more than what varies between visits"
 _HERE: Final = "'  fastest here, by {} %, {} can tell more"
 _NOT_REPEATED: Final = "not repeated: `measure: {repeats: 3}`"

@@ -57,6 +57,11 @@ _OTHER_FLAGS: Final = (
         "measured with an earlier version of your own files than the sweep's latest rows",
         doubt=True,
     ),
+    Flag(
+        "above_peak",
+        "more operations a second than the device has: what multiplies less than it counts, such "
+        "as Winograd, or less work than the row says",
+    ),
     Flag("noisy", "relative IQR above 10 %"),
     Flag("few_samples", "fewer than 10 samples"),
     Flag(

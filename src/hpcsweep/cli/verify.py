@@ -270,7 +270,7 @@ def _notes(finding: Verification) -> list[str]:
 
 def _doubts(row: Row) -> list[str]:
     """Return the flags that put a time in doubt."""
-    about = {"algorithm_mismatch", "algorithm_absent", "inaccurate", "unverified"}
+    about = {"algorithm_mismatch", "algorithm_absent", "unproven", "inaccurate", "unverified"}
     timing = columns.DOUBTFUL - about
     return [flag for flag in row.get("flags", "").split(";") if flag in timing]
 

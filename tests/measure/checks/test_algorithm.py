@@ -14,12 +14,14 @@ from hpcsweep.conv import choice as choices
 from hpcsweep.conv.backend import Direction, Expected, Gradient
 from hpcsweep.conv.choice import GradientChoice
 from hpcsweep.conv.operators import Operation
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
+from hpcsweep.conv.proof import profiler_events
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Work
+from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as algorithms
 from hpcsweep.measure.checks.algorithm import call_cells
 from hpcsweep.measure.convolutions import Choices, choose
 from hpcsweep.measure.shape_pass import shape_pass
-from measuring import cells_of, policy
+from measuring import cells_of, point, policy
 
 BACKEND = backends.choose("cpu")
 
@@ -258,3 +260,45 @@ def test_two_algorithms_in_one_call_a_lost_kernel_and_both_gradients_name_none()
     assert used(call, ["void cudnn::ops::nchwToNhwcKernel<float>(int)"]) == "auto"
     assert used(call, []) == "auto"
     assert used(GradientChoice(call), KERNELS["winograd"]) == "auto"
+
+
+ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1, "fresh_inputs": False}
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+@pytest.mark.parametrize(
+    ("network", "other"),
+    [
+        ("Residual", False),
+        ("OtherKinds", False),
+        ("Attention", False),
+        ("Turning", True),
+        ("Threaded", True),
+        ("Remembering", True),
+    ],
+)
+def test_a_pass_that_ran_other_work_than_the_shape_pass_is_told(network, other, algorithm):
+    """A path that depends on the device, a thread, features that were kept: never a mismatch."""
+    done = on_device("inference").measure(
+        point(f"tinynets:{network}", algorithm=algorithm, batch_size=16, measure=ONCE)
+    )
+    flags = done.row["flags"].split(";")
+    assert ("work_unknown" in flags) == other
+    assert "algorithm_mismatch" not in flags
+
+
+def test_an_algorithm_that_was_not_seen_although_it_could_be_is_unproven(network, monkeypatch):
+    """Not where nobody looked, where the profiler is blind, or where the framework chose."""
+    net, shapes = network
+    picked = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
+    seen, unseen = Evidence("0", Seen(operators=["x"])), Evidence("2")
+    work = Work(2, 0)
+    assert not algorithms.is_unproven(picked, Proof((seen, seen), work=work))
+    assert algorithms.is_unproven(picked, Proof((seen, unseen), work=work))
+    by_name = Evidence("2", Seen(library_calls=["cudnnConvolution:gemm"]))
+    assert algorithms.is_unproven(picked, Proof((seen, by_name), work=work))
+    assert not algorithms.is_unproven(picked, Proof((seen, unseen)))
+    auto = choose(net, shapes, "auto", policy("fallback"), BACKEND)
+    assert not algorithms.is_unproven(auto, Proof((seen, unseen), work=work))
+    monkeypatch.setattr(profiler_events, "sees_kernels", lambda: False)
+    assert not algorithms.is_unproven(picked, Proof((seen, by_name), work=work))

@@ -12,11 +12,12 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 import hostgraphs
+import tinynets
 from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.conv.proof import replay
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import models, numerics, rounding
+from hpcsweep.measure import models, numerics, rounding, work
 from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
@@ -544,3 +545,21 @@ def test_memory_that_runs_out_beside_the_times_takes_none_of_them_away(bench, mo
     assert len(done.samples) == done.row["n"] == 4
     monkeypatch.undo()
     assert "partly_checked" not in bench.measure(point(batch_size=2)).row["flags"]
+
+
+def test_an_output_that_computes_when_it_is_asked_is_computed_in_every_pass(bench, monkeypatch):
+    """Else the clock would stop before the work begins."""
+    monkeypatch.setattr(tinynets.Late, "computed", 0)
+    settings = QUICK | {"fresh_inputs": False, "warmup": 0, "iterations": 3}
+    bench.measure(point("tinynets:Lazily", measure=settings))
+    assert tinynets.Late.computed >= 3
+
+
+def test_more_operations_than_the_device_has_are_told(bench, monkeypatch):
+    """An explanation: Winograd multiplies less than it counts."""
+    rate = {"pct_peak_compute": 101.0}
+    monkeypatch.setattr(work, "rate_cells", lambda *_, **__: rate)
+    row = bench.measure(point(measure=QUICK)).row
+    assert "above_peak" in row["flags"].split(";")
+    rate["pct_peak_compute"] = None
+    assert "above_peak" not in bench.measure(point(measure=QUICK)).row["flags"]

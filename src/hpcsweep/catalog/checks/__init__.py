@@ -20,6 +20,7 @@ NAMES: Final = (
     "host",
     "compiling",
     "energy",
+    "fresh_inputs",
     "algorithm",
     "numerics",
     "control",

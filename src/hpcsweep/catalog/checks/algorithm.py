@@ -66,10 +66,22 @@ FALLBACK: Final = Flag("fallback", "some convolutions ran another algorithm than
 UNCOVERED: Final = Flag(
     "uncovered", "convolutions ran that no back-end can run; `algorithm_uncovered` names them"
 )
+UNPROVEN: Final = Flag(
+    "unproven",
+    "an explicit algorithm whose evidence was wanted and could be had: the profiler did not see "
+    "its calls, or no kernel of them",
+    doubt=True,
+    lasting=True,
+)
+WORK_UNKNOWN: Final = Flag(
+    "work_unknown",
+    "the profiled pass ran other convolutions or products than the shape pass: FLOPs, rates and "
+    "shares of work are not those of this device",
+)
 CHECK: Final = Check(
     finds="another algorithm than the row's name says; what the algorithm does not cover",
     costs="a profiled pass, up to three on a GPU; `evidence: false` leaves it out",
     overall=Algorithm,
     layers=LayerAlgorithm,
-    flags=(MISMATCH, ABSENT, FALLBACK, UNCOVERED),
+    flags=(MISMATCH, ABSENT, UNPROVEN, FALLBACK, UNCOVERED, WORK_UNKNOWN),
 )

@@ -87,15 +87,30 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a profiled pass ran: its convolutions, and the operations of its other products.
+
+    `flops` is None if a product ran of which the profiler has no sizes, such as fused attention.
+    `elsewhere` are convolutions that oneDNN reports and no operator called, as in other threads.
+    """
+
+    convolutions: int = 0
+    flops: int | None = 0
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True)
 class Proof:
     """The evidence of each choice, and the convolutions that ran outside of every layer.
 
-    `others_ms` are the kernel times of the layer calls that are no convolutions, in order.
+    `others_ms` are the kernel times of the layer calls that are no convolutions, in order; `work`
+    is that of the forward pass, None if it was not profiled.
     """
 
     calls: tuple[Evidence, ...] = ()
     outside: tuple[str, ...] = ()
     others_ms: tuple[float | None, ...] = ()
+    work: Work | None = None
 
     @classmethod
     def unseen(cls, layers: Iterable[str]) -> Proof:

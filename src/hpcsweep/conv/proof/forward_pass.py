@@ -6,7 +6,9 @@ inside a range is compared with what the back-end expects of the algorithm.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import Any, Final
@@ -18,13 +20,16 @@ from hpcsweep.conv.backend import Backend, Direction, Expected
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
 from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
 from hpcsweep.conv.proof import onednn, profiler_events
-from hpcsweep.conv.proof.evidence import Proof, completed
+from hpcsweep.conv.proof.evidence import Proof, Work, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
 
 _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
 _FUNCTIONAL: Final = ("aten::*convolution*",)
+_CONVOLVING: Final = (*_FUNCTIONAL, "aten::conv[0-9]d*", "aten::conv_*")
+# run products inside that the profiler does not show
+_FUSED: Final = ("*attention*", "*transformer*", "*rnn*", "*lstm*", "*gru*", "*bilinear*")
 
 
 def prove(
@@ -84,7 +89,33 @@ def proof_of_forward(
     # such as `F.conv2d` in a model's code
     outside = (e.name for e in events if matches(e.name, _FUNCTIONAL) and not _within_range(e))
     times = profiler_events.kernel_times(events)
-    return Proof(tuple(calls), tuple(dict.fromkeys(outside)), tuple(times))
+    ran = work_of_pass(events, {item.layer for item in picked}, primitives)
+    return Proof(tuple(calls), tuple(dict.fromkeys(outside)), tuple(times), ran)
+
+
+def work_of_pass(
+    events: Iterable[Any], layers: AbstractSet[str], primitives: Iterable[Primitive]
+) -> Work:
+    """Count what a pass ran; a call of one of the layers is a convolution, whatever it runs."""
+    convolutions = 0
+    onednn_calls = 0
+    flops: int | None = 0
+    todo = [e for e in events if e.cpu_parent is None and profiler_events.is_on_host(e)]
+    while todo:
+        event = todo.pop()
+        (mark, _, rest) = event.name.partition("|")
+        layer = rest.rpartition("|")[2]
+        if matches(event.name, _FUSED):
+            flops = None
+        elif (mark == _MARK and layer in layers) or matches(event.name, _CONVOLVING):
+            convolutions += 1
+            onednn_calls += sum(e.name == ONEDNN for e in profiler_events.descendants(event))
+        elif size := profiler_events.product_size(event):
+            flops = None if flops is None else flops + 2 * math.prod(size)
+        else:
+            todo += event.cpu_children
+    reported = sum(primitive.way is Direction.FORWARD for primitive in primitives)
+    return Work(convolutions, flops, max(0, reported - onednn_calls))
 
 
 def _within_range(event: Any) -> bool:  # noqa: ANN401

@@ -166,7 +166,12 @@ def calls(events: Iterable[Any], mark: str) -> list[Call]:
 
 def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's own record
     """Say whether an event is a range; its copy on the GPU's time line is none."""
-    return event.name.startswith(mark) and event.device_type == torch.autograd.DeviceType.CPU
+    return event.name.startswith(mark) and is_on_host(event)
+
+
+def is_on_host(event: Any) -> bool:  # noqa: ANN401
+    """Say whether an event is on the host's time line."""
+    return bool(event.device_type == torch.autograd.DeviceType.CPU)
 
 
 def pair(picked: Iterable[LayerChoice], ran_calls: Iterable[Call]) -> list[Call | None]:
@@ -260,13 +265,13 @@ def _in_a_product(event: Any) -> bool:  # noqa: ANN401
 
 
 def _operation(event: Any) -> Operation:  # noqa: ANN401
-    size: tuple[int, ...] | None = _product_size(event)
+    size: tuple[int, ...] | None = product_size(event)
     if size is None and matches(event.name, _TRANSFORMS) and event.input_shapes:
         size = tuple(event.input_shapes[0][-2:])
     return Operation(event.name, size or ())
 
 
-def _product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN401
+def product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN401
     """Return (batch, m, k, n) of a matrix product whose operand sizes were recorded."""
     if not matches(event.name, PRODUCTS) or _in_a_product(event):
         return None

@@ -22,11 +22,11 @@ from hpcsweep import catalog
 from hpcsweep.catalog.checks import algorithm as told
 from hpcsweep.catalog.checks.algorithm import Algorithm as Cells
 from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
-from hpcsweep.conv import choice
+from hpcsweep.conv import choice, parts
 from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import Algorithm, LayerChoice
-from hpcsweep.conv.proof import backward_pass, evidence, forward_pass, replay
-from hpcsweep.conv.proof.evidence import Evidence, Proof
+from hpcsweep.conv.proof import backward_pass, evidence, forward_pass, profiler_events, replay
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Source
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure.convolutions import Choice, Choices, left_to_framework, reason, unmet
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
@@ -35,6 +35,7 @@ from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import layer_timer
 
 _SHOWN: Final = 3
+_SHARE: Final = 0.01  # of all operations: products with vectors are in one count alone
 
 
 class Check(PointCheck):
@@ -54,6 +55,9 @@ class Check(PointCheck):
                 told.ABSENT: is_absent(algorithm, choices.calls),
                 told.FALLBACK: fell_back,
                 told.UNCOVERED: cells.algorithm_uncovered is not None,
+                told.UNPROVEN: is_unproven(choices, proof),
+                told.WORK_UNKNOWN: is_other_work(network.shapes, proof)
+                and not parts.is_compiled_in_part(network.model),
             },
             layers=call_cells(choices.all, proof.calls),
             others=[{"kernel_ms": ms} for ms in proof.others_ms],
@@ -82,6 +86,29 @@ class Check(PointCheck):
             network.model, network.compute, learning(choices), choices.backend
         )
         return replace(proof, calls=(*proof.calls, *backward))
+
+
+def is_unproven(choices: Choices, proof: Proof) -> bool:
+    """Say whether a pass was profiled, and did not show what an explicit algorithm ran."""
+    if proof.work is None or not profiler_events.sees_kernels():
+        return False
+    explicit = (at for at, c in enumerate(choices.calls) if c.used not in choice.FRAMEWORK_CHOICES)
+    return any(proof.calls[at].source is not Source.PROFILER for at in explicit)
+
+
+def is_other_work(shapes: Shapes, proof: Proof) -> bool:
+    """Say whether the profiled pass ran other convolutions or products than the shape pass.
+
+    Its path may depend on the device or on values, or it kept what an earlier pass computed.
+    """
+    ran = proof.work
+    plain = (c.counted and not c.part and c.operator.startswith("conv") for c in shapes.outside)
+    if ran is None or not all(plain):
+        return False
+    products = shapes.flops - shapes.convolution_flops
+    differs = ran.flops is not None and abs(ran.flops - products) > _SHARE * shapes.flops
+    expected = len(shapes.convolution_calls) + len(shapes.outside)
+    return differs or ran.convolutions != expected or ran.elsewhere > 0
 
 
 def learning(choices: Choices) -> list[LayerChoice]:

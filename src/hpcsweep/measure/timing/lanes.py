@@ -29,7 +29,7 @@ from hpcsweep.measure.timing.clocks import (
 )
 from hpcsweep.measure.timing.compiling import CompileCount
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
-from hpcsweep.measure.timing.loop import Lane
+from hpcsweep.measure.timing.loop import Clock, Lane
 
 _PARTS: Final = (1, 2, 4, 8)
 _TRIAL: Final = 2
@@ -166,6 +166,15 @@ def lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
     else:
         all_lanes = _graph(outside) if launch == "graph" else _eager(outside)
     return replace(all_lanes, calls=work.calls, untimed=untimed if work.calls else frozenset())
+
+
+def clock(device: torch.device, prepare: Callable[[], object], run: Callable[[], object]) -> Clock:
+    """Return a clock of passes that are launched one by one; `run` is one, to calibrate it."""
+    if device.type != "cuda":
+        return HostClock(prepare, synchronizer(device))
+    clock = DeviceClock(Cuda(), prepare)
+    clock.calibrate(run)
+    return clock
 
 
 def synchronizer(device: torch.device) -> Callable[[], object]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
+from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import layer_table, models, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
@@ -112,17 +113,27 @@ class Inference:
 
 
 class Pass:
-    """A pass of a network on its inputs in turn; `image` is that of the last pass."""
+    """A pass of a network on its inputs in turn; `image` is that of the last pass.
+
+    Tensors of a class of the user's may compute when somebody asks for their numbers. If the first
+    pass returns such tensors, a pass asks for them, too.
+    """
 
     def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
         self._model = model
         self._turns = itertools.cycle(images)
+        self._is_lazy = False
         self.image = images[0]
 
     def __call__(self) -> object:
         """Run on the next input."""
         self.image = next(self._turns)
-        return self._model(self.image)
+        output = self._model(self.image)
+        return [tensor + 0 for tensor in tensors_in(output)] if self._is_lazy else output
+
+    def first(self) -> None:
+        """Run on the next input, and see what the network returns."""
+        self._is_lazy = any(type(tensor) is not Tensor for tensor in tensors_in(self()))
 
 
 @dataclass(kw_only=True)
@@ -179,7 +190,7 @@ class InferencePasses:
         with network.held.settling():
             network.rig.wait()
             begin = time.perf_counter_ns()
-            network.run()
+            network.run.first()
             network.rig.wait()
             self._first_ms = (time.perf_counter_ns() - begin) / 1e6
         calls = network.shapes.calls
@@ -221,18 +232,23 @@ class InferencePasses:
             table = IsolatedTable(alone, summary)
             seconds = seconds + alone.timed_s
         unseen = self._settings["layers"] is True and parts.is_compiled_in_part(network.model)
+        rates = work.rate_cells(
+            network.shapes,
+            summary.median,
+            network.point.axes,
+            network.rig.device,
+            tensor_cores=self._choices.may_use_tensor_cores or bool(network.shapes.outside),
+        )
+        raised = {
+            "layers_uncaptured": lanes.uncaptured,
+            "above_peak": (rates.get("pct_peak_compute") or 0.0) > 100.0,
+        }
         cells: Row = {
             "warmup_n": self._warmup_n,
             "stop_reason": done.reason,
             "timer": lanes.timer_name,
             "first_call_ms": self._first_ms,
-            **work.rate_cells(
-                network.shapes,
-                summary.median,
-                network.point.axes,
-                network.rig.device,
-                tensor_cores=self._choices.may_use_tensor_cores or bool(network.shapes.outside),
-            ),
+            **rates,
         }
         return Times(
             samples=done.times[0],
@@ -240,7 +256,7 @@ class InferencePasses:
             seconds=seconds,
             run=lanes.clean.run,
             cells=cells,
-            flags=["layers_uncaptured"] if lanes.uncaptured else [],
+            flags=[name for name, is_raised in raised.items() if is_raised],
             table=table,
             lanes=lanes,
             compiled=self._compiled,

@@ -1,0 +1,104 @@
+"""The check of fresh inputs: passes on images that the network never saw.
+
+Each image has numbers and memory of its own, is read once before its pass, so that it lies in the
+caches as any other, and is kept until the end, so that no other takes its place. The check runs
+when the peak of memory is known, as the images would count. What looks slower is timed in turn with
+passes on one image; before each pass of both kinds the network has just run on that image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from hpcsweep.catalog.checks import fresh_inputs as told
+from hpcsweep.catalog.checks.fresh_inputs import FreshInputs
+from hpcsweep.conv.proof.autograd_graph import tensors_in
+from hpcsweep.measure import models
+from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.timing import lanes, loop, stats
+from hpcsweep.measure.timing.loop import Lane
+
+_FEW: Final = 3
+_MORE: Final = 5
+# A machine that is busy makes a pass slower by more than that now and then: then all of the slow
+# ones have to be slower than all of the others, which chance does once in 252 times.
+_SLOWER: Final = 1.1
+
+
+class Check(PointCheck):
+    """Times a few passes on images that were never seen."""
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Compare them with the timed passes, and with passes in turn if they look slower."""
+        if network.point.axes["launch"] == "graph":  # replays on one image; its kernels are told
+            return Finding()
+        images = _Images(network)
+        (fresh,) = self._in_turn(_FEW, images, images.fresh)
+        seen = times.samples
+        slower = stats.median(fresh) > _SLOWER * stats.median(seen)
+        if slower:
+            seen, fresh = self._in_turn(_MORE, images, images.seen, images.fresh)
+            slower = min(fresh) > max(seen)
+            slower = slower and stats.median(fresh) > _SLOWER * stats.median(seen)
+        return Finding(
+            cells=FreshInputs(fresh_ms=stats.median(fresh), seen_ms=stats.median(seen)),
+            flags={told.FRESH_INPUTS: slower or images.outputs_are_equal()},
+        )
+
+    def _in_turn(
+        self, passes: int, images: _Images, *kinds: Callable[[], Tensor]
+    ) -> list[list[float]]:
+        """Return the times of passes on images of these kinds."""
+        device = self.rig.device.torch_device
+        made = []
+        for kind in kinds:
+            clock = lanes.clock(device, partial(images.prepare, kind), images.run)
+            made.append(Lane(images.run, clock, most=1))
+        return loop.collect(made, loop.Fixed(passes)).times
+
+
+class _Images:
+    """Images to run a network on, one after the other."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._generator = torch.Generator().manual_seed(network.point.axes["seed"] + 1)
+        (self._seen,) = models.make_inputs(network.point, network.rig.device.torch_device)
+        self._image = self._seen
+        self._kept: list[Tensor] = []
+        self._outputs: list[object] = []
+
+    def seen(self) -> Tensor:
+        """Return the first image of the point."""
+        return self._seen
+
+    def fresh(self) -> Tensor:
+        """Return an image that nobody has seen."""
+        image = models.draw(self._network.point, self._seen.device, self._generator)
+        self._kept.append(image)
+        return image
+
+    def prepare(self, kind: Callable[[], Tensor]) -> None:
+        """Run on the first image, then read the next one."""
+        self._image = self._seen
+        self.run()
+        self._image = kind()
+        self._image.sum()
+
+    def run(self) -> None:
+        """Run on the image that was prepared."""
+        output = self._network.model(self._image)
+        if self._image is not self._seen:
+            self._outputs = [*self._outputs[:1], output]
+
+    def outputs_are_equal(self) -> bool:
+        """Say whether two fresh images gave the same numbers."""
+        first, last = ([*tensors_in(output)] for output in (self._outputs[0], self._outputs[-1]))
+        pairs = [*zip(first, last, strict=False)]
+        return bool(pairs) and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)

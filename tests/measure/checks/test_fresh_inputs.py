@@ -1,0 +1,59 @@
+"""Passes on inputs that were never seen take as long, or the network keeps what it computed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.checks import fresh_inputs
+from measuring import point
+
+QUICK = {"layers": False, "evidence": False, "numerics": False}
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """Return one bench for all."""
+    return on_device("inference")
+
+
+@pytest.mark.parametrize("network", ["Recalling", "Remembering"])
+def test_a_network_that_keeps_what_it_computed_is_told(bench, network):
+    """For the image that it saw last, or for the first one of a size."""
+    row = bench.measure(point(f"tinynets:{network}", input_size=256, measure=QUICK)).row
+    assert "fresh_inputs" in row["flags"].split(";")
+    assert row["fresh_ms"] > 0
+    assert not row["valid"]
+
+
+def test_an_honest_network_sees_three_fresh_images(bench):
+    """They differ from its own and from each other, and lie elsewhere."""
+    seen = []
+
+    class Noting(torch.nn.Module):
+        def forward(self, x):
+            seen.append(x)
+            return x * 2
+
+    wanted = point("tinynets:Residual")
+    network = bench.workload.build(wanted)
+    network.model = Noting()
+    images = fresh_inputs._Images(network)
+    check = bench.checks["fresh_inputs"]
+    (times,) = check._in_turn(3, images, images.fresh)
+    assert len(times) == 3
+    assert len(seen) == 6  # each after a pass on the image that is known
+    fresh = seen[1::2]
+    assert len({x.data_ptr() for x in seen}) == 4
+    assert not any(torch.equal(x, seen[0]) for x in fresh)
+    assert not images.outputs_are_equal()
+
+
+def test_a_graph_has_no_fresh_inputs_and_a_sweep_may_leave_them_out(bench):
+    """A graph replays one image; of it the kernels are told."""
+    graph = point(launch="graph")
+    network = type("Network", (), {"point": graph})
+    assert bench.checks["fresh_inputs"].after(network, None, None).cells is None
+    row = bench.measure(point(measure=QUICK | {"fresh_inputs": False})).row
+    assert "fresh_ms" not in row
