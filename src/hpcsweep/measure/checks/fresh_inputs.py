@@ -21,6 +21,7 @@ from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.rounding import exact
 from hpcsweep.measure.timing import lanes, loop, stats
 from hpcsweep.measure.timing.loop import Lane
 
@@ -99,6 +100,6 @@ class _Images:
 
     def outputs_are_equal(self) -> bool:
         """Say whether two fresh images gave the same numbers."""
-        first, last = ([*tensors_in(output)] for output in (self._outputs[0], self._outputs[-1]))
-        pairs = [*zip(first, last, strict=False)]
-        return bool(pairs) and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+        first, last = (map(exact, tensors_in(output)) for output in self._outputs)
+        same = [a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, last, strict=False)]
+        return bool(same) and all(same)
