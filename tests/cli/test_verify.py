@@ -87,13 +87,12 @@ def test_an_algorithm_that_secretly_runs_the_framework_is_found_out(
 def test_an_algorithm_that_computes_something_else_is_found_out(
     bench: PointBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The right operators do not help it, nor does what it runs on top."""
+    """The right operators do not help it."""
     honest = FAMILIES["gemm"].convolve
     lying(monkeypatch, "gemm", lambda *args: honest(*args) * 1.01)
     (finding,) = found(bench, point(NET, algorithm="gemm"))
     assert not finding.proven
-    assert finding.problems[0].startswith("0: mismatch (ran aten::mul); ")
-    assert any(one.startswith("not as float64: 0: error is ") for one in finding.problems)
+    assert finding.problems[0].startswith("not as float64: 0: error is ")
     assert not finding.row["valid"]
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -39,9 +40,8 @@ class Direction(Enum):
 class Expected:
     """What the profiler must and must not see in a call that runs an algorithm.
 
-    `work` is every operator that computes, as often as it runs (see `operators.FREE` for what does
-    not): none may be missing, and none may come on top but those that match `also`. None means that
-    nobody accounts for them. Of gradients, `shared` is the work that serves both.
+    `work` has the operations that tell one algorithm from another (see `operators.TELLING`), by
+    their sizes: each has to run, and no other one may. None means that none is named.
 
     Patterns are shell patterns over the names of operators, library calls and kernels. At least one
     name has to match in every group of `must`, and none may match `must_not`. `kernels` are
@@ -55,9 +55,7 @@ class Expected:
     must: tuple[Patterns, ...] = ()
     must_not: Patterns = ()
     kernels: tuple[Patterns, ...] = ()
-    work: Mapping[Operation, int] | None = None
-    shared: Mapping[Operation, int] = field(default_factory=dict)
-    also: Patterns = ()
+    work: AbstractSet[Operation] | None = None
     inside: str | None = None
     algorithm: str | None = None
     onednn_direct: bool = False

@@ -15,18 +15,16 @@ PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::bad
 LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
 ONEDNN: Final = "aten::mkldnn_convolution"
 FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
-_SHAPING: Final = (
-    "_has_* _local_scalar_dense alias cat chunk concat contiguous einsum fft_* fill_ flatten full "
-    "imag index_select_backward is_* item lift* linear mH mT matmul movedim narrow permute real "
-    "record_stream requires_grad_ result_type select select_backward set_ size split* "
-    "squeeze* stack t tensordot to transpose* type_as unbind unflatten unsafe_* unsqueeze* "
-    "*clone* *conj* *copy* *detach* *empty* *expand* *pad* *reshape* *resolve* *resize* *slice* "
-    "*strided* *view* *zero*"
-)
-# These compute nothing themselves: views, copies, memory, padding, and names for other operators.
-FREE: Final[Patterns] = (
-    *(f"aten::{word}" for word in _SHAPING.split()),
-    *("profiler::*", "autograd::*", "torch::*"),
+TRANSFORMS: Final[Patterns] = ("aten::_fft_*",)
+# operators that tell one algorithm from another; those of a library's call are its own
+TELLING: Final[Patterns] = (
+    *PRODUCTS,
+    *TRANSFORMS,
+    *CONVOLUTIONS,
+    "aten::unfold*",
+    "aten::im2col",
+    "aten::index_select",
+    "aten::index_add_",
 )
 # Kernels that help a convolution, and prove none: torch's own (but for those that convolve),
 # copies, layouts, types, sums, addition of a bias, and what prepares a product.
@@ -56,7 +54,7 @@ class Operation:
 
 
 def product(batch: int, m: int, k: int, n: int, *, adds: bool = False) -> Operation:
-    """Return a matrix product as accounts have it: of whatever operator, and of either order."""
+    """Return a matrix product by its sizes: of whatever operator, and of either order."""
     return Operation("added product" if adds else "product", (batch, min(m, n), k, max(m, n)))
 
 

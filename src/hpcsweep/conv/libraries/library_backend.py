@@ -34,7 +34,7 @@ from hpcsweep.conv.backend import (
 )
 from hpcsweep.conv.libraries import operator
 from hpcsweep.conv.libraries.driver import Driver, LibraryError, NotSupported, Plan, Problem
-from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS, Operation
+from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
 _GRADIENT_OF: Final[Mapping[Direction, str]] = {
@@ -157,8 +157,7 @@ class VendorBackend:
         answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
         called = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
         name = operator.NAMES[Direction.FORWARD]
-        work = {Operation(ran): 1 for ran in (name, *(("aten::add",) if shape.bias else ()))}
-        return replace(called, must=((name,), *called.must), work=work)
+        return replace(called, must=((name,), *called.must))
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
         """Return what the gradients of input and filters run; asked here, not in the first step."""

@@ -1,17 +1,13 @@
 """Compares what a call ran with what the back-end expects of the algorithm that it claims.
 
-Operators are accounted for: each product and transform by its sizes, each other operator that
-computes by its name, as often as the algorithm runs it. So Winograd has products over the channels
-for each interpolation point, im2col one over channels x taps, implicit GEMM one for each tap; and
-what runs besides to look like another algorithm is left over. Where a library computes, names of
-operators and kernels must appear, and others must not.
+What tells algorithms apart is compared by sizes: Winograd has products over the channels for each
+interpolation point, im2col one over channels x taps, implicit GEMM one for each tap. Where a
+library computes, names of operators and kernels must appear, and others must not.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
 
 from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import Operation, matches
@@ -32,7 +28,7 @@ def judge(
         return Evidence(layer)
     seen = look_into(call.events, all_sizes=Direction.FORWARD not in expected)
     problems = [(way, _problem(call, seen, wanted)) for way, wanted in expected.items()]
-    problems.append((Direction.FORWARD, unaccounted(work_of(call.events), expected.values())))
+    problems.append((Direction.FORWARD, other_work(work_of(call.events), expected.values())))
     problems += [(primitive.way, _misreport(primitive, expected)) for primitive in primitives]
     texts = (
         text if way is Direction.FORWARD else f"{way.value}: {text}"
@@ -61,33 +57,20 @@ def contradiction(seen: Seen, expected: Expected) -> str | None:
     return None
 
 
-def unaccounted(
+def other_work(
     work: Iterable[tuple[Operation, Operation]], expected: Iterable[Expected]
 ) -> str | None:
-    """Return what computed and is no work of the algorithm, or which of its work is missing."""
-    wanted = [each for each in expected if each.work is not None]
-    if not wanted:
+    """Return the first operation of another algorithm that ran, or one of this that did not."""
+    named = [each.work for each in expected if each.work is not None]
+    if not named:
         return None
-    shared = reduce(lambda a, b: a | b, (Counter(each.shared) for each in wanted))
-    missing = sum((Counter(each.work) for each in wanted), shared)
-    surplus = Counter[str]()
-    for operation, shown in work:
-        if missing[operation]:
-            missing[operation] -= 1
-        elif not any(matches(shown.name, each.also) for each in wanted):
-            surplus[str(shown)] += 1
-    if surplus:
-        return f"ran {_counted(surplus)}"
-    lacking = Counter({str(operation): n for operation, n in missing.items() if n})
-    return f"did not run {_counted(lacking)}" if lacking else None
-
-
-def _counted(names: Counter[str]) -> str:
-    """Return the commonest name, and how often there is any."""
-    ((name, count),) = names.most_common(1)
-    times = f"{count} times " if count > 1 else ""
-    rest = sum(names.values()) - count
-    return f"{times}{name}" + (f" and {rest} more" if rest else "")
+    wanted = frozenset[Operation]().union(*named)
+    ran = dict(work)
+    for operation, shown in ran.items():
+        if operation not in wanted:
+            return f"ran {shown}"
+    missing = sorted(str(operation) for operation in wanted - ran.keys())
+    return f"did not run {missing[0]}" if missing else None
 
 
 def _problem(call: Call, seen: Seen, expected: Expected) -> str | None:

@@ -15,10 +15,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.operators import (
-    CONVOLUTIONS,
-    FREE,
     LIBRARY_CALLS,
     PRODUCTS,
+    TELLING,
+    TRANSFORMS,
     Operation,
     matches,
     product,
@@ -31,17 +31,7 @@ LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolu
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
 _PASSES: Final = 3
 _blind: Final[list[bool]] = []
-_TRANSFORMS: Final = ("aten::_fft_*",)
-_TELLING: Final = (
-    *PRODUCTS,
-    *_TRANSFORMS,
-    *CONVOLUTIONS,
-    *LIBRARY_CALLS,
-    "aten::unfold*",
-    "aten::im2col",
-    "aten::index_select",
-    "aten::index_add_",
-)
+_SHOWN: Final = (*TELLING, *LIBRARY_CALLS)
 
 
 @dataclass(frozen=True)
@@ -219,27 +209,24 @@ def descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
 
 
 def work_of(events: Iterable[Any]) -> Iterator[tuple[Operation, Operation]]:
-    """Yield what computed inside of events: as accounts have it, and as people are shown it.
+    """Yield what tells algorithms apart inside of events: by its sizes, and as people are shown it.
 
-    What an operator that computes runs by itself is not looked at. A name without a namespace is a
-    range, of whomever.
+    What such an operator runs by itself is not looked at. A name without a namespace is a range, of
+    whomever.
     """
     for event in events:
-        if "::" not in event.name or matches(event.name, (*FREE, *LIBRARY_CALLS)):
-            yield from work_of(event.cpu_children)
-        else:
+        if "::" in event.name and matches(event.name, TELLING):
             shown = _operation(event)
-            yield _accounted(event, shown), shown
+            yield _by_sizes(event, shown), shown
+        else:
+            yield from work_of(event.cpu_children)
 
 
-def _accounted(event: Any, shown: Operation) -> Operation:  # noqa: ANN401
+def _by_sizes(event: Any, shown: Operation) -> Operation:  # noqa: ANN401
     if matches(event.name, PRODUCTS):
         adds = event.name.startswith(("aten::addmm", "aten::baddbmm"))
         return product(*shown.sizes, adds=adds) if shown.sizes else Operation("product")
-    if matches(event.name, _TRANSFORMS) and event.input_shapes:
-        shape = event.input_shapes[0]
-        return Operation(event.name, (prod(shape[:-2]), *shape[-2:]))
-    return Operation(event.name.removesuffix("_"))
+    return Operation(event.name.removesuffix("_"), shown.sizes)
 
 
 def _first_of_each_name(events: Iterable[Any]) -> list[Any]:
@@ -251,11 +238,11 @@ def _first_of_each_name(events: Iterable[Any]) -> list[Any]:
 
 def _tells(event: Any) -> bool:  # noqa: ANN401
     """Say whether an operator is shown: it tells algorithms apart, and none inside it does."""
-    if not matches(event.name, _TELLING) or _in_a_product(event):
+    if not matches(event.name, _SHOWN) or _in_a_product(event):
         return False
     if matches(event.name, PRODUCTS):
         return True
-    return not any(matches(inner.name, _TELLING) for inner in descendants(event))
+    return not any(matches(inner.name, _SHOWN) for inner in descendants(event))
 
 
 def _in_a_product(event: Any) -> bool:  # noqa: ANN401
@@ -266,7 +253,7 @@ def _in_a_product(event: Any) -> bool:  # noqa: ANN401
 
 def _operation(event: Any) -> Operation:  # noqa: ANN401
     size: tuple[int, ...] | None = product_size(event)
-    if size is None and matches(event.name, _TRANSFORMS) and event.input_shapes:
+    if size is None and matches(event.name, TRANSFORMS) and event.input_shapes:
         size = tuple(event.input_shapes[0][-2:])
     return Operation(event.name, size or ())
 

@@ -2,15 +2,13 @@
 
 A new algorithm is a subclass of `OperatorFamily` with three methods (`convolve`, `expected`,
 `gradients`), an entry in `reference.algorithms.FAMILIES`, and its name in `catalog.ALGORITHMS`. One
-whose operators all have known sizes lists them instead, as steps (`AccountedFamily`).
+whose telling operators have known sizes lists them instead, as steps (`AccountedFamily`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import torch
@@ -18,15 +16,16 @@ from torch import Tensor
 
 from hpcsweep.conv import operators
 from hpcsweep.conv.backend import Direction, Expected
-from hpcsweep.conv.operators import Operation, Patterns
+from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
 
 Ways = tuple[Direction, ...]
+Step = tuple[Operation, Ways]  # an operation, and the directions in which it runs
 
+FORWARD: Final[Ways] = (Direction.FORWARD,)
 DATA: Final[Ways] = (Direction.DATA,)
 FILTER: Final[Ways] = (Direction.FILTER,)
 BOTH: Final[Ways] = (Direction.DATA, Direction.FILTER)
-_SUMS: Final[Patterns] = ("aten::sum", "aten::mul", "aten::mul_", "aten::neg")  # of a bias, scaling
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
 
@@ -86,67 +85,43 @@ class OperatorFamily(Family):
         return x.dtype if self.one_sum and not slow else torch.float32
 
 
-@dataclass(frozen=True)
-class Step:
-    """An operation that runs so many times, and each time the given ones in gradients."""
+def product(
+    sizes: tuple[int, int, int, int], left: Ways = (), right: Ways = (), *, adds: bool = False
+) -> list[Step]:
+    """Return (batch, m, k, n), whose operands depend on input or filters; () is neither.
 
-    operation: Operation
-    times: int = 1
-    backward: tuple[tuple[Operation, Ways], ...] = ()
+    The gradient of the left operand is a product over n, that of the right one over m.
+    """
+    batch, m, k, n = sizes
+    return [
+        (operators.product(*sizes, adds=adds), FORWARD),
+        (operators.product(batch, m, n, k), left),
+        (operators.product(batch, k, m, n), right),
+    ]
 
-    @classmethod
-    def product(
-        cls,
-        sizes: tuple[int, int, int, int],
-        left: Ways = (),
-        right: Ways = (),
-        *,
-        times: int = 1,
-        adds: bool = False,
-    ) -> Step:
-        """Return (batch, m, k, n), whose operands depend on input or filters; () is neither.
 
-        The gradient of the left operand is a product over n, that of the right one over m.
-        """
-        batch, m, k, n = sizes
-        of_left = operators.product(batch, m, n, k)
-        of_right = operators.product(batch, k, m, n)
-        backward = (of_left, left), (of_right, right)
-        return cls(operators.product(*sizes, adds=adds), times, backward)
-
-    @classmethod
-    def plain(cls, name: str, times: int = 1, backward: str = "") -> Step:
-        """Return an operator without sizes; its gradient, if named, is of the input."""
-        return cls(Operation(name), times, ((Operation(backward), DATA),) if backward else ())
+def plain(name: str, gradient: str) -> list[Step]:
+    """Return an operator without sizes, and its gradient of the input."""
+    return [(Operation(name), FORWARD), (Operation(gradient), DATA)]
 
 
 class AccountedFamily(OperatorFamily):
-    """An algorithm that says which operators compute, how often, and on what sizes."""
+    """An algorithm that says which operators tell it from others, and on what sizes."""
 
     @abstractmethod
     def steps(self, shape: ConvShape) -> Iterable[Step]:
-        """Return all operations of a forward call that compute, without the bias."""
+        """Return the telling operations of a call, each with the directions in which it runs."""
 
     def expected(self, shape: ConvShape) -> Expected:
-        """Want the steps, the bias added, and nothing else."""
-        work = Counter[Operation]()
-        for step in self.steps(shape):
-            work[step.operation] += step.times
-        if shape.bias:
-            work[Operation("aten::add")] += 1
-        return Expected(work=work)
+        """Want the steps, and no other operation that tells."""
+        return self._work(shape, Direction.FORWARD)
 
     def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:
-        """Want what autograd makes of the steps: for each gradient, and what both share."""
-        found = {ways: Counter[Operation]() for ways in (DATA, FILTER, BOTH)}
-        for step in self.steps(shape):
-            for operation, ways in step.backward:
-                if ways:
-                    found[ways][operation] += step.times
-        return {
-            way: Expected(work=found[way,], shared=found[BOTH], also=_SUMS)
-            for way in (Direction.DATA, Direction.FILTER)
-        }
+        """Want what autograd makes of the steps, for each gradient."""
+        return {way: self._work(shape, way) for way in BOTH}
+
+    def _work(self, shape: ConvShape, way: Direction) -> Expected:
+        return Expected(work={operation for operation, ways in self.steps(shape) if way in ways})
 
 
 def needs_unit_steps(shape: ConvShape, who: str) -> str | None:

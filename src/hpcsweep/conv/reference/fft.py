@@ -33,9 +33,12 @@ from hpcsweep.conv.reference.family import (
     BOTH,
     DATA,
     FILTER,
+    FORWARD,
     AccountedFamily,
     Step,
     needs_unit_steps,
+    plain,
+    product,
 )
 from hpcsweep.conv.reference.windows import (
     BLOCK_BYTES,
@@ -75,16 +78,14 @@ class Fft(AccountedFamily):
         rows, columns = tile_count(shape, _step(shape, size))
         half = (size[0], size[1] // 2 + 1)
         count = shape.n * rows * columns
-        images = shape.in_c * count
-        results = shape.out_c * count
-        yield Step(_fft("r2c", images, size), 1, ((_fft("c2c", images, size), DATA),))
-        yield Step(_fft("c2r", results, half), 1, ((_fft("r2c", results, size), BOTH),))
-        yield from (Step.plain(f"aten::{name}") for name in ("sub", "add", "complex"))
+        yield Operation("aten::_fft_r2c", size), FORWARD + BOTH
+        yield Operation("aten::_fft_c2r", half), FORWARD
+        yield Operation("aten::_fft_c2c", size), DATA
         for block in parts(math.prod(half), _block(shape)):
             spectra = 1, 2 * block, shape.taps, shape.out_c * shape.group_in
-            yield Step.product(spectra, right=FILTER)
+            yield from product(spectra, right=FILTER)
             sizes = block * shape.groups, 2 * count, shape.group_in, 2 * shape.group_out
-            yield Step.product(sizes, DATA, FILTER)
+            yield from product(sizes, DATA, FILTER)
 
     def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
         """Return the image as the one tile that there is, (n, in_c, 1, 1, *size)."""
@@ -108,7 +109,7 @@ class TiledFft(Fft):
 
     def steps(self, shape: ConvShape) -> Iterator[Step]:
         """Yield the same on windows, which one tile takes, too."""
-        yield Step.plain("aten::unfold", 2, "aten::unfold_backward")
+        yield from plain("aten::unfold", "aten::unfold_backward")
         yield from super().steps(shape)
 
     def _cut(self, x: Tensor, shape: ConvShape, size: tuple[int, int]) -> Tensor:
@@ -214,10 +215,6 @@ def smooth(size: int) -> int:
         if rest == 1:
             return size
         size += 1
-
-
-def _fft(kind: str, count: int, size: tuple[int, int]) -> Operation:
-    return Operation(f"aten::_fft_{kind}", (count, *size))
 
 
 def _step(shape: ConvShape, size: tuple[int, int]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.reference.family import DATA, FILTER, AccountedFamily, Step
+from hpcsweep.conv.reference.family import DATA, FILTER, AccountedFamily, Step, plain, product
 from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, pad_fully, parts
 from hpcsweep.conv.shape import ConvShape
 
@@ -46,8 +46,8 @@ class Gemm(AccountedFamily):
         batch = shape.n * shape.groups
         inner = shape.group_in * shape.taps
         return [
-            Step.plain("aten::unfold", 2, "aten::unfold_backward"),
-            Step.product((batch, shape.group_out, inner, shape.pixels), FILTER, DATA),
+            *plain("aten::unfold", "aten::unfold_backward"),
+            *product((batch, shape.group_out, inner, shape.pixels), FILTER, DATA),
         ]
 
 
@@ -87,10 +87,8 @@ class ImplicitGemm(AccountedFamily):
     def steps(self, shape: ConvShape) -> list[Step]:
         """Return one product per tap over the channels alone; all but the first add."""
         sizes = shape.n * shape.groups, shape.group_out, shape.group_in, shape.pixels
-        return [
-            Step.product(sizes, FILTER, DATA),
-            Step.product(sizes, FILTER, DATA, times=shape.taps - 1, adds=True),
-        ]
+        added = product(sizes, FILTER, DATA, adds=True) if shape.taps > 1 else []
+        return [*product(sizes, FILTER, DATA), *added]
 
 
 def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
@@ -139,9 +137,9 @@ class PrecomputedGemm(AccountedFamily):
         inner = shape.group_in * shape.taps
         for count in parts(shape.n, images):
             for part in parts(shape.pixels, pixels):
-                yield Step.plain("aten::index_select", 1, "aten::index_add")
+                yield from plain("aten::index_select", "aten::index_add")
                 sizes = shape.groups, shape.group_out, inner, count * part
-                yield Step.product(sizes, FILTER, DATA)
+                yield from product(sizes, FILTER, DATA)
 
 
 def _gathered_product(

@@ -32,6 +32,8 @@ from hpcsweep.conv.reference.family import (
     AccountedFamily,
     Step,
     needs_unit_steps,
+    plain,
+    product,
 )
 from hpcsweep.conv.reference.windows import (
     BLOCK_BYTES,
@@ -100,17 +102,17 @@ class Winograd(AccountedFamily):
         points = _points(shape)
         (rows, columns) = tile_count(shape, (OUTPUTS, OUTPUTS))
         filters = shape.out_c * shape.group_in
-        yield Step.product((1, points, shape.taps, filters), right=FILTER)
-        yield Step.plain("aten::unfold", 2, "aten::unfold_backward")
+        yield from product((1, points, shape.taps, filters), right=FILTER)
+        yield from plain("aten::unfold", "aten::unfold_backward")
         for count in parts(rows, self._rows(shape)):
             across = shape.n * count * columns
-            yield Step.product((1, points, points, shape.in_c * across), right=DATA)
+            yield from product((1, points, points, shape.in_c * across), right=DATA)
             sizes = points * shape.groups, shape.group_out, shape.group_in, across
-            yield Step.product(sizes, FILTER, DATA)
+            yield from product(sizes, FILTER, DATA)
             yield from self._back_steps(shape.out_c * across, points)
 
     def _back_steps(self, values: int, points: int) -> Iterator[Step]:
-        yield Step.product((1, OUTPUTS**2, points, values), right=BOTH)
+        yield from product((1, OUTPUTS**2, points, values), right=BOTH)
 
     def _back(self, products: Tensor, taps: int) -> Tensor:
         """Transform (points, values) back to (4, values)."""
@@ -134,8 +136,8 @@ class NonfusedWinograd(Winograd):
 
     def _back_steps(self, values: int, points: int) -> Iterator[Step]:
         side = math.isqrt(points)
-        yield Step.product((1, OUTPUTS, side, side * values), right=BOTH)
-        yield Step.product((OUTPUTS, OUTPUTS, side, values), right=BOTH)
+        yield from product((1, OUTPUTS, side, side * values), right=BOTH)
+        yield from product((OUTPUTS, OUTPUTS, side, values), right=BOTH)
 
     def _back(self, products: Tensor, taps: int) -> Tensor:
         """Transform the rows of whole tensors back, then the columns."""
