@@ -191,3 +191,12 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="--out"):
         list(discover.write(discover.find(CLUSTER), tmp_path / "file" / "x", force=False))
+
+
+def test_a_name_of_digits_stays_a_text():
+    """YAML would read a number."""
+    found = discover.Discovery(
+        "x", "a", (), {"account": "123", "cpus_per_task": 4, "mem": "7G"}, ()
+    )
+    text = found.text()
+    assert all(line in text for line in ('account: "123"\n', "cpus_per_task: 4\n", "mem: 7G\n"))

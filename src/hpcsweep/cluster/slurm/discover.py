@@ -25,7 +25,7 @@ from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageErr
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]?")
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]")
 _HINTS: Final = """\
 # Lines that prepare the environment on the node, for example:
 #   modules: [cuda]
