@@ -117,7 +117,8 @@ def send(submission: SubmissionDir, profile: Profile, bad: Sequence[BadNode]) ->
         if wary is profile or journal.read_journal(submission).arrays:
             raise
         ids = launchers.launcher_to_slurm(profile).send(submission, profile)
-        messages.warning(f"{name}: only excluded nodes are left, so they are used again: {avoided}")
+        why = "only excluded nodes are left, or the cluster no longer has one of them"
+        messages.warning(f"{name}: {why}, so they are used again: {avoided}")
     else:
         if wary is not profile:
             messages.note(f"{name}: excludes {avoided}", "--allow-node NODE allows one again")
