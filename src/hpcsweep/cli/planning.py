@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -24,7 +24,6 @@ from hpcsweep.text import aligned, count, in_columns
 if TYPE_CHECKING:
     from hpcsweep.spec.expansion import Expansion
     from hpcsweep.spec.space import Sweep
-    from hpcsweep.submit.request import Request
     from hpcsweep.submit.support import Support
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
@@ -39,10 +38,7 @@ _REMEMBERED: Final = 4096  # values of a column
 @option("--gpu NAMES", "With --support: these GPUs, such as l40,h100.")
 @common.cluster_option
 @common.sample_option
-@click.pass_obj
-def expand(
-    results: Path, /, spec: str, cluster: tuple[str, ...], sample: int | None, **others: Any
-) -> Answer:
+def expand(spec: str, cluster: tuple[str, ...], sample: int | None, **others: Any) -> Answer:
     """List the points of a sweep file, without running anything."""
     from hpcsweep.spec import expansion, sweep_file
 
@@ -56,7 +52,6 @@ def expand(
     if cluster:
         requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
         expansions = [(asked.words(), asked.expansion()) for asked in requests]
-        announce(results, requests)
     return Answer(
         record=lambda: {"expansions": (points.to_json(limit) for _, points in expansions)},
         text=lambda: chain.from_iterable(_expansion_lines(*each, limit) for each in expansions),
@@ -111,14 +106,6 @@ def _support_lines(table: Support) -> Iterator[str]:
         yield "  `hpcsweep doctor --cluster NAME` on a node writes the true properties"
     yield from (f"note: {name}: looked at {some}" for name, some in table.looked.items())
     yield from (f"note: {name}: not looked at: {why}" for name, why in table.unchecked.items())
-
-
-def announce(results: Path, requests: Iterable[Request]) -> None:
-    """Say on stderr where a dry run would take minutes on this machine."""
-    from hpcsweep.submit import dry_run
-
-    for asked in requests:
-        dry_run.announce(results, asked)
 
 
 def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterator[str]:
@@ -183,7 +170,6 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
     sweep = sweep_file.load(spec)
     requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
     costs = [cost.cost_of(results, request) for request in requests]
-    announce(results, requests)
     support.warn(requests)
     return Answer(
         record=lambda: {"estimates": [each.to_json() for each in costs]},

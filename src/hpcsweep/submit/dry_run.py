@@ -10,7 +10,6 @@ import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from hpcsweep import extras, messages
 from hpcsweep.catalog import WORKLOADS
@@ -25,8 +24,6 @@ from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit
 from hpcsweep.submit.request import Request
 from hpcsweep.text import duration
-
-_LONG: Final = 60.0  # seconds that are worth a warning
 
 
 def run(results: Path, request: Request) -> int:
@@ -77,16 +74,6 @@ def _show(sweep: folders.SweepDir, request: Request) -> None:
         messages.progress(f"Slurm would accept this job: {where}")
 
 
-def announce(results: Path, request: Request) -> None:
-    """Tell where the point that a dry run measures here takes a minute or more."""
-    here, point = _here(request)
-    seconds = _seconds(folders.SweepDir(results / request.sweep.name), here, point)
-    if seconds >= _LONG:
-        label = point.label(request.sweep.maps)
-        told = f"{label} on {here.device}, which takes about {duration(seconds)}"
-        messages.note(f"`hpcsweep submit --dry-run` would measure one point here: {told}")
-
-
 def _here(request: Request) -> tuple[Request, Point]:
     """Return the request for the one point that is measured on this machine, and the point."""
     device = this_machine.local_device()
@@ -96,11 +83,6 @@ def _here(request: Request) -> tuple[Request, Point]:
     return replace(here, only=frozenset({point.point_id})), point
 
 
-def _seconds(sweep_dir: folders.SweepDir, here: Request, point: Point) -> float:
-    seconds_of = estimate.estimator(sweep_dir, here.sweep, here.device)
-    return seconds_of.start + seconds_of(point)
-
-
 def _rehearse(sweep_dir: folders.SweepDir, request: Request) -> int:
     """Measure the first point on this machine, without a profiler; return the exit code of that."""
     if WORKLOADS[request.sweep.workload].runs_network and (lack := extras.lacking("measure")):
@@ -108,7 +90,8 @@ def _rehearse(sweep_dir: folders.SweepDir, request: Request) -> int:
         messages.progress(f"dry run: nothing was submitted; {without}")
         return 0
     here, point = _here(request)
-    about = duration(_seconds(sweep_dir, here, point))
+    seconds_of = estimate.estimator(sweep_dir, here.sweep, here.device)
+    about = duration(seconds_of.start + seconds_of(point))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         alone = folders.SweepDir(Path(folder) / request.sweep.name)
         submission = prepare.prepare(alone, here).submission
