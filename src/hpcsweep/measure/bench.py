@@ -44,7 +44,7 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:
     if device.type != "cuda":
         return on_device(workload, device.type)
     index = provenance.driver_index(device.torch_device.index)
-    watched = telemetry.watch(device.uuid, index, frozenset({os.getpid()}))
+    watched = telemetry.watch(device.uuid, index, frozenset({os.getpid()}), device.bus)
     fit.check_neighbours(watched)
     return on_device(workload, device.type, watched)
 

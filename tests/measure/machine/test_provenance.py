@@ -78,6 +78,13 @@ def test_a_gpu_has_the_number_that_its_driver_knows(monkeypatch, visible, number
     assert provenance.driver_index(1) == number
 
 
+def test_the_bus_of_a_gpu_is_written_as_its_driver_does():
+    """Without the function, which torch does not tell; an older torch tells none of it."""
+    told = SimpleNamespace(pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=2)
+    assert provenance._bus(told) == "0000:c1:02."
+    assert provenance._bus(SimpleNamespace()) == ""
+
+
 def test_the_load_is_the_nodes():
     """The load average is the operating system's."""
     assert provenance.load_average() >= 0

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpcsweep.catalog import columns
-from hpcsweep.measure.machine import telemetry
+from hpcsweep.measure.machine import drivers, telemetry
 from hpcsweep.measure.machine.telemetry import Telemetry
 
 _REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
@@ -52,8 +52,12 @@ class _FakeNvml:
         return call
 
 
+def _connect(nvml, uuid=None, own_pids=frozenset()):
+    return telemetry.of_driver(drivers.nvml(nvml, uuid, 0, own_pids))
+
+
 def _watching(samples=3, **answers):
-    watch = telemetry.connect(_FakeNvml(**answers), None, 0, frozenset({7}))
+    watch = _connect(_FakeNvml(**answers), own_pids=frozenset({7}))
     watch.begin()
     for _ in range(samples):
         watch.sample()
@@ -63,7 +67,7 @@ def _watching(samples=3, **answers):
 def _points(series, reasons):
     """Return the flags of points that follow each other, from recorded clocks and reasons."""
     nvml = _FakeNvml()
-    watch = telemetry.connect(nvml, None, 0, frozenset())
+    watch = _connect(nvml)
     found = []
     for clocks, whys in zip(series, reasons, strict=True):
         nvml.answers |= {
@@ -90,6 +94,15 @@ def test_the_state_of_a_calm_gpu_fills_the_columns_and_raises_no_flag():
     assert cells["sm_clock_mhz_mean"] == cells["sm_clock_mhz_min"] == 1980
     assert (cells["power_limit_w"], cells["temp_c_start"], cells["temp_c_end"]) == (700, 40, 60)
     assert watch.flags() == []
+
+
+def test_power_is_told_in_watts_without_the_look_before_the_work():
+    """Mean, spread and extremes, of this GPU."""
+    cells = _watching(nvmlDeviceGetPowerUsage=[70_000, 600_000, 700_000, 650_000]).cells()
+    assert (cells["power_mean_w"], cells["power_std_w"]) == (650, 50)
+    assert (cells["power_min_w"], cells["power_max_w"]) == (600, 700)
+    assert cells["power_scope"] == "gpu"
+    assert set(cells) <= set(columns.OVERALL_COLUMNS)
 
 
 def test_a_resting_clock_before_the_work_is_no_drift():
@@ -199,7 +212,7 @@ def test_an_older_nvml_has_the_older_name():
     """The call was renamed; both are understood."""
     nvml = _FakeNvml(nvmlDeviceGetCurrentClocksThrottleReasons=[0x80])
     del nvml.answers["nvmlDeviceGetCurrentClocksEventReasons"]
-    watch = telemetry.connect(nvml, None, 0, frozenset())
+    watch = _connect(nvml)
     watch.begin()
     watch.sample()
     assert watch.flags() == ["throttled"]
@@ -249,7 +262,7 @@ _SLICE = {
 def test_a_slice_that_answers_few_questions_has_empty_cells_and_no_flags():
     """Its own processes are what it does tell."""
     nvml = _FakeNvml(nvmlDeviceGetHandleByUUID=["slice"], **_SLICE)
-    watch = telemetry.connect(nvml, "MIG-1", 0, frozenset({7}))
+    watch = _connect(nvml, "MIG-1", frozenset({7}))
     watch.begin()
     watch.sample()
     cells = watch.cells()
@@ -267,6 +280,7 @@ def test_a_divided_gpu_tells_a_slice_neither_energy_nor_neighbours():
         nvmlDeviceGetTotalEnergyConsumption=[0, 1000, 9000],
         nvmlDeviceGetComputeRunningProcesses=[_running(7, 40)],
         nvmlDeviceGetUtilizationRates=[SimpleNamespace(gpu=90)],
+        nvmlDeviceGetPowerUsage=[690_000],
         nvmlDeviceGetCurrentClocksEventReasons=[0x40],
     )
     ran = []
@@ -275,7 +289,7 @@ def test_a_divided_gpu_tells_a_slice_neither_energy_nor_neighbours():
         {},
     )
     assert (watch.others(), watch.flags(), ran) == ([], ["throttled"], [])
-    assert watch.cells()["gpu_util_pct"] is None
+    assert watch.cells()["gpu_util_pct"] is watch.cells().get("power_mean_w") is None
     assert watch.cells()["sm_clock_mhz_mean"] == 1980
     assert watch.provenance()["mig"] is True
 
@@ -283,10 +297,10 @@ def test_a_divided_gpu_tells_a_slice_neither_energy_nor_neighbours():
 def test_connecting_finds_the_gpu_by_uuid_or_index_and_gives_up_quietly():
     """No driver means no telemetry, not an error."""
     found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByUUID=["by uuid"])
-    assert telemetry.connect(found, "GPU-1", 0, frozenset()).watches
+    assert _connect(found, "GPU-1").watches
     found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByIndex=["by index"])
-    assert telemetry.connect(found, None, 0, frozenset()).watches
-    nothing = telemetry.connect(_FakeNvml(nvmlInit=[None]), None, 0, frozenset())
+    assert _connect(found).watches
+    nothing = _connect(_FakeNvml(nvmlInit=[None]))
     assert type(nothing) is Telemetry
 
 

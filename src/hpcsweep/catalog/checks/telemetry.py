@@ -10,16 +10,26 @@ from hpcsweep.catalog.record import Check, Flag, cell
 
 @dataclass(frozen=True, kw_only=True)
 class Telemetry:
-    """Clocks, power, heat and neighbours by NVML; empty on a device that reports nothing."""
+    """Clocks, power, heat and neighbours by the driver; empty without one that reports."""
 
-    gpu_util_pct: float | None = cell("GPU utilisation from NVML, mean at the ends of blocks")
+    gpu_util_pct: float | None = cell("GPU utilisation from the driver, mean at the ends of blocks")
     sm_clock_mhz_mean: float | None = cell("SM clock at the ends of blocks, mean")
     sm_clock_mhz_min: float | None = cell("SM clock at the ends of blocks, lowest")
-    throttle_reasons: str | None = cell("reasons for throttling, as NVML names them")
+    throttle_reasons: str | None = cell(
+        "reasons for throttling, as NVML names them; AMD's limits of power and current are "
+        "sw_power_cap, its heat hw_thermal"
+    )
     throttled_median_ms: float | None = cell(
         "median of the first try, if it was throttled", clocked=True
     )
     power_limit_w: float | None = cell("power limit of the GPU")
+    power_mean_w: float | None = cell("power that the driver reports at the ends of blocks, mean")
+    power_std_w: float | None = cell("standard deviation of that power")
+    power_min_w: float | None = cell("lowest of that power")
+    power_max_w: float | None = cell("highest of that power")
+    power_scope: str | None = cell(
+        "whose power and energy it is: gpu; board: of all dies of a board, such as an MI250"
+    )
     temp_c_start: float | None = cell("GPU temperature before the point")
     temp_c_end: float | None = cell("GPU temperature after the point")
 
@@ -41,7 +51,7 @@ CLOCK_DRIFT: Final = Flag(
 SHARED_GPU: Final = Flag("shared_gpu", "another process was on the same GPU", doubt=True)
 CHECK: Final = Check(
     finds="a GPU that was slowed down, or shared; throttled passes are timed once more",
-    costs="some reads of NVML at the end of each block; no pass",
+    costs="some reads of the driver at the end of each block; no pass",
     overall=Telemetry,
     flags=(THROTTLED, POWER_CAPPED, CLOCK_DRIFT, SHARED_GPU),
 )

@@ -30,6 +30,7 @@ class Device:
     name: str
     uuid: str | None = None
     units: int | None = None
+    bus: str = ""  # of PCI, as AMD's library writes it, without the function
 
     @property
     def type(self) -> str:
@@ -48,10 +49,20 @@ def device(kind: str) -> Device:
             name,
             f"{'MIG' if SLICE in name else 'GPU'}-{uuid}" if uuid else None,
             properties.multi_processor_count,
+            _bus(properties),
         )
     if kind == "mps":
         return Device(torch.device("mps"), cpu_model())
     return Device(torch.device("cpu"), cpu_model())
+
+
+def _bus(properties: Any) -> str:  # noqa: ANN401
+    """Return domain, bus and device; later versions of torch know them."""
+    names = "pci_domain_id", "pci_bus_id", "pci_device_id"
+    if not all(hasattr(properties, name) for name in names):
+        return ""
+    domain, bus, device = (getattr(properties, name) for name in names)
+    return f"{domain:04x}:{bus:02x}:{device:02x}."
 
 
 def driver_index(index: int) -> int:

@@ -1,8 +1,6 @@
 """Reads the GPU's state between blocks of passes, never inside one.
 
-NVML reports clocks, power limit, temperature, throttling and energy, through the optional package
-nvidia-ml-py. If it is missing, or the GPU is not NVIDIA's, the cells stay empty. Nothing here
-changes a setting.
+`drivers` asks NVML or AMD's library. Without either the cells stay empty.
 
 NVML's watts are averages over up to a second, and some GPUs sample only a quarter of that time. So
 energy is always the difference of the energy counter over a window of a second or more.
@@ -16,11 +14,12 @@ from __future__ import annotations
 import functools
 import operator
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from hpcsweep.catalog.columns import Row
+from hpcsweep.measure.machine import drivers
+from hpcsweep.measure.machine.drivers import IDLE, POWER_CAP, Driver, Reading
 from hpcsweep.measure.timing import stats
 
 ENERGY_WINDOW_S: Final = 1.5
@@ -42,9 +41,7 @@ _REASONS: Final[Mapping[int, str]] = {
     0x80: "hw_power_brake",
     0x100: "display_clocks",
 }
-_IDLE: Final = 0x1
-_POWER_CAP: Final = 0x4
-_HARMLESS: Final = _IDLE | 0x2 | _POWER_CAP | 0x10 | 0x100  # settings by people, and normal states
+_HARMLESS: Final = IDLE | 0x2 | POWER_CAP | 0x10 | 0x100  # settings by people, and normal states
 
 
 class Telemetry:
@@ -90,39 +87,15 @@ class Telemetry:
         return {}
 
 
-@dataclass
-class _Looks:
-    looks: list[tuple[float | None, int | None]] = field(default_factory=list)  # clock, reasons
-    temperatures: list[float] = field(default_factory=list)
-    busy: list[float] = field(default_factory=list)
-    others: bool = False
-
-    @property
-    def clocks(self) -> list[float]:
-        return [clock for clock, _ in self.looks if clock]
-
-    @property
-    def working(self) -> list[tuple[float | None, int | None]]:
-        """The samples of a working GPU, without the first one, taken before the work."""
-        return [(clock, why) for clock, why in self.looks[1:] if not (why or 0) & _IDLE]
-
-    @property
-    def reasons(self) -> int:
-        return functools.reduce(operator.or_, (why or 0 for _, why in self.looks[1:]), 0)
-
-
-class _Nvml(Telemetry):
-    """Telemetry of one GPU by NVML; values that it does not report stay empty."""
+class _Watched(Telemetry):
+    """Telemetry of one GPU by its driver; values that it does not report stay empty."""
 
     watches: ClassVar[bool] = True
 
-    def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
-        self._nvml = nvml
-        self._handle = handle
-        self._own = own_pids
-        self._seen = _Looks()
-        mig = self._ask("nvmlDeviceGetMigMode")
-        self._is_divided = bool(mig and mig[0])  # then this point has a slice, and NVML the whole
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._looks: list[Reading] = []
+        self._is_shared = False
         self._free = 0.0  # `unlimited_mhz` of earlier points, also of other workers
 
     @property
@@ -136,104 +109,82 @@ class _Nvml(Telemetry):
 
     @property
     def counts_energy(self) -> bool:
-        return self._energy() is not None
+        return self._driver.energy_j() is not None
 
     def begin(self) -> None:
         self._free = self.unlimited_mhz
-        self._seen = _Looks()
+        self._looks = []
+        self._is_shared = False
         self.sample()
 
     def sample(self) -> None:
-        """Sample clock, temperature, utilisation, throttle reasons and other processes."""
-        seen = self._seen
-        nvml = self._nvml
-        clock = self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
-        heat = self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
-        if heat is not None:
-            seen.temperatures.append(float(heat))
-        rates = None if self._is_divided else self._ask("nvmlDeviceGetUtilizationRates")
-        if rates is not None:
-            seen.busy.append(float(rates.gpu))
-        seen.looks.append((float(clock) if clock else None, self._reasons()))
-        seen.others = seen.others or bool(self.others())
+        """Sample the state of the GPU, and who else is on it."""
+        self._looks.append(self._driver.read())
+        self._is_shared = self._is_shared or bool(self.others())
 
     def cells(self) -> Row:
-        seen = self._seen
-        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        looks = self._looks
+        after = looks[1:]  # the first sample is from before the work
+        clocks = _told(look.clock_mhz for look in looks)
+        temperatures = _told(look.temperature_c for look in looks)
+        busy = _told(look.busy_pct for look in after)
         return {
-            "sm_clock_mhz_mean": sum(seen.clocks) / len(seen.clocks) if seen.clocks else None,
-            "sm_clock_mhz_min": min(seen.clocks, default=None),
-            # the first sample is from before the work
-            "gpu_util_pct": sum(seen.busy[1:]) / len(seen.busy[1:]) if seen.busy[1:] else None,
-            "throttle_reasons": "+".join(_names(seen.reasons & ~_IDLE)),
-            "power_limit_w": limit / 1000 if limit else None,
-            "temp_c_start": seen.temperatures[0] if seen.temperatures else None,
-            "temp_c_end": seen.temperatures[-1] if seen.temperatures else None,
+            "sm_clock_mhz_mean": sum(clocks) / len(clocks) if clocks else None,
+            "sm_clock_mhz_min": min(clocks, default=None),
+            "gpu_util_pct": sum(busy) / len(busy) if busy else None,
+            "throttle_reasons": "+".join(_names(self._reasons & ~IDLE)),
+            "power_limit_w": looks[-1].power_limit_w,
+            "temp_c_start": temperatures[0] if temperatures else None,
+            "temp_c_end": temperatures[-1] if temperatures else None,
+            **_power(after),
         }
 
     def flags(self) -> list[str]:
         raised = {
-            THROTTLED: self._seen.reasons & ~_HARMLESS or self._slow_without_reasons(),
+            THROTTLED: self._reasons & ~_HARMLESS or self._slow_without_reasons(),
             POWER_CAPPED: self._power_capped(),
-            "clock_drift": _drifts([clock for clock, _ in self._seen.working if clock]),
-            "shared_gpu": self._seen.others,
+            "clock_drift": _drifts(_told(look.clock_mhz for look in self._working)),
+            "shared_gpu": self._is_shared,
         }
         return [flag for flag, is_raised in raised.items() if is_raised]
 
+    def others(self) -> list[int]:
+        return self._driver.others()
+
+    def provenance(self) -> dict[str, Any]:
+        return self._driver.provenance()
+
+    @property
+    def _working(self) -> list[Reading]:
+        """The samples of a working GPU, without the first one, taken before the work."""
+        return [look for look in self._looks[1:] if not (look.reasons or 0) & IDLE]
+
+    @property
+    def _reasons(self) -> int:
+        return functools.reduce(operator.or_, (look.reasons or 0 for look in self._looks[1:]), 0)
+
     def _unlimited(self) -> list[float]:
         """Return the clocks of this point in samples without a limit by the driver."""
-        own = ~_HARMLESS | _POWER_CAP
-        return [clock for clock, why in self._seen.working if clock and not (why or 0) & own]
+        own = ~_HARMLESS | POWER_CAP
+        free = [look for look in self._working if not (look.reasons or 0) & own]
+        return _told(look.clock_mhz for look in free)
 
     def _power_capped(self) -> bool:
         """Say whether the driver lowered the clock of this point for the power limit."""
-        working = self._seen.working
-        capped = [clock for clock, why in working if (why or 0) & _POWER_CAP]
+        working = self._working
+        capped = [look for look in working if (look.reasons or 0) & POWER_CAP]
         if len(capped) <= _OFTEN * len(working):
             return False
-        clocks = [clock for clock in capped if clock]
+        clocks = _told(look.clock_mhz for look in capped)
         free = self._unlimited()
-        usual = stats.median(free) if free else self._free
-        for clock in ("ApplicationsClock", "MaxClockInfo"):  # the administrator's, else the highest
-            usual = usual or self._ask(f"nvmlDeviceGet{clock}", self._nvml.NVML_CLOCK_SM)
+        usual = (stats.median(free) if free else self._free) or capped[-1].usual_mhz
         return not (clocks and usual) or stats.median(clocks) < _LOWERED * usual
 
     def _slow_without_reasons(self) -> bool:
         """Say whether the clock is low against earlier points, if the driver gives no reasons."""
         clocks = self._unlimited()
-        mute = all(why is None for _, why in self._seen.looks)
+        mute = all(look.reasons is None for look in self._looks)
         return bool(mute and clocks) and stats.median(clocks) < _UNEXPLAINED * self._free
-
-    def others(self) -> list[int]:
-        """Return the ids of other processes that compute on the GPU.
-
-        In a container the driver may list the host's ids. This process uses the GPU, so if its own
-        id is not in the list, one of the others is itself. Processes on other slices do not count.
-        """
-        if self._is_divided:
-            return []
-        running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
-        listed = {process.pid for process in running}
-        strangers = sorted(listed - self._own)
-        return strangers if listed & self._own else strangers[1:]
-
-    def provenance(self) -> dict[str, Any]:
-        nvml = self._nvml
-        default = self._ask("nvmlDeviceGetDefaultApplicationsClock", nvml.NVML_CLOCK_SM)
-        most = self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)
-        ecc = self._ask("nvmlDeviceGetEccMode")
-        mig = self._ask("nvmlDeviceGetMigMode")
-        return {
-            "uuid": _text(self._ask("nvmlDeviceGetUUID")),
-            "driver_version": _text(self._call("nvmlSystemGetDriverVersion")),
-            "sm_clock_default_mhz": default or most,
-            "sm_clock_max_mhz": most,
-            "ecc": bool(ecc[0]) if ecc else None,
-            "mig": bool(mig[0]) if mig else None,
-            "persistence": self._ask("nvmlDeviceGetPersistenceMode"),
-            "compute_mode": self._ask("nvmlDeviceGetComputeMode"),
-            "power_limit_default_mw": self._ask("nvmlDeviceGetPowerManagementDefaultLimit"),
-        }
 
     def energy_of(
         self, run: Callable[[], object], finish: Callable[[], object], block: int = 5
@@ -242,7 +193,7 @@ class _Nvml(Telemetry):
         if not self.counts_energy:
             return {}
         finish()
-        before = self._energy()
+        before = self._driver.energy_j()
         began = time.monotonic()
         passes = 0
         while time.monotonic() - began < ENERGY_WINDOW_S:
@@ -250,58 +201,38 @@ class _Nvml(Telemetry):
                 run()
             finish()
             passes += block
-        after = self._energy()
+        after = self._driver.energy_j()
         if before is None or after is None or after <= before:
             return {}
-        return {"energy_j": (after - before) / 1000 / passes, "energy_method": "counter"}
-
-    def _energy(self) -> int | None:
-        if self._is_divided:
-            return None
-        value = self._ask("nvmlDeviceGetTotalEnergyConsumption")
-        return int(value) if value is not None else None
-
-    def _reasons(self) -> int | None:
-        names = (
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-        )
-        name = next((name for name in names if hasattr(self._nvml, name)), names[1])
-        value = self._ask(name)
-        return int(value) if value is not None else None
-
-    def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - NVML returns many types
-        """Return NVML's value about the GPU; None without one."""
-        return self._call(name, self._handle, *arguments)
-
-    def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
-        try:
-            return getattr(self._nvml, name)(*arguments)
-        except (self._nvml.NVMLError, AttributeError):
-            return None
+        return {"energy_j": (after - before) / passes, "energy_method": "counter"}
 
 
-def watch(uuid: str | None, index: int, own_pids: frozenset[int]) -> Telemetry:
-    """Return telemetry of a CUDA device, by its UUID if torch knows it, else by its index."""
-    try:
-        import pynvml  # noqa: PLC0415 - optional
-    except ImportError:
-        return Telemetry()
-    return connect(pynvml, uuid, index, own_pids)
+def watch(uuid: str | None, index: int, own_pids: frozenset[int], bus: str = "") -> Telemetry:
+    """Return telemetry of a CUDA device, by UUID or PCI bus if torch knows it, else by index."""
+    return of_driver(drivers.find(uuid, index, own_pids, bus))
 
 
-def connect(nvml: Any, uuid: str | None, index: int, own_pids: frozenset[int]) -> Telemetry:  # noqa: ANN401
-    """Return telemetry through the module `pynvml`; empty if the driver does not answer."""
-    try:
-        nvml.nvmlInit()
-        handle = (
-            nvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-            if uuid
-            else nvml.nvmlDeviceGetHandleByIndex(index)
-        )
-    except nvml.NVMLError:
-        return Telemetry()
-    return _Nvml(nvml, handle, own_pids)
+def of_driver(driver: Driver | None) -> Telemetry:
+    """Return telemetry by a driver; empty without one."""
+    return _Watched(driver) if driver else Telemetry()
+
+
+def _told(values: Iterable[float | None]) -> list[float]:
+    return [float(value) for value in values if value is not None]
+
+
+def _power(looks: Sequence[Reading]) -> Row:
+    watts = _told(look.power_w for look in looks)
+    if not watts:
+        return {}
+    of = stats.summarise(watts)
+    return {
+        "power_mean_w": of.mean,
+        "power_std_w": of.std,
+        "power_min_w": of.min,
+        "power_max_w": of.max,
+        "power_scope": "board" if looks[-1].of_board else "gpu",
+    }
 
 
 def _drifts(clocks: Sequence[float]) -> bool:
@@ -315,9 +246,3 @@ def _names(reasons: int) -> list[str]:
     named = [name for bit, name in _REASONS.items() if reasons & bit]
     unknown = reasons & ~sum(_REASONS)
     return [*named, hex(unknown)] if unknown else named
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, bytes):
-        return value.decode("ascii", "replace")
-    return str(value) if value is not None else None

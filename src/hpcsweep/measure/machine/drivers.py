@@ -1,0 +1,275 @@
+"""Asks the driver of a GPU for its state: NVIDIA's by NVML, AMD's by amdsmi.
+
+NVML comes with the optional package nvidia-ml-py, amdsmi with ROCm. What a driver does not report
+is None. Nothing here changes a setting.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+# nvml.h, nvmlClocksThrottleReasons (later: nvmlClocksEventReasons)
+IDLE: Final = 0x1
+POWER_CAP: Final = 0x4
+_SLOWDOWN: Final = 0x8
+_HOT: Final = 0x40
+# amdgpu_smu.h, SMU_THROTTLER_*: limits of power and current, heat, what else slows a GPU down
+_AMD_STATUS: Final = ((0xFFFF_FFFF, POWER_CAP), (0xFFFF << 32, _HOT), (0xFFFF << 48, _SLOWDOWN))
+_UNTOLD: Final = (1 << 64) - 1  # what AMD's library writes in place of a status that there is not
+_MOST_W: Final = 10_000  # no GPU has a higher limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a driver reports of a GPU at one time."""
+
+    clock_mhz: float | None = None
+    usual_mhz: float | None = None  # that the administrator set, else the highest
+    temperature_c: float | None = None
+    busy_pct: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    reasons: int | None = None  # for a low clock, as bits of NVML
+    of_board: bool = False  # power and energy are those of several dies
+
+
+class Driver(Protocol):
+    """What reads the state of one GPU."""
+
+    def read(self) -> Reading:
+        """Return the state now."""
+        ...
+
+    def energy_j(self) -> float | None:
+        """Return the energy counter, in joules."""
+        ...
+
+    def others(self) -> list[int]:
+        """Return the ids of other processes that compute on the GPU."""
+        ...
+
+    def provenance(self) -> dict[str, Any]:
+        """Return constants of the GPU and its driver."""
+        ...
+
+
+class _Nvml:
+    """An NVIDIA GPU."""
+
+    def __init__(self, nvml: Any, handle: Any, own_pids: frozenset[int]) -> None:  # noqa: ANN401
+        self._nvml = nvml
+        self._handle = handle
+        self._own = own_pids
+        mig = self._ask("nvmlDeviceGetMigMode")
+        self._is_divided = bool(mig and mig[0])  # then this point has a slice, and NVML the whole
+
+    def read(self) -> Reading:
+        nvml = self._nvml
+        rates = None if self._is_divided else self._ask("nvmlDeviceGetUtilizationRates")
+        watts = None if self._is_divided else self._ask("nvmlDeviceGetPowerUsage")
+        limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        return Reading(
+            clock_mhz=self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM) or None,
+            usual_mhz=self._ask("nvmlDeviceGetApplicationsClock", nvml.NVML_CLOCK_SM)
+            or self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            temperature_c=self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            busy_pct=rates.gpu if rates is not None else None,
+            power_w=watts / 1000 if watts else None,
+            power_limit_w=limit / 1000 if limit else None,
+            reasons=self._reasons(),
+        )
+
+    def energy_j(self) -> float | None:
+        if self._is_divided:
+            return None
+        value = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return value / 1000 if value is not None else None
+
+    def others(self) -> list[int]:
+        """Return the ids of other processes that compute on the GPU.
+
+        In a container the driver may list the host's ids. This process uses the GPU, so if its own
+        id is not in the list, one of the others is itself. Processes on other slices do not count.
+        """
+        if self._is_divided:
+            return []
+        running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
+        listed = {process.pid for process in running}
+        strangers = sorted(listed - self._own)
+        return strangers if listed & self._own else strangers[1:]
+
+    def provenance(self) -> dict[str, Any]:
+        nvml = self._nvml
+        default = self._ask("nvmlDeviceGetDefaultApplicationsClock", nvml.NVML_CLOCK_SM)
+        most = self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM)
+        ecc = self._ask("nvmlDeviceGetEccMode")
+        mig = self._ask("nvmlDeviceGetMigMode")
+        return {
+            "uuid": _text(self._ask("nvmlDeviceGetUUID")),
+            "driver_version": _text(self._call("nvmlSystemGetDriverVersion")),
+            "sm_clock_default_mhz": default or most,
+            "sm_clock_max_mhz": most,
+            "ecc": bool(ecc[0]) if ecc else None,
+            "mig": bool(mig[0]) if mig else None,
+            "persistence": self._ask("nvmlDeviceGetPersistenceMode"),
+            "compute_mode": self._ask("nvmlDeviceGetComputeMode"),
+            "energy_resolution_uj": 1000 if self.energy_j() else None,
+            "power_limit_default_mw": self._ask("nvmlDeviceGetPowerManagementDefaultLimit"),
+        }
+
+    def _reasons(self) -> int | None:
+        names = (
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+        )
+        name = next((name for name in names if hasattr(self._nvml, name)), names[1])
+        value = self._ask(name)
+        return int(value) if value is not None else None
+
+    def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - NVML returns many types
+        """Return NVML's value about the GPU; None without one."""
+        return self._call(name, self._handle, *arguments)
+
+    def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
+        try:
+            return getattr(self._nvml, name)(*arguments)
+        except (self._nvml.NVMLError, AttributeError):
+            return None
+
+
+class _Amd:
+    """An AMD GPU, which for torch is one die; a board of an MI250 has two.
+
+    The first die of a board reports the power and the energy of both, the second one 0 W. So a 0
+    is no reading: the cells of a second die stay empty. Neighbours are not told.
+    """
+
+    def __init__(self, smi: Any, dies: Sequence[Any], index: int) -> None:  # noqa: ANN401
+        self._smi = smi
+        self._die = dies[index]
+        self._next = dies[index + 1 : index + 2]
+
+    def read(self) -> Reading:
+        smi = self._smi
+        clock = self._ask("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX)
+        busy = _number(self._ask("amdsmi_get_gpu_activity").get("gfx_activity"))
+        limit = _number(self._ask("amdsmi_get_power_cap_info").get("power_cap")) or 0
+        return Reading(
+            clock_mhz=_number(clock.get("clk")) or None,
+            usual_mhz=_number(clock.get("max_clk")) or None,
+            temperature_c=self._temperature(),
+            busy_pct=busy,
+            power_w=self._watts(self._die) or None,
+            # some versions tell microwatts
+            power_limit_w=(limit / 1e6 if limit > _MOST_W else limit) or None,
+            reasons=self._reasons(IDLE if busy == 0 else 0),
+            of_board=any(self._watts(die) == 0 for die in self._next),
+        )
+
+    def energy_j(self) -> float | None:
+        """Return the counter where the power is told, too: else it is another die's."""
+        counter = self._ask("amdsmi_get_energy_count")
+        if not (self._watts(self._die) and counter.get("energy_accumulator")):
+            return None
+        return float(counter["energy_accumulator"] * counter["counter_resolution"] / 1e6)
+
+    def others(self) -> list[int]:
+        return []
+
+    def provenance(self) -> dict[str, Any]:
+        return {
+            "driver_version": self._ask("amdsmi_get_gpu_driver_info").get("driver_version"),
+            "energy_resolution_uj": self._ask("amdsmi_get_energy_count").get("counter_resolution"),
+        }
+
+    def _temperature(self) -> float | None:
+        smi = self._smi
+        now = smi.AmdSmiTemperatureMetric.CURRENT
+        hottest = smi.AmdSmiTemperatureType.HOTSPOT
+        return self._ask("amdsmi_get_temp_metric", hottest, now) or None
+
+    def _watts(self, die: Any) -> float | None:  # noqa: ANN401
+        told = self._ask("amdsmi_get_power_info", die=die)
+        names = "current_socket_power", "average_socket_power"  # MI300 has the one, MI250 the other
+        numbers = [_number(told.get(name)) for name in names]
+        return max((number for number in numbers if number is not None), default=None)
+
+    def _reasons(self, idle: int) -> int | None:
+        # not by the package's own function: its newer versions tell only whether some bit is set
+        library = self._smi.amdsmi_wrapper
+        metrics = library.amdsmi_gpu_metrics_t()
+        failed = library.amdsmi_get_gpu_metrics_info(self._die, ctypes.byref(metrics))
+        status = metrics.indep_throttle_status
+        if failed or status == _UNTOLD:
+            return None
+        return idle + sum(bit for mask, bit in _AMD_STATUS if status & mask)
+
+    def _ask(self, name: str, *arguments: object, die: Any = None) -> Any:  # noqa: ANN401
+        try:
+            return getattr(self._smi, name)(self._die if die is None else die, *arguments)
+        except (self._smi.AmdSmiException, AttributeError):
+            return {}
+
+
+def nvml(module: Any, uuid: str | None, index: int, own_pids: frozenset[int]) -> Driver | None:  # noqa: ANN401
+    """Return the driver behind the module `pynvml`; None if it does not answer."""
+    try:
+        module.nvmlInit()
+        handle = (
+            module.nvmlDeviceGetHandleByUUID(uuid.encode())
+            if uuid
+            else module.nvmlDeviceGetHandleByIndex(index)
+        )
+    except module.NVMLError:
+        return None
+    return _Nvml(module, handle, own_pids)
+
+
+def amdsmi(module: Any, bus: str, index: int) -> Driver | None:  # noqa: ANN401
+    """Return the driver behind the module `amdsmi`, of the die at a PCI bus, else of the n-th."""
+    try:
+        module.amdsmi_init()
+        dies = module.amdsmi_get_processor_handles()
+        buses = [module.amdsmi_get_gpu_device_bdf(die) for die in dies]
+    except module.AmdSmiException:
+        return None
+    found = next((number for number, own in enumerate(buses) if bus and own.startswith(bus)), index)
+    return _Amd(module, dies, found) if found < len(dies) else None
+
+
+def find(uuid: str | None, index: int, own_pids: frozenset[int], bus: str) -> Driver | None:
+    """Return the driver of a CUDA device, by UUID or PCI bus if torch knows it, else by index."""
+    module = _imported("pynvml")
+    found = nvml(module, uuid, index, own_pids) if module else None
+    if found is None and (module := _imported("amdsmi")):
+        found = amdsmi(module, bus, index)
+    return found
+
+
+def _imported(name: str) -> Any:  # noqa: ANN401
+    """Return a module that is installed, or that ROCm has in a folder of its own."""
+    folder = str(Path(os.environ.get("ROCM_PATH", "/opt/rocm"), "share", "amd_smi"))
+    sys.path.append(folder)
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError, AttributeError, KeyError):  # KeyError: amdsmi lacks its library
+        return None
+    finally:
+        sys.path.remove(folder)
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, (int, float)) else None  # AMD's package also says "N/A"
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode("ascii", "replace")
+    return str(value) if value is not None else None
