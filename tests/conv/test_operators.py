@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,9 +17,10 @@ from hpcsweep.conv.operators import (
     helps,
     matches,
 )
+from paths import FACTS
 
 CONVOLVING = {"aten::cudnn_convolution", "aten::miopen_convolution"}
-TRACES = Path(os.environ.get("GPU_TRACES", "no folder"))  # of torch's profiler, from GPUs
+TRACES = FACTS / "traces"
 
 
 @pytest.mark.parametrize(
@@ -82,8 +81,6 @@ def test_kernels_that_only_help_are_told_from_those_that_convolve(
 def test_every_convolution_of_a_real_trace_has_a_kernel_that_may_prove_it(trace: str) -> None:
     """By the launches inside of the library's operators; some kernels there only help."""
     path = TRACES / f"{trace}.json.gz"
-    if not path.is_file():
-        pytest.skip("GPU_TRACES names no folder with real traces")
     with gzip.open(path) as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
     kernels = {

@@ -103,6 +103,13 @@ def by_label(label: str) -> str | None:
     return next((s for s in longest if re.search(rf"(?<!g){s}(?![0-9x]|s(?!xm))", text)), None)
 
 
+def by_file_name(name: str) -> str | None:
+    """Return the `gpu` value that a file's name tells, also of a device without a profile: T4."""
+    words = name.replace("_", " ").upper()
+    entry = by_device_name(words)
+    return by_label(name) or (as_value(entry.name) if entry and not entry.short else None)
+
+
 def name_pattern(short: str) -> str:
     """Return a regular expression for the device names that belong to a `gpu` value."""
     return rf"\b{short.upper()}\b"

@@ -55,25 +55,32 @@ def collect(
 @click.argument("path", type=PATH)
 @option("--as NAME", "Name of the sweep here.", default="")
 @option("--device GPU", "Device of tables that name none, such as v100.", default="")
+@option(
+    "--columns MAP",
+    "What the columns of another program's table are: a YAML file, or `neusight`, `deepbench`.",
+    default="",
+)
 @click.pass_obj
-def import_(results: Path, /, path: Path, device: str, **others: Any) -> Answer:
+def import_(results: Path, /, path: Path, device: str, columns: str, **others: Any) -> Answer:
     """Bring results of another machine here, and collect them.
 
     PATH is a results folder of hpcsweep, of any version; a table or folder of tables of the
     predecessor (*_overall.csv, *_layers.csv); a find-db of MIOpen, AMD's or your own (*.fdb.txt,
-    *.fdb.txt.bz2, *.ufdb.txt); or a trace of PyTorch's profiler (*.json, *.json.gz). Every other
-    command then works on them.
+    *.fdb.txt.bz2, *.ufdb.txt); a trace of PyTorch's profiler (*.json, *.json.gz, *.gz); or, with
+    --columns, anybody's table of convolutions (CSV or Parquet). Every other command then works on
+    them.
 
     \b
     hpcsweep import /mnt/other_site/results/resnet152_gemm
     hpcsweep import old_tables/ --as published --device v100
     hpcsweep import gfx90a68.HIP.fdb.txt.bz2 --as mi210
     hpcsweep import worker0.pt.trace.json.gz --as resnet50_trace
+    hpcsweep import Tesla_T4.csv.gz --columns neusight --as neusight_t4
     """
     from hpcsweep.importing import importer
     from hpcsweep.store.collect import collector as collecting
 
-    brought = importer.bring(results, path, others["as"], device)
+    brought = importer.bring(results, path, others["as"], device, columns)
     report = collecting.collect(brought.sweep_dir)
     head = f"{brought.sweep_dir.name}: imported from {brought.source}"
     return Answer(

@@ -125,7 +125,7 @@ def rows(table: Table, device: str = "") -> Iterator[tuple[Key, dict[str, str]]]
     """
     around = (folder.name for folder in table.path.absolute().parents[:2])
     parts = (part.lower() for part in (table.path.stem, *around))
-    named = next(filter(None, map(gpus.by_label, parts)), "")
+    named = next(filter(None, map(gpus.by_file_name, parts)), "")
     keys: dict[tuple[str, str, str], Key] = {}
     with _text_of(table.path) as file:
         for row in csv.DictReader(file):

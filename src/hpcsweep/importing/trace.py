@@ -26,7 +26,9 @@ from hpcsweep.importing.trace_events import Argument, Operator, Trace, TracedCal
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
-_NAME: Final = re.compile(r"(.+?)(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?", re.IGNORECASE)
+_NAME: Final = re.compile(
+    r"(.+?)(?:\.pt)?(?:\.trace)?(?:\.json|\.json\.gz|(?<!\.csv)\.gz)", re.IGNORECASE
+)
 _TYPES: Final = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
 }  # fmt: skip

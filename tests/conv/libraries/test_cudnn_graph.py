@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import runpy
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +18,9 @@ from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.libraries.cudnn_graph import Graphs
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-from paths import ROOT
+from paths import FACTS
 
-REAL = Path(os.environ.get("REAL_GPU_FACTS", ROOT.parent / "shared" / "real")) / "cudnn"
+REAL = FACTS / "cudnn"
 SHAPES = [
     ConvShape(1, 64, 56, 56, 64, 3, 3, 1, 1, 1, 1),
     ConvShape(8, 3, 224, 224, 64, 7, 7, 2, 2, 3, 3),
@@ -61,8 +59,7 @@ def test_the_answers_are_those_of_an_independent_script(library, gpu):
 
     The script's devices were typed by another hand; by the table's there are the same engines.
     """
-    if not (script := REAL / "support.py").is_file():
-        pytest.skip(f"no {script}")
+    script = REAL / "support.py"
     graphs = Graphs.of(library, json.loads((REAL / f"{gpu}.json").read_text()))
     by_table = Graphs.of(library, gpus.cudnn_properties(gpu))
     for shape in SHAPES:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pytest
 
 from hpcsweep.conv.proof.kernels import Grade, recognise
-from paths import ROOT
+from paths import FACTS
 
-REAL = Path(os.environ.get("REAL_GPU_FACTS", ROOT.parent / "shared" / "real")) / "traces"
+REAL = FACTS / "traces"
 NAMES = (
     "implicit_gemm", "implicit_precomp_gemm", "gemm", "direct", "fft", "fft_tiling", "winograd",
     "winograd_nonfused",
@@ -78,7 +76,6 @@ def calls(trace: str, operator: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the published traces are not here")
 @pytest.mark.parametrize(("trace", "operator", "wanted"), TRACES)
 def test_each_call_of_a_real_trace_is_recognised(trace, operator, wanted):
     """No kernel is unknown; of each algorithm as many as a person counted; no false claim holds."""

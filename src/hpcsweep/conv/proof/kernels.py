@@ -40,8 +40,8 @@ class Kind:
     products: bool = False
 
     def names(self, kernel: str) -> bool:
-        """Say whether a kernel has this name."""
-        return re.search(self.pattern, kernel) is not None
+        """Say whether a kernel has this name; some tools write all names in lower case."""
+        return re.search(self.pattern, kernel, re.IGNORECASE) is not None
 
 
 UNKNOWN: Final = "unknown"
@@ -143,7 +143,7 @@ class Recognition:
 @lru_cache(maxsize=10_000)
 def kind_of(kernel: str) -> Kind | None:
     """Return the line of the table that names a kernel."""
-    if re.search(_NO_CONVOLUTION, kernel):
+    if re.search(_NO_CONVOLUTION, kernel, re.IGNORECASE):
         return None
     return next((kind for kind in KINDS if kind.names(kernel)), None)
 
@@ -157,7 +157,7 @@ def recognise(kernels: Iterable[str]) -> Recognition:
     """
     named = [(kernel, kind_of(kernel)) for kernel in kernels]
     unnamed = (kernel for kernel, kind in named if kind is None)
-    unknown = tuple(k for k in unnamed if not (helps(k) or re.search(_HELPS, k)))
+    unknown = tuple(k for k in unnamed if not (helps(k) or re.search(_HELPS, k, re.IGNORECASE)))
     with_kind = [(kernel, kind) for kernel, kind in named if kind is not None]
     telling = [(kernel, kind) for kernel, kind in with_kind if kind.decides]
     products = [(kernel, kind) for kernel, kind in with_kind if kind.products and not kind.decides]

@@ -1,0 +1,238 @@
+"""Imports anybody's table of convolutions: a CSV or Parquet file, and a map of its columns.
+
+The map says which column has what, by the names that hpcsweep has for it; some maps are shipped. A
+point holds the convolutions of one device, type, batch size and algorithm. How the times were taken
+is not known, so the flag `foreign` puts all rows in doubt.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hpcsweep import extras, files
+from hpcsweep.catalog import ALGORITHMS, AUTO, gpus
+from hpcsweep.catalog.columns import FOREIGN, Row
+from hpcsweep.conv.proof.kernels import UNKNOWN, recognise
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.importing import submission
+from hpcsweep.importing.finddb import DIRECTIONS
+from hpcsweep.spec.document import Complaints, Document, read_document
+from hpcsweep.store.folders import SweepDir
+from hpcsweep.text import count
+
+NETWORK: Final = "table"  # in place of a network: whose the convolutions are is not known
+_MAPS: Final = Path(__file__).with_name("maps")
+_UNITS: Final = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+_SIZES: Final = {"batch_size": "n", "in_channels": "in_c", "out_channels": "out_c"}
+# two sizes that one column may have; without a column they have this value
+_PAIRS: Final = {
+    "input_size": ("in_h", "in_w", None), "kernel_size": ("kernel_h", "kernel_w", None),
+    "stride": ("stride_h", "stride_w", 1), "padding": ("pad_h", "pad_w", 0),
+    "dilation": ("dilation_h", "dilation_w", 1),
+}  # fmt: skip
+_TEXTS: Final = ("time", "gpu", "dtype", "direction", "algorithm", "kernels")
+_KEYS: Final = (
+    *_TEXTS, *_SIZES, "groups", *_PAIRS, *(name for pair in _PAIRS.values() for name in pair[:2]),
+)  # fmt: skip
+_NEEDED: Final = ("time", *_SIZES)
+_DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
+_KERNELS: Final = re.compile(r";\s*(?=\S)")
+_MOST: Final = 1 << 30  # bytes of a table, unpacked
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column has what; `words` are values of ours by a part of the table's own."""
+
+    times: Mapping[str, str]  # by direction; by "" where a column says it, or all are forward
+    names: Mapping[str, str]
+    words: Mapping[str, Mapping[str, str]]
+    unit: str = "ms"
+
+
+def shipped() -> list[str]:
+    """Return the names of the maps that come with hpcsweep."""
+    return sorted(path.stem for path in _MAPS.glob("*.yaml"))
+
+
+def read_columns(name: str) -> Columns:
+    """Return a shipped map, or that of a file; `UsageError` says what is wrong with it."""
+    path = _MAPS / f"{name}.yaml"
+    if name not in shipped():
+        path = Path(name)
+        if not path.is_file():
+            known = ", ".join(shipped())
+            raise UsageError(f"--columns {name}: no such file, nor one of the maps {known}")
+    doc = read_document(path, UsageError)
+    wrong = Complaints(doc)
+    for key in doc.data.keys() - {"columns", "unit", "words"}:
+        wrong.add((key,), f"unknown key{suggest(key, ('columns', 'unit', 'words'))}")
+    names = _mapping(doc, wrong, "columns")
+    words = _mapping(doc, wrong, "words")
+    unit = doc.data.get("unit", "ms")
+    if unit not in _UNITS:
+        wrong.add(("unit",), f"needs one of {', '.join(_UNITS)}")
+    _check_names(wrong, names)
+    times = names.pop("time", "")
+    times = times if isinstance(times, dict) else {"": times}
+    for key in times.keys() - {"", *DIRECTIONS.values()}:
+        wrong.add(("columns", "time", key), f"needs one of {', '.join(DIRECTIONS.values())}")
+    for key, column in (*(("time", column) for column in times.values()), *names.items()):
+        if not isinstance(column, str):
+            wrong.add(("columns", key), "needs the name of a column")
+    wrong.tell()
+    return Columns(times, names, words, unit)
+
+
+def _check_names(wrong: Complaints, names: Mapping[str, Any]) -> None:
+    for key in names.keys() - {*_KEYS}:
+        wrong.add(("columns", key), f"unknown name{suggest(key, _KEYS)}")
+    if lacking := [key for key in _NEEDED if key not in names]:
+        wrong.add(("columns",), f"needs {', '.join(lacking)}")
+    for whole, (*pair, missing) in _PAIRS.items():
+        if missing is None and whole not in names and not names.keys() >= {*pair}:
+            wrong.add(("columns",), f"needs {whole}, or {' and '.join(pair)}")
+
+
+def _mapping(doc: Document, wrong: Complaints, key: str) -> dict[str, Any]:
+    value = doc.data.get(key, {})
+    if not isinstance(value, dict):
+        wrong.add((key,), "needs `key: value` lines")
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -> Iterator[Row]:
+    """Yield the cells of each convolution with a time; `counts` has what was left out.
+
+    `UsageError` where a column is not there or nothing tells the device, `ResultsError` where the
+    file cannot be read.
+    """
+    named = device or gpus.by_file_name(path.name) or ""
+    for row in _raw(path, [*columns.times.values(), *columns.names.values()]):
+        cells = {name: str(row[column] or "") for name, column in columns.names.items()}
+        for name, words in columns.words.items():
+            given = cells.get(name, "")
+            cells[name] = next((ours for word, ours in words.items() if word in given), given)
+        gpu = device or cells.get("gpu") or named
+        if not gpu:
+            raise UsageError(f"{path}: nothing tells the device; --device does, such as v100")
+        shape = _shape(cells)
+        for direction, column in columns.times.items():
+            ms = _number(row[column])
+            if shape is None or not ms:
+                counts["shape" if shape is None else "time"] += 1
+                continue
+            yield {
+                **submission.work_cells(shape), "gpu": _gpu(gpu),
+                "direction": direction or cells.get("direction") or "forward",
+                **dict.fromkeys(("mean_ms", "median_ms"), ms * _UNITS[columns.unit]),
+                **(_algorithm(cells) if direction in {"", "forward"} else {}),
+            }  # fmt: skip
+
+
+def _raw(path: Path, needed: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a file by their columns."""
+    try:
+        if path.suffix == ".parquet":
+            extras.need("parquet", str(path))
+            from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+            table = parquet.read_table(path)
+            have = table.column_names
+            rows: Iterable[Mapping[str, Any]] = table.to_pylist()
+        else:
+            with files.opened(path, most=_MOST) as file:
+                data = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+                text = io.StringIO(data.read(_MOST).decode("utf-8-sig"), newline="")
+            reader = csv.DictReader(text)
+            have = list(reader.fieldnames or ())
+            rows = reader
+        if lacking := next((name for name in needed if name not in have), None):
+            raise UsageError(f"{path}: has no column '{lacking}'{suggest(lacking, have)}")
+        yield from rows
+    except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
+        raise ResultsError(f"{path}: cannot be read ({error})") from error
+
+
+def _shape(cells: Mapping[str, str]) -> ConvShape | None:
+    """Return the shape of a row; None where a size is missing, or sizes do not agree."""
+    sizes = {ours: _size(cells.get(name)) for name, ours in _SIZES.items()}
+    sizes["groups"] = _size(cells.get("groups", "1"))
+    for whole, (down, across, missing) in _PAIRS.items():
+        both = cells.get(whole, "" if missing is None else str(missing))
+        sizes[down] = _size(cells.get(down, both))
+        sizes[across] = _size(cells.get(across, both))
+    known = {name: size for name, size in sizes.items() if size is not None}
+    dtype = cells.get("dtype") or "float32"
+    if len(known) < len(sizes) or dtype not in _DTYPES:
+        return None
+    shape = ConvShape(**known, dtype=dtype)  # type: ignore[arg-type]
+    sound = min(*known.values(), 0) == 0 and min(shape.n, *shape.stride, shape.groups) > 0
+    fits = sound and shape.in_c % shape.groups == shape.out_c % shape.groups == 0
+    return shape if fits and min(shape.in_c, shape.out_c, shape.out_h, shape.out_w) > 0 else None
+
+
+def _size(text: str | None) -> int | None:
+    number = _number(text)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _number(text: object) -> float | None:
+    """Return a finite number that is not negative; None for anything else."""
+    try:
+        value = float(str(text))
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
+
+
+def _gpu(text: str) -> str:
+    entry = gpus.sheet(text)
+    return (entry.short or gpus.as_value(entry.name)) if entry else gpus.as_value(text)
+
+
+def _algorithm(cells: Mapping[str, str]) -> Row:
+    """Return what ran, as the table says or its kernels tell."""
+    named = re.sub(r"[\s-]+", "_", cells.get("algorithm", "").strip().lower())
+    if named in ALGORITHMS and named != AUTO:
+        return {"algorithm_used": named, "algorithm_evidence": "the table says so"}
+    kernels = [name for name in _KERNELS.split(cells.get("kernels", "").strip(";")) if name]
+    used = recognise(kernels).name if kernels else UNKNOWN
+    return {"algorithm_used": used, "algorithm_evidence": f"{count(len(kernels), 'kernel name')}"}
+
+
+def bring(
+    path: Path, sweep_dir: SweepDir, device: str, columns: Columns
+) -> tuple[str, tuple[str, ...]]:
+    """Write the rows of a table as a submission; return its source and what was left out."""
+    counts = Counter[str]()
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    used = Counter[str]()
+    for row in read_rows(path, columns, device, counts):
+        used[row.get("algorithm_used", "")] += 1
+        groups[row["gpu"], row["dtype"], row["batch_size"]].append(row)
+    with submission.opened(sweep_dir, path.name) as file:
+        for (gpu, dtype, batch), rows in groups.items():
+            point = submission.point(path.name, {
+                "model": NETWORK, "algorithm": AUTO, "gpu": gpu, "batch_size": batch,
+                "input_size": None, "dtype": dtype,
+            })  # fmt: skip
+            layers = [{**row, "call_index": index} for index, row in enumerate(rows)]
+            file.commit(point, {}, layers, FOREIGN, valid=False)
+    told = f"{count(used.total(), 'time')} on {', '.join(sorted({key[0] for key in groups}))}"
+    left = [f"left out: {count(n, 'cell')} without a {what}" for what, n in counts.items()]
+    known = used.total() - used[UNKNOWN] - used[""]
+    return path.name, (
+        told, f"algorithm known of {count(known, 'time')}", *left,
+        f"flagged {FOREIGN}: measured by another program, not here",
+    )  # fmt: skip
