@@ -57,3 +57,19 @@ def test_a_graph_has_no_fresh_inputs_and_a_sweep_may_leave_them_out(bench):
     assert bench.checks["fresh_inputs"].after(network, None, None).cells is None
     row = bench.measure(point(measure=QUICK | {"fresh_inputs": False})).row
     assert "fresh_ms" not in row
+
+
+def test_images_that_are_all_zero_give_the_same_and_what_does_not_fit_is_left_out(
+    bench, monkeypatch
+):
+    """Neither is said against the network; the times stand."""
+    row = bench.measure(point(input_fill="zeros", measure=QUICK)).row
+    assert "fresh_inputs" not in row["flags"].split(";")
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(fresh_inputs, "_Images", fail)
+    row = bench.measure(point(measure=QUICK)).row
+    assert row["median_ms"] > 0
+    assert "fresh_ms" not in row
