@@ -131,12 +131,12 @@ def test_a_profile_that_may_get_any_gpu_is_told_so_and_those_of_the_example_may_
     text = "gpu: l40\ngpu_name: 'L40S?$'\npartition: gpu\ngres: gpu:1\ntime: 5\nmem: 100M\n"
     (desk.folder / "any.yaml").write_text(text)
     done = desk.run("submit", desk.spec(NOOP, "other.yaml"), "--cluster", "any.yaml")
-    assert "3 nodes match this profile, 1 of them has an L40S" in done.stdout
-    assert "add `constraint: gpul40s`" in done.stdout
+    assert "3 nodes match this profile, 1 of them has an L40S" in done.stderr
+    assert "add `constraint: gpul40s`" in done.stderr
     ours = [ROOT / f"examples/{name}.yaml" for name in ("gpu2v100", "gpul40s")]
     done = desk.run("submit", spec, *(word for path in ours for word in ("--cluster", path)))
     assert done.returncode == 0, done.stderr
-    assert "match this profile" not in done.stdout
+    assert "match this profile" not in done.stderr
     cluster.wait_for("the end of the jobs", queue_is_over, timeout=60)
     assert {row["gpu"]: row["node"] for row in desk.rows("sweep")} == {
         "v100": "v100n1",
