@@ -6,11 +6,11 @@ import json
 import signal
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hpcsweep import files
 from hpcsweep.cluster import status, sweep_status
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus
 from hpcsweep.errors import UsageError
@@ -70,8 +70,8 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
 
 def test_each_shard_is_read_once(measured, monkeypatch):
     """Statuses and what is not valid come from one look, which is most of what `status` does."""
-    read, seen = Path.read_bytes, Counter()
-    monkeypatch.setattr(Path, "read_bytes", lambda path: seen.update([path]) or read(path))
+    read, seen = files.regular_bytes, Counter()
+    monkeypatch.setattr(files, "regular_bytes", lambda path: seen.update([path]) or read(path))
     (found,) = status.read_status(measured.results, [])
     assert len(found.profiles[0].status) == 10
     assert [seen[shard.overall] for shard in measured.sweep().shards()] == [1]
