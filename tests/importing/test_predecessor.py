@@ -53,6 +53,8 @@ def test_names_and_times_are_translated(run):
     ]
     assert row["median_ms"].item() == pytest.approx(2 * 0.256 * 10)
     assert row["energy_j"].item() == 1.5
+    power = [row[f"power_{name}_w"].item() for name in ("mean", "std", "min", "max")]
+    assert power == [80, 2, 70, 90]
     assert set(rows["orphan"]) == {"false"}
 
 

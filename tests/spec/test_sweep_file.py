@@ -88,6 +88,7 @@ def test_the_shipped_sweeps_keep_their_file_names() -> None:
         ("quickstart", 12),
         ("resnet152_gemm", 800),
         ("resnet152_implicit_precomp_gemm", 200),
+        ("resnet152_energy", 200),
         ("amd_resnet_baseline", 10),
         ("nn_perf_roofline", 4),
         ("resnet18_cifar10_five_experiments", 9),
@@ -102,7 +103,9 @@ def test_the_shipped_sweeps_have_the_points_that_they_promise(name: str, points:
     assert len(expansion) == points == sum(1 for _ in expansion)
 
 
-@pytest.mark.parametrize("name", ["resnet152_gemm", "resnet152_implicit_precomp_gemm"])
+@pytest.mark.parametrize(
+    "name", ["resnet152_gemm", "resnet152_implicit_precomp_gemm", "resnet152_energy"]
+)
 def test_the_hundred_sizes_are_the_published_ones(name: str) -> None:
     """To the integer, batch 1, 10 passes of warm-up and 20 that count."""
     sweep = sweep_file.load(name)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 NETWORKS = [
     "model", "algorithm", "batch_size", "input_size", "mean", "std", "min", "max", "median",
-    "power_mean_w", "energy_per_inference_j", "device",
+    "power_mean_w", "power_std_w", "power_min_w", "power_max_w", "energy_per_inference_j", "device",
 ]  # fmt: skip
 LAYERS = [
     "model", "algorithm", "input_size", "layer", "in_channels", "out_channels", "kernel_size",
@@ -52,7 +52,7 @@ def network_rows(
     for size in sizes:
         whole = sum(time_of(algorithm, device, size, layer) for layer in range(layers))
         times = (whole, 0.01, whole * 0.9, whole * 1.5, whole)
-        rows.append([model, algorithm, 1, size, *times, 80.0, 1.5, device])
+        rows.append([model, algorithm, 1, size, *times, 80.0, 2.0, 70.0, 90.0, 1.5, device])
     return rows
 
 

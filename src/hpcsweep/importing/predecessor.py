@@ -35,6 +35,7 @@ HOST_COPIES: Final = "host_copies"
 _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
 _CHANNELS: Final = ("in_channels", "out_channels")
 _STATED: Final = (*_CHANNELS, *_SIDES)
+_POWER: Final = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
 _MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
 _NOTES: Final = {
     "twice": ("network", "more than once; the first counts"),
@@ -72,7 +73,8 @@ class _Import:
             return
         energy = predecessor_tables.number(row.get("energy_per_inference_j"))
         more = {"energy_j": energy, "energy_method": "sampled power"} if energy else {}
-        self.networks[image] = {**times, **more}
+        power = {name: predecessor_tables.number(row.get(name)) for name in _POWER}
+        self.networks[image] = {**times, **more, **power}
         self.sizes[key].setdefault(int(size), int(batch))
 
     def write_pass(self, file: ImportedRows, key: Key, rows: Sequence[dict[str, str]]) -> None:

@@ -68,6 +68,22 @@ def test_energy_where_the_host_is_slow_is_that_of_a_graphs_replay():
     assert ran == ["replay"]
 
 
+@pytest.mark.parametrize(
+    ("sampled", "apart"), [(327.0, True), (187.0, False), (200.0, False), (None, False)]
+)
+def test_a_counter_and_a_power_that_disagree_are_flagged(sampled, apart):
+    """Either may be wrong; both are in the row, whose times are good."""
+
+    class Both(Metered):
+        def energy_of(self, run, finish, block):
+            return {"energy_j": 187.0, "energy_sampled_j": sampled, "energy_method": "counter"}
+
+    row = on_device("inference", "cpu", Both()).measure(point(measure={"energy": True})).row
+    assert (row["energy_j"], row["energy_sampled_j"]) == (187.0, sampled)
+    assert ("energy_apart" in row["flags"]) is apart
+    assert "energy_apart" not in columns.DOUBTFUL
+
+
 def test_what_cannot_be_replayed_keeps_its_times_and_has_no_energy():
     """Too little memory, a graph already, one's own code, several inputs."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -232,14 +233,60 @@ def test_what_a_gpu_does_not_answer_stays_empty():
     assert watch.provenance()["driver_version"] == "580.1"
 
 
-def test_energy_is_the_counters_growth_shared_by_the_passes(monkeypatch):
-    """A window of 1.5 s; millijoules over the passes that fit into it."""
-    clock = iter(range(100))
-    monkeypatch.setattr(telemetry.time, "monotonic", lambda: next(clock))
+class _Metered:
+    """A stand-in for a driver whose counter steps with the real clock; its power is another one."""
+
+    def __init__(self, watts=500.0, step_s=0.1, sampled=500.0):
+        self.watts, self.step_s, self.sampled = watts, step_s, sampled
+
+    def energy_j(self):
+        return 7e6 + self.watts * self.step_s * (time.monotonic() // self.step_s)
+
+    def read(self):
+        return drivers.Reading(power_w=self.sampled)
+
+
+def _joules_of(driver):
+    """Return the energy columns, and the joules of the counter in the time of a pass."""
     passes = []
-    watch = _watching(nvmlDeviceGetTotalEnergyConsumption=[0, 1000, 9000])
-    cells = watch.energy_of(lambda: passes.append(1), lambda: None)
-    assert cells == {"energy_j": 8.0 / len(passes), "energy_method": "counter"}
+    began = time.monotonic()
+
+    def run():
+        time.sleep(0.01)
+        passes.append(time.monotonic())
+
+    cells = telemetry.of_driver(driver).energy_of(run, lambda: None)
+    return cells, (passes[-1] - began) / len(passes) * driver.watts
+
+
+def test_energy_is_that_between_two_updates_of_the_counter():
+    """With 100 ms between updates an unaligned window of 1.5 s is wrong by up to 7 %."""
+    # what a reader of the counter saw: 500 W, in steps of 100 ms, the first of them at 0.06 s
+    updates = [
+        telemetry._Update(10.06 + step / 10, 7e6 + 50 * step, 80.0 if step < 10 else 490.0)
+        for step in range(15)
+    ]
+    cells = telemetry._energy(updates, 10.0, 0.02)
+    assert set(cells) <= set(columns.OVERALL_COLUMNS)
+    assert cells["energy_j"] == pytest.approx(500 * 0.02)
+    assert cells["energy_sampled_j"] == pytest.approx(490 * 0.02)  # its average knows the work
+    assert cells["energy_update_ms"] == pytest.approx(100)
+    assert cells["energy_method"] == "counter"
+    assert telemetry._energy(updates[:10], 10.0, 0.02) == {}
+
+
+def test_counter_and_sampled_power_are_both_kept():
+    """A published pair: 187 J by the one and 327 J by the other."""
+    cells, truth = _joules_of(_Metered(watts=187.0, sampled=327.0))
+    assert cells["energy_j"] == pytest.approx(truth, rel=0.25)
+    assert cells["energy_sampled_j"] / cells["energy_j"] == pytest.approx(327 / 187, rel=0.25)
+    assert _joules_of(_Metered(sampled=None))[0]["energy_sampled_j"] is None
+
+
+def test_a_counter_that_stands_still_tells_no_energy(monkeypatch):
+    """It is watched for five seconds, not for ever."""
+    monkeypatch.setattr(telemetry, "_LONGEST_S", 0.2)
+    assert _joules_of(_Metered(step_s=1e9))[0] == {}
 
 
 def test_without_a_counter_there_is_no_energy():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.catalog import INFERENCE
-from hpcsweep.catalog.record import Check, cell
+from hpcsweep.catalog.record import Check, Flag, cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,15 +16,23 @@ class Energy:
     energy_j: float | None = cell(
         "energy of one pass, from the energy counter over at least 1 s", clocked=True
     )
+    energy_sampled_j: float | None = cell(
+        "energy of one pass, from the power that the driver reported meanwhile", clocked=True
+    )
+    energy_update_ms: float | None = cell("time between two updates of the energy counter")
     energy_method: str | None = cell(
         "counter; graph: counter over replays, the host being slow; launch_bound: not measured"
     )
 
 
+ENERGY_APART: Final = Flag(
+    "energy_apart", "the energy counter and the sampled power differ by more than 10 %"
+)
 CHECK: Final = Check(
     finds="joules of a pass",
     costs="1.5 s of passes, on a GPU with an energy counter",
     overall=Energy,
+    flags=(ENERGY_APART,),
     setting="energy",
     workloads=(INFERENCE.name,),
 )

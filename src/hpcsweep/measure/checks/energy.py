@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hpcsweep.catalog.checks.energy import Energy
+from hpcsweep.catalog.checks.energy import ENERGY_APART, Energy
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.measure.timing import clocks
 
+_APART: Final = 0.10  # of the counter; published pairs are as far apart as 187 and 327 J
 _BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 
 
@@ -30,7 +31,10 @@ class Check(PointCheck):
         cells = telemetry.energy_of(run, self.rig.wait, passes)
         if cells and idles:
             cells = {**cells, "energy_method": "graph"}
-        return Finding(cells=Energy(**cells))
+        counted = cells.get("energy_j") or 0.0
+        sampled = cells.get("energy_sampled_j") or counted
+        apart = abs(sampled - counted) > _APART * counted
+        return Finding(cells=Energy(**cells), flags={ENERGY_APART: apart})
 
 
 def replay(network: Network) -> Callable[[], object] | None:

@@ -3,7 +3,8 @@
 `drivers` asks NVML or AMD's library. Without either the cells stay empty.
 
 NVML's watts are averages over up to a second, and some GPUs sample only a quarter of that time. So
-energy is always the difference of the energy counter over a window of a second or more.
+energy is always the difference of the energy counter over a window of a second or more, which
+begins and ends with an update of the counter.
 
 A GPU counts as throttled by the driver's reasons, which are read with each clock. Samples of an
 idle GPU, and the sample before the work, do not count.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import functools
 import operator
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, NamedTuple
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import drivers
@@ -23,6 +26,9 @@ from hpcsweep.measure.machine.drivers import IDLE, POWER_CAP, Driver, Reading
 from hpcsweep.measure.timing import stats
 
 ENERGY_WINDOW_S: Final = 1.5
+_SPAN_S: Final = 1.0
+_LONGEST_S: Final = 5.0  # a counter that was not updated until then tells nothing
+_POLL_S: Final = 0.001
 THROTTLED: Final = "throttled"
 POWER_CAPPED: Final = "power_capped"
 _DRIFT: Final = 0.05
@@ -189,22 +195,24 @@ class _Watched(Telemetry):
     def energy_of(
         self, run: Callable[[], object], finish: Callable[[], object], block: int = 5
     ) -> Row:
-        """Run passes for a second and a half; divide the growth of the energy counter by them."""
+        """Run passes until the counter's updates span a second; they may be 100 ms apart.
+
+        Energy is the power between the first and the last update, times the time of a pass.
+        """
         if not self.counts_energy:
             return {}
         finish()
-        before = self._driver.energy_j()
-        began = time.monotonic()
         passes = 0
-        while time.monotonic() - began < ENERGY_WINDOW_S:
-            for _ in range(block):
-                run()
-            finish()
-            passes += block
-        after = self._driver.energy_j()
-        if before is None or after is None or after <= before:
-            return {}
-        return {"energy_j": (after - before) / passes, "energy_method": "counter"}
+        began = time.monotonic()
+        with _updates_of(self._driver) as updates:
+            while (seconds := time.monotonic() - began) < _LONGEST_S and not (
+                seconds >= ENERGY_WINDOW_S and _span_s(updates) >= _SPAN_S
+            ):
+                for _ in range(block):
+                    run()
+                finish()
+                passes += block
+        return _energy(updates, began, seconds / passes)
 
 
 def watch(uuid: str | None, index: int, own_pids: frozenset[int], bus: str = "") -> Telemetry:
@@ -215,6 +223,57 @@ def watch(uuid: str | None, index: int, own_pids: frozenset[int], bus: str = "")
 def of_driver(driver: Driver | None) -> Telemetry:
     """Return telemetry by a driver; empty without one."""
     return _Watched(driver) if driver else Telemetry()
+
+
+class _Update(NamedTuple):
+    """One update of an energy counter."""
+
+    at_s: float
+    joules: float
+    watts: float | None
+
+
+@contextmanager
+def _updates_of(driver: Driver) -> Iterator[list[_Update]]:
+    """Note the updates of the energy counter meanwhile, in a thread."""
+    updates: list[_Update] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        counted = driver.energy_j()
+        while not is_over.wait(_POLL_S):
+            joules = driver.energy_j()
+            if joules is not None and joules != counted:
+                updates.append(_Update(time.monotonic(), joules, driver.read().power_w))
+                counted = joules
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield updates
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _span_s(updates: Sequence[_Update]) -> float:
+    return updates[-1].at_s - updates[0].at_s if updates else 0.0
+
+
+def _energy(updates: Sequence[_Update], began_s: float, pass_s: float) -> Row:
+    """Return the energy columns of a pass from updates while passes ran."""
+    span_s = _span_s(updates)
+    if span_s < _SPAN_S:
+        return {}
+    joules = updates[-1].joules - updates[0].joules
+    # the driver's watts are averages over up to a second: those of the first one are old
+    watts = _told(one.watts for one in updates if one.at_s >= began_s + _SPAN_S)
+    return {
+        "energy_j": joules / span_s * pass_s,
+        "energy_sampled_j": sum(watts) / len(watts) * pass_s if watts else None,
+        "energy_update_ms": 1000 * span_s / (len(updates) - 1),
+        "energy_method": "counter",
+    }
 
 
 def _told(values: Iterable[float | None]) -> list[float]:
