@@ -11,6 +11,7 @@ kept while consecutive points have the same network, size, batch and inputs.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -45,6 +46,7 @@ _OUTPUT_AXES: Final = tuple(
     for name, axis in AXES.items()
     if axis.role & (Role.NETWORK | Role.INPUT) and Role.SETTING not in axis.role
 )
+_PRODUCTS: Final = re.compile("conv|linear|mm|matmul|attention")  # operators that sum products
 _BLOCK: Final = 1 << 19  # numbers of a linear layer's weights that are converted at a time
 _log = logging.getLogger(__name__)
 
@@ -83,15 +85,15 @@ class Float64Reference:
         images = point.axes["batch_size"]
         return [Exactness(subject="output", skipped=rounding.no_memory(images, images))]
 
-    def chooses(self, point: Point, network: nn.Module, dtype: str, limit: float) -> bool:
-        """Say whether float64 returns something else if each operator rounds to the type.
+    def chooses(self, point: Point, network: nn.Module, rounded: Rounding, limit: float) -> bool:
+        """Say whether float64 returns something else if each operator rounds.
 
         Then no limit holds: values that are nearly equal choose the outputs, as in top-k and in the
         suppression of overlapping boxes.
         """
         wanted = self._outputs
         try:
-            with torch.inference_mode(), models.seeded(point), _Rounding(getattr(torch, dtype)):
+            with torch.inference_mode(), models.seeded(point), rounded:
                 outputs = rounding.if_it_fits(lambda: self._run(point, network))
         except Exception as error:  # noqa: BLE001 - a network's code may raise anything
             _log.info("not in float64 with rounding: %s", error)
@@ -312,16 +314,21 @@ def explain_random(
 def left_to_calls(calls: Sequence[Exactness], why: str) -> Exactness:
     """Return the verdict on outputs that say nothing; `calls` judge in their place if they can."""
     if calls and not any(map(rounding.is_open, calls)):
-        return Exactness(subject="output", skipped=f"{why}; each convolution was compared")
+        return Exactness(subject="output", skipped=f"{why}; each call of nn.Conv2d was compared")
     return Exactness(subject="output", reason=why)
 
 
-class _Rounding(TorchDispatchMode):
-    """Rounds what each operator returns to a type; what merely moves numbers changes none."""
+class Rounding(TorchDispatchMode):
+    """Rounds what each operator returns to a type; what merely moves numbers changes none.
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    Sums of products change by random parts of `size`, too: rounding adds up in them.
+    """
+
+    def __init__(self, dtype: str, size: float) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self._size = size
+        self._generator = torch.Generator().manual_seed(0)  # its own: the network may draw, too
 
     def __torch_dispatch__(
         self,
@@ -337,8 +344,16 @@ class _Rounding(TorchDispatchMode):
             for tensor in autograd_graph.tensors_in(result):
                 tensor.copy_(self._round(tensor))
             return result
+        if _PRODUCTS.search(schema.name):
+            result = pytree.tree_map(self._disturb, result)
         is_view = any(returned.alias_info for returned in schema.returns)  # perhaps of a weight
         return result if is_view else pytree.tree_map(self._round, result)
+
+    def _disturb(self, leaf: Any) -> Any:  # noqa: ANN401 - a result of any kind
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            return leaf
+        noise = torch.randn(leaf.shape, generator=self._generator, dtype=torch.float64)
+        return leaf * (1 + self._size * noise).to(leaf.device)
 
     def _round(self, leaf: Any) -> Any:  # noqa: ANN401 - a result of any kind
         is_real = isinstance(leaf, Tensor) and leaf.is_floating_point()

@@ -94,12 +94,11 @@ class Check(PointCheck):
         of_calls = calls.verdicts(missing)
         wrong = any(map(rounding.is_wrong, outputs))
         returned = [*tensors_in(output)]
-        # what another convolution computes, no call of a layer can judge
-        judges = () if network.shapes.outside else of_calls
+        rounded = numerics.Rounding(dtype, rounding.size_of_each(limit, network.shapes))
         if returned and not any(tensor.numel() for tensor in returned):
-            outputs = [numerics.left_to_calls(judges, _EMPTY)]
-        elif wrong and reference.chooses(point, network.model, dtype, limit):
-            outputs = [numerics.left_to_calls(judges, _CHOOSES)]
+            outputs = [numerics.left_to_calls(of_calls, _EMPTY)]
+        elif wrong and reference.chooses(point, network.model, rounded, limit):
+            outputs = [numerics.left_to_calls(of_calls, _CHOOSES)]
         elif wrong:
             explain = partial(numerics.explain_random, run, outputs, limit)
             outputs = rounding.if_it_fits(explain) or outputs
