@@ -32,7 +32,7 @@ _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 class Blocks:
     """Reads blocks of rows from many files, of which at most `limit` are open at a time."""
 
-    def __init__(self, limit: int = 64) -> None:
+    def __init__(self, limit: int = 96) -> None:
         self._limit = limit
         self._open: dict[Path, int] = {}
 
@@ -125,6 +125,7 @@ def checksum(names: Names) -> str:
     return f"{zlib.crc32(header(names)):08x}"
 
 
+@lru_cache  # shards have the same few headers
 def names_in(line: bytes) -> Names:
     """Return the column names in a header line, which may be damaged."""
     return tuple(line.decode("utf-8", "replace").removesuffix("\n").split(","))

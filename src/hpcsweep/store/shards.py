@@ -255,7 +255,8 @@ def keys_of(attempts: Iterable[ShardPath]) -> Iterator[RowKey]:
 def read_shard(shard: ShardPath) -> Shard:
     """Return the complete rows of a shard, and messages about damaged lines.
 
-    A row has two keys beside its columns: `_line`, its text, and `_at`, the number of that line.
+    A row has three keys beside its columns: `_line`, its text, `_at`, the number of that line, and
+    `_byte`, where that begins.
     Rows whose columns are not known are left out. `Unread` where the file cannot be opened.
     """
     try:
@@ -274,16 +275,19 @@ def read_shard(shard: ShardPath) -> Shard:
     if heads != written and not was_begun:  # its writer was killed within the first line
         result.problems.append(_about_headers(shard, written, heads))
         result.left_out = int(not heads.columns)
+    byte = len(lines[0]) + 1 if has_head else 0
     for number, line in enumerate(lines[has_head:], 1 + has_head):
         row, problem = _parse(line, result.columns) if line else (None, "")
         if row is not None:
             row["_line"] = line
             row["_at"] = number
+            row["_byte"] = byte
             result.rows.append(row)
         elif problem:
             what = f"row{_of_point(line)} left out: {problem}"
             result.problems.append(f"{shard.overall}:{number}: {what}")
             result.left_out += 1
+        byte += len(line) + 1
     result.torn = bool(rest)
     return result
 

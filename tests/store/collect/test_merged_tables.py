@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -15,11 +16,13 @@ import hpcsweep
 import manypoints
 import quickstart
 import resultsfolder
+from benchmarks import collect as benchmark
 from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
 from hpcsweep.errors import MissingDependency, ResultsError
 from hpcsweep.store import shards
 from hpcsweep.store.collect import merged_tables
 from hpcsweep.store.collect.collector import collect
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import parse_block
 from hpcsweep.text import harmless
 from localruns import Desk
@@ -393,3 +396,16 @@ def test_a_cell_that_is_no_number_is_told(tmp_path):
     with pytest.raises(ResultsError, match=r"overall\.csv.*sixty-four"):
         merged_tables.write_parquet(run)
     assert run.file("overall.parquet").read_bytes() == before
+
+
+def test_the_text_of_rows_stays_in_their_files(tmp_path: Path) -> None:
+    """A login node has memory for 100,000 points: a row costs less than its text."""
+    peaks = []
+    for points in (200, 2200):
+        folder = SweepDir(tmp_path / f"of_{points}")
+        benchmark.make(folder, points // 50, points, 1)
+        tracemalloc.start()
+        assert collect(folder).points == points
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 2000 < 1900

@@ -13,7 +13,7 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -240,7 +240,7 @@ class _Writing:
         reading = self._reading
         plan = self._plan
         winners = written.rows
-        measured = {entry.point_id for entry in winners}
+        measured = reading.pool.rows.keys()
         missing = plan.planned - measured - reading.points_unread
         destroyed = self._destroyed(missing)
         counted = PointTally()
@@ -271,7 +271,7 @@ class _Writing:
             unread=len(reading.unread),
             version_mixes=mixes_to_json(written.mixes),
             notes=[*self._damage, *plan.notes, *self._old_files(winners)],
-            disturbed=outcomes.disturbance(self._run, map(_marked, winners)),
+            disturbed=outcomes.disturbance(self._run, written.told),
             damaged=self._damage,
             empty=[path.name for path, rows in written.by_table(self._run) if not rows],
             nothing=self._nothing,
@@ -306,12 +306,6 @@ def _remedy(sweep_dir: SweepDir, destroyed: list[str]) -> str:
 def _planned(sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> list[str]:
     """Return a fingerprint of the planned points: the sweep file, and submissions in order."""
     return [_sweep_sha(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
-
-
-def _marked(row: TableRow) -> Mapping[str, str]:
-    """Return the cells of a row that messages tell, with the flags that the tables give it."""
-    doubts = {"valid": "false", "flags": row.doubts} if row.doubts else {"valid": "true"}
-    return outcomes.told_of({**(row.cells() if row.doubts else {}), **doubts, "status": row.status})
 
 
 def _plan(

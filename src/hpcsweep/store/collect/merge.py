@@ -34,6 +34,8 @@ _TIMES: Final = 10.0
 _BOTH: Final = 2
 _NUMBER: Final = 1  # first item of the sort key of a number
 OLD_FILES: Final = "old_files"
+_PART: Final = 8  # axes
+_BLOCKS: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes")
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
 _MADE_OF: Final = ("own_files", "workload", "model", "dataset", "weights")
@@ -42,14 +44,14 @@ _MAJOR: Final = int(SCHEMA_VERSION.split(".")[0])
 _shared = lru_cache(maxsize=1000)(tuple)  # a table repeats few tuples many times
 _shared_names = lru_cache(maxsize=1000)(frozenset[str])
 
-Place = tuple[int, int]  # offset and length of a block, in bytes
+Key = tuple[int, object]  # sorts a cell
 Versions = tuple[str, ...]  # the cells of `columns.MUST_AGREE`
 Mixes = dict[str, list[tuple[Versions, int]]]  # rows by versions, the most first, by GPU type
 Latest = dict[str, list[str]]  # by the user's file: when it was measured last, and its digest
 OwnFiles = tuple[tuple[str, str], ...]  # the user's files behind a point, with digests
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Origin:
     """The place where a row was written; of two rows, the one with the larger origin is later."""
 
@@ -65,7 +67,7 @@ class Origin:
 
 @dataclass(eq=False, slots=True)
 class TableRow:
-    """A row as it lies in a shard."""
+    """A row as it lies in a shard: its text stays there, since there may be 100,000 rows."""
 
     point_id: str
     status: PointStatus
@@ -77,13 +79,11 @@ class TableRow:
     versions: Versions
     own_files: OwnFiles
     started: str  # when it was measured
-    order: tuple[tuple[int, object], ...]
+    order: tuple[tuple[Key, ...], ...]  # by axis, `_PART` axes at a time: rows share most parts
     origin: Origin
-    line: bytes
     columns: tuple[str, ...]
     filled: frozenset[str]  # columns
-    layers: Place
-    samples: Place
+    places: tuple[int, ...]  # offset and length in bytes: of its line, layer rows and samples
     shard: ShardPath
     layer_columns: tuple[str, ...] | None  # of its shard; None: they could not be read
 
@@ -96,10 +96,6 @@ class TableRow:
     def doubts(self) -> str:
         """Return the flags that make it not valid."""
         return outcomes.doubts_of({"valid": self.valid, "flags": self.flags})
-
-    def cells(self) -> dict[str, str]:
-        """Return the row's cells by column."""
-        return dict(zip(self.columns, shards.split(self.line), strict=False))
 
     def rank(self) -> tuple[int, Origin]:
         """Return a key: of the rows of a point, the one with the largest key counts."""
@@ -118,17 +114,15 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         flags=sys.intern(row.get("flags", "")),
         visit=sys.intern(row.get("visit", "")),
         ms=_ms(row),
-        gpu=row.get("gpu", ""),
+        gpu=sys.intern(row.get("gpu", "")),
         versions=_shared(tuple(row.get(name, "") for name in MUST_AGREE)),
         own_files=_own_files(*(row.get(name, "") for name in _MADE_OF)),
         started=row.get("started_at", ""),
-        order=tuple(map(_sortable, map(row.get, _AXES, repeat("")), _NUMERIC)),
+        order=tuple(_order(row)),
         filled=_shared_names(frozenset(compress(row, row.values()))),
         origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
-        line=row["_line"],
         columns=content.columns,
-        layers=(_number(row, "layers_offset"), _number(row, "layers_bytes")),
-        samples=(_number(row, "samples_offset"), _number(row, "samples_bytes")),
+        places=(row["_byte"], len(row["_line"]) + 1, *(_number(row, name) for name in _BLOCKS)),
         shard=shard,
         layer_columns=content.layer_columns,
     )
@@ -143,7 +137,9 @@ class Pool:
 
     def add(self, row: TableRow) -> None:
         """Add a row."""
-        self.rows.setdefault(row.point_id, []).append(row)
+        rows = self.rows.setdefault(row.point_id, [row])
+        if rows[0] is not row:
+            rows.append(row)
 
     @cached_property
     def latest(self) -> Latest:
@@ -223,7 +219,8 @@ def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
 
 def named_axes(winners: Iterable[TableRow]) -> set[str]:
     """Return the axes that have another value than the default in some row."""
-    values = map(set, zip(*(row.order for row in winners), strict=True))
+    parts = map(set, zip(*(row.order for row in winners), strict=True))
+    values = [set(of_axis) for part in parts for of_axis in zip(*part, strict=True)]
     return {
         name
         for (name, axis), numeric, there in zip(
@@ -252,8 +249,16 @@ def _number(row: Mapping[str, str], name: str) -> int:
         raise ResultsError(f"{name} is no number") from None
 
 
-@lru_cache(maxsize=100_000)
-def _sortable(text: str, numeric: bool) -> tuple[int, object]:  # noqa: FBT001 - a cache's key
+def _order(cells: Mapping[str, str]) -> Iterator[tuple[Key, ...]]:
+    """Yield the keys of a row's axes, some at a time."""
+    for begin in range(0, len(_AXES), _PART):
+        part = slice(begin, begin + _PART)
+        texts = map(cells.get, _AXES[part], repeat(""))
+        yield _shared(tuple(map(_sortable, texts, _NUMERIC[part])))
+
+
+@lru_cache(maxsize=1000)
+def _sortable(text: str, numeric: bool) -> Key:  # noqa: FBT001 - a cache's key
     """Return a key that orders empty, numbers, text; it never compares two types."""
     if not text:
         return (0, "")
@@ -306,13 +311,18 @@ def lonely(winners: Iterable[TableRow]) -> set[str]:
 def _lines(rows: Sequence[TableRow]) -> Iterator[tuple[Sequence[TableRow], bool]]:
     """Yield rows that differ in one numeric axis alone, in its order, and if it is a repetition."""
     for place, axis in enumerate(catalog.AXES.values()):
-        if axis.kind not in {"int", "float"} or len({row.order[place] for row in rows}) <= _BOTH:
+        part, inside = divmod(place, _PART)
+        keys = (row.order[part][inside] for row in rows)
+        if axis.kind not in {"int", "float"} or len({*keys}) <= _BOTH:
             continue
         lines: dict[object, list[tuple[float, TableRow]]] = defaultdict(list)
         for row in rows:
-            if row.order[place][0] == _NUMBER:
-                rest = row.order[:place], row.order[place + 1 :]
-                lines[rest].append((float(str(row.order[place][1])), row))
+            of_part = row.order[part]
+            kind, number = of_part[inside]
+            if kind == _NUMBER:
+                near = *of_part[:inside], None, *of_part[inside + 1 :]
+                rest = *row.order[:part], near, *row.order[part + 1 :]
+                lines[rest].append((float(str(number)), row))
         for line in lines.values():
             ordered = sorted(line, key=lambda pair: pair[0])
             yield [row for _, row in ordered], catalog.Role.REPETITION in axis.role

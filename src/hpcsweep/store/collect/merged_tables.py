@@ -23,14 +23,14 @@ from hpcsweep import extras, files
 from hpcsweep.catalog import columns as schema
 from hpcsweep.catalog import short_table
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import seals, shards
+from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import Blocks, Heads, parse_block
 from hpcsweep.text import harmless
 
-_UNTOLD: Final = {*schema.COMMIT, "_line", "_at", "source"}
+_UNTOLD: Final = {*schema.COMMIT, "_line", "_at", "_byte", "source"}
 _PARQUET_BLOCK: Final = 1 << 25  # bytes; a cell must fit in
 _NO_NUMBER: Final = rb"(?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$))"
 # the beginnings of cells that a spreadsheet may take for a formula, by sign. The rare sign comes
@@ -72,12 +72,13 @@ class TablePlan:
 
 @dataclass
 class Written:
-    """The written rows in order, and the numbers of layer rows and samples."""
+    """The written rows in order, what messages tell of them, the numbers of layer rows, samples."""
 
     rows: list[TableRow] = field(default_factory=list)
     mixes: Mixes = field(default_factory=dict)
     layer_rows: int = 0
     samples: int = 0
+    told: list[Mapping[str, str]] = field(default_factory=list)
 
     def by_table(self, sweep_dir: SweepDir) -> Iterable[tuple[Path, int]]:
         """Return each table with its number of rows."""
@@ -94,7 +95,7 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
     winners = pool.winners()
     written = Written(winners, merge.mixes(winners))
     merge.mark(winners, pool, written.mixes)
-    others = {row.layer_columns or () for row in winners if row.layers[1]}
+    others = {row.layer_columns or () for row in winners if row.places[3]}
     unknown = sorted(set[str]().union(*others).difference(schema.LAYER_COLUMNS))
     layer_columns = (*schema.LAYER_COLUMNS, *unknown)
     with ExitStack() as stack:
@@ -104,17 +105,19 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
         layers.write(seals.header((*layer_columns, *short_table.OF_POINT)))
         samples.write(seals.header(schema.SAMPLE_COLUMNS))
         source = _Source(stack.enter_context(Blocks()), layer_columns, plan.raw)
+        write_row = _row_writer(overall, details, winners, plan)
         for row in winners:
-            layer_block, sample_block = source.blocks_of(row)
+            line, layer_block, sample_block = source.texts_of(row)
+            if line:
+                written.told.append(write_row(row, line))
             layers.write(layer_block)
             samples.write(sample_block)
             written.layer_rows += layer_block.count(b"\n")
             written.samples += sample_block.count(b"\n")
         for row in pool.losers():
-            source.blocks_of(row)
+            source.texts_of(row)
         if source.damaged:
             raise DamagedRows(source.damaged)
-        _write_rows(overall, details, winners, plan)
         for file in every:  # nothing is renamed before everything is there
             file.flush()
             os.fsync(file.fileno())
@@ -123,10 +126,13 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
     return written
 
 
-def _write_rows(
+def _row_writer(
     overall: IO[bytes], details: IO[bytes], winners: Sequence[TableRow], plan: TablePlan
-) -> None:
-    """Write the rows of points, each split over both tables."""
+) -> Callable[[TableRow, bytes], Mapping[str, str]]:
+    """Return a function that splits a row, with its line, over both tables; write their headers.
+
+    The function returns what messages tell of the row.
+    """
     filled = set[str]().union(*{row.filled for row in winners}).difference(_UNTOLD)
     if any(row.origin.submission in plan.sources for row in winners):
         filled.add("source")
@@ -139,8 +145,9 @@ def _write_rows(
     parts = [(file, _picker(columns, names)) for file, names in files]
     for file, names in files:
         file.write(seals.header(names))
-    for row in winners:
-        cells = picks[id(row.columns)](shards.split(row.line))
+
+    def write(row: TableRow, line: bytes) -> Mapping[str, str]:
+        cells = picks[id(row.columns)](shards.split(line))
         submission = row.origin.submission  # an imported one may have another name here
         cells[place["submission"]] = submission
         cells[place["valid"]] = row.valid
@@ -148,10 +155,14 @@ def _write_rows(
         cells[place["orphan"]] = plan.orphan(row.point_id)
         if "source" in place:
             cells[place["source"]] = plan.sources.get(submission, "")
-        if not plan.raw and _may_hold_formulas(row.line):
+        of = dict(zip(columns, cells, strict=True)) if row.doubts else {"status": row.status}
+        if not plan.raw and _may_hold_formulas(line):
             cells = list(map(harmless, cells))
         for file, part in parts:
             file.write(f"{shards.joined(part(cells))}\n".encode())
+        return outcomes.told_of(of)
+
+    return write
 
 
 def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str]], list[str]]:
@@ -163,33 +174,36 @@ def _picker(header: Sequence[str], columns: Sequence[str]) -> Callable[[list[str
 
 @dataclass
 class _Source:
-    """Reads the blocks of points from shards."""
+    """Reads the texts of points from shards."""
 
     blocks: Blocks
     layer_columns: tuple[str, ...]
     raw: bool
     damaged: list[tuple[TableRow, ResultsError]] = field(default_factory=list)
 
-    def blocks_of(self, row: TableRow) -> tuple[bytes, bytes]:
-        """Return a row's layer rows for the table, and its samples; empty if it is damaged."""
+    def texts_of(self, row: TableRow) -> tuple[bytes, bytes, bytes]:
+        """Return a row's line, its layer rows for the table, its samples; empty if damaged."""
         try:
             return self._intact(row)
         except ResultsError as error:
             self.damaged.append((row, error))
-            return b"", b""
+            return b"", b"", b""
 
-    def _intact(self, row: TableRow) -> tuple[bytes, bytes]:
-        """Return the blocks of a row; `ResultsError` names the reason why it is not intact."""
-        layers = self.blocks.read(row.shard.layers, *row.layers)
-        samples = self.blocks.read(row.shard.samples, *row.samples)
+    def _intact(self, row: TableRow) -> tuple[bytes, bytes, bytes]:
+        """Return the texts of a row; `ResultsError` names the reason why it is not intact."""
+        files = row.shard.overall, row.shard.layers, row.shard.samples
+        places = zip(files, row.places[::2], row.places[1::2], strict=True)
+        line, layers, samples = (self.blocks.read(*place) for place in places)
+        line = line.removesuffix(b"\n")
         if layers and row.layer_columns is None:
             raise Unread(f"{row.shard.layers}: its header cannot be read")
         heads = Heads(row.columns, row.layer_columns or ())
-        if not seals.fits(row.line, heads, layers, samples):
+        if not seals.fits(line, heads, layers, samples):
             raise ResultsError("its checksum does not fit")
         if layers and heads.layers != self.layer_columns:
             layers = _remapped(layers, heads.layers, self.layer_columns)
-        return (layers if self.raw else _harmless(layers)).replace(b"\n", row.ending()), samples
+        layers = layers if self.raw else _harmless(layers)
+        return line, layers.replace(b"\n", row.ending()), samples
 
 
 def _may_hold_formulas(block: bytes) -> bool:
