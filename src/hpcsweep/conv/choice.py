@@ -13,7 +13,6 @@ map gives to it where the framework has none (everywhere but CUDA and HIP) falls
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import FRAMEWORK, Backend, Gradient, too_large
+from hpcsweep.conv.backend import FRAMEWORK, Backend, Gradient
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.shape import ConvShape
 
@@ -169,19 +168,10 @@ def idle_patterns(algorithm: Algorithm, calls: Iterable[tuple[str, str]]) -> lis
     ]
 
 
-def decide(  # noqa: PLR0913 - what a decision depends on
-    algorithm: Algorithm,
-    layer: str,
-    shape: ConvShape,
-    backend: Backend,
-    device_type: str,
-    *,
-    most_workspace: float = math.inf,
+def decide(
+    algorithm: Algorithm, layer: str, shape: ConvShape, backend: Backend, device_type: str
 ) -> LayerChoice:
-    """Decide one call: a shape that the back-end cannot do falls back to `auto`.
-
-    So does a call that needs more than `most_workspace` bytes of scratch memory.
-    """
+    """Decide one call: a shape that the back-end cannot do falls back to `auto`."""
     name = requested(algorithm, layer, shape.unique_key)
     if name == catalog.AUTOTUNE and device_type != "cuda":
         return refused(layer, shape, name, f"the framework has no autotuner on {device_type}")
@@ -190,13 +180,10 @@ def decide(  # noqa: PLR0913 - what a decision depends on
     reason = backend.unsupported(name, shape)
     if reason is not None:
         return refused(layer, shape, name, reason)
-    workspace = backend.workspace_bytes(name, shape)
-    if workspace is not None and workspace > most_workspace:
-        return refused(layer, shape, name, too_large(workspace, most_workspace))
     plan, notes = backend.plan_of(name, shape)
     return LayerChoice(
         *(layer, shape, name, name, backend.name),
-        workspace_bytes=workspace,
+        workspace_bytes=backend.workspace_bytes(name, shape),
         plan=plan,
         plan_notes=notes,
     )

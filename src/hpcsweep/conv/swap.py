@@ -11,7 +11,6 @@ it is, and recorded as a fallback. What runs in compiled code or in TorchScript 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -59,7 +58,6 @@ class Assignment:
     layer: str
     algorithm: Algorithm
     backend: Backend
-    most_workspace: float = math.inf
     decided: dict[ConvShape, LayerChoice] = field(default_factory=dict)
     calls: dict[Hashable, Call] = field(default_factory=dict)
     measured: Container[ConvShape] | None = None
@@ -75,10 +73,7 @@ class Assignment:
             name = choices.requested(self.algorithm, self.layer, shape.unique_key)
             if name not in choices.FRAMEWORK_CHOICES:
                 return choices.refused(self.layer, shape, name, "the map was measured on others")
-        most = self.most_workspace
-        return choices.decide(
-            self.algorithm, self.layer, shape, self.backend, device_type, most_workspace=most
-        )
+        return choices.decide(self.algorithm, self.layer, shape, self.backend, device_type)
 
 
 class ExplicitConv2d(nn.Conv2d):
@@ -213,14 +208,12 @@ def _take_back(module: ExplicitConv2d) -> None:
     module.__class__ = nn.Conv2d
 
 
-def assign(  # noqa: PLR0913 - what a decision depends on
+def assign(
     model: nn.Module,
     calls: Sequence[tuple[str, ConvShape]],
     algorithm: Algorithm,
     policy: str,
     backend: Backend,
-    *,
-    most_workspace: float = math.inf,
 ) -> list[LayerChoice]:
     """Decide what each convolution call of a swapped model runs, and tell the layers.
 
@@ -229,19 +222,15 @@ def assign(  # noqa: PLR0913 - what a decision depends on
     `AlgorithmError` for `error`; the layers then keep what they had.
     """
     choices.check(algorithm)
-    backend = backend.limited(most_workspace)
     picked = choices.one_plan_per_shape(
-        [
-            _decide(model, Assignment(layer, algorithm, backend, most_workspace), shape)
-            for layer, shape in calls
-        ]
+        [_decide(model, Assignment(layer, algorithm, backend), shape) for layer, shape in calls]
     )
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
     if refused and policy != FALLBACK:
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
     for name, module in parts.convolutions(model):
         if isinstance(module, ExplicitConv2d):
-            module.assigned = Assignment(name, algorithm, backend, most_workspace)
+            module.assigned = Assignment(name, algorithm, backend)
     for item in picked:  # a layer that is called under two names has one assignment
         module = model.get_submodule(item.layer)
         if isinstance(module, ExplicitConv2d) and module.assigned is not None:

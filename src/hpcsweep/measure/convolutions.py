@@ -76,6 +76,7 @@ def choose(
         why = f"matches no convolution of the network{hint}"
         raise UsageError(f"algorithm: pattern '{pattern}' {why}")
     swap.restore(model)
+    backend = backend.limited(settings["workspace_mib"] * MIB)
     calls = _assigned(model, shapes, algorithm, settings, backend)
     paired = zip(calls, shapes.convolution_calls, strict=True)
     learning = [picked for picked, call in paired if call.gradients]
@@ -95,14 +96,13 @@ def _assigned(
         return [choice.decide(algorithm, *call, backend, device) for call in calls]
     swap.swap(model)
     try:
-        most = settings["workspace_mib"] * MIB
         policy = settings["unsupported"]
         missed = unmet(algorithm, shapes.outside)
         if missed and policy != swap.FALLBACK:
             refused = [(conv.layer, reason(conv)) for conv in missed]
             kind = CannotRun if policy == swap.SKIP else AlgorithmError
             raise kind(refused, len(calls) + len(shapes.outside))
-        return swap.assign(model, calls, algorithm, policy, backend, most_workspace=most)
+        return swap.assign(model, calls, algorithm, policy, backend)
     except CannotRun as error:
         raise CannotMeasure(str(error)) from error
 

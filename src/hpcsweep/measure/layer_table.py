@@ -318,9 +318,8 @@ def _time_plans(
     inputs = pool.inputs(call)
     device = pool.device
     flush = caches.preparation("cold", device)
-    most = point.measure["workspace_mib"] * (1 << 20)
     for name in backend.plans(shape, point.measure["plans"]):
-        choice = decide(name, call.layer, shape, backend, device.type, most_workspace=most)
+        choice = decide(name, call.layer, shape, backend, device.type)
         if choice.fallback or name == used:
             continue
         tf32 = point.axes["tf32"] and device.type == "cuda"

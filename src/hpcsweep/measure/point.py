@@ -109,10 +109,9 @@ def build(point: Point, bench: PointBench) -> Network:
 def choose(network: Network, bench: PointBench) -> Choices:
     """Give each convolution its algorithm; the network runs it from now on."""
     settings = network.point.measure
-    backend = bench.backend.limited(settings["workspace_mib"] * convolutions.MIB)
     began = time.perf_counter()
     choices = convolutions.choose(
-        network.model, network.shapes, network.point.axes["algorithm"], settings, backend
+        network.model, network.shapes, network.point.axes["algorithm"], settings, bench.backend
     )
     return replace(choices, setup_ms=1e3 * (time.perf_counter() - began))
 

@@ -149,7 +149,7 @@ def test_what_needs_more_scratch_memory_than_allowed_is_never_tried(backend, fak
     model = nn.Sequential(layer)
     swap.swap(model)
     calls = [("0", shape)]
-    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend, most_workspace=1000)
+    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend.limited(1000))
     assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
     for gradient in backend.limited(1000).gradients("fft", shape):
         assert gradient.algorithm is None
@@ -169,9 +169,8 @@ def test_the_workspace_is_told_and_limited(backend):
     assert backend.workspace_bytes("implicit_gemm", shape) == 0
     model = nn.Sequential(layer)
     swap.swap(model)
-    (picked,) = swap.assign(
-        model, [("0", shape)], "gemm", swap.FALLBACK, backend, most_workspace=1000
-    )
+    limited = backend.limited(1000)
+    (picked,) = swap.assign(model, [("0", shape)], "gemm", swap.FALLBACK, limited)
     assert (picked.used, picked.fallback) == ("auto", True)
     assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
 
@@ -205,7 +204,7 @@ def test_the_limit_of_scratch_memory_is_a_network_s_own(backend, fake, monkeypat
     assert len(alone) == 5  # two forward, two for filters, one for the data between
     other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
     swap.swap(other)
-    picked = swap.assign(other, NET_CALLS, "fft", swap.FALLBACK, backend, most_workspace=0)
+    picked = swap.assign(other, NET_CALLS, "fft", swap.FALLBACK, backend.limited(0))
     assert all(choice.fallback for choice in picked)
     fake.forget()
     step()

@@ -200,3 +200,14 @@ def test_direct_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
         assert BACKEND.unsupported("direct", shape) is None
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert BACKEND.unsupported("direct", PLAIN) == "this torch build has no oneDNN"
+
+
+def test_what_needs_more_memory_than_allowed_is_refused_with_both_numbers() -> None:
+    """As of a library's; where the need is unknown, nothing is refused."""
+    shape = ConvShape(1, 4, 34, 34, 4, 3, 3)
+    limited = BACKEND.limited(1000)
+    assert limited.unsupported("gemm", shape) == (
+        "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
+    )
+    assert limited.unsupported("direct", shape) == BACKEND.unsupported("direct", shape)
+    assert BACKEND.unsupported("gemm", shape) is None

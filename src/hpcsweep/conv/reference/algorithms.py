@@ -10,15 +10,16 @@ a channels-last output. Direct convolution is oneDNN's, which torch asks for it:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import REFERENCE, Convolve, Direction, Expected, Gradient
+from hpcsweep.conv.backend import REFERENCE, Convolve, Direction, Expected, Gradient, too_large
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
 from hpcsweep.conv.reference import fft, gemm, winograd
@@ -73,9 +74,10 @@ FAMILIES: Final[Mapping[str, Family]] = {
 
 @dataclass(frozen=True)
 class Reference:
-    """The back-end of one device type; it holds nothing else, so models that use it pickle."""
+    """The back-end of one device type."""
 
     device_type: str = "cpu"
+    most_workspace: float = math.inf
 
     @property
     def name(self) -> str:
@@ -90,11 +92,16 @@ class Reference:
             return f"{shape.dtype} is no type of {', '.join(catalog.DTYPES)}"
         if algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm):
             return f"{algorithm}: there are no plans of cuDNN or MIOpen on {self.device_type}"
-        return _family(algorithm).unsupported(shape, self.device_type)
+        if reason := _family(algorithm).unsupported(shape, self.device_type):
+            return reason
+        workspace = self.workspace_bytes(algorithm, shape) or 0
+        if workspace > self.most_workspace:
+            return too_large(workspace, self.most_workspace)
+        return None
 
-    def limited(self, most: float) -> Reference:  # noqa: ARG002
-        """Return itself: no answer of this back-end takes memory."""
-        return self
+    def limited(self, most: float) -> Reference:
+        """Return a back-end that refuses algorithms which keep more bytes."""
+        return replace(self, most_workspace=most)
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the bytes of what the algorithm itself keeps; oneDNN's own is unknown."""
