@@ -188,16 +188,10 @@ def _dft(
 
     Conjugate, since a convolution layer computes a correlation.
     """
-    turns = [
-        torch.arange(count, dtype=torch.float64)[:, None] * torch.arange(taps) / length
-        for count, taps, length in (
-            (size[0], kernel[0], size[0]),
-            (size[1] // 2 + 1, kernel[1], size[1]),
-        )
-    ]
-    angle = 2 * math.pi * (turns[0][:, None, :, None] + turns[1][None, :, None, :])
-    angle = angle.reshape(-1, kernel[0] * kernel[1])
-    return torch.stack([angle.cos(), angle.sin()], 1).to(device, dtype)
+    taps = math.prod(kernel)
+    impulses = torch.eye(taps, dtype=torch.float64).view(taps, *kernel)
+    spectra = torch.view_as_real(torch.fft.rfft2(impulses, s=size).conj().resolve_conj())
+    return spectra.flatten(1, 2).permute(1, 2, 0).contiguous().to(device, dtype)
 
 
 def _power_of_two(kernel: int) -> int:

@@ -12,7 +12,9 @@ A product is per image and group: (out_c/g, in_c/g * taps) x (in_c/g * taps, pix
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -53,13 +55,17 @@ class Gemm(AccountedFamily):
 
 def _im2col(x: Tensor, shape: ConvShape) -> Tensor:
     """Return the patches, (n, groups, in_c/g * taps, pixels)."""
-    reach_h = (shape.kernel_h - 1) * shape.dilation_h + 1
-    reach_w = (shape.kernel_w - 1) * shape.dilation_w + 1
-    patches = pad_fully(x, shape).unfold(2, reach_h, shape.stride_h)
-    patches = patches.unfold(3, reach_w, shape.stride_w)
-    patches = patches[..., :: shape.dilation_h, :: shape.dilation_w]
+    patches = _windows(pad_fully(x, shape), shape)
     patches = patches.permute(0, 1, 4, 5, 2, 3)  # taps before pixels, as the filters have them
     return patches.reshape(shape.n, shape.groups, -1, shape.pixels)
+
+
+def _windows(padded: Tensor, shape: ConvShape) -> Tensor:
+    """Return what each output pixel's filter meets: a view (n, c, out_h, out_w, *kernel)."""
+    reach_h = (shape.kernel_h - 1) * shape.dilation_h + 1
+    reach_w = (shape.kernel_w - 1) * shape.dilation_w + 1
+    windows = padded.unfold(2, reach_h, shape.stride_h).unfold(3, reach_w, shape.stride_w)
+    return windows[..., :: shape.dilation_h, :: shape.dilation_w]
 
 
 class ImplicitGemm(AccountedFamily):
@@ -116,7 +122,9 @@ class PrecomputedGemm(AccountedFamily):
         rows = pad_fully(x, shape).permute(0, 2, 3, 1).contiguous()
         filters = weight.reshape(shape.groups, shape.group_out, shape.group_in, shape.taps)
         filters = filters.transpose(2, 3).reshape(shape.groups, shape.group_out, -1)
-        index = _gather_index(_geometry(shape), images, x.device)
+        # of the geometry alone: networks have few of those, and many shapes
+        alike = replace(shape, n=1, in_c=1, out_c=1, groups=1, bias=False, dtype="float32")
+        index = _gather_index(alike, images, x.device)
         out = [
             _gathered_product(part, filters, index[: len(part)], pixels, shape)
             for part in rows.split(images)
@@ -165,23 +173,10 @@ def _block(shape: ConvShape) -> tuple[int, int]:
     return pixels, max(1, min(shape.n, pixels // shape.pixels))
 
 
-def _geometry(shape: ConvShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return (out, kernel, stride, dilation, padded size) of height and of width."""
-    height = (shape.out_h, shape.kernel_h, shape.stride_h, shape.dilation_h)
-    width = (shape.out_w, shape.kernel_w, shape.stride_w, shape.dilation_w)
-    return (*height, shape.in_h + 2 * shape.pad_h), (*width, shape.in_w + 2 * shape.pad_w)
-
-
 @constant
-def _gather_index(
-    geometry: tuple[tuple[int, ...], tuple[int, ...]], images: int, device: torch.device
-) -> Tensor:
+def _gather_index(shape: ConvShape, images: int, device: torch.device) -> Tensor:
     """Return which padded pixel each (image, output pixel, tap) reads."""
-    (out_h, kernel_h, stride_h, dilation_h, size_h) = geometry[0]
-    (out_w, kernel_w, stride_w, dilation_w, size_w) = geometry[1]
-    row = torch.arange(out_h)[:, None] * stride_h + torch.arange(kernel_h) * dilation_h
-    column = torch.arange(out_w)[:, None] * stride_w + torch.arange(kernel_w) * dilation_w
-    pixel = row[:, None, :, None] * size_w + column[None, :, None, :]
-    image = torch.arange(images)[:, None, None] * (size_h * size_w)
-    index = image + pixel.reshape(1, out_h * out_w, kernel_h * kernel_w)
+    size = images, 1, shape.in_h + 2 * shape.pad_h, shape.in_w + 2 * shape.pad_w
+    pixels = torch.arange(math.prod(size)).view(size)
+    index = _windows(pixels, shape).reshape(images, shape.pixels, shape.taps)
     return index.to(device, torch.int32)
