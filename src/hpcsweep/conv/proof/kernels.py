@@ -34,7 +34,6 @@ class Kind:
     """
 
     pattern: str
-    library: str
     algorithms: tuple[str, ...] = ()
     decides: bool = True
     products: bool = False
@@ -50,9 +49,6 @@ _IMPLICIT = "implicit_gemm"
 _PRECOMP = "implicit_precomp_gemm"
 _ANY_GEMM: Final = (_GEMM, _IMPLICIT, _PRECOMP)
 _FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same kernels
-_CUDNN = "cudnn"
-_MIOPEN = "miopen"
-_ANY = "any"
 # what cuDNN's gradients are called, whose names say less
 _CLAIMS: Final = {"algo_0": {_IMPLICIT}, "algo_1": {_IMPLICIT, _PRECOMP}}
 _NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention|reduce_[wd]grad|bias_diff"
@@ -63,41 +59,41 @@ _HELPS: Final = (
 # The first line that fits counts, so that Winograd's products and names of GEMMs come in order.
 KINDS: Final = (
     # what prepares, and is the algorithm's own
-    Kind(r"generateWinogradTiles", _CUDNN, ("winograd",), decides=False),
-    Kind(r"im2col", _CUDNN, (_GEMM,), decides=False),
-    Kind(r"Im\d?d?2[cC]ol|Im3d2Col", _MIOPEN, (_GEMM,), decides=False),
-    Kind(r"[cC]ol2[iI]m", _ANY, (_GEMM,), decides=False),
-    Kind(r"compute\w*OffsetsKernel|kern_precompute_indices", _CUDNN, (_PRECOMP,), decides=False),
+    Kind(r"generateWinogradTiles", ("winograd",), decides=False),
+    Kind(r"im2col", (_GEMM,), decides=False),
+    Kind(r"Im\d?d?2[cC]ol|Im3d2Col", (_GEMM,), decides=False),
+    Kind(r"[cC]ol2[iI]m", (_GEMM,), decides=False),
+    Kind(r"compute\w*OffsetsKernel|kern_precompute_indices", (_PRECOMP,), decides=False),
     # AMD
-    Kind(r"[mM]iopenGcnAsmWinograd|miopenSp3Asm|Conv_?Winograd|gcnAsmWinograd", _MIOPEN,
+    Kind(r"[mM]iopenGcnAsmWinograd|miopenSp3Asm|Conv_?Winograd|gcnAsmWinograd",
         ("winograd",), products=True),
-    Kind(r"MIOpenConvFFT|MIOpenFFT", _MIOPEN, ("fft",), products=True),
+    Kind(r"MIOpenConvFFT|MIOpenFFT", ("fft",), products=True),
     Kind(r"igemm_(fwd|bwd|wrw|v4r1|fprop)|[gG]ridwise_?[cC]onv|implicit_gemm_\w*(v\dr\d|xdlops)"
-        r"|[iI]mplicit[gG]emm_?[vV]\d|mlir\w*(igemm|conv)", _MIOPEN, (_IMPLICIT,)),
+        r"|[iI]mplicit[gG]emm_?[vV]\d|mlir\w*(igemm|conv)", (_IMPLICIT,)),
     Kind(r"(2ck|ck::).*(conv|bwd_weight|bwd_data)|(2ck|ck::).*[gG]ridwise[gG]emm.*(Conv|conv)",
-        _MIOPEN, (_IMPLICIT,)),
+        (_IMPLICIT,)),
     Kind(r"naive_conv|miopenGcnAsmConv|gcnAsmConv|MIOpen(Group)?Conv|MIOpenCv(Fwd|Bwd|D)|MIOpenCDFGen"
-        r"|gcnAsmBwdWrW|conv\d+x\d+(u|_wheel|c\d)", _MIOPEN, ("direct",)),
+        r"|gcnAsmBwdWrW|conv\d+x\d+(u|_wheel|c\d)", ("direct",)),
     # NVIDIA
-    Kind(r"winograd_nonfused|winograd(Forward|Wgrad|Dgrad)(Data|Filter|Output|Delta)", _CUDNN,
+    Kind(r"winograd_nonfused|winograd(Forward|Wgrad|Dgrad)(Data|Filter|Output|Delta)",
         ("winograd_nonfused",), products=True),
-    Kind(r"[wW]inograd", _CUDNN, ("winograd",)),
-    Kind(r"fft[12]d_[rc]2[rc]|DSE::\w*fft|fft[12]d_\w*_\d+x\d+|cudnn\w*::\w*fft", _CUDNN, _FFTS,
+    Kind(r"[wW]inograd", ("winograd",)),
+    Kind(r"fft[12]d_[rc]2[rc]|DSE::\w*fft|fft[12]d_\w*_\d+x\d+|cudnn\w*::\w*fft", _FFTS,
         products=True),
-    Kind(r"explicit_convolve", _CUDNN, (_GEMM,), products=True),
-    Kind(r"precomputed_convolve", _CUDNN, (_PRECOMP,)),
-    Kind(r"implicit_convolve", _CUDNN, (_IMPLICIT,)),
+    Kind(r"explicit_convolve", (_GEMM,), products=True),
+    Kind(r"precomputed_convolve", (_PRECOMP,)),
+    Kind(r"implicit_convolve", (_IMPLICIT,)),
     Kind(r"conv2d_grouped_direct|conv2d_c\d+_k\d+|(dgrad|wgrad)2d_grouped_direct|depthwise|dw_conv",
-        _CUDNN, (_IMPLICIT, _PRECOMP, "direct")),
-    Kind(r"(dgrad|wgrad)\w*_(alg|engine)|dgrad2d|wgrad2d_(alg|c\d|k\d)", _CUDNN, (_IMPLICIT,)),
-    Kind(r"s?[hi]?\d*_?s?cudnn_\d+x\d+|scudnn|[hi]\d+cudnn|s\d+cudnn|fp16_s?cudnn", _CUDNN,
+        (_IMPLICIT, _PRECOMP, "direct")),
+    Kind(r"(dgrad|wgrad)\w*_(alg|engine)|dgrad2d|wgrad2d_(alg|c\d|k\d)", (_IMPLICIT,)),
+    Kind(r"s?[hi]?\d*_?s?cudnn_\d+x\d+|scudnn|[hi]\d+cudnn|s\d+cudnn|fp16_s?cudnn",
         (_PRECOMP,)),
-    Kind(r"(xmma|cutlass|cudnn|gcgen|sm\d+)\w*.*(fprop|dgrad|wgrad|(?i:implicit_?gemm))", _CUDNN,
+    Kind(r"(xmma|cutlass|cudnn|gcgen|sm\d+)\w*.*(fprop|dgrad|wgrad|(?i:implicit_?gemm))",
         (_PRECOMP,)),
     # products of matrices, which several algorithms have inside
-    Kind(r"[cC](f32)?[gG]emm", _CUDNN, _FFTS, decides=False, products=True),
-    Kind(r"Cijk_|rocblas_|hipblas", _MIOPEN, (_GEMM,), decides=False, products=True),
-    Kind(r"gemm|gemv|nvjet|cublas", _ANY, _ANY_GEMM, decides=False, products=True),
+    Kind(r"[cC](f32)?[gG]emm", _FFTS, decides=False, products=True),
+    Kind(r"Cijk_|rocblas_|hipblas", (_GEMM,), decides=False, products=True),
+    Kind(r"gemm|gemv|nvjet|cublas", _ANY_GEMM, decides=False, products=True),
 )  # fmt: skip
 
 
