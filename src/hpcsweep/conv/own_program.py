@@ -10,8 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -132,18 +131,7 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
 
     The second pass runs under torch's profiler. What torch compiles is not seen.
     """
-    calls: list[tuple[str, nn.Conv2d, ConvShape]] = []
-
-    def noting(name: str, module: nn.Conv2d, forward: parts.Forward) -> parts.Forward:
-        def noted(x: torch.Tensor) -> object:
-            if not transformed(module, x):
-                calls.append((name, module, ConvShape.of(module, x)))
-            return forward(x)
-
-        return noted
-
-    with parts.wrapped_layers(parts.convolutions(model), noting):
-        model(*inputs)
+    calls = _calls(model, *inputs)
     picked = [_choice_of(*call) for call in calls]
     backend = next((m.assigned.backend for _, m, _ in calls if _is_assigned(m)), None)
     proof = forward_pass.prove(
@@ -153,6 +141,25 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
         Used(c.layer, c.shape.unique_key, c.requested, c.used, c.backend, cell(seen), c.reason)
         for c, seen in zip(picked, proof.calls, strict=True)
     ]
+
+
+def _calls(
+    model: nn.Module, *inputs: object, device: str = ""
+) -> list[tuple[str, nn.Conv2d, ConvShape]]:
+    """Run a network; return its convolution calls in order, as on a kind of device."""
+    calls: list[tuple[str, nn.Conv2d, ConvShape]] = []
+
+    def noting(name: str, module: nn.Conv2d, forward: parts.Forward) -> parts.Forward:
+        def noted(x: torch.Tensor) -> object:
+            if not transformed(module, x):
+                calls.append((name, module, ConvShape.of(module, x, device=device)))
+            return forward(x)
+
+        return noted
+
+    with parts.wrapped_layers(parts.convolutions(model), noting):
+        model(*inputs)
+    return calls
 
 
 def _device_type(model: nn.Module) -> str:
@@ -225,33 +232,21 @@ def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape
         height,
         axes.get("input_width") or height,
     )
-    shapes: list[ConvShape] = []
-    device = _device_type(model)
-
-    def noting(_name: str, module: nn.Conv2d, forward: parts.Forward) -> parts.Forward:
-        def noted(x: torch.Tensor) -> object:
-            shapes.append(ConvShape.of(module, x, device=device))
-            return forward(x)
-
-        return noted
-
-    with _on_meta(model, dtype) as alike, torch.inference_mode(), parts.eagerly():
-        layers = parts.convolutions(alike)
-        with parts.wrapped_layers(layers, noting):
-            alike(torch.empty(size, dtype=dtype, device="meta"))
-    return frozenset(shapes)
+    image = torch.empty(size, dtype=dtype, device="meta")
+    with torch.inference_mode(), parts.eagerly():
+        calls = _calls(_on_meta(model, dtype), image, device=_device_type(model))
+    return frozenset(shape for *_, shape in calls)
 
 
-@contextmanager
-def _on_meta(model: nn.Module, dtype: torch.dtype) -> Iterator[nn.Module]:
-    """Yield a copy of a network without values, hooks and memory."""
+def _on_meta(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return a copy of a network without values, hooks and memory."""
     tensors: Sequence[torch.Tensor] = [*model.parameters(), *model.buffers()]
     alike = {id(t): _empty_like(t, dtype) for t in tensors}
     copied: nn.Module = copy.deepcopy(model, alike)
     for module in copied.modules():
         module._forward_hooks.clear()  # noqa: SLF001 - of the copy
         module._forward_pre_hooks.clear()  # noqa: SLF001
-    yield copied
+    return copied
 
 
 def _empty_like(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
