@@ -192,7 +192,7 @@ def entries(
 def entry(row: dict[str, str]) -> merge.TableRow:
     """Return a row as a collect knows it."""
     content = Shard(ShardPath(Path("s"), 0, 0), (), ())
-    return merge.table_row({**row, "_line": b"", "_at": 2}, content, (0, "s"))
+    return merge.table_row({**row, "_line": b"", "_at": 2, "_byte": 0}, content, (0, "s"))
 
 
 def test_one_row_far_above_both_neighbours_is_lonely() -> None:
