@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import resultsfolder
 from hpcsweep import environment
 from hpcsweep.catalog import gpus
 from hpcsweep.measure import inputs as program
@@ -188,6 +189,22 @@ def test_estimate_and_submit_warn_of_points_that_cannot_have_their_algorithm(ask
         words = warned.stdout + warned.stderr
         assert "winograd: no engine for any convolution of mynets:points on l40" in words
         assert "its older calls may have it: the node will tell" in words
+
+
+def test_nothing_is_asked_about_points_that_have_a_result(asked):
+    """Of a sweep that is measured in part the rest is looked at; of one that is done nothing."""
+    desk, questions = asked
+    (desk.folder / "cluster_profiles").mkdir()
+    (desk.folder / "cluster_profiles/h100.yaml").write_text(PROFILE.format(gpu="h100"))
+    text = resultsfolder.SWEEP.replace("resnet18", "'mynets:net'")
+    folder = resultsfolder.make(desk.folder, text)
+    points = resultsfolder.points_of(desk.folder, text, "h100")
+    for name, some in (("s1", points[:-2]), ("s2", points[-2:])):
+        folder.submit(name, points, text=text, gpu="h100")
+        folder.measure(folder.shard(name), some)
+        assert desk.run("estimate", "demo.yaml", "--cluster", "h100").returncode == 0
+    (about,) = questions
+    assert {case["input_size"] for case in about["cases"]} == {points[-1].axes["input_size"]}
 
 
 def test_without_a_libcudnn_the_line_says_so(asked, tmp_path):

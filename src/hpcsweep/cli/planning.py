@@ -170,7 +170,7 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
     sweep = sweep_file.load(spec)
     requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
     costs = [cost.cost_of(results, request) for request in requests]
-    support.warn(requests)
+    support.warn(results, requests)
     return Answer(
         record=lambda: {"estimates": [each.to_json() for each in costs]},
         text=lambda: [each.text() for each in costs],

@@ -29,7 +29,7 @@ from hpcsweep.text import duration
 def run(results: Path, request: Request) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
     check_inputs.check_inputs([request])
-    support.warn([request])
+    support.warn(results, [request])
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
     request = replace(request, options=replace(request.options, argv=argv))
     sweep = folders.SweepDir(results / request.sweep.name)

@@ -39,7 +39,7 @@ def submit(results: Path, request: Request) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     if not request.checked:
         check_inputs.check_inputs([request])
-        support.warn([request])
+        support.warn(results, [request])
     job = Submit(folders.SweepDir(results / request.sweep.name), request)
     prepare.check_same_name(job.sweep_dir, request)
     prepare.warn_of_results_elsewhere(job.sweep_dir, request)
@@ -184,7 +184,7 @@ def _exit_code(job: Submit) -> int:
 def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
     """Check every profile before anything enters the queue; return the requests, checked."""
     check_inputs.check_inputs(requests)
-    support.warn(requests)
+    support.warn(results, requests)
     unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
     if unchecked:
         from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as above

@@ -26,7 +26,8 @@ from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
 from hpcsweep.point import Point, canonical_json
 from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
-from hpcsweep.submit import check_inputs
+from hpcsweep.store.folders import SweepDir
+from hpcsweep.submit import check_inputs, prepare
 from hpcsweep.submit.check_inputs import SHAPES
 from hpcsweep.submit.request import Request
 
@@ -278,16 +279,20 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     )
 
 
-def warn(requests: Sequence[Request]) -> None:
-    """Say which algorithms no convolution of a network can have on the GPU of a profile."""
+def warn(results: Path, requests: Sequence[Request]) -> None:
+    """Say which algorithms no convolution of a network can have on the GPU of a profile.
+
+    Points that have a result are left out: cuDNN's first answer takes long, and a lot of memory.
+    """
     for request in requests:
         gpu = DescribedGpu.of(request.device, request.profile)
         if not catalog.WORKLOADS[request.sweep.workload].runs_network or gpu.properties is None:
             continue
         told = {*_NOTES, catalog.HEURISTIC}
+        known = prepare.known_points(SweepDir(results / request.sweep.name), request, None)
         points = [
             point
-            for point in request.points()
+            for point in prepare.unmeasured(request, known, {})
             for asked in [point.axes["algorithm"]]
             for names in [[asked] if isinstance(asked, str) else asked.values()]
             if any(name in told or catalog.is_plan(name) for name in names)
