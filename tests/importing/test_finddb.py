@@ -197,6 +197,7 @@ def test_a_map_is_chosen_by_the_shapes_of_a_network(desk, monkeypatch):
     assert (row["ms"], row["next"], row["next_ms"]) == (1.0, "direct", 1.5)
     text = (desk.folder / "map.yaml").read_text()
     assert "Unconfirmed" in text
+    assert "has no\n# interval, and may be a loss" in text
     expansion = json.loads(desk.run("expand", "map.yaml", "--json").stdout)["expansions"][0]
     assert expansion["points_total"] == 2
 
