@@ -34,6 +34,7 @@ NEEDED = {
     "report noop": "analysis",
     "layers noop": "analysis",
     "best noop": "analysis",
+    "bundle noop": "analysis",
     "compare noop noop": "analysis",
     "plot noop": "analysis",
     "roofline --example": "analysis",

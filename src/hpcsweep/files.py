@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ _KINDS: Final = {
     stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
+_BLOCK: Final = 1 << 20  # bytes that are read at once
 _LEFTOVER_SECONDS: Final = 86400.0  # a day: nobody still writes such a file
 COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
 _SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -49,6 +51,16 @@ def regular_bytes(path: Path) -> bytes:
     """Return what a file holds; `OSError` as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
+
+
+def sha256(path: Path, skip: int = 0) -> str:
+    """Return the checksum of what a file holds after the first bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        file.seek(skip)
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_json(path: Path) -> dict[str, Any]:

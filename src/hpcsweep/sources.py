@@ -24,12 +24,12 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
-from hpcsweep import search_path
+from hpcsweep import files, search_path
 from hpcsweep.catalog import workload_of
 from hpcsweep.point import Point
 
 FACTORIES: Final = ("model", "dataset")  # axes whose values may be `package.module:factory`
-_FILES: Final = ("weights", "resume_from")
+AXES: Final = (*FACTORIES, "weights", "resume_from")  # that name files of the user's own
 # what rows name the version of, also where it is installed from a checkout
 _LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "hpcsweep", "torch", "torchvision"})
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
@@ -40,7 +40,6 @@ _READ: Final = (
     ".onnx", ".safetensors", ".c", ".cc", ".cpp", ".cu", ".h", ".so",
 )  # fmt: skip
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
-_BLOCK: Final = 1 << 20
 _HEADER: Final = 16  # bytes of a .pyc that hold a time
 DIGITS: Final = 16  # 64 bits, as the id of a point
 # unlike the methods of Path, these are False for what may not be read
@@ -102,21 +101,37 @@ class Sources:
         if not workload_of(point.workload).runs_network:
             return ""
         values = {**point.measure, **point.axes}
-        named = ((axis, str(values.get(axis) or "")) for axis in (*FACTORIES, *_FILES))
+        named = ((axis, str(values.get(axis) or "")) for axis in AXES)
         digests = ((axis, self.digest(axis, value)) for axis, value in named if value)
         return ";".join(f"{axis}={digest}" for axis, digest in digests if digest)
 
     def digest(self, axis: str, value: str) -> str:
         """Return the digest of what an axis names; empty if that is not there, or not one's own."""
+        lines = {f"{file.name} {self._content(file)}" for file in self._named(axis, value)}
+        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:DIGITS] * bool(lines)
+
+    def files(self, axis: str, value: str) -> dict[str, Path]:
+        """Return the files that an axis names, by their places in a folder that imports find."""
+        places = dict[str, Path]()
+        for file in self._named(axis, value):
+            module = file.name.partition(":")[0]
+            beside = (self._own(module) or file.path).parent
+            package = Path(*self._package(module).split(".")) if module else Path()
+            place = os.path.normpath(package / os.path.relpath(file.path, beside))
+            places[file.path.name if place.startswith("..") else place] = file.path
+        return places
+
+    def _named(self, axis: str, value: str) -> list[_OwnFile]:
         if axis in FACTORIES:
             module, colon, _ = value.partition(":")
-            files = self._of_module(module) if colon else []
-        else:
-            path = search_path.file(value, self._folders)
-            named = path.is_file() and (axis != "weights" or search_path.is_file(value))
-            files = [_OwnFile("", path, imported=False)] if named else []
-        lines = {f"{file.name} {self._content(file)}" for file in files}
-        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:DIGITS] * bool(lines)
+            return self._of_module(module) if colon else []
+        path = search_path.file(value, self._folders)
+        named = path.is_file() and (axis != "weights" or search_path.is_file(value))
+        return [_OwnFile("", path, imported=False)] if named else []
+
+    def _package(self, module: str) -> str:
+        inside = self._specs[module].submodule_search_locations
+        return module if inside else module.rpartition(".")[0]
 
     def spec(self, module: str) -> ModuleSpec | None:
         """Find a module as an import would, without importing it or its packages."""
@@ -159,9 +174,7 @@ class Sources:
                 continue
             yield _OwnFile(name, path)
             seen = self._seen(name, path)
-            spec = self._specs[name]
-            package = name if spec.submodule_search_locations else name.rpartition(".")[0]
-            left += self._imports(package, seen)
+            left += self._imports(self._package(name), seen)
             yield from _files(name, [*_roots(path, seen), *map(Path, self._folders)], seen)
 
     def _own(self, name: str) -> Path | None:
@@ -205,7 +218,8 @@ class Sources:
                 return f"{status.st_size} bytes"
             key = (own.path, *(() if own.imported else stamp))
             if key not in self._digests:
-                self._digests[key] = _sha256(own.path)
+                skip = _HEADER * (own.path.suffix == ".pyc")
+                self._digests[key] = files.sha256(own.path, skip)
             return self._digests[key]
         except OSError as error:
             return f"unreadable: {error.strerror}"
@@ -260,13 +274,3 @@ def _files(name: str, roots: Sequence[Path], seen: _CodeNames) -> Iterator[_OwnF
             path = next((root / text for root in roots if _is_file(root / text)), None)
             if path:
                 yield _OwnFile(f"{name}:{text}", path, imported=False)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        if path.suffix == ".pyc":
-            file.seek(_HEADER)
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 60  # rows in a notebook
 _MARKUP: Final = re.compile(r"[\\`*<>&\[\]|~$]|\b_|_\b")  # of Markdown; within words _ means itself
+_NUMBER: Final = re.compile(r"[-+]?\d[\d.,]*")
+_NO_NAME: Final = re.compile(r"[^a-z0-9]+")  # of a label
+_TEX: Final = str.maketrans({
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"}, "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}",
+})  # fmt: skip
 _TIMES: Final = {"_ms": "ms", "_s": "s"}
 _RATES: Final = {"_gbs": "GB/s", "_tflops": "TFLOP/s", "_ips": "images/s", "_sps": "samples/s"}
 _SUFFIXES: Final = {**_TIMES, **_RATES, "_j": "J", "_bytes": "bytes", "_pct": "%", "_mhz": "MHz"}
@@ -70,6 +77,10 @@ def written(
     return "\n\n".join(view.written(form, width, most) for view in views)
 
 
+def _tex(text: str) -> str:
+    return text.translate(_TEX)
+
+
 @dataclass(frozen=True)
 class View:
     """A table with the lines around it: its values, and the texts that people read instead.
@@ -117,9 +128,30 @@ class View:
         ]
 
     def _latex(self) -> str:
-        texts = self.texts.apply(lambda column: column.str.strip()).rename(columns=str.strip)
-        columns = "l" * self.left + "r" * (len(texts.columns) - self.left)
-        return str(texts.to_latex(index=False, escape=True, column_format=columns)).rstrip("\n")
+        """Return a table with caption, label and note; a mark behind a number has its own cell."""
+        form = ""
+        lines: list[list[str]] = [[] for _ in self._lines()]
+        for place, column in enumerate(zip(*self._lines(), strict=True)):
+            head, *cells = (_tex(cell.strip()) for cell in column)
+            parts = [cell.split(maxsplit=1) for cell in cells]
+            marked = place >= self.left and any(
+                len(part) > 1 and _NUMBER.fullmatch(part[0]) for part in parts
+            )
+            if marked:
+                cells = [" & ".join([*part, "", ""][:2]) for part in parts]
+                head = rf"\multicolumn{{2}}{{r}}{{{head}}}"
+            form += "l" if place < self.left else "r@{ }l" if marked else "r"
+            for line, cell in zip(lines, (head, *cells), strict=True):
+                line.append(cell)
+        first, *rows = (rf"{' & '.join(line)} \\" for line in lines)
+        name = _NO_NAME.sub("-", self.title.partition("(")[0].lower()).strip("-")
+        notes = [rf"\par\smallskip\footnotesize {_tex(' '.join(note.split()))}"
+                 for note in (*self.marks, *self.notes)]  # fmt: skip
+        return "\n".join([
+            r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.title)}}}",
+            rf"\label{{tab:{name}}}", rf"\begin{{tabular}}{{{form}}}", r"\toprule", first,
+            r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}",
+        ])  # fmt: skip
 
     def _lines(self) -> list[list[str]]:
         return [[*map(str, self.texts.columns)], *self.texts.to_numpy().tolist()]

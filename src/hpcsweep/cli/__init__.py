@@ -190,7 +190,7 @@ _PURPOSES: Final = {  # in the order of use
         *(sweeps.logs, sweeps.retry, sweeps.cancel),
     ),
     "Read": (
-        *(tables.collect, tables.import_, tables.report, decisions.layers),
+        *(tables.collect, tables.import_, tables.bundle, tables.report, decisions.layers),
         *(pictures.plot, pictures.roofline),
     ),
     "Decide": (decisions.best, decisions.compare, decisions.predict),

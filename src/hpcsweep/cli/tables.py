@@ -1,4 +1,4 @@
-"""From shards to tables: collect, import, report."""
+"""From shards to tables: collect, bundle, import, report."""
 
 from __future__ import annotations
 
@@ -51,6 +51,31 @@ def collect(
     )
 
 
+@click.command()
+@click.argument("sweep", required=False)
+@option("--out FILE", "Write this file. Default: SWEEP.zip.", type=PATH)
+@click.pass_obj
+def bundle(results: Path, sweep: str | None, out: Path | None) -> Answer:
+    """Write a sweep into one file that another person can open, check and import.
+
+    Holds the tables, the page, the sweep file, profiles, your own network files as they were
+    measured, the shards, checksums, and a README.md that says how all was measured.
+
+    \b
+    hpcsweep bundle quickstart
+    hpcsweep import quickstart.zip --as theirs
+    """
+    from hpcsweep.analysis import bundle
+
+    sweep_dir = common.tables_of(results, sweep)
+    out = out or Path(f"{sweep_dir.name}.zip")
+    for line in bundle.write(sweep_dir, out):
+        messages.warning(line)
+    record = {"sweep": sweep_dir.name, "bytes": out.stat().st_size}
+    text = f"{sweep_dir.name}: {record['bytes']:,} bytes; `hpcsweep import` reads it back"
+    return Answer(record=lambda: record, text=lambda: text, files=[out])
+
+
 @click.command("import")
 @click.argument("path", type=PATH)
 @option("--as NAME", "Name of the sweep here.", default="")
@@ -64,11 +89,11 @@ def collect(
 def import_(results: Path, /, path: Path, device: str, columns: str, **others: Any) -> Answer:
     """Bring results of another machine here, and collect them.
 
-    PATH is a results folder of hpcsweep, of any version; a table or folder of tables of the
-    predecessor (*_overall.csv, *_layers.csv); a find-db of MIOpen, AMD's or your own (*.fdb.txt,
-    *.fdb.txt.bz2, *.ufdb.txt); a trace of PyTorch's profiler (*.json, *.json.gz, *.gz); or, with
-    --columns, anybody's table of convolutions (CSV or Parquet). Every other command then works on
-    them.
+    PATH is a results folder or a bundle (*.zip) of hpcsweep, of any version; a table or folder of
+    tables of the predecessor (*_overall.csv, *_layers.csv); a find-db of MIOpen, AMD's or your own
+    (*.fdb.txt, *.fdb.txt.bz2, *.ufdb.txt); a trace of PyTorch's profiler (*.json, *.json.gz, *.gz);
+    or, with --columns, anybody's table of convolutions (CSV or Parquet). Every other command then
+    works on them.
 
     \b
     hpcsweep import /mnt/other_site/results/resnet152_gemm

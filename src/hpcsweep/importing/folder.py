@@ -89,12 +89,20 @@ def _most(names: Names) -> int:
 def _every(root: Path) -> Iterator[Names]:
     """Yield what is copied; `ResultsError` for a name that a terminal would not show as it is."""
     yield from ((name,) for name in _listed(root) if name in {"sweep.yaml", manifest.LAYOUT_FILE})
+    yield from _below(root, "own_files")
     for name in _listed(root, "submissions"):
         inside = _listed(root, "submissions", name)
         yield from (("submissions", name, file) for file in inside if file in _RECORDS)
         if "manifest.json" in inside:
             shards = _listed(root, "shards", name, files=True)
             yield from (("shards", name, file) for file in shards)
+
+
+def _below(root: Path, *names: str) -> Iterator[Names]:
+    """Yield the files in a folder and its folders, to any depth."""
+    for name in _listed(root, *names):
+        inside = *names, name
+        yield from _below(root, *inside) if root.joinpath(*inside).is_dir() else (inside,)
 
 
 def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
@@ -134,6 +142,9 @@ def _copy(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]
         safe.sweep_file.replace(
             sweep_dir.sweep_file
         )  # first, so that what is cut short can be repeated
+    for digest in _listed(safe.path, "own_files"):
+        if not (to := sweep_dir.own_files / digest).exists():
+            submission.move(safe.own_files / digest, to)
     for theirs in safe.submissions():
         try:
             record = theirs.read_manifest()

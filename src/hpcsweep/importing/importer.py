@@ -1,4 +1,4 @@
-"""Imports a path: results of hpcsweep, tables of its predecessor or of others, find-db, or a trace.
+"""Imports a path: results of hpcsweep, bundled or not, tables, a find-db, or a trace.
 
 What was imported are submissions like any other, so `collect` merges them. Their manifests say
 where they come from.
@@ -6,12 +6,12 @@ where they come from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcsweep import files
 from hpcsweep.errors import UsageError
-from hpcsweep.importing import finddb, folder, predecessor, submission, table, trace
+from hpcsweep.importing import bundle, finddb, folder, predecessor, submission, table, trace
 from hpcsweep.store import locks
 from hpcsweep.store.folders import SweepDir
 
@@ -37,6 +37,11 @@ def bring(
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
+    if not columns and bundle.is_one(path):
+        with bundle.unpacked(path, results) as inside:
+            brought = bring(results, inside, name, device)
+            notes = (note.replace(str(inside), str(path)) for note in brought.notes)
+            return replace(brought, notes=tuple(notes))
     of_table = table.read_columns(columns) if columns else None
     if of_table and not path.is_file():
         raise UsageError(f"{path}: --columns goes with one table, a CSV or Parquet file")

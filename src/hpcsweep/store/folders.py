@@ -8,6 +8,7 @@
         submissions/<id>/              manifest.json  chunks.jsonl  jobs.jsonl  job.sbatch  logs/
                                        (with submitit no job.sbatch, but logs/submitit/)
         shards/<id>/                   <chunk>.<attempt>.{overall,layers,samples}.csv  .env.json
+        own_files/<digest>/            the user's own files behind a network or data set
         nodes.json  until.json         nodes to avoid; rounds of `submit --until-error`
         overall.csv  details.csv       written by collect only
         layers.csv  samples.csv
@@ -47,6 +48,7 @@ _OF_A_SWEEP: Final = frozenset({
 _OF_COLLECT: Final = frozenset(
     ("overall.csv", "details.csv", "layers.csv", "samples.csv", ".collect.json", ".lock")
 )
+SUMS: Final = "SHA256SUMS"  # in a bundle: the checksums of its other files
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
 
@@ -85,6 +87,7 @@ class SweepDir:
     lock = _File(".lock")  # of submit and collect; jobs never touch it
     submissions_dir = _File("submissions")
     shards_dir = _File("shards")
+    own_files = _File("own_files")  # a folder per digest of the column of this name
 
     @property
     def name(self) -> str:

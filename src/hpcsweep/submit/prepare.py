@@ -20,17 +20,17 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import __version__, files, messages
+from hpcsweep import __version__, files, messages, sources
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
-from hpcsweep.store import chunk_file, folders, ledger, runs
+from hpcsweep.store import chunk_file, folders, ledger, own_files, runs
 from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import packing
+from hpcsweep.submit import check_inputs, packing
 from hpcsweep.submit.time_limit import TimeLimit
 from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
@@ -109,6 +109,7 @@ def prepare(
             time_limit=limit.of(seconds_of),
             **_provenance(request, submission),
         )
+        _keep_own_files(into or sweep_dir, request)
         submission.write_manifest(manifest)
         save_sweep(into or sweep_dir, request.sweep.text.encode())
     return PreparedSubmission(
@@ -121,6 +122,14 @@ def prepare(
         settled=settled,
         again=before.again,
     )
+
+
+def _keep_own_files(sweep_dir: SweepDir, request: Request) -> None:
+    """Keep the code of networks and data sets: an edit would lose what was measured."""
+    seen = sources.Sources(request.search_path)
+    for axis in sources.FACTORIES:
+        for value in check_inputs.named(request.sweep, axis):
+            own_files.keep(sweep_dir, seen, axis, value)
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
         name=data.sweep_dir.name, counts=data.counts(), headline=_headline(data, made),
-        notes=drawn.notes, when=_when(data.rows), version=__version__,
+        notes=drawn.notes, when=when(data.rows), version=__version__,
         controls=_controls(data.rows, seen, drawn),
         switches=_SWITCHES if seen.x != seen.colour else _SWITCHES[:1] + _SWITCHES[2:],
         colour=seen.colour, legend=styles.items(), shapes=dict(_SHAPE.findall(script)),
@@ -114,7 +114,8 @@ def _report(view: View, legend: Sequence[str]) -> PageTable:
     return PageTable(heads, values, title=view.title, marks=[*more, *view.marks, *legend])
 
 
-def _when(rows: pd.DataFrame) -> str:
+def when(rows: pd.DataFrame) -> str:
+    """Return the first and the last day of measuring; of one day that."""
     days = sorted(rows["started_at"].dropna().str[:10].unique()) if "started_at" in rows else []
     return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else ""
 
@@ -198,7 +199,7 @@ def _environment(rows: pd.DataFrame, sweep_dir: SweepDir) -> PageTable:
     facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
     table = {"fact": [formats.label(name) for name in facts]}
     for gpu in rows["gpu"].dropna().unique():
-        table[gpu] = [_values(rows[rows["gpu"] == gpu], name) for name in facts]
+        table[gpu] = [values_in(rows[rows["gpu"] == gpu], name) for name in facts]
     with suppress(HpcsweepError):  # of an older version, or of another program
         settings = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name).measure.items()
         text = ", ".join(f"{name}: {value}" for name, value in settings) or "defaults"
@@ -207,7 +208,7 @@ def _environment(rows: pd.DataFrame, sweep_dir: SweepDir) -> PageTable:
     return _grid(pd.DataFrame(table))
 
 
-def _values(rows: pd.DataFrame, name: str) -> str:
+def values_in(rows: pd.DataFrame, name: str) -> str:
     """Return the values of a column in order; of many numbers the lowest and the highest."""
     values = sorted(rows[name].dropna().unique())
     texts = [dataset.format_value(name, value) for value in values]

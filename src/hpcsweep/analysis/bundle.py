@@ -1,0 +1,151 @@
+"""Writes the bundle of a sweep: one file with its tables, all that they were made from, and a page.
+
+`importing.bundle` reads it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any, Final
+
+import jinja2
+import pandas as pd
+import yaml
+
+from hpcsweep import files, sources
+from hpcsweep.analysis import dataset, output
+from hpcsweep.analysis.dataset import Dataset
+from hpcsweep.analysis.page import write as page
+from hpcsweep.errors import SpecError
+from hpcsweep.spec import sweep_file
+from hpcsweep.spec.profile import ProfileFile
+from hpcsweep.store import own_files
+from hpcsweep.store.folders import SUMS, SweepDir
+from hpcsweep.store.manifest import Manifest
+
+_MARK: Final = b"bundle of hpcsweep"
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What an axis names, in the version that was measured, and its files if they are at hand."""
+
+    axis: str
+    value: str
+    digest: str
+    files: Mapping[str, Path]
+
+
+def write(sweep_dir: SweepDir, path: Path) -> list[str]:
+    """Write the bundle of a collected sweep; return a line on what it lacks.
+
+    `UsageError` where nothing was measured, or the file cannot be written or is no bundle.
+    """
+    output.check(path, _is_bundle)
+    data = dataset.read_dataset(sweep_dir)
+    own = [*_own_files(data)]
+    with tempfile.TemporaryDirectory() as aside, output.writing(path, _is_bundle) as file:
+        made = Path(aside)
+        page.write(sweep_dir, made / "page.html")
+        (made / "profiles").mkdir()
+        for record in sweep_dir.manifests():
+            profile = made / "profiles" / f"{record.profile}.yaml"
+            profile.write_text(yaml.safe_dump(_profile_keys(record)))
+        (made / "README.md").write_text(_readme(data, own))
+        members = {**_members(sweep_dir), **own_files.listed(made)}
+        for each in own:
+            folder = f"own_files/{each.digest}"
+            members |= {f"{folder}/{place}": at for place, at in each.files.items()}
+        _pack(file, sweep_dir.path.name, members)
+    lacking = [f"{each.axis} {each.value} ({each.digest})" for each in own if not each.files]
+    told = f"without own files that were not kept, and changed: {', '.join(lacking)}"
+    return [told] * bool(lacking)
+
+
+def _pack(file: IO[bytes], root: str, members: Mapping[str, Path]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.comment = _MARK
+        lines = [
+            f"{_add(archive, f'{root}/{name}', path)}  {name}\n" for name, path in members.items()
+        ]
+        archive.writestr(f"{root}/{SUMS}", "".join(lines))
+
+
+def _is_bundle(text: bytes) -> bool:
+    return text.endswith(_MARK) and zipfile.is_zipfile(io.BytesIO(text))
+
+
+def _add(archive: zipfile.ZipFile, name: str, path: Path) -> str:
+    """Add a file, which may be growing; return the checksum of what was added."""
+    digest = hashlib.sha256()
+    with files.open_regular(path) as file, archive.open(name, "w", force_zip64=True) as to:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            to.write(block)
+    return digest.hexdigest()
+
+
+def _members(sweep_dir: SweepDir) -> dict[str, Path]:
+    """Return the files of a results folder that `import` takes, and its tables, by their names."""
+    root = sweep_dir.path
+    made = [root / "layout.json", sweep_dir.sweep_file]
+    for submission in sweep_dir.submissions():
+        made += submission.manifest, submission.chunks
+    for shard in sweep_dir.shards():
+        made += shard.overall, shard.layers, shard.samples, shard.env
+    tables = {path.name: path for path in sweep_dir.merged()}
+    every = {**tables, **{str(path.relative_to(root)): path for path in made}}
+    return {name: path for name, path in every.items() if path.is_file()}
+
+
+def _profile_keys(record: Manifest) -> dict[str, Any]:
+    """Return a profile as its file would have it; on this machine the GPU is what there is."""
+    known = {**vars(record.run), **record.profile_fields}
+    if not record.is_local:
+        known["gpu"] = record.gpu
+    return {key: known[key] for key in ProfileFile.model_fields if known.get(key) is not None}
+
+
+def _own_files(data: Dataset) -> Iterator[_Own]:
+    """Yield what the measured networks and data sets are made of, each version once."""
+    manifests = data.sweep_dir.manifests()
+    seen = sources.Sources([folder for one in manifests for folder in one.run.search_path])
+    rows = pd.concat([data.rows, data.earlier]).reindex(columns=[*sources.AXES, "own_files"])
+    for row in rows.dropna(subset=["own_files"]).drop_duplicates().to_dict("records"):
+        for axis, digest in sources.parts(row["own_files"]).items():
+            value = str(row[axis])
+            found = own_files.listed(data.sweep_dir.own_files / digest)
+            if not found and seen.digest(axis, value) == digest:
+                found = seen.files(axis, value)
+            yield _Own(axis, value, digest, found)
+
+
+def _readme(data: Dataset, own: Sequence[_Own]) -> str:
+    rows = data.rows
+    settings: Mapping[str, Any] = {}
+    again = ""
+    with suppress(SpecError):  # of an older version, or of another program
+        sweep = sweep_file.load(data.sweep_dir.sweep_file)
+        settings = sweep.measure
+        again = sweep.name
+    flags = dataset.flags(rows).replace("", None).value_counts()
+    env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
+    text = resources.files("hpcsweep.analysis").joinpath("bundle.md").read_text(encoding="utf-8")
+    return env.from_string(text).render(
+        name=data.sweep_dir.path.name, counts=data.counts(), when=page.when(rows),
+        values=lambda name: page.values_in(rows, name) if name in rows else "",
+        hardware=dataset.hardware(rows), visits=rows["visit"].nunique() if "visit" in rows else 1,
+        valid=int(dataset.valid(rows).sum()), points=len(rows),
+        flags=", ".join(f"{name} {number}" for name, number in flags.items()) or "none",
+        settings=", ".join(f"{name}: {value}" for name, value in settings.items()) or "defaults",
+        notes=data.why_failed(), own=own, again=again,
+    )  # fmt: skip
