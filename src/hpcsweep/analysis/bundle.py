@@ -31,7 +31,6 @@ from hpcsweep.store import own_files
 from hpcsweep.store.folders import SUMS, SweepDir
 from hpcsweep.store.manifest import Manifest
 
-_MARK: Final = b"bundle of hpcsweep"
 _BLOCK: Final = 1 << 20
 
 
@@ -73,7 +72,6 @@ def write(sweep_dir: SweepDir, path: Path) -> list[str]:
 
 def _pack(file: IO[bytes], root: str, members: Mapping[str, Path]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.comment = _MARK
         lines = [
             f"{_add(archive, f'{root}/{name}', path)}  {name}\n" for name, path in members.items()
         ]
@@ -81,7 +79,9 @@ def _pack(file: IO[bytes], root: str, members: Mapping[str, Path]) -> None:
 
 
 def _is_bundle(text: bytes) -> bool:
-    return text.endswith(_MARK) and zipfile.is_zipfile(io.BytesIO(text))
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(text)) as archive:
+        return any(name.endswith(f"/{SUMS}") for name in archive.namelist())
+    return False
 
 
 def _add(archive: zipfile.ZipFile, name: str, path: Path) -> str:
