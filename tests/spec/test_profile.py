@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
+from hpcsweep.analysis.roofline import ncu
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.gpus import by_device_name
 from hpcsweep.errors import ProfileError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHIPPED = ("v100", "l40", "mi250", "h100", "h200")
+PROFILED = {"l40_ncu": "ncu", "mi250_rocprofv3": "rocprofv3"}
 NO_GPU = {"base", "cpu", "local"}  # profiles that promise no GPU
 
 
@@ -61,8 +63,19 @@ def test_the_shipped_profiles_ask_for_what_their_clusters_ask_for(name: str) -> 
 def test_every_profile_of_a_gpu_that_ships_is_in_these_tests() -> None:
     """And the table of GPUs has dense peaks for it, with their source."""
     files = {path.stem for path in (ROOT / "cluster_profiles").glob("*.yaml")}
-    assert files - NO_GPU == set(SHIPPED)
+    assert files - NO_GPU - PROFILED.keys() == set(SHIPPED)
     assert all(gpus.GPUS[name].source for name in SHIPPED)
+
+
+@pytest.mark.parametrize("name", PROFILED)
+def test_the_shipped_profilers_are_those_of_a_gpu_with_a_wrapper(name: str) -> None:
+    """The job is that of the profile that they extend; ncu has the metrics of a roofline."""
+    found = profile.load(name)
+    plain = profile.load(found.extends)
+    assert (found.wrapper, found.gpu, found.gpu_name) == (PROFILED[name], plain.gpu, plain.gpu_name)
+    if found.wrapper == "ncu":
+        assert found.wrapper_options[-1] == ",".join(ncu.metrics())
+        assert "hpcsweep step" in found.wrapper_options
 
 
 @pytest.mark.parametrize("name", SHIPPED)

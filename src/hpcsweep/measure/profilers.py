@@ -1,10 +1,9 @@
 """Profilers as an option of any sweep, in passes of their own: `measure: {profile: [torch]}`.
 
-torch     operators as a table and as CSV, with memory and FLOPs; a Chrome trace; a TensorBoard
-          folder
+torch     operators as a table and as CSV, with memory and FLOPs; a Chrome trace
 cprofile  Python's own profiler: where the host's time goes
-nvtx      one pass in an NVTX range, after a warm-up, for `ncu` and `nsys` around the worker (the
-          profile's `wrapper`); such a point has no times
+nvtx      one pass in a range of NVTX or rocTX, after a warm-up, for `ncu`, `nsys` and `rocprofv3`
+          around the worker (the profile's `wrapper`); such a point has no times
 
 They run after the timed passes, so no timing column contains a profiled pass. Their files are
 beside the shards, named by the point's id; the column `artifacts` lists them.
@@ -17,12 +16,12 @@ from __future__ import annotations
 
 import cProfile
 import csv
+import ctypes
 import inspect
 import os
 import pstats
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -68,14 +67,14 @@ class ProfiledStep:
 
 
 def replaces_timing(names: Sequence[str]) -> bool:
-    """Say whether a point is profiled from outside (by ncu or nsys) and therefore not timed."""
+    """Say whether a point is profiled from outside and therefore not timed."""
     return NVTX in names and bool(os.environ.get(environment.WRAPPER))
 
 
 def refuse_early(names: Sequence[str], device_type: str) -> None:
-    """Raise `CannotMeasure` if an outside profiler waits for an NVTX range and there is no GPU."""
-    if replaces_timing(names) and device_type != "cuda":
-        raise CannotMeasure(f"profile: nvtx needs an NVIDIA GPU; this is {device_type}")
+    """Raise `CannotMeasure` if an outside profiler waits for a range that cannot be opened."""
+    if replaces_timing(names) and not _marks(device_type):
+        raise CannotMeasure(f"profile: nvtx needs an NVIDIA GPU or rocTX; this is {device_type}")
 
 
 def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[str, Any]) -> Row:
@@ -119,7 +118,7 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str
     shown.write_text(str(table), encoding="utf-8")
     _write_operators(operators, cells)
     profiler.export_chrome_trace(str(trace))
-    return [shown.name, cells.name, *_keep_trace(trace, stem, settings["artifact_mb"])]
+    return [shown.name, cells.name, *_keep_trace(trace, settings["artifact_mb"])]
 
 
 def _files(stem: Path, *suffixes: str) -> list[Path]:
@@ -139,21 +138,13 @@ def _first(event: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
     return next((getattr(event, name) for name in names if hasattr(event, name)), None)
 
 
-def _keep_trace(trace: Path, stem: Path, most_mb: float) -> list[str]:
-    """Link the trace into a TensorBoard folder, too; remove it if it is too large."""
+def _keep_trace(trace: Path, most_mb: float) -> list[str]:
+    """Remove the trace if it is too large."""
     size_mb = trace.stat().st_size / 1e6
-    if size_mb > most_mb:
-        trace.unlink()
-        return [f"no trace ({size_mb:.0f} MB, artifact_mb is {most_mb:g})"]
-    (board,) = _files(stem, "tensorboard")
-    board.mkdir(exist_ok=True)
-    shown = board / "worker.pt.trace.json.gz"  # the plugin looks for this ending
-    shown.unlink(missing_ok=True)
-    try:
-        shown.hardlink_to(trace)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(trace, shown)
-    return [trace.name, board.name]
+    if size_mb <= most_mb:
+        return [trace.name]
+    trace.unlink()
+    return [f"no trace ({size_mb:.0f} MB, artifact_mb is {most_mb:g})"]
 
 
 def _cprofile(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:
@@ -169,28 +160,53 @@ def _cprofile(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[
 
 
 def _nvtx(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:  # noqa: ARG001
-    """Mark exactly one pass, the `profile_iter`-th after the warm-up, for ncu or nsys."""
-    if step.device_type != "cuda":
+    """Mark exactly one pass, the `profile_iter`-th after the warm-up, for a profiler outside."""
+    if not _marks(step.device_type):
         return [f"no nvtx range on {step.device_type}"]
     for _ in range(step.warmup + settings["profile_iter"] - 1):
         step.run()
     step.wait()
-    with marked(), torch.autograd.profiler.emit_nvtx():
+    with (
+        marked(step.device_type),
+        torch.autograd.profiler.emit_nvtx(enabled=_is_nvidia(step.device_type)),
+    ):
         step.run()
         step.wait()
     return []
 
 
 @contextmanager
-def marked() -> Iterator[None]:
-    """Open an NVTX range by start and end, and the capture range of nsys and ncu."""
-    torch.cuda.profiler.start()
-    mark = torch.cuda.nvtx.range_start(RANGE)
-    try:
+def marked(device_type: str) -> Iterator[None]:
+    """Open a range by start and end; on NVIDIA's GPUs the capture range, too."""
+    with ExitStack() as marks:
+        if roctx := _roctx():
+            marks.callback(roctx.roctxRangeStop, roctx.roctxRangeStartA(RANGE.encode()))
+        if _is_nvidia(device_type):
+            torch.cuda.profiler.start()
+            marks.callback(torch.cuda.profiler.stop)
+            marks.callback(torch.cuda.nvtx.range_end, torch.cuda.nvtx.range_start(RANGE))
         yield
-    finally:
-        torch.cuda.nvtx.range_end(mark)
-        torch.cuda.profiler.stop()
+
+
+def _marks(device_type: str) -> bool:
+    return _is_nvidia(device_type) or _roctx() is not None
+
+
+def _is_nvidia(device_type: str) -> bool:
+    return device_type == "cuda" and not torch.version.hip
+
+
+def _roctx() -> ctypes.CDLL | None:
+    """Return AMD's library of ranges, which needs no GPU: rocprofv3's own where it is loaded."""
+    for name in (None, "librocprofiler-sdk-roctx.so", "libroctx64.so"):
+        try:
+            library = ctypes.CDLL(name)
+            library.roctxRangeStartA.restype = ctypes.c_uint64
+            library.roctxRangeStop.argtypes = (ctypes.c_uint64,)
+        except (OSError, AttributeError):
+            continue
+        return library
+    return None
 
 
 _PROFILERS: Final[dict[str, Callable[[ProfiledStep, dict[str, Any], Path], list[str]]]] = {
