@@ -187,7 +187,7 @@ _PURPOSES: Final = {  # in the order of use
     "Set up": (*(init.init, settings.config, planning.discover, planning.doctor, planning.verify),),
     "Run": (
         *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
-        *(sweeps.logs, sweeps.retry, sweeps.cancel),
+        *(sweeps.logs, sweeps.retry, sweeps.cancel, sweeps.rm),
     ),
     "Read": (
         *(tables.collect, tables.import_, tables.bundle, tables.report, decisions.layers),

@@ -1,7 +1,8 @@
-"""The commands that run a sweep: submit, status, retry, logs, cancel."""
+"""The commands that run a sweep: submit, status, retry, logs, cancel, rm."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -163,8 +164,9 @@ def _adaptive(requests: Sequence[Request], target: float, *, watch: bool) -> Act
 @click.command()
 @click.argument("sweeps", nargs=-1)
 @flag("--watch", "Refresh until no job is queued or running.")
+@flag("--disk", "Show how many bytes each sweep holds instead, and of what.")
 @click.pass_obj
-def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | None:
+def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, disk: bool) -> Answer | None:
     """Show how many points are measured, running, queued and failed.
 
     Without SWEEPS: of every sweep.
@@ -175,6 +177,8 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
     from hpcsweep.store import runs
 
     names = [runs.sweep_name(name) for name in sweeps]
+    if disk:
+        return _disk(runs.of_sweeps(results, names))
     if watch:
         answer.refuse_json("--watch shows the status again and again")
         states.watch(results, names)
@@ -184,6 +188,19 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool) -> Answer | N
         record=lambda: sweep_status.to_json(read),
         text=lambda: sweep_status.as_text(read, answer.width()),
         code=ResultsError.exit_code if any(sweep.problems for sweep in read) else 0,
+    )
+
+
+def _disk(sweeps: Sequence[SweepDir]) -> Answer:
+    from hpcsweep.cluster import disk
+
+    used = {sweep_dir.name: disk.usage(sweep_dir) for sweep_dir in sweeps}
+    return Answer(
+        record=lambda: {"bytes": used},
+        text=lambda: [
+            f"{name}: {of.total():,} bytes ({', '.join(f'{k} {v:,}' for k, v in of.most_common())})"
+            for name, of in used.items()
+        ],
     )
 
 
@@ -325,6 +342,36 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
 
     run = runs.of_sweep(results, sweep)
     return _lines(run, cancel.cancel(run, list(what)))
+
+
+@click.command()
+@click.argument("sweep")
+@flag("--old-attempts", "Remove only attempts none of whose rows is in a table.")
+@flag("--dry-run", "Say what would be removed; remove nothing.")
+@flag("--yes", "Do not ask.", cls=ByHand)
+@click.pass_obj
+def rm(results: Path, sweep: str, *, old_attempts: bool, dry_run: bool, yes: bool) -> Answer:
+    """Remove a sweep, or a run of it, with all that was measured.
+
+    Nothing is removed while a job of it may live. `status --disk` shows what sweeps hold.
+
+    \b
+    hpcsweep rm quickstart@1 --dry-run
+    hpcsweep rm quickstart --old-attempts --yes
+    """
+    from hpcsweep.cluster import disk
+    from hpcsweep.store import runs
+
+    found = disk.removal(runs.of_run(results, sweep), old_attempts=old_attempts)
+    record = {"sweep": sweep, "removed": not dry_run, "lost": found.lost, "bytes": found.bytes()}
+    if not (dry_run or yes):
+        if not sys.stdin.isatty():
+            raise UsageError(f"{found} would be lost for good; --yes removes them")
+        click.confirm(f"{found} are lost for good. Remove them?", abort=True, err=True)
+    text = f"{found} {'would be' if dry_run else 'were'} removed"
+    if not dry_run:
+        found.remove()
+    return Answer(record=lambda: record, text=lambda: text)
 
 
 def _lines(sweep_dir: SweepDir, lines: Iterator[str]) -> Answer:
