@@ -65,8 +65,38 @@ def test_a_gpu_with_few_rows_learns_from_others():
     test = timed(convolutions(200, 5, gpu="a100"))
     law = layers.fit(pd.concat([others, own], ignore_index=True))
     alone = layers.fit(own)
-    assert {"relatives", "differences"} <= law.weights["a100"].keys()
+    assert law.weights["a100"].keys() == {"relatives", "physics"}
     assert off(law, test) < 0.7 * off(alone, test)
+
+
+def peaks(calls, efficiency=1.0):
+    """Return calls that take what the sheet of their GPU says, and the steps of all."""
+    shapes = learner.CallFeatures.of(timed(calls))
+    return timed(calls).assign(ms=lambda rows: timed(calls)["ms"] / (
+        0.02 + calls["flops"] / 6e9 + calls["bytes_min"] / 5e8) * np.exp(shapes.roofline(rows))
+        / efficiency)  # fmt: skip
+
+
+def test_a_gpu_that_nobody_measured_takes_the_times_of_its_relatives():
+    """The nearest sheet counts most; the steps are theirs, and physics has its weight by errors."""
+    known = [peaks(convolutions(310, 11, "v100")), peaks(convolutions(310, 12, "p100-pcie")),
+             peaks(convolutions(310, 13, "t4"), efficiency=0.2)]  # fmt: skip
+    law = layers.fit(pd.concat(known, ignore_index=True))
+    test = peaks(convolutions(200, 14, "v100-pcie"))
+    assert off(law, test) < 0.15
+    assert law.left_out.keys() == {"v100", "p100-pcie", "t4"}
+    relatives = law.relatives.of_sheet("v100-pcie")
+    weights = dict(zip(relatives.ways, relatives.weights, strict=True))
+    assert weights["v100"] > weights["p100-pcie"] > 100 * weights["t4"]
+
+
+def test_a_gpu_without_a_sheet_takes_what_the_others_say():
+    """Physics has no units there and no weight; no time is nothing."""
+    known = [timed(convolutions(310, 15, "v100")), timed(convolutions(310, 16, "t4"), 2.0)]
+    law = layers.fit(pd.concat(known, ignore_index=True))
+    said = law.times(convolutions(50, 17, "nobody-s-9000"))
+    assert said.min() > 0.005
+    assert layers.fit(timed(convolutions(60, 18))).times(convolutions(9, 19, "x")).min() > 1e-5
 
 
 def test_an_algorithm_that_no_table_names_is_the_one_that_was_asked_for():

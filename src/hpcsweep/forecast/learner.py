@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from threadpoolctl import threadpool_limits
 
+from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
 from hpcsweep.forecast.terms import Floats, Sheets
 
@@ -36,6 +37,8 @@ _SIZES: Final = ((30_000, 500, 48, 12), (3_000, 300, 24, 20), (0, 200, 12, 6))
 MOST: Final = 60_000  # rows that trees learn from; more take time, and add little
 _FOR_KERNEL: Final = 400  # rows that choose how far a row reaches
 _APART: Final = 3.0  # between two algorithms, in standard deviations
+_QUARTER: Final = 0.25  # the weight of a relative whose sheet differs by a factor of two
+_LEAST_DISTANCE: Final = 0.1  # two cards of one chip
 _SHARPNESS: Final = 4.0  # a relative that is wrong by twice as much counts a sixteenth
 
 
@@ -85,7 +88,7 @@ class CallFeatures:
     def _features(self, calls: pd.DataFrame) -> Floats:
         a = terms.Amounts(calls)
         log = np.log2
-        tflops, gbs, clock = terms.sheets(calls, self.reached).T
+        tflops, gbs = terms.sheets(calls, self.reached).T
         channels = a.in_channels / a.groups
         filters = a.out_channels / a.groups
         moved = a.bytes_min + 1
@@ -103,7 +106,7 @@ class CallFeatures:
             *(size % by == 0 for by in _MULTIPLES for size in (channels, filters)),
             a.pixels % 64 == 0, area % 64 == 0,
             log(np.ceil(a.out_h / 2) * np.ceil(a.out_w / 2) * 4 / area),
-            np.log(works + 1e-9), np.log(moves), np.log(clock),
+            np.log(works + 1e-9), np.log(moves),
             np.log(np.maximum(works, moves) + _FLOOR_MS),
         ]  # fmt: skip
         return np.column_stack([np.asarray(column, float) for column in columns])
@@ -115,7 +118,6 @@ class Trees:
 
     shapes: CallFeatures
     learner: Any
-    calls: int  # that taught it
 
     @classmethod
     def fit(
@@ -134,7 +136,7 @@ class Trees:
         with threadpool_limits(limits=1):
             # without weights, which would cost as much time as all the rest
             learner.fit(shapes.features(calls.iloc[drawn]), wrong[drawn])
-        return cls(shapes, learner, len(calls))
+        return cls(shapes, learner)
 
     def of(self, calls: pd.DataFrame) -> Floats:
         """Return the log factor of each call."""
@@ -177,28 +179,46 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Relatives:
-    """What GPUs with many rows say of one with few, each by its own trees.
+class Way:
+    """A simple guess, and what was learnt of the factor by which it is wrong."""
 
-    The mean of what a call would take on each, weighted by how alike the own times are, is the
-    guess, and their differences are what its error is learnt from.
+    guess: OfCalls
+    learnt: Trees | Process
+    calls: int  # that taught it
+
+    def __call__(self, calls: pd.DataFrame) -> Floats:
+        """Return the logarithms of the milliseconds of convolutions."""
+        return self.guess(calls) + self.learnt.of(calls)
+
+
+@dataclass(frozen=True)
+class Relatives:
+    """What GPUs with many rows say of another one, each in its own way.
+
+    The weighted mean of what a call would take by each, had the roofline changed as the sheets do,
+    is the guess; their differences are what its error is learnt from.
     """
 
     shapes: CallFeatures
-    trees: Mapping[str, Trees]
-    weights: Floats
+    ways: Mapping[str, Way]
+    weights: Floats = field(default_factory=lambda: np.ones(1))
 
-    @classmethod
-    def fit(cls, shapes: CallFeatures, trees: Mapping[str, Trees], own: pd.DataFrame) -> Relatives:
-        """Return relatives of the GPU of some convolutions with a time."""
-        equal = cls(shapes, trees, np.ones(len(trees)))
-        wrong = np.log(own["ms"].to_numpy(float))[:, None] - equal._each(own)
+    def alike(self, own: pd.DataFrame) -> Relatives:
+        """Return them weighted by how alike the times of a GPU's own convolutions are."""
+        wrong = np.log(own["ms"].to_numpy(float))[:, None] - self._each(own)
         spread = np.abs(wrong - np.median(wrong, axis=0)).mean(axis=0)
-        worth = np.maximum(spread, 1e-6) ** -_SHARPNESS
-        return cls(shapes, trees, worth / worth.sum())
+        return self._weighted(np.maximum(spread, 1e-6) ** -_SHARPNESS)
+
+    def of_sheet(self, gpu: str) -> Relatives:
+        """Return them weighted by how alike their sheets are to that of a GPU without a row."""
+        return self._weighted(_QUARTER ** np.array([_distance(gpu, name) for name in self.ways]))
+
+    def nearest(self, gpu: str) -> float:
+        """Return how far the sheet of a GPU is from the nearest of theirs."""
+        return max(min(_distance(gpu, name) for name in self.ways), _LEAST_DISTANCE)
 
     def guess(self, calls: pd.DataFrame) -> Floats:
-        """Return the logarithms of the milliseconds, but for a factor."""
+        """Return the logarithms of the milliseconds."""
         return np.asarray(self._each(calls) @ self.weights)
 
     def places(self, calls: pd.DataFrame) -> Floats:
@@ -214,11 +234,33 @@ class Relatives:
             works, moves, works - moves, large, each - each.mean(axis=1, keepdims=True),
         ])  # fmt: skip
 
+    def _weighted(self, worth: Floats) -> Relatives:
+        if not worth.any():
+            worth = np.ones(len(worth))
+        return replace(self, weights=worth / worth.sum())
+
     def _each(self, calls: pd.DataFrame) -> Floats:
-        """Return what calls would take on each relative."""
-        on = {gpu: calls.assign(gpu=gpu) for gpu in self.trees}
-        logs = [self.shapes.roofline(on[gpu]) + of.of(on[gpu]) for gpu, of in self.trees.items()]
-        return np.column_stack(logs)
+        """Return what calls would take by each relative."""
+        on = {gpu: calls.assign(gpu=gpu) for gpu in self.ways}
+        logs = [way(on[gpu]) - self.shapes.roofline(on[gpu]) for gpu, way in self.ways.items()]
+        return np.column_stack(logs) + self.shapes.roofline(calls)[:, None]
+
+
+def _distance(gpu: str, other: str) -> float:
+    """Return how many factors of two are between two sheets; infinity where one is missing.
+
+    They are between the peaks, the bandwidths, and the rates of double precision, which tell chips
+    for computing from those for graphics.
+    """
+    pair = [gpus.sheet(gpu), gpus.sheet(other)]
+    rates = [
+        (of.peak("float32") or of.fp32_tflops, of.bandwidth_gbs, of.fp64_tflops / of.fp32_tflops)
+        for of in pair
+        if of
+    ]
+    if len(rates) < len(pair):
+        return np.inf
+    return float(np.abs(np.log2(rates[0]) - np.log2(rates[1])).sum())
 
 
 def _kernel(places: Floats, wrong: Floats) -> Any:  # noqa: ANN401 - scikit-learn's

@@ -31,13 +31,15 @@ LEVELS: Final = (
     ("gpu", "direction", "op"),
     ("gpu", "direction", "multiplies"),
     ("in_table", "direction", "multiplies"),
+    ("direction", "multiplies"),  # a GPU that no table has counts as a standard one
 )
-_ANY_GPU: Final = len(LEVELS) - 1
+_ANY_GPU: Final = len(LEVELS) - 2
 _FEWEST: Final = 12  # distinct convolutions of a kind
 _FEWEST_PLAIN: Final = 3  # distinct calls of another operator
 _ROUNDS: Final = 6
 _CLIP: Final = 1.0  # one wild time moves the fit as much as one that is wrong by e
 _WINOGRAD_SAVES: Final = 4.0  # the most multiplications that F(2), 5x5, saves is 2.8
+_UNNAMED: Final = ("-", "auto", "unknown")
 _FLOOR: Final = 1e-6  # ms, so that logarithms exist
 _NEIGHBOURS: Final = 8  # calls whose errors correct one
 _REACH: Final = 0.5  # the distance at which a neighbour's weight is 1/e
@@ -79,7 +81,7 @@ def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:
             continue
         for key, places in terms.groups(calls, names).items():
             fewest = _FEWEST if calls["kernel_h"].iloc[places[0]] > 0 else _FEWEST_PLAIN
-            if len(places) >= fewest or number >= len(LEVELS) - 2:
+            if len(places) >= fewest or number >= _ANY_GPU - 1:
                 kind = (number, *key)
                 costs[kind] = solve(_scaled(amounts, calls, places, number), times[places])
     return Physics(costs, plain)
@@ -91,7 +93,7 @@ def _matrix(calls: pd.DataFrame, *, plain: bool) -> Floats:
 
 def _scaled(amounts: Floats, calls: pd.DataFrame, places: Integers, level: int) -> Floats:
     """Return the amounts of some calls, for a fit of all GPUs in units of the peaks of each."""
-    if level != _ANY_GPU:
+    if level < _ANY_GPU:
         return amounts[places]
     return amounts[places] * terms.of_peaks(calls.iloc[places])[:, : amounts.shape[1]]
 
@@ -121,7 +123,8 @@ def roofline(calls: pd.DataFrame) -> Floats:
     flops = calls["flops"].fillna(0).to_numpy()
     moved = calls["bytes_min"].fillna(0).to_numpy()
     ran = calls["ran"].astype(str)
-    fewer = np.where(ran.str.startswith("winograd"), _WINOGRAD_SAVES, 1.0)
+    saves = ran.str.startswith("winograd") | ran.isin(_UNNAMED)  # a library may have taken it
+    fewer = np.where(saves, _WINOGRAD_SAVES, 1.0)
     fewer = np.where(ran.str.startswith("fft"), np.inf, fewer)
     for (name, dtype), places in terms.groups(calls, ("gpu", "dtype")).items():
         gpu = gpus.sheet(str(name))

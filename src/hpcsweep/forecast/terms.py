@@ -34,11 +34,10 @@ _BEST: Final = 0.95  # of the rates of calls: the device is at its peak there
 
 
 class Sheet(NamedTuple):
-    """What a device can do: 10^12 operations and 10^9 bytes in a second; the clock in MHz."""
+    """What a device can do: 10^12 operations and 10^9 bytes in a second."""
 
     tflops: float = 10.0
     gbs: float = 1000.0
-    clock_mhz: float = 1500.0
 
     @classmethod
     def stated(cls, name: str, dtype: str) -> Sheet | None:
@@ -46,7 +45,7 @@ class Sheet(NamedTuple):
         gpu = gpus.sheet(str(name))
         if gpu is None:
             return None
-        return cls(gpu.peak(str(dtype)) or gpu.fp32_tflops, gpu.bandwidth_gbs, gpu.clock_mhz)
+        return cls(gpu.peak(str(dtype)) or gpu.fp32_tflops, gpu.bandwidth_gbs)
 
 
 Sheets = dict[tuple[Any, ...], Sheet]  # by GPU and dtype
@@ -85,7 +84,7 @@ def of_peaks(calls: pd.DataFrame) -> Floats:
 
     The standard one has 10 TFLOP/s and 1000 GB/s; a device that is in no table counts as that.
     """
-    tflops, gbs, _ = sheets(calls, {}).T
+    tflops, gbs = sheets(calls, {}).T
     units = {"byte": 1000.0 / gbs, "flop": 10.0 / tflops, "call": np.ones(len(calls))}
     return np.column_stack([units[unit] for unit in _UNITS])
 
