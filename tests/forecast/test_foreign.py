@@ -50,6 +50,38 @@ def test_a_find_db_is_all_that_is_known_of_a_gpu(desk: Desk):
     assert large["predicted_hi_ms"] / large["predicted_lo_ms"] == pytest.approx(16)
 
 
+def test_a_gpu_that_the_sweep_names_is_answered_for_itself(desk: Desk):
+    """Without a profile for it the answer is not about this machine's CPU; each can be left out."""
+    for name, factor in (("gfx1030_36", 1.0), ("gfx906_60", 2.0)):
+        text = "\n".join(line for line in lines() if factor == 1.0 or "-512-" not in line)
+        (desk.folder / f"{name}.HIP.fdb.txt").write_text(text)
+        assert desk.run("import", f"{name}.HIP.fdb.txt").returncode == 0
+    desk.spec(SWEEP.replace("axes: {", "axes: {gpu: [mi100], "))
+    told = desk.run("predict", "sweep.yaml", "--json")
+    assert told.returncode == 0, told.stderr
+    assert {(row["gpu"], row["basis"]) for row in json.loads(told.stdout)["rows"]} == {
+        ("mi100", "gpus")
+    }
+    checked = desk.run(
+        "predict", "--check", "gfx1030_36", "gfx906_60", "--leave", "gpu=all", "--out", "out.csv",
+        "--json",
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    record = json.loads(checked.stdout)
+    assert record["doubtful_left_out"] == 0
+    (part,) = record["checks"]
+    assert {of["name"] for of in part["parts"]} == {"gfx1030_36", "gfx906_60"}
+    rows = pd.read_csv(desk.folder / "out.csv")
+    assert len(rows) == record["foreign_convolutions"] == 80 + len(text.splitlines())
+    assert set(rows["part"]) == set(rows["gpu"])
+    assert (rows["prediction"] > 0).all()
+    wrong = desk.run("predict", "--check", "gfx1030_36", "--leave", "gpu=v99")
+    assert wrong.returncode == 2
+    assert "gpu=v99: not among what was measured: gfx1030_36" in wrong.stderr
+    column = desk.run("predict", "--check", "gfx1030_36", "--leave", "gpus=all")
+    assert "--leave takes COLUMN=VALUE" in column.stderr
+
+
 def test_nothing_to_learn_from_is_told(desk: Desk):
     """With what a sweep would need."""
     desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n", "other.yaml")

@@ -218,7 +218,15 @@ def _limit(text: str) -> tuple[str, float]:
     "--check",
     "Leave out measured networks, sizes, algorithms and GPUs, predict them, show the errors.",
 )
-@option("--out", "With --check: write a picture.", type=PATH)
+@option(
+    "--leave COLUMN=VALUE,...",
+    "With --check: leave out these values of a column together, such as model=resnet152; `gpu=all` "
+    "leaves out each in turn.",
+    default="",
+)
+@option(
+    "--out", "With --check: write a picture, or a row for each left-out point (*.csv).", type=PATH
+)
 @click.pass_obj
 def predict(  # noqa: PLR0913 - one argument per option
     results: Path,
@@ -229,7 +237,7 @@ def predict(  # noqa: PLR0913 - one argument per option
     *,
     fill: bool,
     check: bool,
-    **others: Any,  # --from
+    **others: Any,  # --from, --leave
 ) -> Answer:
     """Predict the times of a sweep from the layers of measured sweeps.
 
@@ -239,10 +247,13 @@ def predict(  # noqa: PLR0913 - one argument per option
     hpcsweep predict more_sizes.yaml
     hpcsweep predict more_sizes.yaml --from resnets,mobilenets
     hpcsweep predict --check resnets mobilenets --out errors.png
+    hpcsweep predict --check theirs --leave gpu=all --out errors.csv
     """
     extras.need("predict", "hpcsweep predict")
     if check:
-        return _check(results, names, out)
+        return _check(results, names, out, others["leave"])
+    if others["leave"]:
+        raise UsageError("--leave goes with --check")
     if out:
         raise UsageError("--out goes with --check; a prediction is written to the sweep's folder")
     if len(names) != 1:
@@ -253,26 +264,28 @@ def predict(  # noqa: PLR0913 - one argument per option
     return _predict(results, asked, others["from"], fill=fill)
 
 
-def _check(results: Path, names: Sequence[str], out: Path | None) -> Answer:
+def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) -> Answer:
     """Predict what was measured; a picture that cannot be drawn is refused before."""
-    if out:
+    drawn = out is not None and out.suffix != ".csv"
+    if out and drawn:
         from hpcsweep.analysis import output
 
         extras.need("plot", "--out")
         output.check_picture(out)
     from hpcsweep.forecast import check
 
-    errors = check.check(_learnt(results, names))
+    errors = check.check(_learnt(results, names), leave)
     if out:
-        check.draw(errors.left, out)
+        (check.draw if drawn else check.write)(errors.left, out)
     return Answer(record=errors.to_json, text=errors.text, files=[out])
 
 
 def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> Answer:
     from hpcsweep.forecast import past_rows
     from hpcsweep.forecast import sweep as predicting
+    from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir
-    from hpcsweep.submit import check_inputs
+    from hpcsweep.submit import check_inputs, request
 
     named = [name for name in sources.split(",") if name] if sources else None
     learnt = _learnt(results, named)
@@ -281,6 +294,9 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
         messages.note(f"predicts {changed}, with other own files than there are now")
     sweep_dir = SweepDir(results / asked.sweep.name)
     points = list(asked.points())
+    if asked.rehearsal:  # nothing is measured here, so the answer is about the GPUs that it names
+        named_gpus = request.gpus(asked.sweep)
+        points = [of for gpu in named_gpus for of in expansion.expand(asked.sweep, gpu=gpu)]
     controls = past_rows.controls(sweep_dir, asked.device)
     predicted = predicting.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
     paths = predicted.write(sweep_dir.path)

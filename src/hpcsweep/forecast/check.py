@@ -17,14 +17,15 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
+from hpcsweep import files
 from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
 from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
-from hpcsweep.forecast.terms import Flags, Floats
-from hpcsweep.forecast.training_data import WORK, Measured
+from hpcsweep.forecast.terms import Floats
+from hpcsweep.forecast.training_data import OTHERS, POINT, WORK, Measured
 from hpcsweep.text import aligned, count
 
 WORDS: Final = {
@@ -32,6 +33,10 @@ WORDS: Final = {
     "size": "every fourth size",
     "algorithm": "an algorithm",
     "gpu": "a GPU",
+}
+# what may be left out by name: as a kind of part, or each value in turn
+COLUMNS: Final = {name: name for name in POINT} | {
+    column: kind for kind, column in KINDS.items() if kind != "size"
 }
 _SIZE_FOLDS: Final = 4  # every fourth size is left out, so that others stand on both sides
 _MOST_FOLDS: Final = 12  # each takes a fit
@@ -41,23 +46,30 @@ _COLUMNS: Final = ("totals", "layers", "convolutions")
 
 
 def leave_out(
-    measured: Measured, kind: str, *, compare: bool = False, like: Forecast | None = None
+    measured: Measured,
+    kind: str,
+    *,
+    compare: bool = False,
+    like: Forecast | None = None,
+    values: Sequence[str] = (),
 ) -> LeftOut | None:
     """Return what a model says of each part, having seen the others; None if there is one part.
 
-    `like` is what all parts teach, if somebody knows; it spares each fit some choices.
+    `like` is what all parts teach, if somebody knows; it spares each fit some choices. With
+    `values`, these of the column are left out together. What others measured is a part only where
+    GPUs are left out, or where there is nothing else.
     """
     points = []
     calls = []
-    for name, out in _folds(measured.points, kind):
-        train = measured.of(measured.points[~out])
-        test = measured.of(measured.points[out])
-        if kind == "gpu":  # others may have measured the one that is left out
-            train = replace(train, foreign=None)
+    for name, out in _folds(measured, kind, values):
+        train, test = _parted(measured, KINDS.get(kind, kind), out)
+        if train.every_call.empty:
+            raise UsageError(f"nothing is left to learn from without {kind} {name}")
         learnt = model.fit(train, like=like)
-        said = learnt.times(test.calls)
+        asked = test.every_call
+        said = learnt.times(asked)
         totals = {OWN: learnt.totals(test.points, said)}
-        times: dict[str, Any] = {OWN: said["ms"], "ms": test.calls["ms"]}
+        times: dict[str, Any] = {OWN: said["ms"], "ms": asked["ms"]}
         for rival in BASELINES if compare else ():
             times[rival], totals[rival] = baseline(rival, train, test)
         points.append(test.points.assign(fold=name, **totals))
@@ -67,17 +79,44 @@ def leave_out(
     return LeftOut(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
 
 
-def _folds(points: pd.DataFrame, kind: str) -> Iterator[tuple[str, Flags]]:
-    """Yield the name of each part and which points are of it; nothing where there is one alone."""
-    column = points[KINDS[kind]]
-    values = sorted(column.unique())
-    number = column.map({value: place for place, value in enumerate(values)}).to_numpy(int)
+def _folds(
+    measured: Measured, kind: str, wanted: Sequence[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the name of each part and its values; nothing where there is one alone."""
+    column = KINDS.get(kind, kind)
+    own = measured.points[column]
+    of_others = [] if measured.foreign is None else [*measured.foreign[column].map(_plain)]
+    every = [*own, *of_others] if column == "gpu" or own.empty else [*own]
+    values = sorted({*every})
+    if wanted:
+        known = ", ".join(map(str, values))
+        if unknown := [text for text in wanted if text not in map(str, values)]:
+            raise UsageError(f"--leave {kind}={unknown[0]}: not among what was measured: {known}")
+        yield ", ".join(wanted), frozenset(wanted)
+        return
     folds = min(_MOST_FOLDS, len(values))
     if kind == "size":  # every fourth size, so that sizes on both sides are there
         folds = min(_SIZE_FOLDS, len(values) // 2)
     for part in range(folds if folds > 1 else 0):
-        names = ", ".join(map(str, values[part::folds]))
-        yield f"sizes {part + 1}" if kind == "size" else names, number % folds == part
+        names = [str(value) for value in values[part::folds]]
+        yield f"sizes {part + 1}" if kind == "size" else ", ".join(names), frozenset(names)
+
+
+def _parted(measured: Measured, column: str, out: frozenset[str]) -> tuple[Measured, Measured]:
+    """Return what is learnt from, and what is left out: of others, too, if they measured that."""
+    parts = [measured.points[column].astype(str).isin(out)]
+    train, test = (measured.of(measured.points[flags]) for flags in (~parts[0], parts[0]))
+    if measured.foreign is None:
+        return train, test
+    theirs = measured.foreign[column].map(_plain).isin(out)
+    # of a GPU that was measured here, own points are asked for alone
+    asked = measured.foreign[theirs] if test.points.empty else None
+    return replace(train, foreign=measured.foreign[~theirs]), replace(test, foreign=asked)
+
+
+def _plain(value: object) -> str:
+    """Return a value as text; a GPU that others measured, too, has the name of this one."""
+    return str(value).removesuffix(OTHERS)
 
 
 def baseline(name: str, train: Measured, test: Measured) -> tuple[Floats, Floats]:
@@ -86,7 +125,7 @@ def baseline(name: str, train: Measured, test: Measured) -> tuple[Floats, Floats
     The sum over the layers becomes a network's time by the median of the factor between both, so
     that no baseline suffers from what happens between layers.
     """
-    seen, asked = (some.calls.fillna({"flops": 0, "bytes_min": 0}) for some in (train, test))
+    seen, asked = (some.every_call.fillna({"flops": 0, "bytes_min": 0}) for some in (train, test))
     times = BASELINES[name](seen, asked)
     again, ms = (pd.Series(np.asarray(column, float)) for column in times)
     sums = again.groupby(seen["point_id"].to_numpy()).sum()
@@ -171,9 +210,10 @@ class Check:
             "points": len(points),
             "networks": sorted(points["model"].unique()),
             "algorithms": sorted(points["algorithm"].unique()),
-            "gpus": sorted(points["gpu"].unique()),
+            "gpus": sorted(self.measured.gpus),
             "layer_rows": len(self.measured.layers),
             "doubtful_left_out": self.measured.doubtful,
+            "foreign_convolutions": self.measured.foreign_number,
             "checks": list(self.parts),
         }
 
@@ -184,6 +224,8 @@ class Check:
             f"{count(record['points'], 'point')} of {count(len(record['networks']), 'network')}, "
             f"{count(len(record['algorithms']), 'algorithm')}, {', '.join(record['gpus'])}"
         )
+        if others := record["foreign_convolutions"]:
+            head += f"; {count(others, 'convolution')} of other programs"
         doubt = self.measured.doubtful
         lines = [head + (f"; {count(doubt, 'doubtful point')} not used" if doubt else "")]
         if not self.parts:
@@ -193,9 +235,18 @@ class Check:
         return "\n".join(lines)
 
 
-def check(measured: Measured) -> Check:
-    """Leave out whatever there is more than one of, and compare with what was measured."""
-    every = [leave_out(measured, kind, compare=True) for kind in WORDS]
+def check(measured: Measured, leave: str = "") -> Check:
+    """Leave out whatever there is more than one of, and compare with what was measured.
+
+    `leave` is a column with values that are left out together, or with `all`: each in turn.
+    `UsageError` where there is no such column or value.
+    """
+    column, _, text = leave.partition("=")
+    if leave and (column not in COLUMNS or not text):
+        raise UsageError(f"--leave takes COLUMN=VALUE,... or COLUMN=all, of {', '.join(COLUMNS)}")
+    kinds = [COLUMNS[column]] if leave else [*WORDS]
+    values = () if text == "all" else tuple(filter(None, text.split(",")))
+    every = [leave_out(measured, kind, compare=True, values=values) for kind in kinds]
     left = [kind for kind in every if kind is not None]
     return Check(measured, [_record(kind) for kind in left], left)
 
@@ -203,7 +254,8 @@ def check(measured: Measured) -> Check:
 def _record(left: LeftOut) -> dict[str, Any]:
     parts = list(left.parts())
     held = [_held(part, intervals.calibrate(others)) for _, part, others in parts]
-    totals, layers = (float(np.concatenate(of).mean()) for of in zip(*held, strict=True))
+    every = (np.concatenate(of) for of in zip(*held, strict=True))
+    totals, layers = (float(of.mean()) if len(of) else None for of in every)
     errors = {name: _errors(left, name) for name in (OWN, *BASELINES)}
     of_parts = {name: _errors(part, OWN) for name, part, _ in parts}
     return {
@@ -233,11 +285,14 @@ def _times(left: LeftOut, name: str) -> list[tuple[Floats, Floats]]:
     return [(rows[ms].to_numpy(float), rows[name].to_numpy(float)) for rows, ms in tables]
 
 
-def _errors(left: LeftOut, name: str) -> dict[str, dict[str, float]]:
+def _errors(left: LeftOut, name: str) -> dict[str, dict[str, float | None]]:
     """Return the median and mean absolute error, and the bias, each a share of the true time."""
-    errors = {}
+    errors: dict[str, dict[str, float | None]] = {}
     for column, (true, said) in zip(_COLUMNS, _times(left, name), strict=True):
-        ratio = said / true if len(true) else np.array([np.nan])
+        if not len(true):
+            errors[column] = dict.fromkeys(("median", "mean", "bias"))
+            continue
+        ratio = said / true
         wrong = np.abs(ratio - 1.0)
         median = np.median(wrong)
         mean = np.mean(wrong)
@@ -254,8 +309,9 @@ def _table(part: Mapping[str, Any]) -> list[str]:
         for name, errors in part["errors"].items()
     ]
     holds = part["interval_holds"]
+    kind = part["left_out"]
     return [
-        f"left out: {WORDS[part['left_out']]} ({count(part['fits'], 'fit')}); absolute errors",
+        f"left out: {WORDS.get(kind, kind)} ({count(part['fits'], 'fit')}); absolute errors",
         *aligned([heads, *body], left=1),
         (
             f"the 90 % interval holds {_percent(holds['totals'])} of the totals and "
@@ -264,8 +320,24 @@ def _table(part: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _percent(share: float) -> str:
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "-"
     return f"{100 * share:.1f} %" if share < 10 else f"{share:,.0f} x"
+
+
+def write(parts: Sequence[LeftOut], path: Path) -> None:
+    """Write a row for each point that was left out, or each convolution that others measured."""
+    tables = []
+    for left in parts:
+        rows = left.points if len(left.points) else left.calls
+        names = [*POINT, *(name for name in (*WORK, "ran", "ms", "total_ms") if name in rows)]
+        shown = [*dict.fromkeys(names), OWN, *(name for name in BASELINES if name in rows)]
+        tables.append(rows[shown].assign(left_out=left.kind, part=rows["fold"]))
+    if not tables:
+        raise UsageError(f"{path}: nothing to write, since nothing could be left out")
+    with files.replacing(path) as file:
+        file.write(pd.concat(tables).to_csv(index=False, float_format="%.7g").encode())
 
 
 def draw(parts: Sequence[LeftOut], path: Path) -> None:
@@ -302,7 +374,7 @@ def _panel(axes: Any, left: LeftOut) -> None:  # noqa: ANN401 - Axes
     equal = [left.points["total_ms"].min(), left.points["total_ms"].max()]
     axes.plot(equal, equal, color="0.2", linewidth=1)
     axes.set(xscale="log", yscale="log", xlabel="measured (ms)", ylabel="predicted (ms)")
-    title = f"{WORDS[left.kind]} left out: median error, 90 % interval"
+    title = f"{WORDS.get(left.kind, left.kind)} left out: median error, 90 % interval"
     axes.set_title(title, fontsize="small")
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis)

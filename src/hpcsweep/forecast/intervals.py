@@ -46,7 +46,7 @@ class LeftOut:
 
     def parts(self) -> Iterator[tuple[str, LeftOut, LeftOut]]:
         """Yield the name of each fold, what was left out in it, and what in the others."""
-        for fold in self.points["fold"].unique():
+        for fold in [*dict.fromkeys([*self.points["fold"], *self.calls["fold"]])]:
             of_points = self.points["fold"] == fold
             of_calls = self.calls["fold"] == fold
             yield (
@@ -87,13 +87,14 @@ class Widths:
 
 def calibrate(left: LeftOut | None) -> Widths:
     """Return the factors that held for what was left out."""
-    if left is None or left.points.empty:
+    if left is None or left.calls.empty:
         return Widths()
     layers = left.calls.groupby("multiplies")
+    points = left.points if len(left.points) else left.calls
     return Widths(
-        _factor(left.points, "total_ms", left.kind),
+        UNKNOWN if left.points.empty else _factor(left.points, "total_ms", left.kind),
         {bool(kind): _factor(rows, "ms", left.kind) for kind, rows in layers},
-        len({*parts_of(left.points, left.kind)}),
+        len({*parts_of(points, left.kind)}),
     )
 
 
@@ -105,7 +106,7 @@ def _factor(rows: pd.DataFrame, column: str, kind: str) -> float:
 
 def parts_of(rows: pd.DataFrame, kind: str) -> Integers:
     """Return a number for each row: those of one network (or size of one, ...) have the same."""
-    columns = [KINDS[kind], *(["model"] if kind == "size" else [])]
+    columns = [KINDS.get(kind, kind), *(["model"] if kind == "size" else [])]
     return rows.groupby(columns, observed=True).ngroup().to_numpy(int)
 
 

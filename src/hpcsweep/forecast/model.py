@@ -81,8 +81,8 @@ def fit(measured: Measured, *, quick: bool = False, like: Forecast | None = None
     What is costly to choose may be that of another fit, of these points and others.
     """
     calls = measured.calls
-    every = calls if measured.foreign is None else pd.concat([calls, measured.foreign])
-    distinct = physics.distinct(physics.prepared(every.reset_index(drop=True)))
+    every = measured.every_call.reset_index(drop=True)
+    distinct = physics.distinct(physics.prepared(every))
     law = layers.fit(distinct, quick=quick, like=like.law if like else None)
     points = measured.points
     plain = Forecast(_fallbacks(calls), law, _fit_between(points, calls), {})

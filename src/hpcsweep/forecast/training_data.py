@@ -24,6 +24,7 @@ from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
 OTHER: Final = "__other__"
+OTHERS: Final = ", foreign"  # after the name of a GPU that was measured here, too
 POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")
 # The axes that have no column of their own in `POINT` and may change a time.
 SETTINGS: Final = tuple(
@@ -79,6 +80,15 @@ class Measured:
         """Return these points and their layer calls."""
         layers = self.layers[self.layers["point_id"].isin(points.index)]
         return Measured(points, layers, foreign=self.foreign)
+
+    @property
+    def every_call(self) -> pd.DataFrame:
+        """The calls of layers, and the convolutions of others."""
+        return self.calls if self.foreign is None else pd.concat([self.calls, self.foreign])
+
+    @property
+    def foreign_number(self) -> int:
+        return 0 if self.foreign is None else len(self.foreign)
 
     @property
     def gpus(self) -> set[str]:
@@ -157,7 +167,7 @@ def _beside(gpus: Collection[str], foreign: pd.DataFrame) -> pd.DataFrame:
     Others time in another way, such as kernels alone: how these relate to own times is learnt.
     """
     names = foreign["gpu"].astype(str)
-    return foreign.assign(gpu=names.where(~names.isin(gpus), names + ", foreign"))
+    return foreign.assign(gpu=names.where(~names.isin(gpus), names + OTHERS))
 
 
 def _mixed(points: pd.DataFrame) -> list[str]:
@@ -214,6 +224,8 @@ def _read(sweep_dir: SweepDir) -> Measured:
     controls = good.reindex(columns=[*CONTROLS, "device_name"]).astype({"control_ms": float})
     controls = controls.dropna(subset=CONTROLS)
     doubtful = len(inference) - len(good)
+    if foreign is not None:
+        doubtful -= foreign["point_id"].nunique()
     notes = [*data.of_earlier_files()]
     if unknown:
         notes.append(
