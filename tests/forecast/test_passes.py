@@ -35,6 +35,12 @@ def test_a_training_makes_epochs_times_steps_of_three_passes():
     assert training(steps_per_epoch=300) == 900
 
 
+def test_a_profiler_of_the_whole_training_is_a_training_more():
+    """For each of the profilers; a few profiled steps do not count."""
+    assert training({**BARE, "profile": ["cprofile"], "profile_passes": 0}, epochs=7) == 2 * 2100
+    assert training({**BARE, "profile": ["cprofile"], "profile_passes": 3}) == 300
+
+
 def test_an_epoch_without_a_number_of_steps_is_the_data_set():
     """50,000 images of CIFAR-10 are 390 full batches of 128; synthetic data has 20 batches."""
     assert training(steps_per_epoch=None, dataset="cifar10") == training(steps_per_epoch=390)

@@ -9,6 +9,7 @@ import os
 import pstats
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from hpcsweep.catalog import columns
 from hpcsweep.measure import profilers
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
-from measuring import point
+from measuring import point, training
 
 QUICK = {"warmup": 0, "iterations": 2, "evidence": False, "numerics": False}
 
@@ -63,6 +64,21 @@ def test_cprofile_sees_the_hosts_functions(bench, folder):
     assert "conv2d" in (folder / text).read_text()
     calls = pstats.Stats(str(folder / raw)).stats
     assert any("conv2d" in function[2] for function in calls)
+
+
+def test_a_profiler_inside_covers_the_whole_training_on_request(folder):
+    """As many steps as were timed, with the loading of their data."""
+    measure = {**QUICK, "layers": False, "profile": ["cprofile"], "profile_passes": 0}
+    wanted = training(epochs=2, steps_per_epoch=3, measure=measure)
+    row = on_device("training", "cpu").measure(wanted).row
+    assert row["n"] == 6
+    _, raw = row["artifacts"].split(";")
+    counts = {
+        (Path(file).name, name): calls[0]
+        for (file, _, name), calls in pstats.Stats(str(folder / raw)).stats.items()
+    }
+    assert counts["trainer.py", "step"] == 6
+    assert counts["dataloader.py", "__next__"] >= 6
 
 
 def test_a_trace_that_is_too_large_is_not_kept_and_told(bench, folder):

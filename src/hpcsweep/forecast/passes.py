@@ -52,6 +52,8 @@ def of_point(
     if workload_of(workload).learns:
         epochs = float(axes.get("epochs") or 1)
         instrumented = warmup + timed * (_LAYER_LANES if layers else 1.0)
+        if measure.get("profile") and measure.get("profile_passes") == 0:  # the training once more
+            instrumented += len(measure["profile"]) * epochs * _epoch(axes)
         validates = bool(measure.get("validation", True))
         return _training(epochs, epochs * _epoch(axes), instrumented, validates=validates)
     if measure.get("stop") == "adaptive":

@@ -90,7 +90,7 @@ def measure_point(point: Point, bench: PointBench) -> Measurement:
         passes.warm_up()
         time_passes(passes, checks, network)
     times = passes.times()
-    artifacts = profile(network)
+    artifacts = profile(network, len(passes.samples()))
     findings = [check.after(network, choices, times) for check in checks]
     return record(network, choices, times, findings, artifacts)
 
@@ -154,12 +154,14 @@ def time_passes(passes: Passes, checks: Sequence[PointCheck], network: Network) 
         time.sleep(COOLING_S)
 
 
-def profile(network: Network) -> Row:
+def profile(network: Network, timed: int = 1) -> Row:
     """Run the sweep's profilers on further passes or steps, after all that is timed."""
     point = network.point
     rig = network.rig
     settings = dict(point.measure)
-    step = profilers.ProfiledStep(network.step, rig.wait, rig.device.type, settings["warmup"])
+    step = profilers.ProfiledStep(
+        network.step, rig.wait, rig.device.type, settings["warmup"], timed
+    )
     return profilers.run(settings["profile"], step, point.point_id, settings)
 
 

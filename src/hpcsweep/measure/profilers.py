@@ -58,12 +58,17 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class ProfiledStep:
-    """The pass or step to profile, a function that waits for the device, and warm-up passes."""
+    """The pass or step to profile, a function that waits for the device, and numbers of passes."""
 
     run: Callable[[], object]
     wait: Callable[[], object]
     device_type: str
     warmup: int
+    timed: int = 1  # passes, of a training its steps
+
+    def count(self, settings: dict[str, Any]) -> int:
+        """Return how many passes a profiler inside sees."""
+        return int(settings["profile_passes"] or self.timed)
 
 
 def replaces_timing(names: Sequence[str]) -> bool:
@@ -96,7 +101,7 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str
 
     The names of all files begin with `stem`, as those of the other profilers do.
     """
-    count = settings["profile_passes"]
+    count = step.count(settings)
     of_gpu = [ProfilerActivity.CUDA] if step.device_type == "cuda" else []
     with profile(
         activities=[ProfilerActivity.CPU, *of_gpu],
@@ -149,7 +154,7 @@ def _keep_trace(trace: Path, most_mb: float) -> list[str]:
 
 def _cprofile(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:
     with cProfile.Profile() as profiler:
-        for _ in range(settings["profile_passes"]):
+        for _ in range(step.count(settings)):
             step.run()
         step.wait()
     shown, stats = _files(stem, "cprofile.txt", "cprofile.pstats")

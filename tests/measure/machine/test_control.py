@@ -26,7 +26,7 @@ def scripted(monkeypatch):
     found = Control(torch.device("cpu"))
     monkeypatch.setattr(control, "_median_ms", lambda _work: times.pop(0))
     monkeypatch.setattr(control, "_host", lambda: (1.0, 0.0))
-    monkeypatch.setattr(control, "_taken_away", lambda: (0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(control, "_taken_away", lambda: (0.0, 0.0, 0.0, 0.0, 0.0))
     found.begin()
     return found, times
 
@@ -109,6 +109,7 @@ def test_waiting_for_a_cpu_is_contention():
             process.wait()
     assert cells["switches_per_s"] > 0
     assert cells["waited_pct"] > 10
+    assert (cells["cpu_util_pct"] or 100) > 50  # some containers count nothing
     assert "contended" in flags
 
 
@@ -116,8 +117,9 @@ def test_switches_that_cost_no_time_are_no_contention(monkeypatch):
     """As on a machine that is quiet but for what the kernel itself does; the loop waits apart."""
     found = Control(torch.device("cpu"))
     monkeypatch.setattr(control, "_host", lambda: (1.0, 0.0))
-    began = iter([(0.0, 0.0, 0.0, 0.0), (1.0, 300.0, 0.001, 0.03)])
+    began = iter([(0.0, 0.0, 0.0, 0.0, 0.0), (1.0, 300.0, 0.001, 0.03, 0.4)])
     monkeypatch.setattr(control, "_taken_away", lambda: next(began))
     found.begin()
     cells, flags = found.row()
     assert (cells["switches_per_s"], cells["waited_pct"], flags) == (300.0, pytest.approx(3.0), [])
+    assert cells["cpu_util_pct"] == pytest.approx(40)

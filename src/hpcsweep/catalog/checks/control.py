@@ -27,6 +27,9 @@ class Control:
         "share of the time, or of the control's loop, in which threads waited for a CPU"
     )
     stolen_pct: float | None = cell("share of the time that the hypervisor took from a CPU")
+    cpu_util_pct: float | None = cell(
+        "utilisation of the CPUs that the worker may use, its data loaders and neighbours included"
+    )
 
 
 CONTENDED: Final = Flag(

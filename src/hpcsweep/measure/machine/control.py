@@ -64,7 +64,7 @@ class Control:
     def row(self) -> tuple[Row, list[str]]:
         """End a point; return the columns on contention and the control, and the flags."""
         gone = (b - a for a, b in zip(self._begun, _taken_away(), strict=True))
-        seconds, switches, stolen, queued = gone
+        seconds, switches, stolen, queued, busy = gone
         seconds = max(seconds, 1e-9)
         host_ms, waited = _host()
         waited = max(waited, queued / seconds)
@@ -79,6 +79,7 @@ class Control:
             "switches_per_s": switches / seconds,
             "stolen_pct": 100 * stolen / seconds,
             "waited_pct": 100 * waited,
+            "cpu_util_pct": 100 * busy / seconds or None,  # 0: not counted here
         }
         slow = ms > _CROWDED * min(self.earlier_ms, default=math.inf)
         contended = waited > _WAITED or stolen > _STOLEN * seconds or slow
@@ -117,16 +118,31 @@ def _convolve(x: Tensor, weight: Tensor) -> None:
 
 
 def _taken_away() -> tuple[float, ...]:
-    """Return the time, involuntary switches of this process, and seconds stolen and waited.
+    """Return the time, involuntary switches of this process, and seconds stolen, waited and busy.
 
-    Stolen seconds are the mean over CPUs, waited ones the sum over threads.
+    Stolen seconds are the mean over CPUs, busy ones over those that this process may use, waited
+    ones the sum over threads.
     """
     switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
     stolen = 0.0
     with suppress(OSError, IndexError, ValueError):
         cells = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
         stolen = int(cells[_STEAL]) / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
-    return time.monotonic(), float(switches), stolen, sum(map(_waited, _TASKS.glob("*/schedstat")))
+    waited = sum(map(_waited, _TASKS.glob("*/schedstat")))
+    return time.monotonic(), float(switches), stolen, waited, _busy()
+
+
+def _busy() -> float:
+    """Return the seconds that a CPU of this process worked, for whomever; 0 if unknown."""
+    with suppress(OSError, AttributeError, ValueError):
+        own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        lines = map(str.split, Path("/proc/stat").read_text(encoding="ascii").splitlines())
+        # user, nice, system, irq, softirq
+        ticks = [
+            sum(map(int, (*one[1:4], *one[6:8]))) for one in lines if one[:1] and one[0] in own
+        ]
+        return sum(ticks) / len(own) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def _waited(schedstat: Path) -> float:
