@@ -24,6 +24,7 @@ from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.cli import main as program
+from hpcsweep.cli.words import WORDS
 from hpcsweep.cluster import slurm
 from hpcsweep.extras import EXTRAS
 from hpcsweep.spec import profile, sweep_keys
@@ -174,6 +175,11 @@ def exit_codes() -> str:
     return table(
         ("code", "meaning"), ((str(code), " ".join(meanings[code])) for code in sorted(meanings))
     )
+
+
+def words() -> str:
+    """Return the words of hpcsweep."""
+    return table(("word", "meaning"), WORDS.items())
 
 
 def extras() -> str:
@@ -353,6 +359,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit codes": exit_codes,
     "extras": extras,
+    "words": words,
     "slurm states": slurm_states,
     "sweep keys": keys_of_sweeps,
     "profile keys": profile_keys,

@@ -78,7 +78,8 @@ def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk, *, retry: bool)
     assert f"measured {told}" in done.stdout
     assert f"nothing to measure ({told}" in desk.run("submit", path).stdout
     shown = desk.run("status").stdout
-    assert f"sweep: local: {told}" in shown
+    assert "sweep: local: flagged algorithm_absent 1" in shown
+    assert shown.count("not valid") == 1
     assert shown.splitlines()[1].endswith("1 not valid")
     (row,) = desk.rows()
     assert (row["status"], row["weights"]) == ("ok", "w.pt")

@@ -26,6 +26,7 @@ from hpcsweep.cli import (
     settings,
     sweeps,
     tables,
+    words,
 )
 from hpcsweep.cli.settings import Names, flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
@@ -194,6 +195,7 @@ _PURPOSES: Final = {  # in the order of use
         *(pictures.plot, pictures.roofline),
     ),
     "Decide": (decisions.best, decisions.compare, decisions.predict),
+    "Look up": (words.help_,),
 }
 
 

@@ -103,7 +103,7 @@ class ProfileStatus:
         """Return the lines below the table: points that are not valid, chunks, what is wrong."""
         chunks = self._chunks()
         points = self.tally()
-        doubts = [f"{self.profile}: {points}"] if points.not_valid else []
+        doubts = [f"{self.profile}: flagged {points.flagged()}"] if points.not_valid else []
         doubts += [f"{self.profile}: {self.disturbed}"] if self.disturbed else []
         doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
         if not chunks.keys() - {ChunkState.DONE}:

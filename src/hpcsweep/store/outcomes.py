@@ -82,11 +82,16 @@ class PointTally:
         """Return ``36 ok, 32 of them not valid: very_noisy 30, inaccurate 2; 1 error``."""
         if not self.not_valid:
             return text.tally(self.statuses, PointStatus)
-        flags = sorted(self.doubts.items(), key=lambda item: (-item[1], item[0]))
-        why = ", ".join(f"{flag} {points:,}" for flag, points in flags)
         measured = f"{self.statuses[PointStatus.OK]:,} ok, {self.not_valid:,} of them not valid"
         others = {name: n for name, n in self.statuses.items() if name != PointStatus.OK}
-        return "; ".join(filter(None, (f"{measured}: {why}", text.tally(others, PointStatus))))
+        return "; ".join(
+            filter(None, (f"{measured}: {self.flagged()}", text.tally(others, PointStatus)))
+        )
+
+    def flagged(self) -> str:
+        """Return ``very_noisy 30, inaccurate 2``, the most frequent first."""
+        flags = sorted(self.doubts.items(), key=lambda item: (-item[1], item[0]))
+        return ", ".join(f"{flag} {points:,}" for flag, points in flags)
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts of points that are not valid, without those by status."""
