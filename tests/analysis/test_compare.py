@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import repeatedruns
+from hpcsweep import messages
 from hpcsweep.analysis import compare as module
 from hpcsweep.analysis.compare import compare, read_side, sides_of_last_runs
 from hpcsweep.cli.common import renewed
@@ -313,3 +314,14 @@ def test_two_versions_of_an_own_network_are_what_is_compared():
     assert module._own_versions([one, one]) == []
     with pytest.raises(UsageError, match="differ in own_files: own:net"):
         module._refuse_mixes([pd.concat([one, two]), one], ())
+
+
+def test_two_revisions_of_one_version_are_told():
+    """Of two versions everybody sees that they differ; of a row without one nothing is known."""
+    of = {text: pd.DataFrame({"hpcsweep_version": [text]}) for text in ("1.0+ga", "1.0+gb", "2.0")}
+    told = []
+    with messages.told_to(lambda message: told.append(str(message))):
+        for first, second in (("1.0+ga", "1.0+gb"), ("1.0+ga", "2.0"), ("2.0", "2.0")):
+            module._warn_of_revisions([of[first], of[second]])
+        module._warn_of_revisions([of["2.0"], pd.DataFrame({"model": ["a"]})])
+    assert told == ["warning: two revisions of hpcsweep measured the sides: 1.0+ga and 1.0+gb"]

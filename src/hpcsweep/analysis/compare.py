@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep import catalog, files
+from hpcsweep import catalog, files, messages
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
@@ -217,6 +217,7 @@ def compare(
     numbered, lone = _numbered(sides, keys)
     kept = [rows[rows["key"].isin(numbered["key"])] for rows in sides]
     unknown = _refuse_mixes(kept, across)
+    _warn_of_revisions(kept)
     table, judged = _judged(kept, numbered, metric, margin)
     shown = tuple(a for a in keys if a in {"model", *dataset.varying_axes(numbered)})
     notes = [
@@ -315,6 +316,15 @@ def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> lis
             f"the sides differ in {differences}; --across {names} compares them all the same"
         )
     return unknown
+
+
+def _warn_of_revisions(sides: Sequence[pd.DataFrame]) -> None:
+    """Warn where two revisions of one version measured the sides."""
+    cells = [dataset.cells(rows, "hpcsweep_version").dropna() for rows in sides]
+    own, other = (", ".join(sorted(of.unique())) for of in cells)
+    numbers = {text.partition("+")[0] for of in cells for text in of}
+    if own and other and own != other and len(numbers) == 1:
+        messages.warning(f"two revisions of hpcsweep measured the sides: {own} and {other}")
 
 
 def _own_versions(sides: Sequence[pd.DataFrame]) -> list[str]:

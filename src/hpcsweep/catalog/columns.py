@@ -286,7 +286,7 @@ _PROVENANCE = _group(
     ("cuda_version", "str", "version of CUDA or HIP of this torch build"),
     ("cudnn_version", "str", "version of cuDNN or MIOpen"),
     ("driver_version", "str", "version of the GPU driver"),
-    ("hpcsweep_version", "str", "version of hpcsweep"),
+    ("hpcsweep_version", "str", "version of hpcsweep; between releases with its commit"),
     ("git_sha", "str", "git commit of the folder from which you submitted"),
     ("git_dirty", "bool", "that folder had uncommitted changes"),
     ("own_files", "str",

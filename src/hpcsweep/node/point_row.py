@@ -14,8 +14,9 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TextIO
 
-from hpcsweep import __version__, environment
+from hpcsweep import environment
 from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.revision import revision
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
         "git_sha": manifest.git_sha,
         "git_dirty": manifest.git_dirty,
         "schema_version": SCHEMA_VERSION,
-        "hpcsweep_version": __version__,
+        "hpcsweep_version": revision(),
         "sweep": manifest.sweep,
         "profile": manifest.profile,
         "submission": shard.submission,

@@ -39,6 +39,7 @@ from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome
 from hpcsweep.node.worker_care import Stop, WorkerCare
 from hpcsweep.point import varying
+from hpcsweep.revision import revision
 from hpcsweep.store import attempt, chunk_file, folders, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.outcomes import doubts_of
@@ -396,7 +397,8 @@ class Attempt:
             updated_at=point_row.now(),
             slurm=environment.of_slurm(os.environ),
         )
-        attempt.write_record(self._shard, record, self._machine)
+        machine = {"hpcsweep_version": revision(), **self._machine}
+        attempt.write_record(self._shard, record, machine)
 
     def _label(self, point: Point) -> str:
         return point.label(self._manifest.maps, self._telling)

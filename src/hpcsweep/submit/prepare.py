@@ -20,11 +20,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import __version__, files, messages, sources
+from hpcsweep import files, messages, sources
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
+from hpcsweep.revision import revision
 from hpcsweep.store import chunk_file, folders, ledger, own_files, runs
 from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -330,7 +331,7 @@ def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
         "argv": request.options.argv,
         "spec": "" if request.again else str(sweep.path.resolve()),
         "spec_sha256": hashlib.sha256(sweep.text.encode()).hexdigest(),
-        "hpcsweep_version": __version__,
+        "hpcsweep_version": revision(),
         **_git(sweep.path.parent if sweep.path else None),
         "maps": dict(sweep.maps),
         "templates": templates,

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 
-from hpcsweep import __version__
 from hpcsweep import environment as environ
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import memory
@@ -77,7 +76,6 @@ def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
     """Return the description of machine and software; `row` has the cells of every row."""
     return {
         "row": row_cells(device, telemetry),
-        "hpcsweep_version": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
         "argv": sys.argv,
@@ -104,7 +102,6 @@ def row_cells(device: Device, telemetry: Telemetry) -> Row:
         "cuda_version": (torch.version.hip or torch.version.cuda) if on_gpu else None,
         "cudnn_version": _cudnn_version() if on_gpu else None,
         "driver_version": telemetry.provenance().get("driver_version"),
-        "hpcsweep_version": __version__,
     }
 
 
