@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import click
 
 from hpcsweep import errors
-from hpcsweep.catalog import ALGORITHMS, AXES, INJECTIONS, SETTINGS, WORKLOADS, short_table
+from hpcsweep.catalog import ALGORITHMS, AXES, COMMAND, INJECTIONS, SETTINGS, WORKLOADS, short_table
 from hpcsweep.catalog import columns as records
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.models import MODELS
@@ -73,6 +73,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def axes() -> str:
     """Return the axes with their values and defaults."""
+    ours = {*WORKLOADS} - {COMMAND.name}
     return table(
         ("axis", "values", "default", "workloads", "meaning"),
         (
@@ -80,7 +81,7 @@ def axes() -> str:
                 f"`{axis.name}`",
                 _values(axis.kind, axis.choices, axis.minimum),
                 _default(axis.default),
-                "all" if axis.workloads == tuple(WORKLOADS) else ", ".join(axis.workloads),
+                "all" if {*axis.workloads} >= ours else ", ".join(axis.workloads),
                 axis.doc,
             )
             for axis in AXES.values()

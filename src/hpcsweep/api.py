@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -206,6 +206,8 @@ def run(
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as loaded:
         asked = request.of_cluster(loaded, "local", options)
+        if isinstance(sweep, Mapping):  # the folder of its file vanishes
+            asked = replace(asked, search_path=asked.search_path[1:])
         folder = lookup.results_folder(results)
         code = steps.submit(folder, asked)
     if code == EXIT_INTERRUPTED:

@@ -18,6 +18,7 @@ PROGRESS: Final = "HPCSWEEP_PROGRESS"  # `json`: one JSON object a point on stdo
 WORKLOAD: Final = "HPCSWEEP_WORKLOAD"
 RUN: Final = "HPCSWEEP_RUN"  # the manifest's `run`, as JSON
 ARTIFACTS: Final = "HPCSWEEP_ARTIFACTS"  # folder of traces and checkpoints
+LOG: Final = "HPCSWEEP_LOG"  # of the attempt
 THREADS: Final = "HPCSWEEP_THREADS"  # of each of several workers on one machine
 
 # set by users

@@ -51,6 +51,12 @@ def is_file(weights: str) -> bool:
     return "/" in weights or weights.endswith(_FILE_SUFFIXES)
 
 
+def programs(path: str | None = None) -> str:
+    """Return PATH, or another one, with the folder of this Python last: it has a `python`."""
+    path = os.environ.get("PATH", os.defpath) if path is None else path
+    return f"{path}{os.pathsep}{Path(sys.executable).parent}"
+
+
 def torch_home(env: Mapping[str, str]) -> dict[str, str]:
     """Return TORCH_HOME as a job with these variables has it; empty: it is the user's own."""
     if home := env.get("TORCH_HOME") or os.environ.get("TORCH_HOME"):

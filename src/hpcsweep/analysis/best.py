@@ -126,6 +126,11 @@ def best_of_sweep(
     it is a training sweep.
     """
     data = dataset.read_dataset(sweep_dir)
+    if data.is_of_command:
+        raise UsageError(
+            f"{sweep_dir.name}: commands have no convolutions to choose for; `hpcsweep report "
+            f"{sweep_dir.name} --metric COLUMN` compares what they said"
+        )
     if data.trains:
         raise UsageError(
             f"{sweep_dir.name}: a training sweep, and best chooses by forward passes alone, which "

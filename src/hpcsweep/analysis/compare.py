@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep import catalog, files, messages
+from hpcsweep import files, messages
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
@@ -212,7 +212,7 @@ def compare(
     """Compare two sides; less than `margin` apart is the same. `across` names what may differ."""
     sides = dataset.products_apart(*(_known_rows(side, metric) for side in (first, second)))
     differing = _differing(*sides)
-    keys = [a for a in catalog.AXES if all(a in rows for rows in sides)]
+    keys = [a for a in dataset.axes_in(sides[0]) if a in sides[1]]
     keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]
     numbered, lone = _numbered(sides, keys)
     kept = [rows[rows["key"].isin(numbered["key"])] for rows in sides]
@@ -258,7 +258,7 @@ def _known_rows(side: Side, metric: str) -> pd.DataFrame:
 def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
     """Return the axes on which each side has one value, and not the same one, with both values."""
     differing = {}
-    axes = [a for a in catalog.AXES if a in first and a in second and a not in dataset.REPEATS]
+    axes = [a for a in dataset.axes_in(first) if a in second and a not in dataset.REPEATS]
     for axis in axes:
         (own, *more), (other, *rest) = (rows[axis].unique() for rows in (first, second))
         same = own == other or (pd.isna(own) and pd.isna(other))
@@ -270,7 +270,7 @@ def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
 
 def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Give each row its configuration's number; return those of both sides, and name the others."""
-    both = pd.concat([rows[list(keys)] for rows in sides], keys=(0, 1))
+    both = pd.concat([rows.reindex(columns=[*keys, "own_axes"]) for rows in sides], keys=(0, 1))
     numbers = both.groupby(list(keys), dropna=False).ngroup()
     own = [numbers.loc[side] for side in (0, 1)]
     for place, rows in enumerate(sides):

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,13 +40,14 @@ _DOUBT: Final = DOUBTFUL | {"noisy", "host_copies"}
 # pandas' own types, which know an empty cell; a time is read as text first
 _TYPES: Final = {"int": "Int64", "float": "float64", "bool": "boolean"}
 TRAINING: Final = catalog.TRAINING.name
+COMMAND: Final = catalog.COMMAND.name
 REPEATS: Final = frozenset(catalog.axes_with(catalog.Role.REPETITION))
 COVERAGE: Final = "share of the convolution FLOPs that ran the algorithm; auto did the rest"
 HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_version")
 # what reports tell of each point, beside what they compare
 _ALWAYS: Final = frozenset({
     *catalog.AXES, *outcomes.TOLD, *HARDWARE, "point_id", "orphan", "submission", "chunk",
-    "attempt", "control_ms",
+    "attempt", "control_ms", "workload", "own_axes", "own_results",
 })  # fmt: skip
 # axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
@@ -68,6 +70,10 @@ class Dataset:
     @property
     def trains(self) -> bool:
         return "workload" in self.rows and bool((self.rows["workload"] == TRAINING).all())
+
+    @property
+    def is_of_command(self) -> bool:
+        return "workload" in self.rows and bool((self.rows["workload"] == COMMAND).all())
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
@@ -223,7 +229,8 @@ def read_dataset(
     with all columns does not fit the memory of a login node.
     """
     if columns is not None:
-        columns = {*columns, *_ALWAYS, *(one.column for one in parse(where))}
+        own = set(merged.header(sweep_dir.overall)).difference(KINDS)
+        columns = {*columns, *own, *_ALWAYS, *(one.column for one in parse(where))}
     table = merged.read_table(sweep_dir.overall, sweep_dir.name, columns=columns)
     (table,) = products_apart(table)
     maps = _names_of_maps(sweep_dir, table)
@@ -306,15 +313,22 @@ def typed(path: Path, sweep: str) -> pd.DataFrame:
     return table
 
 
+def axes_in(rows: pd.DataFrame) -> list[str]:
+    """Return the axes among the columns: those of the catalogue, then those of a command."""
+    own = cells(rows, "own_axes").dropna().unique()
+    names = chain(catalog.AXES, *(json.loads(text) for text in own if text))
+    return [name for name in dict.fromkeys(names) if name in rows]
+
+
 def varying_axes(rows: pd.DataFrame, without: Collection[str] = ()) -> tuple[str, ...]:
     """Return the axes that have more than one value in these rows; unset is a value."""
-    axes = (a for a in catalog.AXES if a in rows and a not in without)
+    axes = (a for a in axes_in(rows) if a not in without)
     return tuple(a for a in axes if len(rows[a].unique()) > 1)
 
 
 def configurations(points: pd.DataFrame) -> pd.Series[int]:
     """Return a number per point; points with equal numbers differ in algorithm, seed and visit."""
-    axes = [a for a in catalog.AXES if a in points and a not in {"algorithm", *REPEATS}]
+    axes = [a for a in axes_in(points) if a not in {"algorithm", *REPEATS}]
     return points.groupby(axes, dropna=False, sort=False).ngroup()
 
 
@@ -443,9 +457,11 @@ def values(rows: pd.DataFrame, axis: str) -> list[Any]:
     return sorted(rows[axis].unique(), key=lambda value: rank(axis, value))
 
 
-def is_quantity(axis: str) -> bool:
-    """Tell whether the values of an axis are numbers."""
-    return catalog.AXES[axis].kind in {"int", "float"}
+def is_quantity(axis: str, rows: pd.DataFrame | None = None) -> bool:
+    """Tell whether the values of an axis are numbers; of a command's own the `rows` tell."""
+    if axis in KINDS:
+        return KINDS[axis] in {"int", "float"}
+    return rows is not None and pd.api.types.is_numeric_dtype(rows[axis])
 
 
 def ordered(rows: pd.DataFrame, axis: str) -> list[str]:

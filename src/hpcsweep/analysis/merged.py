@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep.catalog import short_table
+from hpcsweep.catalog.columns import cell
 from hpcsweep.errors import UsageError
 from hpcsweep.store.state import PointStatus
 
@@ -92,6 +93,9 @@ def _completed(part: pd.DataFrame, names: Sequence[str], types: Mapping[str, Any
         for name, kind in lacking.items()
     }
     others = [name for name in part if name not in names]
+    for name in others:
+        if part[name].dtype == bool:  # a command's own, which conditions compare as texts
+            part[name] = part[name].map(cell)
     whole: pd.DataFrame = pd.concat([part, pd.DataFrame(empty, part.index)], axis=1)
     return whole[[*names, *others]]
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pandas as pd
 
-from hpcsweep import catalog
 from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.merged import Condition, select
@@ -152,7 +151,15 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     _check_where(data.conditions(where), match)
     named = [name for name in (x, y, *by) if name]
     data.check(named)
-    needed = {*catalog.AXES, *named, *match, *_ENDS.get(y, ()), "flags", _COVERAGE}
+    needed = {
+        *dataset.axes_in(data.rows),
+        "own_axes",
+        *named,
+        *match,
+        *_ENDS.get(y, ()),
+        "flags",
+        _COVERAGE,
+    }
     needed |= {*dataset.HARDWARE}
     rows = data.numbers(data.rows[[name for name in data.rows if name in needed]], y)
     x, alone = (x, []) if x else _axis(rows)
@@ -174,7 +181,7 @@ def read_plot(  # noqa: PLR0913 - one argument per option
 def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
     """Return the numeric axis with most values, and a note where it was one of several."""
     varying = dataset.varying_axes(rows, dataset.REPEATS)
-    axes = [axis for axis in varying if dataset.is_quantity(axis)] or varying
+    axes = [axis for axis in varying if dataset.is_quantity(axis, rows)] or varying
     if not axes:
         raise UsageError("which column is x? give --x (no axis varies; try --x input_size)")
     most = max(axes, key=lambda axis: rows[axis].nunique())  # of equal ones the first
@@ -188,7 +195,8 @@ def _telling(rows: pd.DataFrame, x: str, y: str) -> tuple[str, ...]:
     If x is no axis (`flops`), it follows from the sizes, so numeric axes tell nothing more.
     """
     varying = dataset.varying_axes(rows, {x, y, *dataset.REPEATS})
-    return tuple(axis for axis in varying if x in catalog.AXES or not dataset.is_quantity(axis))
+    is_axis = x in dataset.axes_in(rows)
+    return tuple(axis for axis in varying if is_axis or not dataset.is_quantity(axis, rows))
 
 
 def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:

@@ -25,7 +25,8 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import dataset, formats, verdicts
+from hpcsweep.analysis import command_report, dataset, formats, verdicts
+from hpcsweep.analysis.command_report import CommandReport
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import UsageError
@@ -104,13 +105,15 @@ class Report:
 
 def read_report(
     sweep_dir: SweepDir, *, where: str = "", metric: str = ""
-) -> Report | TrainingReport:
+) -> Report | TrainingReport | CommandReport:
     """Read a sweep's report; one that trains has a table of its own without `metric`."""
     return make(dataset.read_dataset(sweep_dir, where, {metric, *_READ}), metric)
 
 
-def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport:
+def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport | CommandReport:
     """Return the report of measured points; `UsageError` where none has a number."""
+    if data.is_of_command:
+        return command_report.make(data, metric)
     if data.trains and not metric:
         return _of_training(data)
     metric = metric or _MEDIAN

@@ -35,9 +35,12 @@ class Workload:
 INFERENCE: Final = Workload("inference")
 TRAINING: Final = Workload("training", learns=True)
 NOOP: Final = Workload("noop", runs_network=False)
+COMMAND: Final = Workload("command", runs_network=False)
 WORKLOADS: Final[Mapping[str, Workload]] = {
-    workload.name: workload for workload in (INFERENCE, TRAINING, NOOP)
+    workload.name: workload for workload in (INFERENCE, TRAINING, NOOP, COMMAND)
 }
+_EVERY: Final = tuple(WORKLOADS)
+_OURS: Final = (INFERENCE.name, TRAINING.name, NOOP.name)  # a command has axes of its own
 
 AUTO: Final = "auto"
 AUTOTUNE: Final = "autotune"
@@ -70,7 +73,7 @@ _ON_TENSOR_CORES: Final = frozenset({"implicit_precomp_gemm", "winograd_nonfused
 
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64")
 
-Kind = Literal["str", "int", "bool", "float", "list", "algorithm", "model", "dataset", "gpu"]
+Kind = Literal["str", "int", "bool", "float", "list", "algorithm", "model", "dataset", "gpu", "any"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Entry:
     doc: str
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
-    workloads: tuple[str, ...] = tuple(WORKLOADS)
+    workloads: tuple[str, ...] = _OURS
 
 
 class Role(Flag):
@@ -136,7 +139,8 @@ _AXES: Final = (
     Axis("algorithm", "algorithm", AUTO, "convolution algorithm, or a map of layers to names"),
     Axis("dtype", "str", "float32", "type of weights and activations", choices=DTYPES,
         role=NETWORK | SETTING),
-    Axis("gpu", "gpu", None, "GPU type; unset: that of the profile", role=PLACE),
+    Axis("gpu", "gpu", None, "GPU type; unset: that of the profile", role=PLACE,
+        workloads=_EVERY),
     Axis("weights", "str", "random", "random, a torchvision weights name, or a path",
         role=NETWORK | NUMBERS),
     Axis("memory_format", "str", "nchw", "layout of activations", choices=("nchw", "nhwc"),
@@ -154,7 +158,7 @@ _AXES: Final = (
         role=NETWORK | INPUT | NUMBERS | REPETITION),
     Axis(VISIT, "int", 1, minimum=1,
         doc="number of the visit: `measure: {repeats: N}` visits each point so often",
-        role=REPETITION),
+        role=REPETITION, workloads=_EVERY),
     _training("dataset", "dataset", "synthetic",
         doc="synthetic, cifar10, cifar100, imagefolder, or package.module:factory",
         role=NETWORK | INPUT | AMOUNT),
@@ -228,7 +232,7 @@ _SETTINGS: Final = (
     Setting("warmup", "int", 10, "warm-up passes, which are not counted", minimum=0),
     Setting("iterations", "int", 20, minimum=1,
         doc="timed passes when `stop` is fixed; in training, steps of the phase and layer passes"),
-    Setting("repeats", "int", 1, minimum=1, workloads=tuple(WORKLOADS),
+    Setting("repeats", "int", 1, minimum=1, workloads=_EVERY,
         doc="visits of each point, each in another process and at another time; a row each"),
     _inference_setting("stop", "str", "fixed", choices=("fixed", "adaptive"),
         doc="fixed: `iterations` passes; adaptive: until the noise is small or stable"),
@@ -335,6 +339,18 @@ def workload_of(cell: str | None) -> Workload:
 def axes_of(workload: str) -> dict[str, Axis]:
     """Return the axes that a workload takes, in column order."""
     return {name: axis for name, axis in AXES.items() if workload in axis.workloads}
+
+
+def own_axis(name: str) -> Axis:
+    """Return an axis of a command; one with a name of ours fits the column of that name."""
+    kind = AXES[name].kind if name in AXES else "any"
+    return Axis(
+        name,
+        kind if kind in {"int", "float", "bool"} else "any",
+        None,
+        "an axis of the command",
+        workloads=(COMMAND.name,),
+    )
 
 
 def settings_of(workload: str) -> dict[str, Setting]:

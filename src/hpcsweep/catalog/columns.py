@@ -48,7 +48,8 @@ _OTHER_FLAGS: Final = (
     ),
     Flag(
         FOREIGN,
-        "imported: measured by another program in a way of its own, never the fastest here",
+        "imported: measured by another program in a way of its own, never the fastest here; of a "
+        "command: nothing proves what it said, and the time of its run is valid",
         doubt=True,
         lasting=True,
     ),
@@ -159,13 +160,15 @@ _IDENTITY = _group(
     "identity",
     ("schema_version", "str", "version of these columns"),
     ("sweep", "str", "name of the sweep"),
-    ("workload", "str", "inference, training or noop"),
+    ("workload", "str", "inference, training, noop or command"),
     ("profile", "str", "cluster profile that the point ran with"),
     ("submission", "str", "id of the submission"),
     ("chunk", "int", "number of the chunk in the submission, from 0"),
     ("attempt", "int", "number of the attempt of that chunk, from 0"),
     ("place", "int", "place of the point in the order of its chunk, from 0"),
     ("order_seed", "int", "seed of that order"),
+    ("own_axes", "str", "JSON: the axes of a command; `collect` gives each a column"),
+    ("own_results", "str", "JSON: what a command said; `collect` gives each value a column"),
     ("status_reason", "str", "the reason, if `status` is not ok"),
     ("valid", "bool", "`status` is ok and no flag makes the times unreliable"),
     ("flags", "str", "flags, separated by semicolons; see the list of flags"),
@@ -330,6 +333,7 @@ _LAYER_ONLY = _group(
     ("bytes_min", "int", "bytes of input, weights and output, each counted once"),
 )
 
+OWN: Final = ("own_axes", "own_results")  # of a command
 # What collect adds to the rows of the merged table, after the columns of the shards.
 COLLECTED: Final = _group(
     "added by collect",

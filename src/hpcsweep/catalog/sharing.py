@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.catalog import AUTOTUNE, VISIT, Role, axes_with, workload_of
+from hpcsweep.catalog import AUTOTUNE, COMMAND, VISIT, Role, axes_with, workload_of
 
 if TYPE_CHECKING:
     from hpcsweep.point import Point
@@ -34,9 +34,12 @@ def process_key(point: Point) -> str:
 def worker_key(point: Point) -> tuple[object, Network, str]:
     """Return a key that differs between points that must not share a worker; the visit is first.
 
-    Where no network runs, no code does that could change the process.
+    Where no network runs, no code does that could change the process. With a worker of its own, all
+    that a command leaves running ends before the next one.
     """
     visit = point.axes.get(VISIT)
+    if point.workload == COMMAND.name:
+        return visit, (), point.point_id
     if not workload_of(point.workload).runs_network:
         return visit, (), ""
     return visit, network_of(point.axes), process_key(point)

@@ -21,6 +21,7 @@ from hpcsweep.catalog.columns import (
     MUST_AGREE,
     OVERALL,
     OVERALL_COLUMNS,
+    OWN,
     SAMPLE_COLUMNS,
     SAMPLES,
 )
@@ -37,7 +38,7 @@ JOINED: Final = ("point_id", "visit", "submission")
 OF_POINT: Final = ("valid", "flags", "visit")
 # what readers see of each table, filled or not
 KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
-    "overall": MERGED_COLUMNS,
+    "overall": tuple(name for name in MERGED_COLUMNS if name not in OWN),
     "layers": (*LAYER_COLUMNS, *OF_POINT),
     "samples": SAMPLE_COLUMNS,
 }
@@ -57,16 +58,22 @@ _ALWAYS: Final = frozenset({*SEED, *JOINED, *OF_POINT, "status", "orphan"})
 
 
 def split(
-    filled: AbstractSet[str], named: AbstractSet[str]
+    filled: AbstractSet[str],
+    named: AbstractSet[str],
+    own_axes: Iterable[str] = (),
+    own_results: Iterable[str] = (),
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of overall.csv and details.csv.
 
-    `filled` are the columns that some row fills, `named` the axes that the sweep names.
+    `filled` are the columns that some row fills, `named` the axes that the sweep names, others are
+    a command's own.
     """
     others = (axis for axis in catalog.AXES if axis not in {*SEED, *READ, _SAME_AS_DEVICE})
     axes = (axis for axis in others if axis in named)
-    wanted = (*SEED, *axes, *READ)
-    overall = tuple(name for name in wanted if name in filled or name in _ALWAYS)
+    own = {*own_axes, *own_results}
+    wall = ["wall_s"] if "own_results" in filled else []
+    wanted = dict.fromkeys((*SEED, *axes, *own_axes, *own_results, *wall, *READ))
+    overall = tuple(name for name in wanted if name in {*filled, *own} or name in _ALWAYS)
     rest = {*filled}.difference(overall)
     known = (name for name in MERGED_COLUMNS if name in rest)
     return overall, (*JOINED, *known, *sorted(rest.difference(MERGED_COLUMNS)))

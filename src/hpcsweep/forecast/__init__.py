@@ -22,6 +22,7 @@ class Basis(Word):
     ALGORITHMS = "algorithms", "layers under other algorithms, on this GPU"
     SETTINGS = "settings", "layers with other settings, such as threads, on this GPU"
     FOREIGN = "foreign", "convolutions that another program measured on this GPU"
+    RUNS = "runs", "earlier runs of the command, or a minute each"
     OTHERS = "others", "measured points of other networks or algorithms"
     GPUS = "gpus", "layers on other GPUs and the peaks of all"
     PEAKS = "peaks", "the table of peaks: nothing was measured on this device yet"

@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Final
 
-from hpcsweep.catalog import WORKLOADS, axis_defaults
+from hpcsweep.catalog import COMMAND, WORKLOADS, axis_defaults
 from hpcsweep.forecast import Basis, curves, passes, past_rows
 from hpcsweep.forecast.curves import Curve
 from hpcsweep.forecast.past_rows import Kind, PointTime
@@ -29,11 +29,12 @@ from hpcsweep.store.folders import SweepDir
 
 _LEVEL: Final = 0.9  # share of the errors that the width covers
 _FEWEST: Final = 5  # errors from which a quantile is taken; rows from which a line is
+_RUN_S: Final = 60.0  # of a command that did not run yet
 _FIRM: Final = frozenset({Basis.MEASURED, Basis.PREDICTED})
 # how far a time may be too low, nine times in ten, where that cannot be found out
 _GUESSED: Final = {
     Basis.GIVEN: 1.0, Basis.MEASURED: 1.5, Basis.PREDICTED: 2.0, Basis.OTHERS: 3.0,
-    Basis.PEAKS: 5.0,
+    Basis.PEAKS: 5.0, Basis.RUNS: 3.0,
 }  # fmt: skip
 
 
@@ -133,6 +134,7 @@ class Estimates:
     measure: Mapping[str, Any]
     learnt: CostModel
     counts: Counter[Basis] = field(default_factory=Counter)
+    run_s: float | None = None  # of a command
 
     def __post_init__(self) -> None:
         self._runs_network = WORKLOADS[self.workload].runs_network
@@ -140,12 +142,17 @@ class Estimates:
         self._kind_of = itemgetter("gpu", *self._names)
         self._kinds = dict[object, _Kind]()
         self._correction = cache(self.learnt.correction)
+        if not self._runs_network:
+            return
         axes = axis_defaults(self.workload)
         self._steps_of = itemgetter(*(name for name in passes.OF_STEPS if name in axes))
         self._passes = dict[object, float]()
 
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of a point whose worker has its network."""
+        if self.run_s is not None:
+            self.counts[Basis.RUNS] += 1
+            return self.run_s
         if not self._runs_network:
             self.counts[Basis.GIVEN] += 1
             return 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
@@ -315,6 +322,9 @@ def _upper(true: Sequence[float], said: Sequence[float], parts: Sequence[Hashabl
 def estimator(sweep_dir: SweepDir, sweep: Sweep, device: str) -> Estimates:
     """Return an estimator of a sweep's points on a device, which learns from the rows so far."""
     workload = sweep.workload
+    if workload == COMMAND.name:
+        run_s = _median(past_rows.walls(sweep_dir), _RUN_S)
+        return Estimates(workload, sweep.measure, CostModel(), run_s=run_s)
     runs_network = WORKLOADS[workload].runs_network
     rows = past_rows.measured(sweep_dir, workload, device) if runs_network else []
     learnt = learn(rows, past_rows.predicted(sweep_dir, workload, device))

@@ -140,6 +140,12 @@ def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collectio
     )
 
 
+def walls(sweep_dir: SweepDir) -> list[float]:
+    """Return the seconds that the measured points of a sweep took."""
+    ok = (row for row in _rows(sweep_dir) if row["status"] == PointStatus.OK)
+    return [passes.number(row, "wall_s", 0) for row in ok]
+
+
 def controls(sweep_dir: SweepDir, gpu: str) -> list[float]:
     """Return the times of the control at the valid points that a sweep has on a GPU so far."""
     return _controls(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hpcsweep import search_path
-from hpcsweep.catalog import INFERENCE, NOOP, TRAINING
+from hpcsweep.catalog import COMMAND, INFERENCE, NOOP, TRAINING
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Bench
+from hpcsweep.measure.workloads.command import Command
 from hpcsweep.measure.workloads.noop import Noop
 
 if TYPE_CHECKING:
     from hpcsweep.measure.machine.telemetry import Telemetry
     from hpcsweep.measure.point import PointBench
-
-_WITHOUT_TORCH: Final[Mapping[str, type[Bench]]] = {NOOP.name: Noop}
 
 
 def bench_of(workload: str, run: Mapping[str, Any]) -> Bench:
@@ -25,9 +24,9 @@ def bench_of(workload: str, run: Mapping[str, Any]) -> Bench:
     Raises:
         Refused: as `torch_bench` does.
     """
-    if workload in _WITHOUT_TORCH:
-        return _WITHOUT_TORCH[workload]()
-    return torch_bench(workload, run)
+    if workload == COMMAND.name:
+        return Command(run)
+    return Noop() if workload == NOOP.name else torch_bench(workload, run)
 
 
 def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:

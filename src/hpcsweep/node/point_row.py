@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TextIO
 
 from hpcsweep import environment
+from hpcsweep.catalog import AXES
 from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.revision import revision
 from hpcsweep.store.state import PointStatus
@@ -125,6 +126,7 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
     """
     return {
         **axis_cells(point.axes),
+        "own_axes": {name: of for name, of in point.axes.items() if name not in AXES} or None,
         **outcome.row,
         "workload": point.workload,
         "point_id": point.point_id,

@@ -170,6 +170,7 @@ class Attempt:
                         "gpu": self._manifest.gpu,
                     }
                 ),
+                environment.LOG: str(self._log.absolute()),
                 environment.ARTIFACTS: str(self._shard.folder.absolute()),
                 "PYTHONUNBUFFERED": "1",
                 "KINETO_LOG_LEVEL": "99",  # else its lines would be taken for last words

@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
+from hpcsweep.catalog import COMMAND
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import bench_of
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
@@ -67,13 +68,14 @@ def main(argv: list[str]) -> int:
     ignore_signals()
     faulthandler.enable()
     atexit.register(end_without_search)
-    die_with_parent()
+    workload = os.environ[environment.WORKLOAD]
+    if workload != COMMAND.name:  # whose whole process group ends, which takes a hang-up
+        die_with_parent()
     line = _SupervisorSocket(int(argv[0]))
     for pid in argv[1:]:
         line.send({"pid": int(pid)})
     if not os.environ.get(environment.WRAPPER):
         threading.Thread(target=line.leave_on_hang_up, daemon=True).start()
-    workload = os.environ[environment.WORKLOAD]
     try:
         bench = bench_of(workload, json.loads(os.environ[environment.RUN]))
         line.send(typed_json.to_plain(Hello(env=bench.environment())))
@@ -191,6 +193,8 @@ class _SupervisorSocket:
         poll.register(self._socket, 0)  # poll always reports a hang-up
         while not poll.poll():
             pass
+        if os.environ[environment.WORKLOAD] == COMMAND.name:
+            os.killpg(os.getpid(), signal.SIGKILL)
         os._exit(0)
 
     def _before_fork(self) -> None:

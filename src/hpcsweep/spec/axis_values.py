@@ -6,6 +6,7 @@ writes the JSON Schema for editors.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
@@ -28,6 +29,7 @@ from hpcsweep.catalog.gpus import GPUS
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.spec.space import COMPARISONS, NUMBERS, Predicate
 from hpcsweep.spec.validation import (
+    LINE_ENDS,
     Line,
     Name,
     NotKnown,
@@ -63,6 +65,15 @@ _ALGORITHM: Any = Annotated[
     ),
 ]
 _FACTORY: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def _one_line(value: object) -> object:
+    """Take a number, true, false, or a line of text."""
+    if not isinstance(value, str | int | float) or not LINE_ENDS.isdisjoint(str(value)):
+        raise ValueError("needs text of one line, or a number")
+    if value in {math.inf, -math.inf}:
+        raise ValueError("needs a finite number")
+    return value
 
 
 def _no_default(schema: dict[str, Any]) -> None:
@@ -150,7 +161,12 @@ def value_of(entry: Axis | Setting) -> Any:  # noqa: ANN401 - a type, as below
         finite = Annotated[float, Field(ge=entry.minimum, allow_inf_nan=False)]
         number = whole(entry.minimum) if entry.kind == "int" else finite
         return number | None if entry.default is None else number
-    types: dict[str, Any] = {"bool": bool, "str": Line, "gpu": Annotated[Name, _offered(GPUS)]}
+    types: dict[str, Any] = {
+        "bool": bool,
+        "str": Line,
+        "gpu": Annotated[Name, _offered(GPUS)],
+        "any": Annotated[Any, AfterValidator(_one_line)],
+    }
     if entry.kind in types:
         return types[entry.kind]
     check_name = partial(_known_or_factory, _TABLES[entry.kind], entry.doc)
@@ -160,7 +176,7 @@ def value_of(entry: Axis | Setting) -> Any:  # noqa: ANN401 - a type, as below
 def values_of(axis: Axis) -> Any:  # noqa: ANN401
     """Return the type of an axis's values: a list, or a range of whole numbers."""
     listed = list_of(value_of(axis), min_length=1)
-    if axis.kind != "int":
+    if axis.kind not in {"int", "any"}:
         return listed
     range_: Any = _range_from(axis.minimum)
     ranged = Annotated[range_, AfterValidator(_IntegerRange.values)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import VISIT, WORKLOADS, axis_defaults
+from hpcsweep.catalog import COMMAND, VISIT, WORKLOADS, axis_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
@@ -51,7 +51,8 @@ class Reader:
         self._wrong.tell()
 
     def _read(self, file: SweepFile) -> None:
-        defaults = axis_defaults(file.workload)
+        own = type(file.axes).model_fields if file.workload == COMMAND.name else ()
+        defaults = {**dict.fromkeys(own), **axis_defaults(file.workload)}
         axes = self._given(file.axes, ("axes",))
         self._check_zips(axes)
         zips = tuple(map(tuple, file.zip))
@@ -231,7 +232,7 @@ class Reader:
     def _check_together(self) -> None:
         doc = self.doc
         names = self.space.names()
-        if names and "model" not in names:
+        if names and "model" not in names and self.file.workload != COMMAND.name:
             raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
         doubtful = list(self._doubtful())
         grid = self._grid([_unfit(name, axis) for name, axis in doubtful])
@@ -258,7 +259,7 @@ class Reader:
             loc: Loc = ("include", i)
             if grid.holds(point):
                 self._wrong.add(loc, "the axes have this point already; remove it here")
-            name = point["model"]
+            name = point.get("model", "")
             unfit = _unfit(name).items() if name in self._models else ()
             if unfit and all(test(point[axis]) for axis, test in unfit):
                 self._wrong.add((*loc, "input_size"), _size_text(name, point["input_size"]))

@@ -16,10 +16,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice, product
-from operator import itemgetter
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hpcsweep.catalog import VISIT, WORKLOADS, axis_defaults, setting_defaults, sizes_of_inputs
+from hpcsweep.catalog import NOOP, VISIT, setting_defaults, sizes_of_inputs
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import UsageError, nearest, suggest
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
@@ -62,7 +62,7 @@ class Expansion:
         if sample is not None and sample < 1:
             raise UsageError(f"a sample of {sample}: needs 1 or more values of each numeric axis")
         self.sweep = sweep
-        self._defaults = axis_defaults(sweep.workload)
+        self._defaults = sweep.space.defaults
         self._settings = without_defaults(sweep.measure, setting_defaults(sweep.workload))
         self._device = gpu if rehearse is None else rehearse
         self._grid = Grid(sweep.space, gpu=gpu, rehearse=rehearse)
@@ -189,7 +189,7 @@ def doubts(sweep: Sweep) -> list[str]:
     `noop` accepts any name as a model, since it runs none; but a file that was tried out as a no-op
     is often used for another workload next.
     """
-    if WORKLOADS[sweep.workload].runs_network:
+    if sweep.workload != NOOP.name:
         return []
     names = (name for name in dict.fromkeys(sweep.values("model")) if name not in MODELS)
     return [
@@ -205,7 +205,7 @@ def _thinned(points: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
     for axes in points:
         rest = {name: value for name, value in axes.items() if name not in SAMPLED}
         groups.setdefault(canonical_json(rest), []).append(axes)
-    keys = [itemgetter(name) for name in SAMPLED]
+    keys = [methodcaller("get", name) for name in SAMPLED]
     return [axes for group in groups.values() for axes in thin(group, keys, n)]
 
 

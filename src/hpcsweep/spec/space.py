@@ -74,7 +74,7 @@ class Space:
 
     def sources(self, name: str) -> list[Sequence[Any]]:
         """Return the lists of values of an axis: its own (or the default), then each rule's."""
-        own = self.axes.get(name, (self.defaults[name],))
+        own = self.axes.get(name, (self.defaults.get(name),))
         return [own, *(rule.axes[name] for rule in self.whens if name in rule.axes)]
 
     def values(self, name: str) -> Iterator[Any]:
@@ -142,7 +142,7 @@ class Sweep:
     def values(self, axis: str) -> Iterator[Any]:
         """Yield the values of an axis in the whole sweep, with repetitions."""
         yield from self.space.values(axis)
-        yield from (point[axis] for point in self.include)
+        yield from (point.get(axis) for point in self.include)
 
 
 def short_names(maps: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:

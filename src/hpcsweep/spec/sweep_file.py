@@ -17,13 +17,14 @@ from pydantic import ValidationError
 from hpcsweep import files
 from hpcsweep.catalog import (
     AXES,
+    COMMAND,
     SETTINGS,
     WORKLOADS,
     is_algorithm,
 )
 from hpcsweep.errors import SpecError
 from hpcsweep.point import canonical_json
-from hpcsweep.spec import document, lookup
+from hpcsweep.spec import command, document, lookup
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.document import Document
 from hpcsweep.spec.space import Sweep
@@ -65,12 +66,17 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
 
 def _checked(doc: Document) -> SweepFile:
     workload = doc.data.get("workload")
+    if workload == COMMAND.name:
+        return command.checked(doc)
     name = workload if workload in [*WORKLOADS] else ""  # a file may have a list or a map there
     names = frozenset(AXES).intersection(_keys(doc.data))
     try:  # most files have few axes and no mistake
-        return model(name, names).model_validate(doc.data)
+        file = model(name, names).model_validate(doc.data)
     except ValidationError:
         return check(model(name), doc, partial(_unknown, workload))
+    for key in command.KEYS & doc.data.keys():
+        raise doc.complaint((key,), _unknown(workload, key))
+    return file
 
 
 def _keys(data: object) -> Iterator[str]:
@@ -87,7 +93,8 @@ def _keys(data: object) -> Iterator[str]:
 
 def _unknown(workload: object, key: str) -> str:
     """Return the complaint about a key that files of this workload do not have."""
-    return f"means nothing to {workload}" if key in {*AXES, *SETTINGS} else "unknown key"
+    known = {*AXES, *SETTINGS, *command.KEYS}
+    return f"means nothing to {workload}" if key in known else "unknown key"
 
 
 def _name(doc: Document, name: str, *, given: bool) -> str:
@@ -103,6 +110,8 @@ def _name(doc: Document, name: str, *, given: bool) -> str:
 def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
     """Return all settings of a point of the workload, defaults filled in."""
     settings = {name: value for name, value in file.measure if name != "repeats"}
+    if file.workload == COMMAND.name:
+        return {**settings, **command.settings(doc)}
     if "fail" in settings:
         settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # without defaults
     return settings

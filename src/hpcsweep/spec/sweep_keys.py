@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -14,17 +15,20 @@ from pydantic import Field, create_model
 
 from hpcsweep.catalog import (
     AXES,
+    COMMAND,
     INJECTIONS,
     SETTINGS,
     VISIT,
     WORKLOADS,
     Setting,
     axes_of,
+    own_axis,
     settings_of,
 )
 from hpcsweep.spec.axis_values import LAYERS, axis_map, condition_on, named_of, value_of, values_of
 from hpcsweep.spec.validation import (
     Count,
+    Line,
     Name,
     Positive,
     Shape,
@@ -36,6 +40,9 @@ from hpcsweep.spec.validation import (
 
 _FILLED: Any = Field(json_schema_extra={"minProperties": 1})
 _ZIPPED: Final[Any] = {"min_length": 2, "json_schema_extra": {"uniqueItems": True}}
+
+# keys whose axes a command calls as it likes, so that only other workloads have a schema of them
+_WITH_AXES: Final = ("axes", "zip", "when", "exclude", "include")
 
 M = TypeVar("M", bound=Shape)
 
@@ -57,6 +64,20 @@ class Rule(Shape):
     axes: Annotated[Any, _FILLED] = Field(description="axis to values, instead of its own")
 
 
+class Results(Shape):
+    """Where a command says its results: one of `json`, `csv` and `pattern`, or nowhere."""
+
+    in_json: Line | None = entry(
+        "`last_line`: the last line of its output that is a JSON object; else a file",
+        alias="json",
+    )
+    csv: Line | None = entry("a file, of which the last row counts")
+    pattern: Line | None = entry(
+        "a regular expression with named groups; its last match in the output counts"
+    )
+    columns: dict[str, str] = entry("column to name in the results; default: all", default={})
+
+
 class SweepFile(Shape):
     """A sweep: which points are measured, and how."""
 
@@ -72,16 +93,29 @@ class SweepFile(Shape):
         "names for maps of layers to algorithms that the axis `algorithm` has", default={}
     )
     measure: Any = entry("how a point is measured", default={}, validate_default=True)
+    run: str = entry("workload command: the command, with axes in braces", default="")
+    results: Results = entry(
+        "workload command: where it says its results", default={}, validate_default=True
+    )
+    shell: bool = entry("workload command: `run` is a line for /bin/sh", default=False)
     point_timeout: Positive = entry(
         "seconds after which a point is given up; in training, for each epoch", default=600.0
     )
 
 
 @cache
-def model(workload: str = "", names: frozenset[str] | None = None) -> type[SweepFile]:
-    """Return the model of a workload's sweep files, with `names` only of `model` and these axes."""
+def model(workload: str = "", names: Collection[str] | None = None) -> type[SweepFile]:
+    """Return the model of a workload's sweep files, with `names` only of `model` and these axes.
+
+    Of a command, `names` are its own axes.
+    """
     by_name = {**(axes_of(workload) if workload else AXES)}
     del by_name[VISIT]  # a file has `measure: {repeats: N}` instead
+    needed = {"model"}
+    if workload == COMMAND.name:
+        needed.clear()
+        by_name |= {name: own_axis(name) for name in names or () if name not in by_name}
+        names = None
     axes = [axis for axis in by_name.values() if names is None or axis.name in {"model", *names}]
     # a no-op accepts any name as a model, since it runs none
     runs_network = not workload or WORKLOADS[workload].runs_network
@@ -97,7 +131,7 @@ def model(workload: str = "", names: frozenset[str] | None = None) -> type[Sweep
         "when": list_of(_typed(Rule, {"condition": condition, "axes": values})),
         "exclude": list_of(Annotated[condition, _FILLED]),
         "maps": dict[Name, LAYERS],
-        "include": list_of(axis_map("Point", real, value_of, required=["model"])),
+        "include": list_of(axis_map("Point", real, value_of, required=[*needed])),
         "measure": _measure(settings.values(), failure),
     }
     return _typed(SweepFile, types)
@@ -125,4 +159,9 @@ def _setting(setting: Setting, failure: type[Failure]) -> Any:  # noqa: ANN401 -
 
 def schema() -> str:
     """Return the JSON Schema of sweep files (sweeps/schema.json)."""
-    return schema_text(model(), "A sweep of hpcsweep")
+    record = json.loads(schema_text(model(), "A sweep of hpcsweep"))
+    properties = record["properties"]
+    record["if"] = {"properties": {"workload": {"const": COMMAND.name}}}
+    record["else"] = {"properties": {key: properties[key] for key in _WITH_AXES}}
+    properties.update({key: {"description": properties[key]["description"]} for key in _WITH_AXES})
+    return json.dumps(record, indent=1, sort_keys=True) + "\n"

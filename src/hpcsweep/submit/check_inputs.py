@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import extras, messages, processes, search_path, sources
-from hpcsweep.catalog import AXES, LAUNCHERS, WORKLOADS, Role
+from hpcsweep.catalog import AXES, COMMAND, LAUNCHERS, WORKLOADS, Role
 from hpcsweep.errors import SpecError, suggest
-from hpcsweep.spec import document
+from hpcsweep.spec import document, template
 from hpcsweep.spec.space import Sweep
 from hpcsweep.store import shards, state
 from hpcsweep.store.folders import SweepDir
@@ -47,6 +48,8 @@ def check_inputs(requests: Sequence[Request]) -> None:
     """
     for request in requests:
         _check_packages(request)
+        if request.sweep.workload == COMMAND.name:
+            _check_program(request)
     if not WORKLOADS[requests[0].sweep.workload].runs_network:
         return
     for request in requests:
@@ -76,6 +79,29 @@ def _check_packages(request: Request) -> None:
         what += ", whose jobs run this Python,"
         other = "; or name another `python`, `venv` or `conda` in the profile"
     extras.need("measure", what, other)
+
+
+def _check_program(request: Request) -> None:
+    """Refuse a command whose program, or whose script of Python, is not there."""
+    sweep = request.sweep
+    run = sweep.measure["run"]
+    if sweep.measure.get("shell"):
+        return
+    axes = next(request.points()).axes
+    program, *rest = template.words(run, {**axes, template.OUT: "/"})
+    folder = Path(request.search_path[0])
+    path = search_path.programs(request.profile.env.get("PATH"))
+    script = next((name for name in rest if name.endswith(".py")), "")
+    if not shutil.which(folder / program if "/" in program else program, path=path):
+        told = f"there is no program {program}"
+    elif not (folder / script).exists():
+        there = sorted(one.name for one in folder.glob("*.py"))
+        told = f"there is no {script} in {folder}{suggest(script, there)}"
+    else:
+        return
+    if not request.profile.own_python:
+        raise _complaint(sweep, "run", run, told)
+    messages.note(told, "the job's own environment must have it")
 
 
 def _check_names(request: Request) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pandas as pd
 
-from hpcsweep import catalog
 from hpcsweep.analysis import best_layers, dataset, plot
 from hpcsweep.analysis.report import PHASES
 from hpcsweep.errors import UsageError
@@ -47,7 +46,7 @@ class Layout:
 def layout(rows: pd.DataFrame) -> Layout:
     """Choose what stands on x, what tells colours apart, and what is left to filters."""
     varying = dataset.varying_axes(rows, dataset.REPEATS)
-    numbers = [axis for axis in varying if dataset.is_quantity(axis)]
+    numbers = [axis for axis in varying if dataset.is_quantity(axis, rows)]
     names = [axis for axis in varying if axis not in numbers and axis != "gpu"]
     colour = next((a for a in ("algorithm", *names) if a in varying), "algorithm")
     x = next((a for a in ("input_size", "batch_size", *numbers) if a in numbers), colour)
@@ -72,7 +71,7 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     kept = [name for name in rows if name in {*seen.axes, *wanted} and rows[name].notna().any()]
     table = rows[kept].assign(doubtful=dataset.doubtful(rows))
     if base := baseline(rows, seen):
-        times = rows[[n for n in rows if n in {*catalog.AXES, "median_ms"}]]
+        times = rows[[n for n in rows if n in {*dataset.axes_in(rows), "own_axes", "median_ms"}]]
         times = times.assign(doubtful=table["doubtful"])
         compared, _ = plot.speedups(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
         table["speedup"] = compared["speedup"].to_numpy()

@@ -18,6 +18,7 @@ import pandas as pd
 
 from hpcsweep import __version__
 from hpcsweep.analysis import dataset, formats, output, report
+from hpcsweep.analysis.command_report import CommandReport
 from hpcsweep.analysis.formats import View
 from hpcsweep.analysis.page import frames, sections
 from hpcsweep.analysis.page.frames import Layout
@@ -240,8 +241,12 @@ def _text(value: object, half: float) -> str:
     return formats.rounded(value, half) if half > 0 else f"{value:.6g}"
 
 
-def _headline(data: dataset.Dataset, made: Report | TrainingReport) -> list[str]:
+def _headline(
+    data: dataset.Dataset, made: Report | TrainingReport | CommandReport
+) -> Iterable[str]:
     """Say what was found: failures first, what is fastest where, how sure, on what."""
+    if isinstance(made, CommandReport):
+        return _not_measured(data)
     fastest = _training(made) if isinstance(made, TrainingReport) else _algorithms(made)
     rows = data.rows
     models = dataset.ordered(data.rows, "model")

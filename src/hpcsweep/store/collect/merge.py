@@ -7,6 +7,7 @@ is later, one of here or an imported one, only the time can say at which it was 
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from math import isfinite, nan
 from typing import Final
 
 from hpcsweep import catalog, search_path, sources
-from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, SCHEMA_VERSION, Row, cell
+from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, shards, state
 from hpcsweep.store.folders import ShardPath, SubmissionOrder
@@ -86,6 +87,7 @@ class TableRow:
     places: tuple[int, ...]  # offset and length in bytes: of its line, layer rows and samples
     shard: ShardPath
     layer_columns: tuple[str, ...] | None  # of its shard; None: they could not be read
+    own: tuple[tuple[str, ...], ...]  # a command's own names: of axes, and of results
 
     def ending(self) -> bytes:
         """Return what each of its layer rows ends with in the merged table."""
@@ -125,7 +127,15 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         places=(row["_byte"], len(row["_line"]) + 1, *(_number(row, name) for name in _BLOCKS)),
         shard=shard,
         layer_columns=content.layer_columns,
+        own=tuple(_names(row.get(name)) for name in OWN),
     )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    try:
+        return _shared(tuple(json.loads(text))) if text else ()
+    except ValueError:
+        raise ResultsError("what a command has of its own is no JSON") from None
 
 
 @dataclass

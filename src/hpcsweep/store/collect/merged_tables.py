@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -136,7 +137,8 @@ def _row_writer(
     filled = set[str]().union(*{row.filled for row in winners}).difference(_UNTOLD)
     if any(row.origin.submission in plan.sources for row in winners):
         filled.add("source")
-    tables = short_table.split(filled, merge.named_axes(winners))
+    own = [dict.fromkeys(chain(*of)) for of in zip(*{row.own for row in winners}, strict=True)]
+    tables = short_table.split(filled, merge.named_axes(winners), *own)
     columns = tuple(dict.fromkeys(chain(*tables)))
     headers = {id(row.columns): row.columns for row in winners}
     picks = {key: _picker(header, columns) for key, header in headers.items()}
@@ -148,6 +150,9 @@ def _row_writer(
 
     def write(row: TableRow, line: bytes) -> Mapping[str, str]:
         cells = picks[id(row.columns)](shards.split(line))
+        for text in [cells[place[name]] for name in schema.OWN if name in place]:
+            for name, value in json.loads(text or "{}").items():
+                cells[place[name]] = schema.cell(value)
         submission = row.origin.submission  # an imported one may have another name here
         cells[place["submission"]] = submission
         cells[place["valid"]] = row.valid

@@ -1,0 +1,192 @@
+"""Points that run a command of the user's own. Standard library only.
+
+The command belongs to the process group of the point's worker, which ends with the point. Its
+output goes to the attempt's log, where its results are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from hpcsweep import environment, search_path
+from hpcsweep.catalog.columns import FOREIGN, cell
+from hpcsweep.catalog.short_table import kinds
+from hpcsweep.measure.bench_api import Measurement, OutOfMemory
+from hpcsweep.measure.workloads.noop import Noop
+from hpcsweep.point import Point
+from hpcsweep.spec import template
+
+_LAST_LINE: Final = "last_line"
+_MOST_OUTPUT: Final = 1 << 24  # bytes of the output that are read, from its end
+_NAME: Final = re.compile(r"\w[\w .:/%()@-]*")
+_KILLED: Final = 128 + signal.SIGKILL  # what a shell says of a program that was killed
+# last words of torch, C++ and Python, CUDA and HIP, JAX, and Slurm
+_NO_MEMORY: Final = re.compile(
+    r"out of memory|OutOfMemoryError|can't allocate memory|std::bad_alloc|\bMemoryError\b"
+    r"|\w*ALLOC_FAILED|cannot allocate memory|RESOURCE_EXHAUSTED|oom[-_ ]kill",
+    re.IGNORECASE,
+)
+
+
+class NoResults(Exception):
+    """The command ended well, but did not say its results as the sweep expects them."""
+
+
+class Command(Noop):
+    """The `command` workload: runs a program, and takes what it says for results.
+
+    The times of a row are those of the whole run; nothing proves what the program says.
+    """
+
+    def __init__(self, run: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._folder = Path(run["search_path"][0])  # of the sweep file
+
+    def environment(self) -> dict[str, Any]:
+        """Return the provenance that needs no torch; nobody looks at the device."""
+        return {**super().environment(), "row": {}}
+
+    def measure(self, point: Point, tries: int = 0) -> Measurement:  # noqa: ARG002 - the no-op's
+        """Run the command once; where it fails, this process ends as it did.
+
+        Raises:
+            OutOfMemory: its last words, or the kernel, say so.
+            NoResults: it did not say its results.
+        """
+        results = point.measure.get("results", {})
+        run = point.measure["run"]
+        out = Path(os.environ[environment.ARTIFACTS], point.point_id)
+        out.mkdir(exist_ok=True)
+        values = {**point.axes, template.OUT: str(out)}
+        words = template.words(run, values, shell=point.measure.get("shell", False))
+        named = results.get("csv") or results.get("json", _LAST_LINE)
+        file = None if named == _LAST_LINE else self._folder / template.filled(named, values)
+        before = _state(file)
+        killed = _kernel_kills()
+        log = os.fstat(1).st_size
+        began = time.perf_counter_ns()
+        code = self._run(words)
+        ms = (time.perf_counter_ns() - began) / 1e6
+        text = _output(log)
+        with suppress(OSError):
+            out.rmdir()  # nothing is in it
+        if code:
+            _fail(code, text, by_kernel=_kernel_kills() > killed)
+        if file and _state(file) in {before, None}:
+            raise NoResults(f"{file} was not written")
+        said = _results(results, text, file)
+        times = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
+        cells = {**times, "n": 1, "stop_reason": "fixed", "timer": "host", "flags": FOREIGN}
+        artifacts = point.point_id if out.exists() else None
+        row = {**cells, "valid": True, "own_results": _own(said, point), "artifacts": artifacts}
+        return Measurement(row, [], [ms], timed_s=ms / 1000)
+
+    def _run(self, words: list[str]) -> int:
+        return subprocess.run(
+            words,
+            cwd=self._folder,
+            env={**os.environ, "PATH": search_path.programs()},
+            stdin=subprocess.DEVNULL,
+            # the worker ignores it, and what is ignored would stay so
+            preexec_fn=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL),
+            check=False,
+        ).returncode
+
+
+def _state(file: Path | None) -> tuple[int, ...] | None:
+    with suppress(OSError):
+        if file:
+            found = file.stat()
+            return found.st_ino, found.st_size, found.st_mtime_ns
+    return None
+
+
+def _kernel_kills() -> int:
+    """Return how many processes of this control group the kernel killed for want of memory."""
+    with suppress(OSError, ValueError):
+        group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
+        events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text().split()
+        return int(events[events.index("oom_kill") + 1])
+    return 0
+
+
+def _output(begin: int) -> str:
+    """Return what was written into the log since its size was `begin`."""
+    with Path(os.environ[environment.LOG]).open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(begin, end - _MOST_OUTPUT))
+        return file.read().decode(errors="replace")
+
+
+def _fail(code: int, text: str, *, by_kernel: bool) -> NoReturn:
+    """End this process as the command did, so that the supervisor tells how, with last words."""
+    if words := [line for line in text.splitlines() if _NO_MEMORY.search(line)]:
+        raise OutOfMemory(None, None, words[-1].strip()[:400])
+    code = -signal.SIGKILL if code == _KILLED else code
+    if code == -signal.SIGKILL and by_kernel:
+        raise OutOfMemory(None, None, "the kernel killed the command")
+    sys.stdout.flush()
+    if code < 0:
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _results(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[str, Any]:
+    """Return what the command said, by its own names, or by those that the sweep gives."""
+    said = _said(wanted, text, file)
+    columns = wanted.get("columns") or dict(zip(said, said, strict=True))
+    if missing := [name for name in columns.values() if name not in said]:
+        raise NoResults(f"there is no {', '.join(missing)} among {', '.join(said)}")
+    return {column: said[name] for column, name in columns.items()}
+
+
+def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[str, Any]:
+    if pattern := wanted.get("pattern"):
+        matches = [*re.finditer(pattern, text, re.MULTILINE)]
+        if not matches:
+            raise NoResults(f"nothing in its output matches {pattern}")
+        return matches[-1].groupdict()
+    if file is None:
+        return _last_object(text) if "json" in wanted else {}
+    with file.open(encoding="utf-8", newline="") as lines:
+        if "csv" in wanted:
+            *_, row = ({}, *csv.DictReader(lines))
+        else:
+            row = json.load(lines)
+    if not row or not isinstance(row, dict):
+        raise NoResults(f"{file} has no row" if "csv" in wanted else f"{file} is no JSON object")
+    return {str(name): value for name, value in row.items()}
+
+
+def _last_object(text: str) -> dict[str, Any]:
+    for line in reversed(re.split(r"[\r\n]+", text)):
+        with suppress(ValueError, RecursionError):
+            if line.startswith("{") and isinstance(found := json.loads(line), dict):
+                return found
+    raise NoResults("no line of its output is a JSON object")
+
+
+def _own(said: Mapping[str, Any], point: Point) -> dict[str, Any]:
+    """Return the results without axes that it repeats; `NoResults` for names that are taken."""
+    repeated = {n for n in said if n in point.axes and cell(said[n]) == cell(point.axes[n])}
+    own = {name: value for name, value in said.items() if name not in repeated}
+    if odd := [name for name in own if not _NAME.fullmatch(name)]:
+        raise NoResults(f"{odd[0]!r:.60} cannot be the name of a column")
+    if taken := [name for name in own if name in {*kinds(), *point.axes}]:
+        remedy = f"`results: {{columns: {{NAME: {taken[0]}}}}}` in the sweep takes it by another"
+        raise NoResults(f"{', '.join(taken)} is a column already; {remedy}")
+    return own

@@ -1,0 +1,48 @@
+"""Fills the template of a command with the values of a point's axes. Standard library only."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from string import Formatter
+from typing import Any, Final
+
+from hpcsweep.point import canonical_json
+
+OUT: Final = "out"  # a folder of the point alone
+
+
+def names_in(template: str) -> list[str]:
+    """Return the names in braces; `ValueError` where braces hold anything else."""
+    names = []
+    for _, name, form, conversion in Formatter().parse(template):
+        if name is not None:
+            if form or conversion or not name.isidentifier():
+                raise ValueError(f"{{{name}}} is no name of an axis; {{{{ and }}}} are braces")
+            names.append(name)
+    return names
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """Return the template with the text of each value; of None it is empty."""
+    return template.format_map(_texts(values))
+
+
+def words(template: str, values: Mapping[str, Any], *, shell: bool = False) -> list[str]:
+    """Return the words of a command. No value makes two words of one, also in a shell.
+
+    A word of which the values leave nothing is left out. `ValueError`: a quote is not closed.
+    """
+    texts = _texts(values)
+    if shell:
+        quoted = {name: text and shlex.quote(text) for name, text in texts.items()}
+        return ["/bin/sh", "-c", template.format_map(quoted)]
+    pairs = [(word, word.format_map(texts)) for word in shlex.split(template)]
+    return [text for word, text in pairs if text or not word]
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        name: "" if value is None else value if isinstance(value, str) else canonical_json(value)
+        for name, value in values.items()
+    }

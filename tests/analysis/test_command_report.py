@@ -1,0 +1,79 @@
+"""Reports of sweeps of commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from hpcsweep import api
+
+SPEC = """\
+workload: command
+axes: {lr: [0.1, 0.2], kind: [one, two], flag: [true, false]}
+exclude: [{kind: two, flag: false}]
+run: python one.py {lr} {kind}
+results: {json: last_line}
+measure: {repeats: 2}
+"""
+SCRIPT = """\
+import json, sys
+if sys.argv[1:] == ["0.2", "two"]:
+    raise SystemExit(3)
+print(json.dumps({"score": float(sys.argv[1]) * 10, "word": sys.argv[2]}))
+"""
+
+
+@pytest.fixture
+def run(desk):
+    """Measure and collect the sweep."""
+    (desk.folder / "one.py").write_text(SCRIPT)
+    desk.spec(SPEC)
+    assert desk.submit("--collect").returncode == 3
+    return desk
+
+
+def _table(text: str) -> list[dict[str, str]]:
+    return [*csv.DictReader(io.StringIO(text))]
+
+
+def test_every_command_that_reads_tables_knows_its_axes_and_results(run):
+    """Report, page, conditions, plot and compare; best and layers say why they cannot."""
+    table = _table(run.run("report", "sweep", "--format", "csv").stdout)
+    told = [(row["lr"], row["kind"], row["flag"], row["status"], row["score"]) for row in table]
+    assert sorted(told) == [
+        ("0.1", "one", "false", "ok", "1.0"), ("0.1", "one", "true", "ok", "1.0"),
+        ("0.1", "two", "true", "ok", "1.0"), ("0.2", "one", "false", "ok", "2.0"),
+        ("0.2", "one", "true", "ok", "2.0"), ("0.2", "two", "true", "crashed", ""),
+    ]  # fmt: skip
+    shown = run.run("report", "sweep").stdout
+    assert "foreign: what the command said" in shown
+    assert "exit code 3" in shown
+    some = run.run(
+        "report", "sweep", "--metric", "score", "--where", "kind=one,flag=true", "--format", "csv"
+    )
+    assert [row["score"] for row in _table(some.stdout)] == ["1.0", "2.0"]
+    assert run.run("report", "sweep", "--html", "page.html").returncode == 0
+    drawn = run.run("plot", "sweep", "--y", "score", "--format", "csv")
+    assert drawn.returncode == 0, drawn.stderr
+    compared = run.run("compare", "sweep:kind=one", "sweep:kind=two", "--metric", "median_ms")
+    assert "compared: kind one and two" in compared.stdout, compared.stderr
+    for command in ("best", "layers"):
+        assert run.run(command, "sweep").returncode == 2
+    assert "no numbers" in run.run("report", "sweep", "--metric", "word").stderr
+
+
+def test_show_names_points_by_their_axes(run):
+    """As the log does; a failed point has its reason."""
+    shown = run.run("show", "sweep", "--status", "crashed").stdout
+    assert "0.2" in shown
+    assert "kind two" in shown
+    assert "exit code 3" in shown
+
+
+def test_python_sees_own_columns_with_their_types(run):
+    """Numbers as numbers."""
+    rows = api.load("sweep", results=run.results).overall
+    assert sorted(rows["score"].dropna()) == [1.0] * 6 + [2.0] * 4
+    assert {*rows["kind"]} == {"one", "two"}

@@ -1,0 +1,71 @@
+"""Programs of the user's own on a real Slurm."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from typing import TYPE_CHECKING
+
+from hpcsweep.store import shards
+from labtools import queue_is_over
+from localruns import Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lab import Lab
+
+SPEC = """\
+name: s
+workload: command
+axes: {lr: [0.1, 0.2, 0.3], text: [plain, "it's $(touch gone)"]}
+run: python one.py {lr} {text} {out}
+results: {csv: "{out}/end.csv"}
+"""
+SCRIPT = """\
+import subprocess, sys, time
+lr, text, out = sys.argv[1:]
+subprocess.Popen(["sleep", "300"], start_new_session=True)
+time.sleep(1)
+if lr == "0.3":
+    sys.exit("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.")
+open(out + "/end.csv", "w").write(f"epoch,score,said\\n1,0,\\n2,{float(lr) * 10},\\"{text}\\"\\n")
+"""
+SITE = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\npython: {}\n"
+
+
+def test_a_program_is_killed_half_way_and_finished(cluster: Lab, tmp_path: Path):
+    """Many runs in one job; what was cancelled is sent again; each point has one row."""
+    folder = tmp_path / "it's a desk"
+    (folder / "cluster_profiles").mkdir(parents=True)
+    (folder / "cluster_profiles" / "v100.yaml").write_text(SITE.format(sys.executable))
+    (folder / "one.py").write_text(SCRIPT)
+    desk = Desk(folder)
+    desk.spec(SPEC, "s.yaml")
+
+    def keys() -> list[shards.RowKey]:
+        return [
+            key for shard in desk.sweep("s").shards() for key in shards.read_keys(shard.overall)
+        ]
+
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 0, done.stderr
+    cluster.wait_for("some rows", lambda: len(keys()) >= 2, timeout=60)
+    cluster.run("scancel", "--user=root")
+    cluster.wait_for("an empty queue", queue_is_over)
+    assert len(keys()) < 6
+    done = desk.run("submit", "s.yaml", "--cluster", "v100")
+    assert done.returncode == 0, done.stderr
+    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    assert len(keys()) == len({key.point_id for key in keys()}) == 6
+    assert desk.run("collect", "s").returncode == 0
+    with desk.sweep("s").overall.open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    told = {(row["lr"], row["text"], row["status"], row["score"], row["said"]) for row in rows}
+    text = "it's $(touch gone)"
+    assert told == {
+        ("0.1", "plain", "ok", "1.0", "plain"), ("0.1", text, "ok", "1.0", text),
+        ("0.2", "plain", "ok", "2.0", "plain"), ("0.2", text, "ok", "2.0", text),
+        ("0.3", "plain", "oom", "", ""), ("0.3", text, "oom", "", ""),
+    }  # fmt: skip
+    assert not (folder / "gone").exists()
