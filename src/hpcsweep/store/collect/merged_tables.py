@@ -137,7 +137,10 @@ def _row_writer(
     filled = set[str]().union(*{row.filled for row in winners}).difference(_UNTOLD)
     if any(row.origin.submission in plan.sources for row in winners):
         filled.add("source")
-    own = [dict.fromkeys(chain(*of)) for of in zip(*{row.own for row in winners}, strict=True)]
+    own = [
+        dict.fromkeys(chain(*of))
+        for of in zip(*dict.fromkeys(row.own for row in winners), strict=True)
+    ]
     tables = short_table.split(filled, merge.named_axes(winners), *own)
     columns = tuple(dict.fromkeys(chain(*tables)))
     headers = {id(row.columns): row.columns for row in winners}
