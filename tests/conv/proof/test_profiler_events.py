@@ -42,6 +42,36 @@ def profiled(run) -> list:
     return list(seen.events())
 
 
+def test_a_session_is_read_as_torch_reads_it() -> None:
+    """Names, sizes, and what lies inside of what; of a pass, and of its gradients."""
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.Flatten(),
+        torch.nn.Linear(144, 2),
+    )
+
+    def told(events) -> list:
+        return [
+            (
+                event.name,
+                event.input_shapes,
+                event.cpu_parent and event.cpu_parent.name,
+                [child.name for child in event.cpu_children],
+                event.kernels,
+                event.device_type,
+            )
+            for event in events
+        ]
+
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+        with record_function("outside"), record_function("outside"):
+            layers(torch.ones(2, 3, 8, 8)).sum().backward()
+        torch.ones(2, dtype=torch.float64).to(torch.float32).contiguous()
+    records = seen.profiler.kineto_results.events()
+    assert told(profiler_events.host_events(records)) == told(seen.events())
+
+
 def test_the_ranges_of_a_call_are_put_together_in_order() -> None:
     """By their number, whatever the order in which they were opened; names may hold the mark."""
 

@@ -31,6 +31,19 @@ LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolu
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
 _PASSES: Final = 3
 _blind: Final[list[bool]] = []
+# what torch's reader leaves out, too
+_UNTOLD: Final = frozenset(
+    {
+        "[memory]",
+        "[OutOfMemory]",
+        "profiler::_record_function_enter",
+        "profiler::_record_function_enter_new",
+        "profiler::_record_function_exit",
+        "aten::is_leaf",
+        "aten::output_nr",
+        "aten::_version",
+    }
+)
 _SHOWN: Final = (*TELLING, *LIBRARY_CALLS)
 
 
@@ -42,6 +55,54 @@ class Call:
     wants_data: bool
     wants_filter: bool = True
     events: list[Any] = field(default_factory=list)
+
+
+class Event:
+    """What a session without a GPU recorded of one operator or range; named as torch names it."""
+
+    __slots__ = (
+        "_record",
+        "cpu_children",
+        "cpu_parent",
+        "end_ns",
+        "is_async",
+        "kernels",
+        "name",
+        "start_ns",
+        "thread",
+    )
+    device_type: Final = torch.autograd.DeviceType.CPU
+
+    def __init__(self, record: Any) -> None:  # noqa: ANN401 - the profiler's own record
+        self._record = record
+        self.name: str = record.name()
+        self.thread: int = record.start_thread_id()
+        self.start_ns: int = record.start_ns()
+        self.end_ns: int = self.start_ns + record.duration_ns()
+        self.is_async = record.is_async() or self.thread != record.end_thread_id()
+        self.cpu_parent: Event | None = None
+        self.cpu_children: list[Event] = []
+        self.kernels: list[Any] = []
+
+    @property
+    def input_shapes(self) -> list[list[int]]:
+        """The sizes of the inputs; those of few events are asked for."""
+        shapes: list[list[int]] = self._record.shapes()
+        return shapes
+
+    def is_within(self, other: Event) -> bool:
+        """Say whether all of its time is of the other's."""
+        return self.start_ns < other.end_ns and self.end_ns <= other.end_ns
+
+    def is_merged(self) -> bool:
+        """Give what is inside to an operator around it of the same name, if it is all of that."""
+        around = self.cpu_parent
+        if around is None or around.name != self.name or len(around.cpu_children) > 1:
+            return False
+        around.cpu_children = self.cpu_children
+        for child in self.cpu_children:
+            child.cpu_parent = around
+        return True
 
 
 class Range:
@@ -101,10 +162,33 @@ def record(
         if on_gpu:
             sacrifice(torch.zeros(8, device="cuda"))
         run()
+    if not on_gpu:
+        return host_events(profiler.profiler.kineto_results.events()), onednn.parse(lines)
     events = list(profiler.events())
-    if on_gpu:
-        look_for_kernels(events)
+    look_for_kernels(events)
     return events, onednn.parse(lines)
+
+
+def host_events(records: Iterable[Any]) -> list[Event]:
+    """Return the events of a session without a GPU, as torch's own reader does, of few fields.
+
+    An event lies inside the last one of its thread that ends no earlier; one that is asynchronous
+    lies in none. An operator that only calls one of its name is one with it.
+    """
+    read = [Event(record) for record in records if record.name() not in _UNTOLD]
+    read.sort(key=lambda event: (event.start_ns, -event.end_ns))
+    opened: dict[int, list[Event]] = defaultdict(list)
+    for event in read:
+        if event.is_async:
+            continue
+        around = opened[event.thread]
+        while around and not event.is_within(around[-1]):
+            around.pop()
+        if around:
+            event.cpu_parent = around[-1]
+            around[-1].cpu_children.append(event)
+        around.append(event)
+    return [event for event in read if not event.is_merged()]
 
 
 def look_for_kernels(events: Iterable[Any]) -> None:
