@@ -158,6 +158,13 @@ def test_mistakes_say_what_is_wrong(tmp_path, results):
     (results / "raw" / "submissions").mkdir(parents=True)
     with pytest.raises(UsageError, match="run `hpcsweep collect raw` first"):
         _ = hpcsweep.load("raw", results=results).overall
+    with pytest.raises(UsageError, match="submit SPEC --cluster v100"):
+        hpcsweep.run("quickstart", cluster="v100")
+    loaded = hpcsweep.load("trial", results=results)
+    with pytest.raises(UsageError, match='write where="input_size=224,model=a"'):
+        loaded.report(where={"input_size": 224, "model": "a"})
+    with pytest.raises(UsageError, match=r"found a DataFrame; give hpcsweep.load"):
+        loaded.compare(loaded.overall)
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         _ = hpcsweep.laod
 

@@ -54,6 +54,7 @@ class Layers(pd.DataFrame):
         unreliable: bool = False,
     ) -> View:
         """Return the slowest layers, with their share of the pass."""
+        _text("where", where)
         sweep_dir: SweepDir = self.__dict__["_run"]
         return slowest.slowest_layers(
             sweep_dir, by=by, where=where, metric=metric, top=top, everything=unreliable
@@ -106,10 +107,12 @@ class Results:
 
     def report(self, *, where: str = "", metric: str = "") -> View:
         """Return the table of `hpcsweep report`: its values are in `frame`."""
+        _text("where", where)
         return reports.read_report(self.sweep_dir, where=where, metric=metric).views()[0]
 
     def best(self, *, where: str = "", over: str = catalog.AUTO, unreliable: bool = False) -> View:
         """Return the table of `hpcsweep best`; the maps are in its `record`."""
+        _text("where", where)
         return choices.best_of_sweep(
             self.sweep_dir, where=where, over=over, everything=unreliable
         ).view()
@@ -127,6 +130,9 @@ class Results:
 
         `other` are results, or a side as that command takes it.
         """
+        if not isinstance(other, (Results, str)):
+            found = f"found a {type(other).__name__}"
+            raise UsageError(f'compare: {found}; give hpcsweep.load("NAME"), or "NAME@previous"')
         read = partial(comparing.read_side, self.sweep_dir.path.parent, everything=unreliable)
         read = partial(read, where=where, renewed=lambda run: collecting.tables_of(run)[0])
         sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
@@ -190,6 +196,7 @@ def run(
     results: str | os.PathLike[str] = "",
     sample: int | None = None,
     workers: int | None = None,
+    cluster: str = "local",
 ) -> Results:
     """Measure on this machine what a sweep has no results of yet, and return its tables.
 
@@ -203,6 +210,9 @@ def run(
     from hpcsweep.store import folders  # noqa: PLC0415 - `load` needs none of it
     from hpcsweep.submit import request, steps  # noqa: PLC0415
 
+    if cluster != "local":
+        way = f"in a shell: hpcsweep submit SPEC --cluster {cluster}; then hpcsweep.load(NAME)"
+        raise UsageError(f"run measures on this machine, not on cluster '{cluster}'; {way}")
     options = request.Options(sample=sample, workers=workers)
     with _read(sweep) as loaded:
         asked = request.of_cluster(loaded, "local", options)
@@ -216,6 +226,16 @@ def run(
     if error := collecting.collect(measured).error():
         raise error
     return Results(measured)
+
+
+def _text(name: str, given: object) -> None:
+    """Refuse conditions that are no text, with the text for them."""
+    if isinstance(given, Mapping):
+        written = ",".join(f"{key}={value}" for key, value in given.items())
+        raise UsageError(f'{name}: found a dictionary; write {name}="{written}"')
+    if not isinstance(given, str):
+        found = f"found a {type(given).__name__}"
+        raise UsageError(f'{name}: {found}; write {name}="input_size=224,algorithm=auto"')
 
 
 @contextmanager

@@ -72,6 +72,15 @@ COMMANDS = [
     ("expand ./quikstart.yaml", "./quikstart.yaml: no such file", ""),
     ("submit quickstart --cluster locl", "locl: no such name", "did you mean 'local'?"),
     ("submit quickstart --clustre local", "No such option", "--cluster"),
+    ("expand quickstart --sample 0.5", "'--sample': '0.5' is not a valid whole number"),
+    ("report nosuch", "no results of a sweep 'nosuch'", "`hpcsweep submit SPEC` makes some"),
+    ("best nosuch", "no results of a sweep 'nosuch'", "--results names another folder"),
+    (
+        "report quickstart/overall.csv",
+        "no sweep can have the name",
+        "name the sweep, or its folder",
+    ),
+    ("help sumbit", "no help on 'sumbit'; did you mean 'submit'?"),
     ("submit quickstart --workers 0", "Invalid value for '--workers'", "x>=1"),
     (
         "submit quickstart --until-error 3",

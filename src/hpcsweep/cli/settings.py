@@ -51,6 +51,7 @@ flag = partial(option, is_flag=True)
 off = partial(flag, default=True, flag_value=False)  # such as --no-doctor of `doctor`
 several = partial(option, type=Names(), multiple=True)
 COUNT: Final = click.IntRange(min=1)
+COUNT.name = "whole number"  # as click's complaints name it
 PATH: Final = click.Path(path_type=Path)
 
 

@@ -119,7 +119,8 @@ class ProfileStatus:
 
     def _more(self, state: ChunkState) -> str:
         if state is ChunkState.RUNNING:
-            pace = f", {self.pace:.2g}/s" if self.pace else ""
+            each = f"{duration(1 / self.pace)} a point" if 0 < self.pace < 1 else ""
+            pace = f", {each or f'{self.pace:,.0f} points a second'}" if self.pace else ""
             return f" ({self.running_done} of {self.running_points} points{pace})"
         if state is ChunkState.PENDING and self.reasons:
             return f" ({', '.join(f'{n} {reason}' for reason, n in self.reasons.most_common())})"

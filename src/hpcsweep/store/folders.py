@@ -321,6 +321,9 @@ class ShardPath:
         return replace(self, attempt=self.attempt + 1)
 
 
+_MAKES: Final = "`hpcsweep submit SPEC` makes some, and --results names another folder"
+
+
 def open_sweep(root: Path, name: str) -> SweepDir:
     """Return the results folder of an existing sweep.
 
@@ -328,12 +331,13 @@ def open_sweep(root: Path, name: str) -> SweepDir:
     version wrote them.
     """
     if not files.may_name_a_sweep(name):
-        raise UsageError(f"no sweep can have the name '{name}': a name {files.SWEEP_NAMES}")
+        needs = f"a name {files.SWEEP_NAMES}; name the sweep, or its folder"
+        raise UsageError(f"no sweep can have the name '{name}': {needs}")
     sweep_dir = SweepDir(root / name)
     if not _is_results(sweep_dir.path):
         names = [sweep_dir.name for sweep_dir in all_sweeps(root)]
         have = f"{root.absolute()} has {', '.join(names) or 'no results yet'}"
-        raise UsageError(f"no results of a sweep '{name}'{suggest(name, names)} ({have})")
+        raise UsageError(f"no results of a sweep '{name}'{suggest(name, names)} ({have}); {_MAKES}")
     manifest.check_layout(sweep_dir.path)
     return sweep_dir
 

@@ -38,6 +38,7 @@ _FIGURES: Final = (
     ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
     ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
 )
+_TWICE: Final = 100.0  # percent slower, from which people read a factor sooner
 _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
 # what `failures_in` and `disturbance` tell of a row
 TOLD: Final = (
@@ -232,11 +233,20 @@ def _causes(rows: Sequence[Row]) -> list[str]:
         causes.append(f"load {median(_number(row, 'load_avg_1min') for row in busy):.1f}")
     for name, above, words in _FIGURES:
         if values := [value for row in rows if (value := _number(row, name)) > above]:
-            causes.append(words.format(median(values)))
+            causes.append(_figure(name, words, median(values)))
     reasons = dict.fromkeys(str(row.get("throttle_reasons") or "") for row in rows)
     why = {"throttled": ", ".join(filter(None, reasons))}
     named = [flag for flag in _WORDS if flag in flags]
     return causes + [": ".join(filter(None, (_WORDS[flag], why.get(flag)))) for flag in named]
+
+
+def _figure(name: str, words: str, percent: float) -> str:
+    """Return a cause with its figure; what is more than the whole, as people say it."""
+    if percent < _TWICE:
+        return words.format(percent)
+    if name == "control_shift_pct":
+        return f"the machine itself {1 + percent / 100:,.3g} times slower"
+    return f"{percent / 100:.1f} threads at a time waited for a CPU"
 
 
 def _number(row: Row, name: str, missing: float = 0.0) -> float:
