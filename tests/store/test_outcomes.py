@@ -190,6 +190,12 @@ def test_columns_of_these_rows_say_what_disturbed(sweep: Folder) -> None:
     )
 
 
+def test_more_than_the_whole_is_no_percentage(sweep: Folder) -> None:
+    """A machine 18730 % slower, and 170 % of the time waited for, as people say it."""
+    found = told(sweep, doubtful("contended", control_shift_pct="18730", waited_pct=170))
+    assert "1.7 threads at a time waited for a CPU; the machine itself 188 times slower" in found
+
+
 def test_flags_say_what_no_column_does(sweep: Folder) -> None:
     """Other processes on the GPU, and why it was throttled."""
     found = told(
