@@ -75,6 +75,28 @@ def by_what(findings):
     return {finding.what: finding for finding in findings}
 
 
+def test_what_a_job_would_not_find_is_told_before_the_queue(tmp_path, monkeypatch):
+    """A login node may lack what the nodes have; on a node, in a job, it is a failure."""
+    lacks = tmp_path / "lacks.yaml"
+    lacks.write_text(
+        "venv: /no/such/venv\npython: /no/such/image.sif\n"
+        "env: {HPCSWEEP_DATA: /no/such/data}\ngpu: any\n"
+    )
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    found = list(doctor.paths(profile.load(lacks)))
+    assert [(one.level, one.what) for one in found] == [
+        ("warn", "venv"), ("warn", "python"), ("warn", "env"),
+    ]  # fmt: skip
+    assert [one.where for one in found] == [f"{lacks}:{line}" for line in (1, 2, 3)]
+    assert "/no/such/venv/bin/activate is not on this machine" in found[0].detail
+    assert f"hpcsweep doctor --cluster {lacks.stem}" in found[0].do
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert {one.level for one in doctor.paths(profile.load(lacks))} == {"fail"}
+    fine = tmp_path / "fine.yaml"
+    fine.write_text(f"python: {sys.executable}\nenv: {{HPCSWEEP_DATA: {tmp_path}}}\ngpu: any\n")
+    assert not list(doctor.paths(profile.load(fine)))
+
+
 def test_this_environment_is_fit(desk):
     """The tests could not run otherwise: torch and torchvision are a pair, results writable."""
     found = by_what(doctor.examine(None, desk.results))

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import extras, files
+from hpcsweep import environment, extras, files
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.slurm import job_request, profile_checks, site
@@ -84,6 +84,25 @@ def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
             detail = f"{folder}: {error.strerror or error}; the job would fail without a log"
             do = f"create the folder, or remove --{key}: the submission has a folder for logs"
             yield Finding("fail", "logs", detail, do, wants.places.get(key, ""))
+
+
+def paths(profile: Profile) -> Iterator[Finding]:
+    """Check the files that the profile's jobs need: environment, interpreter or image, data.
+
+    A login node may lack what the nodes have; in a job, this is a node.
+    """
+    in_job = "SLURM_JOB_ID" in os.environ
+    wanted = {
+        "venv": profile.venv and f"{profile.venv}/bin/activate",
+        "python": profile.python,
+        "env": profile.env.get(environment.DATA),
+    }
+    for key, path in wanted.items():
+        if path and path.startswith("/") and not Path(path).exists():
+            detail = f"{path} is not there" if in_job else f"{path} is not on this machine"
+            look = f"look on a node: srun [options] hpcsweep doctor --cluster {profile.name}"
+            do = f"correct `{key}`, or create it" + ("" if in_job else f"; {look}")
+            yield Finding("fail" if in_job else "warn", key, detail, do, profile.where(key))
 
 
 def _existing(path: Path) -> Path:
@@ -210,6 +229,7 @@ def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
     if not profile.in_slurm:
         return
     yield shared(results)
+    yield from paths(profile)
     yield from logs(job_request.options_of(profile))
     if not slurm.available():
         do = "run doctor on a login node of the cluster"
