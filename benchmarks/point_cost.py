@@ -1,9 +1,9 @@
 """What a point costs beside its timed passes: ``python benchmarks/point_cost.py [--against SRC]``.
 
 Measures points as a worker does, one after the other in one process: networks one by one, each at
-all sizes, with the settings that a sweep has by default. Wall seconds of a point are spread over
-stages, each without the stages inside it. The share is that of the timed passes; the first point of
-a network holds its building. The start of a worker is in none.
+all sizes and with each algorithm, with the settings that a sweep has by default. Wall seconds of a
+point are spread over stages, each without the stages inside it. The share is that of the timed
+passes; the first point of a network holds its building. The start of a worker is in none.
 
 With `--cpu`, seconds are those of the processor with one thread. Neighbours change them little, so
 use it on a machine that is not yours alone.
@@ -48,6 +48,7 @@ Record = dict[str, Any]
 
 MODELS = ("resnet18", "alexnet", "mobilenet_v3_small", "squeezenet1_1", "resnet152")
 SIZES = (64, 128, 224)
+ALGORITHMS = ("auto", "gemm", "implicit_gemm", "winograd")  # the proof of `auto` has little to do
 TIMED = "timed"
 LOOP = "loop"
 WARM_UP = "warm-up"
@@ -108,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
-    parser.add_argument("--algorithms", nargs="+", default=["auto"])
+    parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS)
     parser.add_argument("--measure", type=json.loads, default={}, help="settings, as JSON")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cpu", action="store_true", help="processor time of one thread")
