@@ -46,6 +46,11 @@ workload: inference
 axes: {model: [%s], input_size: [%s], algorithm: [%s], num_threads: [1]}
 measure: {warmup: 2, iterations: 5}
 """
+CHECKED: Final = """
+workload: inference
+axes: {model: [resnet18, mobilenet_v3_small], input_size: [128], algorithm: [%s], num_threads: [1]}
+"""
+SIDES: Final = ("measured:algorithm=auto", "measured:algorithm=gemm")
 NETWORKS: Final = (
     "alexnet",
     "resnet18",
@@ -154,6 +159,17 @@ def _measured(*arguments: str) -> Callable[[Program], Run]:
     return make
 
 
+def _checked(algorithm: str) -> Callable[[Program], Run]:
+    """Time a sweep of real points with every check and the default settings."""
+
+    def make(program: Program) -> Run:
+        file = program.write("checked.yaml", CHECKED % algorithm)
+        submit = ("submit", file, "--cluster", "local", "--collect")
+        return lambda round_: program.command("--results", f"results-{round_}", *submit)
+
+    return make
+
+
 def _networks(program: Program) -> Run:
     """Time a sweep of one point of each network, from its file to its table."""
     file = program.write("networks.yaml", MEASURED % (", ".join(NETWORKS), "224", "auto"))
@@ -173,5 +189,10 @@ CASES: Final = (
     ),
     Case("page of 12 points", _measured("report", "measured", "--html", "page.html")),
     Case("forecast", _measured("predict", "measured", "--check")),
+    Case("report of 12 points", _measured("report", "measured", "--json")),
+    Case("layers of 12 points", _measured("layers", "measured", "--unreliable")),
+    Case("compare of 12 points", _measured("compare", *SIDES, "--unreliable")),
     Case("a point of five networks", _networks),
+    Case("checked points, gemm", _checked("gemm")),
+    Case("checked points, implicit_gemm", _checked("implicit_gemm")),
 )
