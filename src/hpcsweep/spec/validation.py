@@ -70,6 +70,9 @@ def integral(value: object) -> object:
         return int(value)
     if isinstance(value, str) and value.isdecimal():
         raise ValueError("needs a whole number, which has no quotes")
+    if isinstance(value, str) and (ends := re.fullmatch(r"(\d+):(\d+)", value)):
+        written = f"{{start: {ends[1]}, stop: {ends[2]}, step: 1}} in place of the list"
+        raise ValueError(f"needs a whole number; for a range of an axis write {written}")
     return value
 
 
@@ -159,13 +162,16 @@ def _text(model: type[BaseModel], error: ErrorDetails, unknown: Callable[[str], 
         field = _fields(model, loc[:-1])[str(loc[-1])]
         if get_origin(field.annotation) is Literal:
             return f"is missing, allowed are {', '.join(get_args(field.annotation))}"
-        return f"is missing: {field.description}"
+        return f"is missing: {field.description}" if field.description else "is missing"
     if kind == "literal_error":
         expected = _LITERALS.findall(context["expected"])
         context = {"expected": ", ".join(text or word.lower() for text, word in expected)}
     needs = _NEEDS.get(kind, error["msg"]).format(**context)
     if kind == "list_type" and isinstance(value, str | float | bool):
         needs += f", such as [{value}]"
+    if kind == "string_type" and isinstance(value, dict) and len(value) == 1:
+        ((key, inner),) = value.items()
+        needs = f"needs text; without a space behind the colon: {key}:{inner}"
     names = getattr(context.get("error"), "names", str(context.get("expected", "")).split(", "))
     return f"found {show(value)}, {needs}{suggest(str(value), names)}"
 
