@@ -1,21 +1,28 @@
 """How far forecasts are off on real GPUs: ``python -m benchmarks.forecast [FOLDER]``.
 
-FOLDER (default: `REAL_GPU_FACTS`, or `../shared/real`) has find-dbs of MIOpen in `miopen/` and the
-predecessor's tables in `predecessor/`, unpacked or as `.gz`. Parts are left out, learnt without,
-and compared: mean and median of the absolute relative errors, beside FLOPs times a constant, a
-roofline and gradient boosting on the raw columns. `--part` runs one task alone.
+FOLDER (default: `REAL_GPU_FACTS`, or the extracts of `tests/data`) has find-dbs of MIOpen in
+`miopen/`, tables in `deepbench/` and `neusight/`, and the predecessor's in `predecessor/`, unpacked
+or as `.gz`. Parts are left out, learnt without, and compared: mean and median of the absolute
+relative errors, beside FLOPs times a constant, a roofline and gradient boosting on the raw columns.
+`--part` runs one task alone; `--ablate` switches off each part of the model on every task.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -23,8 +30,9 @@ from numpy.typing import NDArray
 
 from benchmarks import replay
 from hpcsweep.conv.shape import NCHW
-from hpcsweep.forecast import check, intervals, layers, physics, training_data
+from hpcsweep.forecast import check, intervals, layers, model, physics, terms, training_data
 from hpcsweep.importing import finddb, importer
+from hpcsweep.importing import table as tabled
 from hpcsweep.importing.submission import work_cells
 from hpcsweep.store.collect import collector as collecting
 from hpcsweep.submit.adaptive.judge import Why
@@ -40,11 +48,17 @@ Row = tuple[str, ...]
 def main() -> None:
     """Print one table of all tasks, or of one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = os.environ.get("REAL_GPU_FACTS", "../shared/real")
+    default = os.environ.get("REAL_GPU_FACTS", "tests/data")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(default))
     parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--ablate", action="store_true", help="switch off each part of the model")
     parser.add_argument("--seed", type=int, default=0, help="of what is left out")
     chosen = parser.parse_args()
+    if chosen.ablate:
+        names = chosen.part or [name for name in PARTS if name != "until-error"]
+        heads = ("task", "what", *(f"without {name}" for name in SWITCHES))
+        print("\n".join(aligned([heads, *ablate(chosen.folder, names, chosen.seed)])))
+        return
     rows: list[Row] = []
     for name in chosen.part or PARTS:
         for row in PARTS[name](chosen.folder, chosen.seed):
@@ -188,33 +202,47 @@ def four_gpus(folder: Path, seed: int) -> Iterator[Row]:
     yield judged("a fifth of all GPUs' shapes left out", rows[~out], rows[out], "")[0]
 
 
+def tables(paths: Iterable[Path], columns: str) -> pd.DataFrame:
+    """Return the float32 forward rows of tables, read by a shipped map of their columns."""
+    known = tabled.read_columns(columns)
+    rows = [
+        {**row, "unique_key": f"{path.name} {number}"}
+        for path in paths
+        for number, row in enumerate(tabled.read_rows(path, known, "", Counter()))
+        if (row["dtype"], row["direction"]) == ("float32", "forward")
+    ]
+    found = pd.DataFrame(rows).rename(columns={"median_ms": "ms"})
+    return physics.prepared(
+        found.assign(setting="", model=columns, point_id="all", algorithm="auto")
+    )
+
+
+def left_gpus(rows: pd.DataFrame, name: str) -> Iterator[Row]:
+    """Leave out each GPU of some tables."""
+    points = pd.DataFrame({"total_ms": [1.0]}, index=["all"])
+    for gpu in sorted(set(rows["gpu"])):
+        out = rows["gpu"].eq(gpu).to_numpy()
+        seen, asked = (training_data.Measured(points, rows[some]) for some in (~out, out))
+        true = rows["ms"][out].to_numpy(float)
+        said = layers.fit(rows[~out]).times(rows[out])
+        others = [errors(true, check.baseline(rival, seen, asked)[0]) for rival in check.BASELINES]
+        holds = 100 * intervals.held(true, said, intervals.UNKNOWN).mean()
+        what = (f"{name}, {gpu} left out", "layers", f"{(~out).sum()}", f"{out.sum()}")
+        yield (*what, errors(true, said), *others, f"{holds:.1f} % (a factor of 4)")
+
+
 def deepbench(folder: Path, _seed: int) -> Iterator[Row]:
     """Leave out one of three NVIDIA GPUs with some 90 convolutions each."""
-    table = pd.read_csv(folder / "deepbench" / "convolutions.csv")
-    table = table[table["sheet"] == "Results FP32"]
-    d = table.assign(ms=pd.to_numeric(table["forward_ms"], errors="coerce")).query("ms > 0")
-    out_h = (d["h"] + 2 * d["pad_h"] - d["r"]) // d["stride_h"] + 1
-    out_w = (d["w"] + 2 * d["pad_w"] - d["s"]) // d["stride_w"] + 1
-    params = d["c"] * d["k"] * d["r"] * d["s"]
-    moved = 4 * (d["n"] * (d["c"] * d["h"] * d["w"] + d["k"] * out_h * out_w) + params)
-    algorithm = d["forward_algorithm"].str.lower()
-    rows = physics.prepared(pd.DataFrame({
-        "gpu": d["gpu"].replace({"p100": "P100 PCIe"}), "ms": d["ms"], "batch_size": d["n"],
-        "in_channels": d["c"], "in_h": d["h"], "in_w": d["w"], "out_channels": d["k"],
-        "out_h": out_h, "out_w": out_w, "kernel_h": d["r"], "kernel_w": d["s"],
-        "stride_h": d["stride_h"], "dilation_h": 1, "groups": 1, "params": params,
-        "flops": 2.0 * d["n"] * out_h * out_w * params, "bytes_min": moved,
-        "algorithm": algorithm, "algorithm_used": algorithm, "dtype": "float32",
-        "direction": "forward", "op": "conv2d", "setting": "", "model": "deepbench",
-        "point_id": "all", "unique_key": d.index.astype(str),
-    }))  # fmt: skip
-    for gpu in ("v100", "P100 PCIe", "t4"):
-        out = rows["gpu"].eq(gpu).to_numpy()
-        said = layers.fit(rows[~out]).times(rows[out])
-        true = rows["ms"][out].to_numpy(float)
-        holds = 100 * intervals.held(true, said, intervals.UNKNOWN).mean()
-        what = (f"DeepBench, {gpu} left out", "layers", f"{(~out).sum()}", f"{out.sum()}")
-        yield (*what, errors(true, said), "", "", "", f"{holds:.1f} % (a factor of 4)")
+    yield from left_gpus(
+        tables([folder / "deepbench" / "convolutions.csv"], "deepbench"), "DeepBench"
+    )
+
+
+def neusight(folder: Path, _seed: int) -> Iterator[Row]:
+    """Leave out each NVIDIA GPU with thousands of convolutions, whose algorithm nobody is told."""
+    rows = tables(sorted((folder / "neusight").glob("*.csv*")), "neusight")
+    unknown = rows.assign(algorithm_used=np.nan, ran="-")
+    yield from left_gpus(unknown, "NeuSight")
 
 
 def imported(folder: Path) -> training_data.Measured:
@@ -285,8 +313,74 @@ PARTS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
     "size": left_out("size"),
     "gpu": left_out("gpu"),
     "deepbench": deepbench,
+    "neusight": neusight,
     "until-error": until_error,
 }
+
+
+def without_way(name: str) -> contextlib.AbstractContextManager[object]:
+    """Give a way no weight; the others have it in proportion."""
+    whole = layers.fit
+
+    def fit(*args: Any, **options: Any) -> layers.Law:  # noqa: ANN401
+        law = whole(*args, **options)
+        weights = {}
+        for gpu, of in law.weights.items():
+            rest = {way: weight for way, weight in of.items() if way != name}
+            total = sum(rest.values()) or 1.0
+            rest = {way: weight / total for way, weight in rest.items()}
+            weights[gpu] = {**rest, **({name: 0.0} if name in of else {})}
+            if not any(rest.values()):
+                weights[gpu]["physics"] = 1.0
+        return replace(law, weights=weights)
+
+    return mock.patch.object(layers, "fit", fit)
+
+
+_of_gpu = layers.Law._of  # noqa: SLF001 - what is switched off
+
+
+def _nothing(law: layers.Law, gpu: str) -> Any:  # noqa: ANN401
+    return _of_gpu(law, gpu) if gpu in law.ways else ({}, {})
+
+
+def _zeros(_self: object, rows: pd.DataFrame) -> Floats:
+    return np.zeros(len(rows))
+
+
+def _plain(calls: pd.DataFrame, *, plain: bool) -> Floats:
+    _ = plain
+    return terms.matrix(calls)[:, : terms.PLAIN]
+
+
+def _no_filters() -> contextlib.AbstractContextManager[object]:
+    return mock.patch.object(physics, "LEVELS", (physics.KIND, *physics.LEVELS[1:]))
+
+
+# the parts of the model that can be switched off
+SWITCHES: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
+    "nothing": contextlib.nullcontext,
+    "trees": partial(without_way, "trees"),
+    "process": partial(without_way, "process"),
+    "relatives of few rows": partial(without_way, "relatives"),
+    "relatives of an unknown GPU": partial(mock.patch.object, layers.Law, "_of", _nothing),
+    "neighbours": partial(mock.patch.object, physics.Residual, "of", _zeros),
+    "terms of algorithms": partial(mock.patch.object, physics, "_matrix", _plain),
+    "kinds of filters": _no_filters,
+    "own sizes": partial(mock.patch.object, model.Forecast, "_errors_nearby", _zeros),
+}
+
+
+def ablate(folder: Path, parts: Iterable[str], seed: int) -> list[Row]:
+    """Return the errors of each task with each part of the model switched off."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in parts:
+        for switch in SWITCHES.values():
+            with switch():
+                for task, what, _, _, said, *_ in PARTS[name](folder, seed):
+                    found.setdefault((task, what.split(",", 1)[0]), []).append(said)
+    return [(*task, *errors) for task, errors in found.items()]
+
 
 if __name__ == "__main__":
     main()

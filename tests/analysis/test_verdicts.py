@@ -44,6 +44,21 @@ def test_differences_are_claimed_rarely_where_there_are_none(runs, own, shared):
     assert sum(found) <= 4
 
 
+def test_report_stars_hardly_anything_that_compare_calls_undecided():
+    """Two equal algorithms, and 2 % that all rows of one share in a visit: both know it."""
+    source = np.random.default_rng(3)
+    alone = []
+    for _ in range(25):
+        rows = table(source, 3, 0.005, 0.02)
+        judged = verdicts.judge(rows)
+        stars = verdicts.fastest(
+            rows.rename(columns={"key": "group", "side": "name", "run": "visit"})
+        )
+        differs = dict(zip(sorted(stars), judged.differs, strict=True))
+        alone += [one.sure and not differs[group] for group, one in stars.items()]
+    assert np.mean(alone) < 0.04
+
+
 def test_one_row_of_many_is_found_by_three_runs():
     """A tenth more, with one percent of noise."""
     rows = table(np.random.default_rng(6), 3, 0.01, 0.0)

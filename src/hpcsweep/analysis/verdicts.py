@@ -130,11 +130,10 @@ class Scatter:
         """Say whether what all rows share is more than the median of their own noise."""
         rows = len(self.own)
         df = self.shared_df
-        chance = np.pi / 2 * float(np.mean(self.own)) / max(rows, 1)
-        return (
-            self.shared > 0
-            and float(scipy.special.fdtrc(df, df * rows, self.shared / chance)) < _COMMON
-        )
+        if self.shared == 0:
+            return False
+        chance = np.pi / 2 * float(np.mean(self.own)) / rows
+        return float(scipy.special.fdtrc(df, df * rows, self.shared / chance)) < _COMMON
 
     def chance_of(self, gaps: Floats, repeats: Floats, runs: int) -> Floats:
         """Return how likely noise alone makes mean gaps so large, or larger.
@@ -263,10 +262,8 @@ def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, 
     """Return mean gaps of pairs (rows) over visits (columns), and how likely chance is."""
     visits = (~np.isnan(gaps)).sum(axis=1)
     mean = np.array([np.nanmean(of) if n else 0.0 for of, n in zip(gaps, visits, strict=True)])
-    noise = scatter(gaps, inside, alone=True)
-    chance = 2 * scipy.special.stdtr(
-        np.maximum(noise.own_df, 1), -mean / np.sqrt(noise.own / visits.clip(1))
-    )
+    # what all rows of an algorithm share in a visit counts as `judge` counts it
+    chance = 2 * scatter(gaps, inside).chance_of(mean, visits.clip(1), max(gaps.shape[1], 1))
     once = np.ones(len(mean))
     if machine is not None:
         error = np.sqrt((2 * machine.variance + inside) / visits.clip(1))
