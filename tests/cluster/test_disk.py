@@ -43,6 +43,8 @@ def test_a_sweep_is_removed_when_a_person_says_yes(measured):
     for options, code in ((("--dry-run",), 0), ((), 2)):
         done = measured.run("rm", "sweep", *options)
         assert (done.returncode, folder.is_dir()) == (code, True)
+        held = sum(disk.usage(measured.sweep()).values())
+        assert f"{held:,} bytes" in f"{done.stdout}{done.stderr}"
         assert "1 submission, points: 10 ok" in f"{done.stdout}{done.stderr}"
     done = measured.run("rm", "sweep", "--yes")
     assert (done.returncode, folder.exists()) == (0, False), done.stderr

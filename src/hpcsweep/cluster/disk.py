@@ -41,7 +41,8 @@ class Removal:
 
     def bytes(self) -> int:
         """Return how many bytes that frees."""
-        return sum(_size(at) for path in self.paths for at in (path, *path.rglob("*")))
+        every = {at for path in self.paths for at in (path, *path.rglob("*"))}
+        return sum(map(_size, every))
 
     def remove(self) -> None:
         """Remove it; `Refused` where jobs became live meanwhile."""
