@@ -75,6 +75,7 @@ COMMANDS = [
     ("expand ./quikstart.yaml", "./quikstart.yaml: no such file", ""),
     ("submit quickstart --cluster locl", "locl: no such name", "did you mean 'local'?"),
     ("submit quickstart --clustre local", "No such option", "--cluster"),
+    ("expand", "Missing argument 'SPEC'; there are: ", "quickstart, "),
     ("expand quickstart --sample 0.5", "'--sample': '0.5' is not a valid whole number"),
     ("report nosuch", "no results of a sweep 'nosuch'", "`hpcsweep submit SPEC` makes some"),
     ("best nosuch", "no results of a sweep 'nosuch'", "--results names another folder"),

@@ -77,6 +77,8 @@ def _usage(error: click.ClickException) -> str:
             written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
             return f"no option {option}: {axis} is an axis; {written}"
     text = f"{error.format_message().rstrip('.')}{settings.blamed(error)}"
+    if isinstance(error, click.MissingParameter) and error.param and error.param.name == "spec":
+        text += f"; there are: {', '.join(lookup.names(lookup.SWEEPS))}, or a file"
     return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
 
 
