@@ -56,7 +56,7 @@ def collect(
 @option("--out FILE", "Write this file. Default: SWEEP.zip.", type=PATH)
 @click.pass_obj
 def bundle(results: Path, sweep: str | None, out: Path | None) -> Answer:
-    """Write a sweep into one file that another person can open, check and import.
+    """Write a sweep into one file that others open and import.
 
     Holds the tables, the page, the sweep file, profiles, your own network files as they were
     measured, the shards, checksums, and a README.md that says how all was measured.
