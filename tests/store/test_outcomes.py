@@ -150,9 +150,9 @@ def test_why_points_failed_is_said_by_submit_and_status(desk):
     desk.spec(FAILING)
     done = desk.submit()
     reason = "1 error: RuntimeError: injected error (a 2 1 auto)"
-    assert f"\n  {reason}\n" in done.stdout
-    assert "2 oom: out of memory" in done.stdout
-    assert "failed points: hpcsweep show sweep, hpcsweep retry sweep" in done.stdout
+    assert reason in done.stderr
+    assert "2 oom: out of memory" in done.stderr
+    assert "hpcsweep show sweep, hpcsweep retry sweep" in done.stdout + done.stderr
     assert f"sweep: local: {reason}" in desk.run("status").stdout
 
 

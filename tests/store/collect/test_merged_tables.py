@@ -348,14 +348,14 @@ def test_parquet_has_the_same_rows_with_types(tmp_path):
 
 
 def test_parquet_is_much_smaller(tmp_path):
-    """A tenth of the bytes, though times are random digits."""
+    """A ninth of the bytes, though times are random digits; CSV has no empty columns."""
     run = manypoints.collected(tmp_path)
     merged_tables.write_parquet(run)
     sizes = {path.suffix: 0 for path in (run.layers, run.layers.with_suffix(".parquet"))}
     for path in run.merged():
         for one in (path, path.with_suffix(".parquet")):
             sizes[one.suffix] += one.stat().st_size if one.exists() else 0
-    assert sizes[".parquet"] < sizes[".csv"] / 10
+    assert sizes[".parquet"] < sizes[".csv"] / 9
 
 
 def test_collect_writes_parquet_if_asked(desk):
