@@ -244,9 +244,14 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
         if key not in jobs or (jobs[key].state.over and job.state.over):
             jobs[key] = job
-    # sacct lists an array as one job without a task until all of its tasks are written.
+    # sacct lists an array as one job without a task until all of its tasks are written; squeue does
+    # for the tasks that were cancelled while they waited
     split = {job for job, task in jobs if task is not None}
-    jobs = {key: state for key, state in jobs.items() if key[1] is not None or key[0] not in split}
+    jobs = {
+        (job, task): state
+        for (job, task), state in jobs.items()
+        if task is not None or job not in split or state.state.over
+    }
     unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
     return Survey(jobs, unanswered, tuple(accounts))
 

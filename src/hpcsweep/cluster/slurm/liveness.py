@@ -96,7 +96,7 @@ def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
         return _by_signs(chunk, journal, f"on {journal.place(here)}: ask there", elsewhere=True)
     if task[2] in answer.mute:
         return Liveness(live=True, why="squeue could not be asked")
-    job = answer.tasks.get(task)
+    job = answer.tasks.get(task) or answer.tasks.get((task[0], None, task[2]))
     is_its_own = job is not None and journal.owns(job) and job.state.name != _ELSEWHERE
     if job and is_its_own and (job.state.over or job.source == "squeue"):
         return Liveness(not job.state.over, job)
