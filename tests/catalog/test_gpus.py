@@ -126,11 +126,13 @@ def test_half_precision_is_twice_tf32(gpu: Gpu) -> None:
 def test_rates_of_a_device_are_in_a_sane_order(gpu: Gpu) -> None:
     """Wider types are never faster, matrix units never slower; every figure has a source."""
     fp32 = max(gpu.fp32_tflops, gpu.fp32_matrix_tflops or 0)
-    assert gpu.fp64_tflops <= gpu.fp32_tflops <= fp32 < gpu.fp16_tflops
+    assert gpu.fp64_tflops <= gpu.fp32_tflops <= fp32
+    slow = "FP16 1/64 of FP32" in gpu.source  # chips of Pascal for graphics
+    assert gpu.fp16_tflops == pytest.approx(fp32 / 64, rel=0.01) if slow else fp32 < gpu.fp16_tflops
     assert gpu.bf16_tflops in {None, gpu.fp16_tflops, gpu.fp16_tflops / 2}  # half: the MI100
     assert gpu.fp64_matrix_tflops is None or gpu.fp64_matrix_tflops >= gpu.fp64_tflops
     assert gpu.source
-    assert 300 <= gpu.bandwidth_gbs < 6000
+    assert 190 <= gpu.bandwidth_gbs < 6000
 
 
 @pytest.mark.parametrize("gpu", DEVICES, ids=lambda gpu: gpu.name)

@@ -205,7 +205,7 @@ def test_each_variable_and_each_key_of_a_file_is_the_one_that_click_reads(desk, 
             del os.environ[settings.variable(loc)]
     assert by_hand == {
         "submit.again", "submit.join", "estimate.again", "submit.break_lock", "retry.break_lock",
-        "collect.break_lock",
+        "collect.break_lock", "rm.yes",
     }  # fmt: skip
 
 

@@ -154,7 +154,7 @@ class _Reading:
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
         self.points_unread: set[str] = set()
         ages = sweep_dir.ages()
-        for shard in sweep_dir.shards():
+        for shard in (shard for name in ages for shard in sweep_dir.shards_of(name)):
             self._read(shard, ages.get(shard.submission, (0, shard.submission)))
 
     def drop(self, damaged: list[tuple[TableRow, ResultsError]]) -> None:
