@@ -172,7 +172,7 @@ def test_an_option_has_one_meaning():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("submit",), "Missing argument 'SPEC' (see `hpcsweep submit --help`)"),
+        (("submit",), "Missing argument 'SPEC'; there are: amd_resnet_baseline"),
         (("status", "--jsn"), "did you mean"),
         (("status", "--results", "x"), "--results belongs before the command: hpcsweep --results"),
         (("status", "--debug"), "--debug belongs before the command: hpcsweep --debug ... status"),
