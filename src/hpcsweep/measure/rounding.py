@@ -217,6 +217,8 @@ def _of_images(
     terms = weight[0].numel()
     most = filters[..., None] * norms + offset[..., None]  # of partial sums
     sums = how.sums * (math.sqrt(terms) + _SIGMAS * how.growth)
+    if how.stored == unit(torch.float64):
+        sums *= 2  # what it is compared with rounds as much
     bound = rounded * (size + offset[..., None]) + (sums + _SIGMAS * how.operands) * most
     # near zero: a step of the stored type, and products that underflow
     stored = torch.finfo(output.dtype)
