@@ -54,7 +54,7 @@ def test_it_runs_through_and_fills_in_the_rest(desk: Desk):
             float(row[name]) for name in ("predicted_lo_ms", "median_ms", "predicted_hi_ms")
         )
         assert low <= said <= high
-        assert said > 40
+        assert said > 39  # a line through sleeps of 40 ms and more
     again = until(desk)
     assert again.returncode == 0
     assert "measured 14 of 78 points" in again.stdout
