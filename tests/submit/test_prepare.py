@@ -32,6 +32,14 @@ def test_samples_are_reused_by_larger_ones(desk):
     assert len(points) == len(set(points)) == 10
 
 
+def test_a_sweep_of_included_points_alone_is_submitted(desk):
+    """As `best` writes one: no axis has values, so none names a network of one's own."""
+    desk.spec("workload: inference\ninclude: [{model: squeezenet1_1, input_size: 64}]\n")
+    done = desk.submit()
+    assert done.returncode == 0, done.stderr
+    assert [row["model"] for row in desk.rows()] == ["squeezenet1_1"]
+
+
 def test_an_edited_sweep_measures_only_what_is_new(measured):
     """Points are known by what they are, not by their place in the file."""
     measured.spec(TEN.replace("[a, b]", "[c, b, a]"))

@@ -253,9 +253,12 @@ def _files(sweep: Sweep) -> dict[str, list[str]]:
 
 
 def named(sweep: Sweep, axis: str) -> Iterator[str]:
-    """Yield the values of an axis, each once; none where the workload has no such axis."""
+    """Yield the values of an axis, each once; none where the workload has no such axis.
+
+    Where all points are those of `include`, the axes themselves name nothing.
+    """
     if axis in sweep.space.defaults:
-        yield from dict.fromkeys(sweep.values(axis))
+        yield from (value for value in dict.fromkeys(sweep.values(axis)) if value is not None)
 
 
 def _complaint(sweep: Sweep, key: str, name: object, problem: str) -> SpecError:
