@@ -7,10 +7,9 @@ names and hooks stay. Give the map after the network has its device.
 
 from __future__ import annotations
 
-import copy
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv import choice, parts, swap
+from hpcsweep.conv import choice, parts, swap, tensors
 from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import forward_pass
@@ -233,25 +232,14 @@ def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape
         axes.get("input_width") or height,
     )
     image = torch.empty(size, dtype=dtype, device="meta")
-    with torch.inference_mode(), parts.eagerly():
-        calls = _calls(_on_meta(model, dtype), image, device=_device_type(model))
+
+    def empty(tensor: torch.Tensor) -> torch.Tensor:
+        wanted = dtype if tensor.is_floating_point() else tensor.dtype
+        return torch.empty_like(tensor, dtype=wanted, device="meta")
+
+    with torch.inference_mode(), parts.eagerly(), tensors.copied(model, empty) as without_values:
+        for module in without_values.modules():
+            module._forward_hooks.clear()  # noqa: SLF001 - of the copy
+            module._forward_pre_hooks.clear()  # noqa: SLF001
+        calls = _calls(without_values, image, device=_device_type(model))
     return frozenset(shape for *_, shape in calls)
-
-
-def _on_meta(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return a copy of a network without values, hooks and memory."""
-    tensors: Sequence[torch.Tensor] = [*model.parameters(), *model.buffers()]
-    alike = {id(t): _empty_like(t, dtype) for t in tensors}
-    copied: nn.Module = copy.deepcopy(model, alike)
-    for module in copied.modules():
-        module._forward_hooks.clear()  # noqa: SLF001 - of the copy
-        module._forward_pre_hooks.clear()  # noqa: SLF001
-    return copied
-
-
-def _empty_like(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    wanted = dtype if tensor.is_floating_point() else tensor.dtype
-    empty = torch.empty_like(tensor, dtype=wanted, device="meta")
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(empty, requires_grad=tensor.requires_grad)
-    return empty

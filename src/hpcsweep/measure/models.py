@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from hpcsweep import search_path, sources
 from hpcsweep.catalog import Role, axes_with
+from hpcsweep.conv.tensors import is_lazy
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.measure.tensors import is_lazy
 from hpcsweep.point import Point
 
 RANDOM: Final = "random"

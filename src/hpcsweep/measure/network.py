@@ -13,10 +13,10 @@ from torch import nn
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.record import Flag
+from hpcsweep.conv.tensors import Held
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.shape_pass import Shapes
-from hpcsweep.measure.tensors import Held
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:

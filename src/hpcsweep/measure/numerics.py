@@ -26,13 +26,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep import sources
 from hpcsweep.catalog import AXES, WORKLOADS, Role
-from hpcsweep.conv import parts
+from hpcsweep.conv import parts, tensors
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.shape import ConvShape, transformed
 from hpcsweep.conv.swap import is_plain
 from hpcsweep.errors import first_line
-from hpcsweep.measure import models, rounding, tensors
+from hpcsweep.measure import models, rounding
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import Arithmetic, Exactness

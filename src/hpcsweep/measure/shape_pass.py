@@ -24,11 +24,10 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from hpcsweep.conv import parts
+from hpcsweep.conv import parts, tensors
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
 from hpcsweep.errors import first_line
-from hpcsweep.measure import tensors
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution, Operations
 

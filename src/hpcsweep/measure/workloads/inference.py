@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.proof.autograd_graph import tensors_in
+from hpcsweep.conv.tensors import Held
 from hpcsweep.measure import layer_table, models, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
@@ -27,7 +28,6 @@ from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
-from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import caches, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.lanes import Lanes, LaneWork

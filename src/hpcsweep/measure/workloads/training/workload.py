@@ -24,6 +24,7 @@ from typing import Final
 import torch
 
 from hpcsweep.catalog.columns import Row
+from hpcsweep.conv.tensors import Held
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
@@ -33,7 +34,6 @@ from hpcsweep.measure.machine import framework, provenance
 from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.tensors import Held
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.workloads.training import epochs, layer_pass, network
 from hpcsweep.measure.workloads.training.checkpoints import Checkpoints

@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from benchmarks import odd_zoo
-from hpcsweep.measure import models, numerics, tensors
+from hpcsweep.conv import tensors
+from hpcsweep.conv.tensors import Held, TensorsChanged
+from hpcsweep.measure import models, numerics
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.tensors import Held, TensorsChanged
 from hpcsweep.measure.workloads import inference
 from measuring import CPU, point
 
