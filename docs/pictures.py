@@ -1,4 +1,4 @@
-"""Draws the pictures of `measuring.md`, one per trap, and the roofline of `analysis.md`.
+"""Draws the pictures of `measuring_reasons.md`, one per trap, and the roofline of `analysis.md`.
 
 ::
 

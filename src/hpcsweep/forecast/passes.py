@@ -30,7 +30,7 @@ _EFFICIENCY: Final = 0.25
 _CPU_FLOPS: Final = 60e9
 _LAUNCH_SECONDS: Final = 0.004  # of a pass, however small
 _UNKNOWN_GFLOPS: Final = 10.0  # of an image of a network that no table has
-# Reference families on a CPU against its own library, from the tables of docs/measuring.md.
+# Reference families on a CPU against its own library; planning figures, too.
 _CPU_FACTOR: Final[Mapping[str, float]] = {
     "gemm": 3, "implicit_gemm": 3, "implicit_precomp_gemm": 4, "fft": 20, "fft_tiling": 20,
     "winograd": 6, "winograd_nonfused": 6,
