@@ -195,18 +195,11 @@ def extras() -> str:
 
 
 def slurm_states() -> str:
-    """Return every state of Slurm, and what it means for the chunk of the job."""
-    return table(
-        ("Slurm", "chunk", "what it says"),
-        (
-            (
-                f"`{state.name}`",
-                state.meaning.value,
-                state.says + "; the node is avoided" * state.node_at_fault,
-            )
-            for state in slurm.STATES
-        ),
-    )
+    """Return which states of Slurm mean which state of a chunk."""
+    of: dict[str, list[str]] = {}
+    for state in slurm.STATES:
+        of.setdefault(state.meaning.value, []).append(f"`{state.name}`")
+    return table(("chunk", "states of Slurm"), ((f"`{c}`", ", ".join(of[c])) for c in of))
 
 
 def keys_of_sweeps() -> str:
