@@ -142,7 +142,7 @@ def test_a_missing_slurm_conf_is_no_controller_that_is_down(
     told = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
     assert str(site.describe().unanswered["nodes"]) == f"scontrol: {told}"
     if "exit 1" in then:
-        with pytest.raises(slurm.Rejected, match=told):
+        with pytest.raises(slurm.Rejected, match=f"^sbatch: {told}$"):
             slurm.submit(tmp_path / "job.sh")
 
 

@@ -73,7 +73,6 @@ _ANSWER: Final = re.compile(  # by slurmctld, or for it; the second form is that
 _MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
 # Message of sbatch, key of the profile to change, what to do. The first match counts.
 _TABLE: Final = (
-    (UNCONFIGURED, "", NO_CONF),
     (r"nvalid partition", "partition", "`sinfo -s` lists the partitions"),
     (r"Required partition not available", "partition", "it is closed; `sinfo -s` lists others"),
     (r"group not permitted", "partition", "your group may not use it; `sinfo -s` lists others"),
@@ -116,6 +115,8 @@ def refusal(printed: str, script: str) -> SchedulerError:
         text = f"{script}: Slurm accepts no more jobs now (MaxJobCount, of all users); {later}"
         return LimitReached(text, "MaxJobCount", maybe_accepted=not answers)  # it was trying
     said = answers[-1] if answers else "\n".join(_SAID.findall(printed))
+    if re.search(UNCONFIGURED, said):
+        return Rejected(f"sbatch: {NO_CONF}")
     if re.search(_UNHEARD, said):
         return Unanswered(f"{script}: {message}; try again later", maybe_accepted=False)
     if not any(re.search(pattern, said) for pattern, *_ in _TABLE):
