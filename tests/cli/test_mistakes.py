@@ -153,6 +153,19 @@ def test_a_mistake_in_a_command(desk: Desk, typed: tuple[str, ...]) -> None:
     assert all(words in line for words in told)
 
 
+def test_a_wrong_default_profile_is_told_with_who_set_it(desk: Desk) -> None:
+    """A variable, or a line of a file; one that the command names stands there already."""
+    told = "nope: no such name in cluster_profiles/"
+    for command in ("submit", "estimate"):
+        done = desk.run(command, "quickstart", HPCSWEEP_CLUSTER="nope")
+        assert told in done.stderr
+        assert done.stderr.endswith(" (from environment: HPCSWEEP_CLUSTER)\n")
+    desk.spec("cluster = 'nope'\n", "hpcsweep.toml")
+    told_file = desk.run("submit", "quickstart", HPCSWEEP_CLUSTER="").stderr
+    assert told_file.endswith(" (from hpcsweep.toml:1)\n")
+    assert "(from" not in desk.run("submit", "quickstart", "--cluster", "nope").stderr
+
+
 def test_a_file_that_is_no_sweep_or_has_no_name_for_one(desk: Desk) -> None:
     """A Python file, a name with a space, and a name beside a file of that name."""
     desk.spec(HEAD, "my net.yaml")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcsweep import environment, messages
-from hpcsweep.cli import answer
+from hpcsweep.cli import answer, settings
 from hpcsweep.cli.answer import Answer, show
 from hpcsweep.cli.settings import COUNT, ByHand, flag, off, option, several
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
     from hpcsweep.analysis.formats import View
@@ -127,7 +127,10 @@ def request_of(sweep: Sweep, cluster: str, **options: Any) -> Request:
     from hpcsweep.submit import request
 
     chosen = request.Options(argv=tuple(sys.argv[1:]), quiet=answer.mode.quiet, **options)
-    return request.of_cluster(sweep, cluster, chosen)
+    try:
+        return request.of_cluster(sweep, cluster, chosen)
+    except ProfileError as error:
+        raise ProfileError(f"{error}{settings.default_is_from('cluster')}") from error
 
 
 def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:

@@ -236,6 +236,14 @@ def shown(ctx: click.Context) -> Iterator[dict[str, Any]]:
         yield {"name": ".".join(loc), "value": value, "from": where, "variable": by}
 
 
+def default_is_from(name: str) -> str:
+    """Return where an option of this command got its default, such as `` (from FILE:LINE)``."""
+    ctx = click.get_current_context()
+    setting = ctx.meta[_META].get((ctx.info_name, name))
+    is_default = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+    return f" (from {setting.where})" if setting and is_default else ""
+
+
 def blamed(error: click.ClickException) -> str:
     """Return `` (from VARIABLE)`` if a wrong value of an option stands in a variable."""
     param = getattr(error, "param", None)
