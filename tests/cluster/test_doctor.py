@@ -92,6 +92,12 @@ def test_what_a_job_would_not_find_is_told_before_the_queue(tmp_path, monkeypatc
     assert f"hpcsweep doctor --cluster {lacks.stem}" in found[0].do
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert {one.level for one in doctor.paths(profile.load(lacks))} == {"fail"}
+    wrapper = tmp_path / "in_container.sh"
+    named = 'exec apptainer exec --nv "$(dirname "$0")/mine.sif" python "$@"'
+    wrapper.write_text(f"#!/bin/bash\n{named}\n")
+    lacks.write_text("python: ./in_container.sh\ngpu: any\n")
+    (found,) = doctor.paths(profile.load(lacks))
+    assert found.detail == f"{tmp_path}/mine.sif is not there"
     fine = tmp_path / "fine.yaml"
     fine.write_text(f"python: {sys.executable}\nenv: {{HPCSWEEP_DATA: {tmp_path}}}\ngpu: any\n")
     assert not list(doctor.paths(profile.load(fine)))

@@ -1,4 +1,4 @@
-"""`init` on a real Slurm: profiles, a default, and a point that a job measured."""
+"""`init` and `doctor --on-node` on a real Slurm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.errors import PointsFailed
+from hpcsweep.errors import PointsFailed, Refused
 from labtools import queue_is_over
 from localruns import COMMAND, Desk
 
@@ -67,3 +67,43 @@ def test_a_job_that_finds_no_gpu_is_told_with_its_reason(cluster: Lab, desk: Des
     assert done.returncode == PointsFailed.exit_code, done.stdout
     assert "hpcsweep logs init" in done.stderr
     assert queue_is_over()
+
+
+PROFILE = "partition: gpu\nconstraint: gpu2v100\ntime: 30\nmem: 2G\n"
+
+
+@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
+def test_a_node_tells_what_it_lacks(cluster: Lab, desk: Desk, launcher: str):
+    """In one job of the profile's own launcher: data, GPU; each with what to do."""
+    keys = f"gpu: v100\nlauncher: {launcher}\nenv: {{HPCSWEEP_DATA: /nowhere}}\n"
+    desk.spec(f"{PROFILE}{keys}", "mine.yaml")
+    done = desk.run("doctor", "--cluster", "mine.yaml", "--on-node")
+    assert done.returncode == Refused.exit_code
+    here, node = done.stdout.split("==> ", maxsplit=1)
+    assert "warn  env" in here
+    assert "/nowhere is not on this machine" in here
+    assert "fail  env" in node
+    assert "/nowhere is not there" in node
+    assert "this job sees no GPU; the profile's is v100" in node
+    assert "-> correct `gres` and `constraint`" in node
+    assert "torch import" in node
+    assert queue_is_over()
+
+
+def test_a_node_without_the_environment_is_told_by_the_line_that_failed(cluster: Lab, desk: Desk):
+    """No Python of ours runs there, so the job's own output is the answer."""
+    desk.spec(f"{PROFILE}gpu: cpu\nvenv: /nowhere\n", "mine.yaml")
+    done = desk.run("doctor", "--cluster", "mine.yaml", "--on-node")
+    assert done.returncode == Refused.exit_code
+    assert "this setup line failed: . /nowhere/bin/activate" in done.stdout
+
+
+def test_a_node_that_has_everything_is_fit(cluster: Lab, desk: Desk):
+    """The exit code says so; `--json` has the lines."""
+    desk.spec(f"{PROFILE}gpu: cpu\n", "mine.yaml")
+    done = desk.run("doctor", "--cluster", "mine.yaml", "--on-node", "--json")
+    assert done.returncode == 0, done.stdout
+    (machine,) = json.loads(done.stdout)["machines"]
+    assert any(line.startswith("ok    gpu") for line in machine["on_node"])
+    refused = desk.run("doctor", "--cluster", "local", "--on-node")
+    assert (refused.returncode, "name a profile with --cluster" in refused.stderr) == (2, True)

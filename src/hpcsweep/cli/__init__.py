@@ -187,7 +187,7 @@ def main(  # noqa: PLR0913 - one argument per option
 
 
 _PURPOSES: Final = {  # in the order of use
-    "Set up": (*(init.init, settings.config, planning.discover, planning.doctor, planning.verify),),
+    "Set up": (*(init.init, settings.config, planning.discover, init.doctor, planning.verify),),
     "Run": (
         *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
         *(sweeps.logs, sweeps.retry, sweeps.cancel, sweeps.rm),

@@ -1,16 +1,17 @@
-"""The command `init`: from a machine that hpcsweep does not know to one verified point.
+"""The commands `init`, from an unknown machine to one verified point, and `doctor`.
 
-On a terminal it asks which profile is the default; elsewhere it takes what it would propose.
+On a terminal `init` asks which profile is the default; elsewhere it takes what it would propose.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +19,17 @@ import click
 
 from hpcsweep import extras, messages
 from hpcsweep.catalog import INFERENCE, NOOP
-from hpcsweep.cli import settings
+from hpcsweep.cli import common, settings
 from hpcsweep.cli.answer import Answer
-from hpcsweep.cli.common import request_of
 from hpcsweep.cli.settings import flag, option
-from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused, SchedulerError
+from hpcsweep.errors import (
+    EXIT_INTERRUPTED,
+    Incomplete,
+    PointsFailed,
+    Refused,
+    SchedulerError,
+    UsageError,
+)
 from hpcsweep.spec import lookup
 
 if TYPE_CHECKING:
@@ -34,6 +41,8 @@ _POINT: Final = {
     INFERENCE.name: "axes: {model: [resnet18], input_size: [64]}\nmeasure: {iterations: 20}\n",
     NOOP.name: "axes: {model: [nothing]}\n",
 }
+_LOOK: Final = "name: doctor\nworkload: command\naxes: {{look: [node]}}\nrun: {}\n"
+_WAIT: Final = 600  # seconds for a job to come to its end
 _SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
 
 
@@ -50,7 +59,7 @@ _SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
     "--wait SECONDS",
     "Wait so long for the job of that point; 0: submit nothing.",
     type=click.FloatRange(min=0),
-    default=600,
+    default=_WAIT,
     show_default=True,
 )
 @click.pass_context
@@ -189,7 +198,7 @@ def _verified(
     sweep_dir = folders.SweepDir(results / _SWEEP)
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())
-    asked = request_of(sweep_file.load(file), str(chosen.path))
+    asked = common.request_of(sweep_file.load(file), str(chosen.path))
     code = steps.submit(results, replace(asked, again=frozenset(PointStatus)))
     submissions = sweep_dir.submissions()
     if code == EXIT_INTERRUPTED or not submissions:
@@ -206,6 +215,76 @@ def _verified(
 def _lacking(chosen: Profile) -> list[str]:
     """Return what a job lacks to measure a network."""
     return [] if chosen.own_python else extras.lacking("measure")
+
+
+@click.command()
+@common.cluster_option
+@flag("--deep", "Also check torch and the GPU, in another process.")
+@flag("--on-node", "Also look on a node of the profile, in a short job.")
+@click.pass_obj
+def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool, on_node: bool) -> Answer:
+    """Check this machine, and a profile against its cluster.
+
+    Reports problems and suggests fixes.
+    """
+    from hpcsweep.cluster.doctor import examine
+    from hpcsweep.cluster.slurm import job_request
+    from hpcsweep.spec import profile
+
+    chosen = [profile.load(name) if name else None for name in cluster or (None,)]
+    if on_node and not all(each and each.in_slurm for each in chosen):
+        raise UsageError("--on-node looks where Slurm's jobs run; name a profile with --cluster")
+    shown = []
+    lines = []
+    failed = False
+    for each in chosen:
+        findings = examine(each, results, deep=deep)
+        lines.append(job_request.text(findings))
+        well = all(finding.level != "fail" for finding in findings)
+        on_it: list[str] = []
+        if each and on_node and well:
+            well, on_it = _on_node(results, each)
+            lines += ["", *on_it]
+        failed = failed or not well
+        name = each.name if each else ""
+        shown.append({"profile": name, "findings": [*map(asdict, findings)], "on_node": on_it})
+    return Answer(
+        record=lambda: {"machines": shown},
+        text=lambda: lines,
+        code=Refused.exit_code if failed else 0,
+    )
+
+
+def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
+    """Run `doctor` in a job of the profile's launcher; return whether all is well, and its log."""
+    from hpcsweep.cluster import logs
+    from hpcsweep.cluster.slurm import job_script
+    from hpcsweep.spec import sweep_file
+    from hpcsweep.store import folders
+    from hpcsweep.store.outcomes import WELL, rows_of
+    from hpcsweep.store.state import PointStatus
+    from hpcsweep.submit import steps
+
+    place = (
+        "--results",
+        results.absolute(),
+        "doctor",
+        "--deep",
+        "--cluster",
+        chosen.path.absolute(),
+    )
+    words = (job_script.interpreter(chosen), "-m", "hpcsweep", *place)
+    sweep_dir = folders.SweepDir(results / "doctor")
+    file = results / "doctor.yaml"
+    _write(file, _LOOK.format(json.dumps(shlex.join(map(str, words)))), "name: doctor\n")
+    asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
+    short = asked.profile.model_copy(update={"time": "10", "signal_lead": 60})
+    steps.submit(results, replace(asked, profile=short, again=frozenset(PointStatus)))
+    trouble = _await_end(results, sweep_dir, _WAIT)
+    newest = sweep_dir.submissions()[-1].id
+    rows = rows_of(sweep_dir.shards_of(newest)).values()
+    told = [*logs.lines_of_logs(sweep_dir, newest, follow=False)]
+    return any(row["status"] in WELL for row in rows), [*filter(None, [trouble]), *told]
 
 
 def _await_end(results: Path, sweep_dir: SweepDir, wait: float) -> str:

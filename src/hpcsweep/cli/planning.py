@@ -1,4 +1,4 @@
-"""The commands before a run: expand, estimate; of a machine: verify, doctor, discover."""
+"""The commands before a run: expand, estimate; of a machine: verify, discover."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpcsweep.catalog.columns import cell
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import flag, option
-from hpcsweep.errors import PointsFailed, Refused, UsageError
+from hpcsweep.errors import PointsFailed, UsageError
 from hpcsweep.text import aligned, count, in_columns
 
 if TYPE_CHECKING:
@@ -201,30 +201,6 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
         record=lambda: {"sweep": asked.sweep.name, "points": [each.to_json() for each in points]},
         text=lambda: proof.text(points, asked.sweep.names_of_maps(), layers=layers),
         code=0 if all(point.proven for point in points) else PointsFailed.exit_code,
-    )
-
-
-@click.command()
-@common.cluster_option
-@flag("--deep", "Also check torch and the GPU, in another process.")
-@click.pass_obj
-def doctor(results: Path, cluster: tuple[str, ...], *, deep: bool) -> Answer:
-    """Check this machine, and a profile against its cluster.
-
-    Reports problems and suggests fixes.
-    """
-    from hpcsweep.cluster.doctor import examine
-    from hpcsweep.cluster.slurm import job_request
-    from hpcsweep.spec import profile
-
-    chosen = [profile.load(name) if name else None for name in cluster or (None,)]
-    machines = {each.name if each else "": examine(each, results, deep=deep) for each in chosen}
-    shown = [{"profile": name, "findings": [*map(asdict, each)]} for name, each in machines.items()]
-    failed = any(each.level == "fail" for findings in machines.values() for each in findings)
-    return Answer(
-        record=lambda: {"machines": shown},
-        text=lambda: map(job_request.text, machines.values()),
-        code=Refused.exit_code if failed else 0,
     )
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep import environment, extras, files
+from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.slurm import job_request, profile_checks, site
@@ -33,6 +34,8 @@ _OF_ONE_MACHINE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs
 _TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - only compared
 _ELSEWHERE: Final = "choose a folder that every node mounts, with --results or HPCSWEEP_RESULTS"
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
+_IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
+_SCRIPT: Final = 1 << 16  # bytes that are read of what may be a script
 _PROPERTIES: Final = "hpcsweep.measure.inputs"
 
 
@@ -87,22 +90,47 @@ def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
 
 
 def paths(profile: Profile) -> Iterator[Finding]:
-    """Check the files that the profile's jobs need: environment, interpreter or image, data.
+    """Check the files that the profile's jobs need: environment, interpreter, image, data.
 
     A login node may lack what the nodes have; in a job, this is a node.
     """
     in_job = "SLURM_JOB_ID" in os.environ
-    wanted = {
-        "venv": profile.venv and f"{profile.venv}/bin/activate",
-        "python": profile.python,
-        "env": profile.env.get(environment.DATA),
-    }
-    for key, path in wanted.items():
+    wanted = [
+        ("venv", profile.venv and f"{profile.venv}/bin/activate"),
+        ("python", profile.python),
+        *(("python", image) for image in _images(profile.python or "")),
+        ("env", profile.env.get(environment.DATA)),
+    ]
+    for key, path in wanted:
         if path and path.startswith("/") and not Path(path).exists():
             detail = f"{path} is not there" if in_job else f"{path} is not on this machine"
-            look = f"look on a node: srun [options] hpcsweep doctor --cluster {profile.name}"
+            look = f"look on a node: hpcsweep doctor --cluster {profile.name} --on-node"
             do = f"correct `{key}`, or create it" + ("" if in_job else f"; {look}")
             yield Finding("fail" if in_job else "warn", key, detail, do, profile.where(key))
+
+
+def _images(script: str) -> list[str]:
+    """Return the container images that a script names; of another program, none."""
+    with suppress(OSError):
+        text = Path(script).read_bytes()[:_SCRIPT]
+        if text.startswith(b"#!"):
+            folder = str(Path(script).parent).encode()
+            here = text.replace(b'$(dirname "$0")', folder).decode(errors="replace")
+            return _IMAGE.findall(here)
+    return []
+
+
+def _gpu(profile: Profile) -> Iterator[Finding]:
+    """In a job, check that its GPU is the one of the profile."""
+    here = this_machine.local_device()
+    wanted = gpus.by_label(profile.gpu or "") or profile.gpu
+    if here == wanted:
+        yield Finding("ok", "gpu", here)
+    elif wanted not in {"cpu", "mps"}:
+        has = "sees no GPU" if here in {"cpu", "mps"} else f"has: {here}"
+        detail = f"this job {has}; the profile's is {wanted}"
+        do = "correct `gres` and `constraint`; `nvidia-smi` or `rocm-smi` must be on PATH"
+        yield Finding("fail", "gpu", detail, do, profile.where("gpu"))
 
 
 def _existing(path: Path) -> Path:
@@ -147,7 +175,7 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
 
 def _properties(profile: Profile) -> Iterator[Finding]:
     """On a GPU of the profile, write the device's properties by libcudnn beside the profile."""
-    if not profile.gpu or this_machine.local_device() != profile.gpu:
+    if profile.gpu in {"cpu", "mps"} or this_machine.local_device() != profile.gpu:
         return
     printed, error = _run_module(_PROPERTIES, '{"here": 0}')
     if error:
@@ -230,6 +258,9 @@ def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
         return
     yield shared(results)
     yield from paths(profile)
+    if "SLURM_JOB_ID" in os.environ:  # on a node, which need not reach Slurm
+        yield from _gpu(profile)
+        return
     yield from logs(job_request.options_of(profile))
     if not slurm.available():
         do = "run doctor on a login node of the cluster"
