@@ -376,3 +376,27 @@ def test_what_could_not_be_checked_here_is_a_note(
 
 def _asked(desk: Desk, text: str) -> request.Request:
     return request.make(sweep_file.load(desk.spec(text)), profile.load("local"))
+
+
+def test_cifar_without_a_folder_is_told_before_the_queue(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its points train on random images; a folder of the profile or of this shell is enough."""
+    monkeypatch.delenv("HPCSWEEP_DATA", raising=False)
+    text = "workload: training\naxes: {model: [resnet18], dataset: [cifar10, synthetic]}\n"
+    site = desk.folder / "site.yaml"
+    site.write_text("gpu: cpu\nlauncher: sbatch\ntime: 10\nenv: {HPCSWEEP_DATA: /scratch/me}\n")
+    sweep = sweep_file.load(desk.spec(text))
+    said: list[Message] = []
+    with messages.told_to(said.append):
+        check_inputs.check_inputs([request.make(sweep, profile.load(site))])
+        assert not said
+        check_inputs.check_inputs([request.make(sweep, profile.load("local"))])
+        monkeypatch.setenv("HPCSWEEP_DATA", "/scratch/mine")
+        check_inputs.check_inputs([request.make(sweep, profile.load("local"))])
+    (told,) = said
+    assert (told.level, told.text.partition(",")[0]) == (
+        "warning",
+        "dataset 'cifar10': HPCSWEEP_DATA is not set on local",
+    )
+    assert "env: {HPCSWEEP_DATA: /a/dir}" in told.remedy

@@ -6,7 +6,6 @@ import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,16 +42,3 @@ def _batch(path: Path, images: int, seed: int, key: str, classes: int) -> None:
     if key == "fine_labels":
         record["coarse_labels"] = [label // 5 for label in labels]
     path.write_bytes(pickle.dumps(record, protocol=2))
-
-
-def images(root: Path, classes: int = 2, each: int = 6) -> Path:
-    """Write train/ and val/ with a folder of PNGs per class."""
-    numbers = np.random.default_rng(0)
-    for part in ("train", "val"):
-        for name in range(classes):
-            folder = root / part / f"class{name}"
-            folder.mkdir(parents=True)
-            for number in range(each):
-                pixels = numbers.integers(0, 256, (40, 50, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / f"{number}.png")
-    return root

@@ -116,7 +116,8 @@ class Axis(Entry):
 VISIT: Final = "visit"
 
 # the data sets that have a name; any other is package.module:factory
-DATASETS: Final = ("synthetic", "cifar10", "cifar100", "imagefolder")
+ON_DISK: Final = ("cifar10", "cifar100")  # below the folder in HPCSWEEP_DATA
+DATASETS: Final = ("synthetic", *ON_DISK)
 
 NETWORK, INPUT, AMOUNT, SETTING, NUMBERS, REPETITION, PLACE = Role
 _one_pass = partial(Axis, workloads=(INFERENCE.name, NOOP.name))  # means nothing to a training step
@@ -160,7 +161,7 @@ _AXES: Final = (
         doc="number of the visit: `measure: {repeats: N}` visits each point so often",
         role=REPETITION, workloads=_EVERY),
     _training("dataset", "dataset", "synthetic",
-        doc="synthetic, cifar10, cifar100, imagefolder, or package.module:factory",
+        doc="synthetic, cifar10, cifar100, or package.module:factory",
         role=NETWORK | INPUT | AMOUNT),
     _training("num_classes", "int", None, minimum=2,
         doc="classes of a synthetic data set, unset: 10; other data sets fix theirs",

@@ -74,6 +74,11 @@ _OTHER_FLAGS: Final = (
         "the host could not keep the GPU busy in layer passes: their times hold waits",
     ),
     Flag("left_behind", "older rows: changed its process, as the column of that name says"),
+    Flag(
+        "synthetic_data",
+        "CIFAR was not below HPCSWEEP_DATA: as many random images took its place, so accuracies "
+        "mean nothing, and times of loading are theirs",
+    ),
     Flag("unverified_data", "the data set has not the published checksums: the times are good"),
     Flag("nan_loss", "a loss was not finite: accuracies mean nothing, the times are good"),
     Flag("phase_sum", "the phases of a training step differ from the step by more than 5 %"),

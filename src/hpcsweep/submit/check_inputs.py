@@ -8,6 +8,7 @@ a note.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -16,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import extras, messages, processes, search_path, sources
-from hpcsweep.catalog import AXES, COMMAND, LAUNCHERS, WORKLOADS, Role
+from hpcsweep import environment, extras, messages, processes, search_path, sources
+from hpcsweep.catalog import AXES, COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, Role
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document, template
 from hpcsweep.spec.space import Sweep
@@ -54,6 +55,7 @@ def check_inputs(requests: Sequence[Request]) -> None:
         return
     for request in requests:
         _check_names(request)
+        _check_data(request)
     weights = [named_weights(request) for request in requests]
     maps = _maps(requests)
     if not maps and not any(weights):
@@ -117,6 +119,18 @@ def _check_names(request: Request) -> None:
             there = [one.name for place in places for one in sorted(place.glob("*"))]
             told = f"no such file in {' or '.join(map(str, places))}{suggest(path.name, there)}"
             raise _complaint(request.sweep, key, name, told)
+
+
+def _check_data(request: Request) -> None:
+    """Say that a data set on disk has no folder, and what its points train on then."""
+    if {**os.environ, **request.profile.env}.get(environment.DATA):
+        return
+    for name in filter(ON_DISK.__contains__, named(request.sweep, "dataset")):
+        messages.warning(
+            f"dataset '{name}': {environment.DATA} is not set on {request.profile.name}, so its "
+            "points train on random images, and their rows have the flag synthetic_data",
+            f"name the folder of your data in the profile: env: {{{environment.DATA}: /a/dir}}",
+        )
 
 
 def named_weights(request: Request) -> list[tuple[str, str]]:

@@ -48,7 +48,7 @@ def test_cifar_is_read_as_it_is_published(root, name, classes):
     images, labels = next(opened.epoch(0))
     assert (tuple(images.shape), images.dtype) == ((8, 3, 48, 48), torch.float32)
     assert all(0 <= label < classes for label in labels.tolist())
-    _, val, _ = downloads.open_cifar(name, 32)
+    _, val = downloads.open_cifar(name, 32)
     file = {"cifar10": "cifar-10-batches-py/test_batch", "cifar100": "cifar-100-python/test"}[name]
     published = pickle.loads((root / file).read_bytes())
     labels = published["labels" if name == "cifar10" else "fine_labels"]
@@ -63,7 +63,7 @@ def test_cifar_is_read_as_it_is_published(root, name, classes):
 def test_validation_images_are_always_the_same_and_training_images_are_not(root):
     """Only training is cropped and flipped at random."""
     diskdata.cifar10(root)
-    train, val, _ = downloads.open_cifar("cifar10", 32)
+    train, val = downloads.open_cifar("cifar10", 32)
     assert torch.equal(val[0][0], val[0][0])
     assert len({train[0][0].sum().item() for _ in range(20)}) > 1
 
@@ -74,14 +74,23 @@ def test_a_training_runs_on_cifar(root):
     wanted = training(dataset="cifar10", input_size=32, num_workers=1, steps_per_epoch=2)
     row = on_device("training", "cpu").measure(wanted).row
     assert (row["train_samples"], row["val_samples"]) == (2 * wanted.axes["batch_size"], 8)
+    assert "synthetic_data" not in row["flags"]
 
 
-def test_missing_data_say_how_to_get_them(root, monkeypatch):
-    """One line, with the command; without the variable, what to write in the profile."""
-    with pytest.raises(UsageError, match=r"no .*data_batch_1; get .*submit SWEEP --download"):
-        loaders.open_data(training(dataset="cifar10"))
+def test_where_cifar_is_not_as_many_random_images_are(root, monkeypatch):
+    """Whether the folder lacks it or there is no folder; the row has a flag."""
+    for name, classes in (("cifar10", 10), ("cifar100", 100)):
+        opened = loaders.open_data(training(dataset=name, steps_per_epoch=None, batch_size=100))
+        assert (opened.name, opened.flags) == ("synthetic", ("synthetic_data",))
+        assert (opened.num_classes, opened.steps, opened.val_samples) == (classes, 500, 10_000)
     monkeypatch.delenv(environment.DATA)
-    with pytest.raises(UsageError, match=r"HPCSWEEP_DATA is not set; name the folder of your data"):
+    assert loaders.open_data(training(dataset="cifar10")).flags == ("synthetic_data",)
+
+
+def test_a_missing_file_says_how_to_get_it(root):
+    """One line, with the command."""
+    (diskdata.cifar10(root) / "data_batch_1").unlink()
+    with pytest.raises(UsageError, match=r"no .*data_batch_1; get .*submit SWEEP --download"):
         loaders.open_data(training(dataset="cifar10"))
 
 
@@ -104,33 +113,6 @@ def test_a_damaged_batch_is_named(root, damage):
         loaders.open_data(training(dataset="cifar10"))
 
 
-def _images(size):
-    return training(dataset="imagefolder", input_size=size, batch_size=4, steps_per_epoch=3)
-
-
-def test_image_folders_are_read(root):
-    """Classes are folders; images are scaled and cropped to the size."""
-    diskdata.images(root)
-    opened = loaders.open_data(_images(24))
-    assert (opened.num_classes, opened.train_samples, opened.val_samples) == (2, 12, 12)
-    assert tuple(next(opened.epoch(0))[0].shape) == (4, 3, 24, 24)
-
-
-def test_empty_and_unlike_image_folders_are_told(root):
-    """No class at all, a class without images, other classes in validation."""
-    wanted = training(dataset="imagefolder")
-    with pytest.raises(UsageError, match=r"train needs a folder of images for each class"):
-        loaders.open_data(wanted)
-    diskdata.images(root)
-    (root / "val" / "class9").mkdir()
-    with pytest.raises(UsageError, match=r"val needs a folder of images for each class"):
-        loaders.open_data(wanted)
-    diskdata.images(root / "other", classes=1)
-    (root / "other" / "val" / "class0").rename(root / "val" / "class9" / "x")
-    with pytest.raises(UsageError):
-        loaders.open_data(wanted)
-
-
 def test_a_misspelt_data_set_is_told_before_anything_runs(tmp_path):
     """With file, line, key and the nearest name."""
     desk = Desk(tmp_path)
@@ -143,7 +125,7 @@ def test_a_misspelt_data_set_is_told_before_anything_runs(tmp_path):
 
 def test_nothing_is_downloaded_in_a_job_or_to_nowhere(tmp_path, monkeypatch):
     """Nor is there anything else to download than CIFAR."""
-    downloads.get_data("imagefolder", {})
+    downloads.get_data("synthetic", {})
     downloads.get_data("mine:data", {})
     monkeypatch.delenv(environment.DATA, raising=False)
     with pytest.raises(UsageError, match="HPCSWEEP_DATA is not set; name the folder"):
@@ -195,12 +177,12 @@ def test_arrays_of_every_protocol_are_read_and_unknown_files_are_told(tmp_path, 
     record = pickle.loads(path.read_bytes())
     for protocol in (2, 3, 4, 5):
         path.write_bytes(pickle.dumps(record, protocol=protocol))
-        images, labels, verified = downloads._read_batch("cifar10", path, "labels")
+        images, labels, verified = downloads._read_batch("cifar10", path)
         assert (images.numpy().reshape(-1, 3072) == record["data"]).all()
         assert (labels, verified) == (record["labels"], False)
     known = hashlib.md5(path.read_bytes()).hexdigest()
     monkeypatch.setattr(datasets.CIFAR10, "test_list", [["test_batch", known]])
-    assert downloads._read_batch("cifar10", path, "labels")[2]
+    assert downloads._read_batch("cifar10", path)[2]
 
 
 WANTED = ("squeezenet1_1", "IMAGENET1K_V1")

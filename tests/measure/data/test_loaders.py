@@ -36,9 +36,9 @@ COMPLAINTS = {
     "one_is_grey": "training image 7 is 1x16x16, not 3x16x16 (input_size)",
     "no_class": "has label 2; classes are 0 to 1",
     "bad_validation": "validation image 0 has label -1; classes are 0 to 1",
-    "named_labels": "has a str as label, not a class number",
-    "bare_images": "is a Tensor, not (image, label)",
-    "no_tensor": "is a list, not a tensor",
+    "named_labels": "raised TypeError: 'str' object cannot be interpreted as an integer; an",
+    "bare_images": "an item is (image, label), a tensor and a class number",
+    "no_tensor": "raised AttributeError: 'list' object has no attribute 'shape'; an item is",
     "damaged": "training image 5 raised ValueError: truncated: 3 of 9 bytes",
 }
 

@@ -6,7 +6,8 @@ have another order, so that they may use the remaining images.
 
 The synthetic data set has random images in the host's memory, made once per point. It uses torch's
 Dataset and DataLoader, so that `num_workers` and `pin_memory` have their usual effect. The images
-of a class share a tint, so that a network can learn.
+of a class share a tint, so that a network can learn. Where CIFAR is not on disk as many such images
+take its place, and the row has the flag `synthetic_data`.
 
 Every image of the user's own data sets is checked when it is loaded, in less than a microsecond: on
 a GPU a label out of range would be an assertion on the device, which ends the process.
@@ -15,7 +16,7 @@ a GPU a label out of range would be an assertion on the device, which ends the p
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -57,18 +58,6 @@ def call(path: str, point: Point) -> object:
         raise UsageError(f"dataset '{path}': raised {words(error)}") from error
 
 
-def check(name: str, part: str, images: object, num_classes: object) -> None:
-    """Raise `UsageError` unless this is a map-style data set, with a number of classes."""
-    if not (hasattr(images, "__len__") and hasattr(images, "__getitem__")):
-        kind = type(images).__name__
-        raise UsageError(
-            f"dataset '{name}': {part} data are a {kind}, not a map-style data set of "
-            "(image, label), with a length"
-        )
-    if not isinstance(num_classes, int) or isinstance(num_classes, bool) or num_classes < 1:
-        raise UsageError(f"dataset '{name}': has {num_classes!r} classes; a number is needed")
-
-
 @dataclass(frozen=True)
 class Own(Dataset[Any]):
     """A user's data set of (image, label), whose images are checked when they are loaded.
@@ -82,40 +71,41 @@ class Own(Dataset[Any]):
     num_classes: int
     size: int
 
+    def __post_init__(self) -> None:
+        """Raise `UsageError` unless this is a map-style data set, with a number of classes."""
+        if not (hasattr(self.images, "__len__") and hasattr(self.images, "__getitem__")):
+            kind = type(self.images).__name__
+            raise UsageError(
+                f"dataset '{self.name}': {self.part} data are a {kind}, not a map-style data set "
+                "of (image, label), with a length"
+            )
+        if not isinstance(self.num_classes, int) or self.num_classes < 1:
+            raise UsageError(
+                f"dataset '{self.name}': has {self.num_classes!r} classes; a number is needed"
+            )
+
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Any, int]:
         """Return an image and its label; `UsageError` names a bad image."""
+        where = f"dataset '{self.name}': {self.part} image {index}"
         try:
-            item = self.images[index]
+            image, label = self.images[index]
+            sizes = tuple(image.shape)
+            number = operator.index(label)
         except Exception as error:
             if isinstance(error, _OWN_WORDS) or framework.is_out_of_memory(error):
                 raise
-            raise self._complaint(index, f"raised {words(error)}") from error
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise self._complaint(index, f"is a {type(item).__name__}, not (image, label)")
-        image, label = item
-        if not isinstance(image, torch.Tensor):
-            raise self._complaint(index, f"is a {type(image).__name__}, not a tensor")
-        if image.shape != (3, self.size, self.size):
-            sizes = "x".join(map(str, image.shape))
-            raise self._complaint(index, f"is {sizes}, not 3x{self.size}x{self.size} (input_size)")
-        return image, self._label(index, label)
-
-    def _label(self, index: int, label: Any) -> int:  # noqa: ANN401 - whatever there is
-        try:
-            number = operator.index(label)
-        except TypeError as error:
-            kind = type(label).__name__
-            raise self._complaint(index, f"has a {kind} as label, not a class number") from error
+            told = f"raised {words(error)}; an item is (image, label), a tensor and a class number"
+            raise UsageError(f"{where} {told}") from error
+        if sizes != (3, self.size, self.size):
+            found = "x".join(map(str, sizes))
+            raise UsageError(f"{where} is {found}, not 3x{self.size}x{self.size} (input_size)")
         if not 0 <= number < self.num_classes:
             most = self.num_classes - 1
-            raise self._complaint(index, f"has label {number}; classes are 0 to {most}")
-        return number
-
-    def _complaint(self, index: int, text: str) -> UsageError:
-        return UsageError(f"dataset '{self.name}': {self.part} image {index} {text}")
+            raise UsageError(f"{where} has label {number}; classes are 0 to {most}")
+        return image, number
 
 
 def words(error: BaseException) -> str:
@@ -128,6 +118,8 @@ def words(error: BaseException) -> str:
 SYNTHETIC: Final = "synthetic"
 SYNTHETIC_STEPS: Final = 20
 SYNTHETIC_CLASSES: Final = 10
+SYNTHETIC_DATA: Final = "synthetic_data"
+_CIFAR_IMAGES: Final = (50_000, 10_000)  # for training and for validation, as published
 _VALIDATION_SHARE: Final = 5  # training images for each validation image
 _POOL_BYTES: Final = 256 << 20  # distinct synthetic images; they repeat beyond that
 
@@ -269,8 +261,6 @@ def loaders(
     axes = point.axes
     wanted = str(axes["dataset"])
     if ":" in wanted:
-        for part, images in (("training", train), ("validation", val)):
-            check(wanted, part, images, num_classes)
         checked = (num_classes, axes["input_size"])
         train = Own(wanted, "training", train, *checked)
         val = Own(wanted, "validation", val, *checked)
@@ -308,24 +298,26 @@ def loaders(
 def _synthetic(point: Point) -> Data:
     axes = point.axes
     steps = axes["steps_per_epoch"] or SYNTHETIC_STEPS
-    classes = axes["num_classes"] or SYNTHETIC_CLASSES
-    batches = {"train": steps, "val": max(1, steps // _VALIDATION_SHARE)}
-    train, val = (
-        Synthetic(point, count * axes["batch_size"], classes, 2 * axes["seed"] + number)
-        for number, count in enumerate(batches.values())
-    )
+    batches = (steps, max(1, steps // _VALIDATION_SHARE))
+    images = [count * axes["batch_size"] for count in batches]
+    return _drawn(point, images, axes["num_classes"] or SYNTHETIC_CLASSES)
+
+
+def _drawn(point: Point, images: Sequence[int], classes: int) -> Data:
+    """Return random images, so many for training and for validation."""
+    seed = 2 * point.axes["seed"]
+    train, val = (Synthetic(point, count, classes, seed + n) for n, count in enumerate(images))
     return loaders(point, train, val, classes, SYNTHETIC)
 
 
-def _on_disk(point: Point) -> Data:
+def _cifar(point: Point) -> Data:
     name = point.axes["dataset"]
-    size = point.axes["input_size"]
-    if name == downloads.IMAGE_FOLDER:
-        return loaders(point, *downloads.open_image_folder(size), name)
-    train, val, classes = downloads.open_cifar(name, size)
-    verified = isinstance(train, downloads.Cifar) and isinstance(val, downloads.Cifar)
-    verified = verified and train.verified and val.verified
+    classes = downloads.CIFAR[name].classes
+    if not downloads.is_there(name):
+        return replace(_drawn(point, _CIFAR_IMAGES, classes), flags=(SYNTHETIC_DATA,))
+    train, val = downloads.open_cifar(name, point.axes["input_size"])
     data = loaders(point, train, val, classes, name)
+    verified = train.verified and val.verified
     return data if verified else replace(data, flags=(downloads.UNVERIFIED,))
 
 
@@ -348,5 +340,5 @@ def _end_with_the_training(_number: int) -> None:
 # by the name in the sweep file: a function that opens the data set of a point
 DATASETS: Final[Mapping[str, Callable[[Point], Data]]] = {
     SYNTHETIC: _synthetic,
-    **dict.fromkeys(downloads.NAMES, _on_disk),
+    **dict.fromkeys(downloads.CIFAR, _cifar),
 }

@@ -31,7 +31,8 @@ include:
   - {model: "tinynets:Residual", dataset: "owndatasets:damaged", input_size: 16, num_workers: 1}
   - {model: "tinynets:Residual", dataset: "owndatasets:no_class", input_size: 16, num_workers: 1}
   - {model: "tinynets:Residual", dataset: "owndatasets:good", input_size: 16, num_workers: 1}
-  - {model: "tinynets:Residual", dataset: imagefolder, input_size: 16, num_workers: 1}
+  - {model: "tinynets:Residual", dataset: cifar10, input_size: 16, num_workers: 1}
+  - {model: "tinynets:Residual", dataset: cifar100, input_size: 16, steps_per_epoch: 3}
 measure: {warmup: 1, iterations: 2, layers: true, profile: [cprofile]}
 """
 
@@ -40,8 +41,8 @@ measure: {warmup: 1, iterations: 2, layers: true, profile: [cprofile]}
 def ran(tmp_path_factory):
     """Return a desk where the sweep was run, and what the command said."""
     desk = Desk(tmp_path_factory.mktemp("training"))
-    folder = diskdata.images(desk.folder / "data")
-    (folder / "val" / "class1" / "3.png").write_bytes(b"no image")
+    folder = desk.folder / "data"
+    (diskdata.cifar10(folder) / "test_batch").write_bytes(b"no batch")
     env = {"PYTHONPATH": str(SUPPORT), environment.DATA: str(folder)}
     done = desk.run("submit", desk.spec(SWEEP), "--cluster", "local", **env)
     assert desk.run("collect").returncode == 0, done.stderr
@@ -64,11 +65,11 @@ def test_a_training_sweep_runs_from_file_to_table(ran, rows):
     desk, done = ran
     assert done.returncode == 3, done.stderr
     statuses = [row["status"] for row in rows]
-    assert (len(rows), statuses.count("ok"), statuses.count("error")) == (8, 3, 4)
+    assert (len(rows), statuses.count("ok"), statuses.count("error")) == (9, 4, 4)
     reported = desk.run("report")
     assert reported.returncode == 0, reported.stderr
     table = reported.stdout
-    assert re.search(r"training, ms of a step \(3 ok.*[,;] 1 unsupported, 4 error\)", table)
+    assert re.search(r"training, ms of a step \(4 ok.*[,;] 1 unsupported, 4 error\)", table)
     assert "needs a GPU" in _of(rows, amp="fp16")["status_reason"]
 
 
@@ -96,7 +97,7 @@ def test_layers_of_both_directions_reach_the_table(ran):
             "UsageError: dataset 'owndatasets:damaged': training image 5 raised ValueError",
         ),
         ("owndatasets:no_class", "UsageError: dataset 'owndatasets:no_class': "),
-        ("imagefolder", "UsageError: dataset 'imagefolder': "),
+        ("cifar10", "UsageError: dataset 'cifar10': "),
     ],
 )
 def test_a_bad_data_set_costs_its_own_point_alone(rows, dataset, reason):
@@ -104,12 +105,20 @@ def test_a_bad_data_set_costs_its_own_point_alone(rows, dataset, reason):
     bad = _of(rows, dataset=dataset)
     assert bad["status"] == "error"
     assert bad["status_reason"].startswith(reason)
-    assert len(bad["status_reason"]) < 250
+    assert len(bad["status_reason"]) < 300
     assert _of(rows, dataset="owndatasets:good")["status"] == "ok"
-    if dataset == "imagefolder":
-        assert bad["status_reason"].endswith("3.png is no image that can be read")
+    if dataset == "cifar10":
+        assert "test_batch is damaged" in bad["status_reason"]
     if dataset == "owndatasets:no_class":
         assert "has label 2; classes are 0 to 1" in bad["status_reason"]
+
+
+def test_a_data_set_that_is_not_there_is_drawn_and_its_row_says_so(rows):
+    """The folder has CIFAR-10, whose row is of it; as many random images stand for CIFAR-100."""
+    row = _of(rows, dataset="cifar100")
+    assert "synthetic_data" in row["flags"].split(";")
+    assert (row["train_samples"], row["val_samples"]) == ("3", "10000")
+    assert "synthetic_data" not in _of(rows, dataset="owndatasets:good")["flags"]
 
 
 def test_artifacts_lie_beside_the_shard_of_a_real_run(ran, rows):
