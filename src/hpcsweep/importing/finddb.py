@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bz2
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -120,9 +120,7 @@ def _problem(key: str) -> DirectedShape | None:
         n, c, h, w, k, r, s, sh, sw, ph, pw, dh, dw, int(match[19] or 1),
         dtype=_DTYPES[match[17]], layout=_LAYOUTS[match[16]],
     )  # fmt: skip
-    g = shape.groups
-    sound = min(n, c, k, sh, sw, oh, ow, g) > 0 and c % g == k % g == 0
-    fits = sound and (shape.out_h, shape.out_w) == (oh, ow)
+    fits = submission.agrees(shape) and (shape.out_h, shape.out_w) == (oh, ow)
     return DirectedShape(shape, DIRECTIONS[match[18]]) if fits else None
 
 
@@ -168,36 +166,30 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     `ResultsError` where it cannot be read or has no time, `UsageError` where nothing tells the GPU.
     """
     gpu = _gpu(path, device)
-    counts = Counts()
-    number = 0
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
-    groups: dict[tuple[str, int, str, str], list[tuple[Row, Timed]]] = defaultdict(list)
-    for (shape, direction), times in read_find_db(path, counts):
-        work = {**submission.work_cells(shape), "direction": direction}
-        for timed in times:
-            groups[timed.algorithm, shape.n, shape.dtype, shape.layout].append((work, timed))
-    with submission.opened(sweep_dir, path.name) as file:
-        for (algorithm, batch, dtype, layout), rows in groups.items():
-            point = submission.point(path.name, {
-                "model": NETWORK, "algorithm": algorithm, "gpu": gpu, "batch_size": batch,
-                "input_size": None, "dtype": dtype, "memory_format": _FORMATS[layout],
-            })  # fmt: skip
-            layers = [
-                {
-                    **work, "min_ms": timed.ms, "median_ms": timed.ms, "backend": "miopen",
-                    "algorithm_used": timed.algorithm, "workspace_bytes": timed.workspace,
-                    "algorithm_evidence": f"solver {timed.solver}", "call_index": index,
-                }
-                for index, (work, timed) in enumerate(rows)
-            ]  # fmt: skip
-            file.commit(point, {}, layers, FOREIGN, valid=False)
-            number += len(layers)
+    counts = Counts()
+    number = submission.write_foreign(sweep_dir, path.name, NETWORK, _rows(path, gpu, counts))
     return path.name, (
         f"{count(number, 'time')} on {gpu}, the best of a few short runs, in place of a median",
         *_left_out(counts),
         f"flagged {FOREIGN}: measured by MIOpen, not here",
     )
+
+
+def _rows(path: Path, gpu: str, counts: Counts) -> Iterator[Row]:
+    """Yield a layer row for what each solver took."""
+    for (shape, direction), times in read_find_db(path, counts):
+        work = {
+            **submission.work_cells(shape), "direction": direction, "gpu": gpu,
+            "memory_format": _FORMATS[shape.layout], "backend": "miopen",
+        }  # fmt: skip
+        for timed in times:
+            yield {
+                **work, "algorithm": timed.algorithm, "algorithm_used": timed.algorithm,
+                "algorithm_evidence": f"solver {timed.solver}", "workspace_bytes": timed.workspace,
+                **dict.fromkeys(("min_ms", "median_ms"), timed.ms),
+            }  # fmt: skip
 
 
 def _left_out(counts: Counts) -> Iterator[str]:

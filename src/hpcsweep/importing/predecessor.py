@@ -1,5 +1,8 @@
 """Imports tables of the program that hpcsweep replaces: one submission, one shard.
 
+Tables are known by their columns: those of networks, and of their layers. The device stands in a
+column, or in the name of the file or of a folder around it.
+
 Its rows get the flag `host_copies`: its convolutions copy input, weights and output between host
 and GPU in every call, so its times are mostly those of copies. `input_size` is that of the image in
 every row of its layer tables, so the shape of a layer comes from a pass of the network itself on
@@ -9,34 +12,49 @@ those of points of a sweep.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import csv
+import io
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep import files
+from hpcsweep.catalog import ALGORITHMS, gpus
 from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.conv.shape import NCHW, ConvShape
-from hpcsweep.errors import ResultsError
-from hpcsweep.importing import predecessor_tables, submission
-from hpcsweep.importing.predecessor_tables import Cells, Key
+from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.importing import submission
 from hpcsweep.importing.submission import ImportedRows
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.text import count
+from hpcsweep.text import count, cut
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 HOST_COPIES: Final = "host_copies"
-_SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
-_CHANNELS: Final = ("in_channels", "out_channels")
-_STATED: Final = (*_CHANNELS, *_SIDES)
+_OF_LAYERS: Final = {"model", "algorithm", "layer", "mean_ms"}
+_OF_NETWORKS: Final = {"model", "algorithm", "batch_size", "input_size"}
+_OWN: Final = "point_id"  # a column that the predecessor does not have
+_TIMES: Final = ("mean", "std", "min", "max", "median")
 _POWER: Final = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
+_CHANNELS: Final = ("in_channels", "out_channels")
+_SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
+_ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}
+_MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
+_NO_DEVICE: Final = {"", "cuda", "gpu"}
+_SHOWN: Final = 60  # characters of a name that is not known
 _MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
+# bytes of a table, and of its first line
+_MOST_BYTES: Final = 4 << 30
+_HEADER: Final = 1 << 20
 _NOTES: Final = {
     "twice": ("network", "more than once; the first counts"),
     "unread": ("row", "without size or time left out"),
@@ -46,7 +64,121 @@ _NOTES: Final = {
     "means": ("layer row", "without a median: the mean stands for it"),
 }  # fmt: skip
 
-Image = tuple["Key", int, int]  # with input and batch size
+Cells = Mapping[str, str]
+
+
+class Key(NamedTuple):
+    """What one measured network is known by."""
+
+    model: str
+    algorithm: str
+    gpu: str
+
+
+Image = tuple[Key, int, int]  # with input and batch size
+
+
+def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
+    """Write the tables at a path as a submission; return their source and what was left out."""
+    tables, odd = find(path)
+    read = _Import(path.resolve().stem)
+    with submission.opened(sweep_dir, read.source) as file:
+        for table in sorted(tables, key=tables.__getitem__):  # networks first: layers join them
+            every = rows(table, device)
+            if tables[table]:
+                for (key, size), layers in groupby(every, lambda of: (of[0], of[1]["input_size"])):
+                    read.write_pass(file, key, size, [row for _, row in layers])
+            else:
+                for key, row in every:
+                    read.add(key, row)
+        for image in read.networks.keys() - read.done:
+            read.write(file, image)
+    written = count(read.counts["layers"], "layer row")
+    notes = [f"{count(len(tables), 'table')}: {count(len(read.done), 'network')}, {written}"]
+    for name, (noun, text) in _NOTES.items():
+        notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
+    notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
+    if odd:
+        notes.append(f"left out {', '.join(odd)}: no regular file of text")
+    return read.source, tuple(notes)
+
+
+def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
+    """Return the tables at a path, and whether each is of layers; the names of unreadable files.
+
+    `UsageError` where there is none.
+    """
+    tables = {}
+    odd = []
+    for file in sorted(path.rglob("*.csv")) if path.is_dir() else [path]:
+        try:
+            with _text_of(file) as text:
+                columns = set(next(csv.reader([text.readline(_HEADER)]), []))
+        except ResultsError:
+            if file == path:
+                raise
+            odd.append(str(file.relative_to(path)))
+            continue
+        if _OWN in columns:
+            raise UsageError(_refused(file))
+        if columns >= _OF_LAYERS or columns >= _OF_NETWORKS:
+            tables[file] = columns >= _OF_LAYERS
+    if not tables:
+        raise UsageError(
+            f"{path}: neither a results folder nor tables with the columns "
+            f"{', '.join(sorted(_OF_NETWORKS))} or {', '.join(sorted(_OF_LAYERS))}"
+        )
+    return tables, odd
+
+
+@contextmanager
+def _text_of(path: Path) -> Iterator[io.TextIOWrapper]:
+    """Open a table, which must be a regular file; `ResultsError` where it cannot be read."""
+    with files.opened(path, most=_MOST_BYTES) as file:
+        try:
+            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ResultsError(f"{path}: cannot be read ({error})") from error
+
+
+def _refused(path: Path) -> str:
+    """Say why a table of hpcsweep itself is not imported, and what is."""
+    folder = path.absolute().parent
+    results = folder.parent.parent if folder.parent.name == "shards" else folder
+    text = f"{path}: a table of hpcsweep itself, whose rows are imported from their shards"
+    if (results / "submissions").is_dir():
+        return f"{text}: hpcsweep import {shlex.quote(str(results))}"
+    return (
+        f"{text}; copy the whole results folder of that sweep (submissions/ and shards/), then "
+        "import it. `compare` takes a folder with overall.csv alone"
+    )
+
+
+def rows(path: Path, device: str = "") -> Iterator[tuple[Key, Cells]]:
+    """Yield the rows of a table, each with its key; `device` is for tables that name none.
+
+    `ResultsError` where it cannot be read, `UsageError` without a device or known algorithm.
+    """
+    around = (folder.name for folder in path.absolute().parents[:2])
+    named = next(filter(None, map(gpus.by_file_name, (path.stem, *around))), device)
+    with _text_of(path) as file:
+        for row in csv.DictReader(file):
+            own = (row.get("device") or "").strip().lower()
+            gpu = named if own in _NO_DEVICE else own
+            yield _key(path, row["model"] or "", row["algorithm"] or "", gpu), row
+
+
+@lru_cache(maxsize=4096)
+def _key(path: Path, model: str, algorithm: str, device: str) -> Key:
+    if not device:
+        raise UsageError(f"{path}: names no device; --device says which it is, such as v100")
+    name = submission.as_algorithm(algorithm)
+    name = _ALSO.get(name, name)
+    if name not in ALGORITHMS:
+        shown = cut(" ".join(algorithm.split()), _SHOWN)
+        raise UsageError(f"{path}: unknown algorithm '{shown}'{suggest(name, ALGORITHMS)}")
+    own = model.strip().lower()
+    return Key(_MODELS.get(re.sub(r"\W|_", "", own), own), name, gpus.by_label(device) or device)
 
 
 @dataclass
@@ -54,135 +186,91 @@ class _Import:
     """The networks of all tables, by key and sizes; which were written; what was left out."""
 
     source: str
-    networks: dict[Image, Cells] = field(default_factory=dict)
-    sizes: dict[Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    networks: dict[Image, Row] = field(default_factory=dict)
+    batches: dict[tuple[Key, int], int] = field(default_factory=dict)  # the first of each size
     done: set[Image] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)  # of `_NOTES`, and of layers
 
-    def add(self, key: Key, row: dict[str, str]) -> None:
+    def add(self, key: Key, row: Cells) -> None:
         """Take the row of a network; of two with the same sizes the first counts."""
-        size = predecessor_tables.number(row["input_size"])
-        batch = predecessor_tables.number(row["batch_size"])
-        times = predecessor_tables.times(row)
-        if size is None or batch is None or "mean_ms" not in times:
+        size = submission.number(row["input_size"])
+        batch = submission.number(row["batch_size"])
+        times = _times(row)
+        if not size or not batch or "mean_ms" not in times:
             self.counts["unread"] += 1
             return
         image = key, int(size), int(batch)
         if image in self.networks:
             self.counts["twice"] += 1
             return
-        energy = predecessor_tables.number(row.get("energy_per_inference_j"))
+        energy = submission.number(row.get("energy_per_inference_j"))
         more = {"energy_j": energy, "energy_method": "sampled power"} if energy else {}
-        power = {name: predecessor_tables.number(row.get(name)) for name in _POWER}
+        power = {name: submission.number(row.get(name)) for name in _POWER}
         self.networks[image] = {**times, **more, **power}
-        self.sizes[key].setdefault(int(size), int(batch))
+        self.batches.setdefault((key, int(size)), int(batch))
 
-    def write_pass(self, file: ImportedRows, key: Key, rows: Sequence[dict[str, str]]) -> None:
+    def write_pass(
+        self, file: ImportedRows, key: Key, text: str | None, layers: Sequence[Cells]
+    ) -> None:
         """Write a network with its layers, unless it was."""
-        size = int(predecessor_tables.number(rows[0].get("input_size")) or 0)
-        image = key, size, self.sizes.get(key, {}).get(size, 1)
+        size = int(submission.number(text) or 0)
+        image = key, size, self.batches.get((key, size), 1)
         if image in self.done:
             self.counts["twice"] += 1
         else:
             self.counts["without"] += image not in self.networks
-            self.write(file, image, rows)
+            self.write(file, image, layers)
 
-    def write(self, file: ImportedRows, image: Image, rows: Sequence[dict[str, str]] = ()) -> None:
+    def write(self, file: ImportedRows, image: Image, layers: Sequence[Cells] = ()) -> None:
         """Write a network, and its layers where a table has them."""
         key, size, batch = image
-        own = {
-            "model": key.model, "algorithm": key.algorithm, "gpu": key.device,
-            "input_size": size, "batch_size": batch,
-        }  # fmt: skip
+        own = {**key._asdict(), "input_size": size, "batch_size": batch}
         point = submission.point(self.source, own)
-        layers = [self._layer(index, image, row) for index, row in enumerate(rows)]
-        file.commit(point, self.networks.get(image, {}), layers, HOST_COPIES, valid=True)
+        every = [self._layer(index, image, row) for index, row in enumerate(layers)]
+        file.commit(point, self.networks.get(image, {}), every, HOST_COPIES, valid=True)
         self.done.add(image)
-        self.counts["layers"] += len(layers)
+        self.counts["layers"] += len(every)
 
-    def _layer(self, index: int, image: Image, row: dict[str, str]) -> Row:
-        """Return a layer row."""
-        times = predecessor_tables.times(row)
-        stated = tuple(row.get(name) or "" for name in _STATED)
-        has_shape, shape = _geometry(image[0].model, *image[1:], row["layer"], stated)
-        self.counts["shapeless"] += not has_shape
+    def _layer(self, index: int, image: Image, row: Cells) -> Row:
+        """Return a layer row.
+
+        Its shape is that of its network's layer, if that has what the row states of it.
+        """
+        key, size, batch = image
+        times = _times(row)
         if "median_ms" not in times and "mean_ms" in times:
             times["median_ms"] = times["mean_ms"]
             self.counts["means"] += 1
+        stated = _stated(row)
+        shape = _of_image(key.model, size, batch).get(row["layer"])
+        if shape is None or any(str(shape[name]) != text for name, text in stated.items()):
+            self.counts["shapeless"] += 1
+            # only the same layer of the same image is known to be the same work
+            same = f"conv2d_of_{key.model}_{size}_n{batch}_{row['layer']}"
+            shape = {**stated, "unique_key": same}
         return {
-            **shape, **times, "layer": row["layer"], "call_index": index, "device": image[0].device,
+            **shape, **times, "layer": row["layer"], "call_index": index, "device": key.gpu,
             "op": "conv2d", "direction": "forward",
-            "percentage": predecessor_tables.number(row.get("percentage")),
+            "percentage": submission.number(row.get("percentage")),
         }  # fmt: skip
 
 
-def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
-    """Write the tables at a path as a submission; return their source and what was left out."""
-    read = _Import(path.resolve().stem)
-    every = predecessor_tables.find(path)
-    of_networks = (predecessor_tables.rows(table, device) for table in every if not table.of_layers)
-    for key, row in chain.from_iterable(of_networks):
-        read.add(key, row)
-    with submission.opened(sweep_dir, read.source) as file:
-        of_layers = (
-            _passes(predecessor_tables.rows(table, device)) for table in every if table.of_layers
-        )
-        for key, rows in chain.from_iterable(of_layers):
-            read.write_pass(file, key, rows)
-        for image in (image for image in read.networks if image not in read.done):
-            read.write(file, image)
-        if not file.points:
-            raise ResultsError(f"{path}: no row with a time in {count(len(every), 'table')}")
-    layers = count(read.counts["layers"], "layer row")
-    notes = [f"{count(len(every), 'table')}: {count(len(read.done), 'network')}, {layers}"]
-    for name, (noun, text) in _NOTES.items():
-        notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
-    notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
-    if odd := predecessor_tables.left_out(path):
-        notes.append(f"left out {', '.join(odd)}: {files.COPY_IT}")
-    return read.source, tuple(notes)
+def _times(row: Cells) -> Row:
+    """Return the times of a row, whose columns may lack their unit."""
+    every = {f"{name}_ms": row.get(f"{name}_ms") or row.get(name) for name in _TIMES}
+    read = {name: submission.number(text) for name, text in every.items()}
+    return {name: value for name, value in read.items() if value is not None}
 
 
-def _passes(
-    rows: Iterable[tuple[Key, dict[str, str]]],
-) -> Iterator[tuple[Key, list[dict[str, str]]]]:
-    """Yield the layer rows of one pass after the other: of one image, each layer once."""
-    for (key, _), of_image in groupby(rows, lambda pair: (pair[0], pair[1].get("input_size"))):
-        own: list[dict[str, str]] = []
-        for _, row in of_image:
-            if own and row["layer"] == own[0]["layer"]:
-                yield key, own
-                own = []
-            own.append(row)
-        yield key, own
-
-
-@lru_cache(maxsize=65536)
-def _geometry(
-    model: str, size: int, batch: int, layer: str, texts: tuple[str, ...]
-) -> tuple[bool, Row]:
-    """Return whether a layer's shape is known, and its cells.
-
-    The network has it if channels, kernel, stride and padding are those that the row states.
-    """
-    stated = _cells_of(dict(zip(_STATED, texts, strict=True)))
-    shape = _of_image(model, size, batch).get(layer)
-    sizes = [name for name, text in stated.items() if text and name not in _SIDES]
-    fits = shape and all(str(shape[name]) == stated[name] for name in sizes)
-    # no shape: only the same layer of the same image is known to be the same work
-    unknown = {**stated, "unique_key": f"conv2d_of_{model}_{size}_n{batch}_{layer}"}
-    return (True, shape) if shape and fits else (False, unknown)
-
-
-def _cells_of(row: dict[str, str]) -> Cells:
+def _stated(row: Cells) -> Row:
     """Return the cells of a shape as far as a row states them; a size is 3, (3, 3) or 3x3."""
-    stated: Cells = {name: row[name] for name in _CHANNELS}
+    stated: Row = {name: row[name] for name in _CHANNELS if row.get(name)}
     for column, name in _SIDES.items():
-        pair = [part.strip() for part in row[column].strip("()[] ").replace("x", ",").split(",")]
-        down = pair[0]
-        across = pair[-1] or pair[0]
-        stated |= {f"{name}_h": down, f"{name}_w": across}
-        stated[column] = submission.pair(down, across)
+        if sides := re.findall(r"\d+", row.get(column) or ""):
+            down = sides[0]
+            across = sides[-1]
+            stated |= {f"{name}_h": down, f"{name}_w": across}
+            stated[column] = submission.pair(down, across)
     return stated
 
 

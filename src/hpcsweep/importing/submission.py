@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import catalog
-from hpcsweep.catalog.columns import SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.point import Point, point_id
@@ -25,6 +27,7 @@ from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
 
 PROFILE: Final = "import"
+_OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
 # a folder of files on their way; below it, what is whole and only has to be moved
 _ASIDE = ".import-"
 _READY = "ready"
@@ -153,6 +156,45 @@ def point(source: str, axes: dict[str, Any]) -> Point:
     """Return a point that no sweep has; `axes` are those that are known."""
     name = point_id("inference", axes, {"imported": source})
     return Point("inference", {**catalog.axis_defaults("inference"), **axes}, {}, name)
+
+
+def write_foreign(sweep_dir: SweepDir, source: str, network: str, rows: Iterable[Row]) -> int:
+    """Write convolutions that another program measured; return how many that are.
+
+    A point has those of one GPU, algorithm, batch size, type and layout.
+    """
+    points: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        of_point = points[tuple(row.get(name) for name in _OF_POINT)]
+        of_point.append({**row, "call_index": len(of_point)})
+    with opened(sweep_dir, source) as file:
+        for values, layers in points.items():
+            known = {name: value for name, value in zip(_OF_POINT, values, strict=True) if value}
+            axes = {"model": network, "input_size": None, **known}
+            file.commit(point(source, axes), {}, layers, FOREIGN, valid=False)
+    return sum(map(len, points.values()))
+
+
+def agrees(shape: ConvShape) -> bool:
+    """Say whether the sizes of a convolution fit each other."""
+    ways = (*shape.stride, shape.dilation_h, shape.dilation_w, shape.groups)
+    sides = (shape.n, shape.in_c, shape.out_c)
+    whole = min(ways) > 0 and shape.in_c % shape.groups == shape.out_c % shape.groups == 0
+    return whole and min(*sides, shape.out_h, shape.out_w) > 0
+
+
+def number(text: object) -> float | None:
+    """Return a finite number that is not negative; None for anything else."""
+    try:
+        value = float(str(text))
+    except ValueError:
+        return None
+    return value if 0 <= value < math.inf else None
+
+
+def as_algorithm(text: str) -> str:
+    """Return the name of an algorithm as it is written here."""
+    return re.sub(r"[\s-]+", "_", text.strip().lower())
 
 
 def work_cells(shape: ConvShape) -> Row:

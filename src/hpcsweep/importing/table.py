@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +128,7 @@ def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -
             raise UsageError(f"{path}: nothing tells the device; --device does, such as v100")
         shape = _shape(cells)
         for direction, column in columns.times.items():
-            ms = _number(row[column])
+            ms = submission.number(row[column])
             if shape is None or not ms:
                 counts["shape" if shape is None else "time"] += 1
                 continue
@@ -177,23 +177,12 @@ def _shape(cells: Mapping[str, str]) -> ConvShape | None:
     if len(known) < len(sizes) or dtype not in _DTYPES:
         return None
     shape = ConvShape(**known, dtype=dtype)  # type: ignore[arg-type]
-    sound = min(*known.values(), 0) == 0 and min(shape.n, *shape.stride, shape.groups) > 0
-    fits = sound and shape.in_c % shape.groups == shape.out_c % shape.groups == 0
-    return shape if fits and min(shape.in_c, shape.out_c, shape.out_h, shape.out_w) > 0 else None
+    return shape if submission.agrees(shape) else None
 
 
 def _size(text: str | None) -> int | None:
-    number = _number(text)
+    number = submission.number(text)
     return int(number) if number is not None and number == int(number) else None
-
-
-def _number(text: object) -> float | None:
-    """Return a finite number that is not negative; None for anything else."""
-    try:
-        value = float(str(text))
-    except ValueError:
-        return None
-    return value if 0 <= value < float("inf") else None
 
 
 def _gpu(text: str) -> str:
@@ -203,7 +192,7 @@ def _gpu(text: str) -> str:
 
 def _algorithm(cells: Mapping[str, str]) -> Row:
     """Return what ran, as the table says or its kernels tell."""
-    named = re.sub(r"[\s-]+", "_", cells.get("algorithm", "").strip().lower())
+    named = submission.as_algorithm(cells.get("algorithm", ""))
     if named in ALGORITHMS and named != AUTO:
         return {"algorithm_used": named, "algorithm_evidence": "the table says so"}
     kernels = [name for name in _KERNELS.split(cells.get("kernels", "").strip(";")) if name]
@@ -216,22 +205,19 @@ def bring(
 ) -> tuple[str, tuple[str, ...]]:
     """Write the rows of a table as a submission; return its source and what was left out."""
     counts = Counter[str]()
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     used = Counter[str]()
-    for row in read_rows(path, columns, device, counts):
-        used[row.get("algorithm_used", "")] += 1
-        groups[row["gpu"], row["dtype"], row["batch_size"]].append(row)
-    with submission.opened(sweep_dir, path.name) as file:
-        for (gpu, dtype, batch), rows in groups.items():
-            point = submission.point(path.name, {
-                "model": NETWORK, "algorithm": AUTO, "gpu": gpu, "batch_size": batch,
-                "input_size": None, "dtype": dtype,
-            })  # fmt: skip
-            layers = [{**row, "call_index": index} for index, row in enumerate(rows)]
-            file.commit(point, {}, layers, FOREIGN, valid=False)
-    told = f"{count(used.total(), 'time')} on {', '.join(sorted({key[0] for key in groups}))}"
+    on = set[str]()
+
+    def rows() -> Iterator[Row]:
+        for row in read_rows(path, columns, device, counts):
+            used[row.get("algorithm_used", "")] += 1
+            on.add(row["gpu"])
+            yield {"algorithm": AUTO, **row}
+
+    number = submission.write_foreign(sweep_dir, path.name, NETWORK, rows())
+    told = f"{count(number, 'time')} on {', '.join(sorted(on))}"
     left = [f"left out: {count(n, 'cell')} without a {what}" for what, n in counts.items()]
-    known = used.total() - used[UNKNOWN] - used[""]
+    known = number - used[UNKNOWN] - used[""]
     return path.name, (
         told, f"algorithm known of {count(known, 'time')}", *left,
         f"flagged {FOREIGN}: measured by another program, not here",

@@ -217,8 +217,7 @@ def _shape(call: TracedCall, given: Given) -> ConvShape | None:
         dilation_h, dilation_w, groups=int(groups), bias=bool(bias), dtype=dtype,
         layout=NHWC if _is_nhwc(given["input"]) or _is_nhwc(given["weight"]) else NCHW,
     )  # fmt: skip
-    agrees = min(*shape.stride, dilation_h, dilation_w) > 0 and of_group * shape.groups == channels
-    return shape if agrees and min(shape.out_h, shape.out_w) > 0 else None
+    return shape if submission.agrees(shape) and of_group * shape.groups == channels else None
 
 
 def _is_nhwc(operand: Argument) -> bool:
