@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import odd_networks
 from hpcsweep.cli.verify import Verification
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
+from hpcsweep.conv.proof.evidence import Evidence, Seen, cell
 
 TOLD = {"algorithm": "gemm", "covered": 100.0, "counted": 100.0, "error": 1e-7, "uncovered": None}
 LAYER = {"layer": "a", "unique_key": "k", "algorithm_used": "gemm", "fallback_reason": None}
@@ -15,8 +15,9 @@ LAYER = {"layer": "a", "unique_key": "k", "algorithm_used": "gemm", "fallback_re
 def judged(told=None, problem=None, **cells):
     """Return the verdict on a pair with one convolution."""
     row = {"flags": "", "max_rel_error": 1e-7, **cells}
-    proof = Proof((Evidence("a", Seen(), (), problem),))
-    finding = Verification(odd_networks.a_point("m", "gemm"), row, [LAYER], proof)
+    evidence = cell(Evidence("a", Seen(), (), problem))
+    layer = {**LAYER, "algorithm_evidence": evidence}
+    finding = Verification(odd_networks.a_point("m", "gemm"), row, [layer])
     return odd_networks.verdict(TOLD | (told or {}), finding)
 
 
@@ -24,7 +25,7 @@ def judged(told=None, problem=None, **cells):
     ("verdict", "expected"),
     [
         (judged(), "proven"),
-        (judged(problem="ran z"), "FALSE MISMATCH: 1 calls: ran z"),
+        (judged(problem="ran z"), "FALSE MISMATCH: 1 calls: a: mismatch (ran z)"),
         (judged(problem="ran z", flags="inaccurate"), "not proven: a: mismatch (ran z)"),
         (judged({"counted": 60.0}), "FALSE COVERAGE: 100.0 in the row, 60.0 counted"),
         (judged({"error": None}), "FALSE PROOF: error None"),

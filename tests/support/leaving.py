@@ -299,7 +299,6 @@ def __getattr__(name):
 class Bench:
     """Does what a point's `model` names, and takes as many ms as its `input_size` says."""
 
-    tunes = False
 
     def __init__(self):
         """Know nothing."""

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 
 
 class Bench(Protocol):
-    """Measures the points of one workload; `tunes`: torch has an autotuner on this device.
+    """Measures the points of one workload.
 
     `history` is what its points showed of the machine, for the bench of the next worker.
     """
 
-    tunes: bool
     history: dict[str, Any]
 
     def environment(self) -> dict[str, Any]:

@@ -44,7 +44,6 @@ class PointBench:
         self.checks: Mapping[str, PointCheck] = {
             name: module.Check(self.rig) for name, module in _MODULES.items()
         }
-        self.tunes = framework.has_autotuner(self.rig.device.type)
         framework.apply(catalog.axis_defaults(catalog.INFERENCE.name))
 
     def environment(self) -> dict[str, Any]:
