@@ -299,7 +299,6 @@ def __getattr__(name):
 class Bench:
     """Does what a point's `model` names, and takes as many ms as its `input_size` says."""
 
-
     def __init__(self):
         """Know nothing."""
         self.history = {}

@@ -105,14 +105,18 @@ class Verification:
 
 def verify(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
     """Yield a verification for each point; one that cannot run has one, too."""
-    for point in points:
-        try:
-            measured = bench.measure(replace(point, measure={**point.measure, **CHECKS}))
-        except (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError) as error:
-            kind = {CannotMeasure: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
-            yield Verification(point, refusal=f"{kind}: {first_line(error)}")
-        else:
-            yield Verification(point, measured.row, measured.layers)
+    return (
+        _verified(replace(point, measure={**point.measure, **CHECKS}), bench) for point in points
+    )
+
+
+def _verified(point: Point, bench: Bench) -> Verification:
+    try:
+        measured = bench.measure(point)
+    except (CannotMeasure, OutOfMemory, HpcsweepError, RuntimeError) as error:
+        kind = {CannotMeasure: "unsupported", OutOfMemory: "oom"}.get(type(error), "error")
+        return Verification(point, refusal=f"{kind}: {first_line(error)}")
+    return Verification(point, measured.row, measured.layers)
 
 
 def text(

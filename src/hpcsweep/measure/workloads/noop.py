@@ -22,7 +22,6 @@ class Noop:
     With it a cluster, a profile and every failure of a real point can be tried without torch.
     """
 
-
     def __init__(self) -> None:
         self.history: dict[str, Any] = {}
 
