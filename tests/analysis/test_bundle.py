@@ -47,7 +47,7 @@ def test_what_was_measured_can_be_measured_again(desk):
     assert {str(path.relative_to(theirs)) for path in paths} == sums.keys()
     assert {hashlib.sha256(path.read_bytes()).hexdigest() for path in paths} == {*sums.values()}
     readme = (theirs / "README.md").read_text()
-    assert "ran 3 warm-up passes and 4\ntimed passes (host) in 1 visit;" in readme
+    assert "ran 3 warm-up passes and 4 timed passes (host) in 1 visit;" in readme
     again = "hpcsweep --results again submit sweep.yaml --cluster profiles/local.yaml"
     assert f"$ {again}" in readme
     assert f'PYTHONPATH="$PWD/own_files/{digest}:' in readme

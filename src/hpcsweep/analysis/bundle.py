@@ -131,21 +131,16 @@ def _own_files(data: Dataset) -> Iterator[_Own]:
 
 def _readme(data: Dataset, own: Sequence[_Own]) -> str:
     rows = data.rows
-    settings: Mapping[str, Any] = {}
     again = ""
     with suppress(SpecError):  # of an older version, or of another program
-        sweep = sweep_file.load(data.sweep_dir.sweep_file)
-        settings = sweep.measure
-        again = sweep.name
+        again = sweep_file.load(data.sweep_dir.sweep_file).name
     flags = dataset.flags(rows).replace("", None).value_counts()
     env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
     text = resources.files("hpcsweep.analysis").joinpath("bundle.md").read_text(encoding="utf-8")
     return env.from_string(text).render(
         name=data.sweep_dir.path.name, counts=data.counts(), when=page.when(rows),
         values=lambda name: page.values_in(rows, name) if name in rows else "",
-        hardware=dataset.hardware(rows), visits=rows["visit"].nunique() if "visit" in rows else 1,
-        valid=int(dataset.valid(rows).sum()), points=len(rows),
+        hardware=dataset.hardware(rows), how=page.how(data), citation=page.citation(data),
         flags=", ".join(f"{name} {number}" for name, number in flags.items()) or "none",
-        settings=", ".join(f"{name}: {value}" for name, value in settings.items()) or "defaults",
         notes=data.why_failed(), own=own, again=again,
     )  # fmt: skip

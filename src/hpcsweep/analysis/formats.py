@@ -30,7 +30,15 @@ _TEX: Final = str.maketrans({
 })  # fmt: skip
 _TIMES: Final = {"_ms": "ms", "_s": "s"}
 _RATES: Final = {"_gbs": "GB/s", "_tflops": "TFLOP/s", "_ips": "images/s", "_sps": "samples/s"}
-_SUFFIXES: Final = {**_TIMES, **_RATES, "_j": "J", "_bytes": "bytes", "_pct": "%", "_mhz": "MHz"}
+_SUFFIXES: Final = {
+    **_TIMES,
+    **_RATES,
+    "_j": "J",
+    "_bytes": "bytes",
+    "_gib": "GiB",
+    "_pct": "%",
+    "_mhz": "MHz",
+}
 _UNITS: Final = {
     "input_size": "pixels", "input_width": "pixels", "batch_size": "images",
     "throughput": "images/s", "flops": "FLOP", "macs": "multiply-adds", "bytes_min": "bytes",

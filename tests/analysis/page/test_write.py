@@ -99,18 +99,19 @@ def test_the_page_has_what_a_decision_needs(large):
     """A section for each thing that was measured, with a figure per GPU."""
     sections = large.evaluate("[...document.querySelectorAll('section')].map((one) => one.id)")
     assert sections == [
-        "report", "time", "layers", "roofline", "mem_peak_bytes", "energy_j",
-        "failures", "flags", "machines", "points",
+        "report", "time", "layers", "roofline", "mem_peak_gib", "energy_j",
+        "failures", "flags", "machines", "points", "take",
     ]  # fmt: skip
     assert {"figure-time-h100", "figure-time-v100"} <= set(
         large.evaluate("[...document.querySelectorAll('.chart')].map((one) => one.id)")
     )
     assert "out of memory" in large.inner_text("#failures")
     assert "Tesla V100-SXM2-32GB" in large.inner_text("#machines")
-    assert "warmup" in large.inner_text("#machines")
+    assert "50 timed passes" in large.inner_text("header")
     told = large.locator(".headline").all_inner_texts()
     assert "were not measured" in told[0]
-    assert "winograd is fastest in" in told[2]
+    assert "are flagged" in told[0]
+    assert "winograd is fastest in" in told[1]
 
 
 def test_pages_are_small_and_need_no_network(measured, many):
@@ -150,6 +151,62 @@ def test_hovering_a_mark_shows_its_row(small):
     tooltip.wait_for()
     words = tooltip.inner_text()
     assert all(word in words for word in ("algorithm", "input size", "median (ms)", "very_noisy"))
+
+
+def test_the_arrow_keys_go_from_mark_to_mark(small):
+    """As hovering: the figure has the focus, and each mark shows its row."""
+    small.focus("#figure-time-cpu svg")
+    words = []
+    for _ in range(2):
+        small.keyboard.press("ArrowRight")
+        words.append(small.inner_text("#tip"))
+    assert "median (ms) 275" in words[0]
+    assert words[0] != words[1]
+    small.keyboard.press("ArrowLeft")
+    assert small.inner_text("#tip") == words[0]
+    small.keyboard.press("Tab")
+    assert not small.is_visible("#tip")
+
+
+def test_what_a_reader_takes_along_is_there(small):
+    """The rows that are shown as CSV; commands, sweep file and citation to copy."""
+    small.fill("#search", "implicit_gemm")
+    with small.expect_download() as saved:
+        small.click("#csv")
+    small.fill("#search", "")
+    table = pd.read_csv(saved.value.path())
+    assert table["algorithm"].tolist() == ["implicit_gemm"] * 3
+    assert table["median_ms"].max() > 5000
+    taken = small.locator("#take pre").all_text_contents()
+    assert "hpcsweep submit sweep.yaml --cluster local" in taken[0]
+    assert taken[1].startswith("quickstart: times of convolutional networks, measured 2026-")
+    assert "axes:" in taken[2]
+    small.click("#take summary >> nth=1")
+    small.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    small.click("#take button >> nth=1")
+    assert small.evaluate("navigator.clipboard.readText()") == taken[1]
+
+
+def test_memory_has_a_unit_for_people_and_cut_cells_their_text(small):
+    """1.22 GiB and not 1314000000; hovering a cell shows all of it."""
+    cell = "#points tbody td >> nth={}"
+    heads = [head.strip() for head in small.locator("#points th").all_inner_texts()]
+    assert 1 < float(small.inner_text(cell.format(heads.index("mem peak (GiB)")))) < 1.3
+    assert small.get_attribute(cell.format(0), "title") == "cpu"
+
+
+def test_a_table_of_any_length_can_be_searched(tmp_path, chromium):
+    """It shows the first rows that match, and says so."""
+    sizes = list(range(1, 702))
+    text = f"name: demo\nworkload: inference\naxes: {{model: [resnet18], input_size: {sizes}}}\n"
+    path = tmp_path / "page.html"
+    write.write(collected(tmp_path, text, lambda _axes: {"median_ms": 2.0}), path)
+    page = browser.opened(chromium, path)
+    assert page.inner_text("#shown") == "701 of 701 points. The first 500 are here."
+    assert page.locator("#points tbody tr").count() == 500
+    page.fill("#search", page.evaluate("lines[700].cells.at(-1)"))
+    assert page.inner_text("#shown") == "1 of 701 points."
+    page.context.close()
 
 
 def test_the_keyboard_does_what_the_mouse_does(small):
@@ -332,7 +389,7 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
     write.write(run, path)
     html = path.read_text()
     assert "<script>alert(1)" not in html
-    assert html.count("</script>") == 4
+    assert html.count("</script>") == 5
     data = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)
     assert json.loads(data[1])["points"][0]["gpu"] == "</script>"
 
@@ -374,7 +431,7 @@ def test_failures_are_counted_with_their_reason(data):
 
 def test_each_gpu_has_a_column_of_its_environment(data):
     """Device, node, versions: whatever is known."""
-    table = write._environment(data.rows, data.sweep_dir)
+    table = write._environment(data.rows)
     assert [head for _, head in table.heads] == ["fact", "h100", "v100"]
     rows = {row[0]: row[1:] for row in texts(table)}
     assert rows["device name"] == ["NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB"]

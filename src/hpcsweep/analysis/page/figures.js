@@ -67,13 +67,13 @@ function names(values) {
 function framed(place, x, y, { height, xTitle, yTitle = "", left = 0 }) {
   const width = Math.max(280, place.clientWidth), longest = Math.max(...y.ticks.map((one) => y.label(one).length), 1);
   const box = { l: Math.min(left || longest * TEXT + (yTitle ? 34 : 14), width * 0.45), r: width - 14, t: 10, b: height - 44 };
-  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "font-size": 12, fill: "currentColor" });
+  const svg = el("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", tabindex: 0, "font-size": 12, fill: "currentColor" });
   const px = (value) => x.scale(value, box.l, box.r), py = (value) => y.scale(value, box.b, box.t);
   const letters = Math.floor((box.l - 8) / TEXT);
   for (const one of y.ticks) {
     const name = y.label(one), short = name.length > letters ? `${name.slice(0, Math.max(1, letters - 1))}\u2026` : name;
     svg.append(el("line", { x1: box.l, x2: box.r, y1: py(one), y2: py(one), stroke: "currentColor", "stroke-opacity": 0.15 }));
-    svg.append(el("text", { x: box.l - 6, y: py(one) + 4, "text-anchor": "end" }, short));
+    svg.append(el("text", { x: box.l - 6, y: py(one) + 4, "text-anchor": "end" }, short, ...(short === name ? [] : [el("title", {}, name)])));
   }
   let end = -Infinity;
   for (const one of x.ticks) {

@@ -17,14 +17,14 @@ from hpcsweep.analysis.report import PHASES
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count
 
-MOST_POINTS: Final = 2000  # in figures and table; more are thinned
+MOST_POINTS: Final = 2000  # in figures; more are thinned
 _MOST_PLACES: Final = 12  # values of x for which layers are shown
 _MOST_CELLS: Final = 20_000  # of the map of the best algorithm
 _TOP: Final = 15  # layers in the figure of the slowest ones
 _TIMES: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms", "q1_ms", "q3_ms", "n")
 _PHASES: Final = tuple(f"phase_{part}_ms" for part in PHASES)
 # columns of figures of their own, where they were measured
-MORE: Final = ("mem_peak_bytes", "energy_j")
+MORE: Final = ("mem_peak_gib", "energy_j")
 RATES: Final = ("throughput_ips", "throughput_sps")  # with the time, of which they are another form
 _SHOWN: Final = ("algorithm_coverage_pct", "flags", "point_id")
 

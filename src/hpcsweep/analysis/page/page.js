@@ -5,7 +5,9 @@ const controls = [...document.querySelectorAll("#controls select, #controls inpu
 const legend = [...document.querySelectorAll("#legend button")];
 const search = document.getElementById("search"), tip = document.getElementById("tip");
 const table = document.querySelector("table.sortable");
-const heads = [...table.tHead.rows[0].cells], lines = [...table.tBodies[0].rows];
+const heads = [...table.tHead.rows[0].cells], MOST = 500; // rows that a browser shows at once
+const text = (cell) => Array.isArray(cell) ? cell[0] : cell, key = (cell) => Array.isArray(cell) ? cell[1] : cell;
+const lines = read("rows").map(([doubtful, ...cells]) => ({ doubtful, cells, words: cells.map(text).join("\n").toLowerCase() }));
 const place = Object.fromEntries(heads.map((head, index) => [head.dataset.column, index]));
 const value = (one) => one.type === "checkbox" ? one.checked : one.value;
 const hidden = () => legend.filter((one) => one.getAttribute("aria-pressed") === "false").map((one) => one.value);
@@ -40,14 +42,15 @@ function draw(id) {
 function filter() {
   const wanted = controls.filter((one) => one.dataset.axis in place && one.value);
   const away = new Set(hidden()), colour = place[document.getElementById("legend").dataset.axis], flags = place.flags;
-  let shown = 0;
-  for (const row of lines) {
-    row.hidden = !wanted.every((one) => row.cells[place[one.dataset.axis]].textContent === one.value)
-      || away.has(row.cells[colour]?.textContent) || (state.reliable && row.dataset.doubtful)
-      || !row.textContent.toLowerCase().includes(search.value.toLowerCase());
-    shown += !row.hidden;
-  }
-  document.getElementById("shown").textContent = `${shown} of ${lines.length} points.`;
+  const shown = lines.filter((row) => wanted.every((one) => text(row.cells[place[one.dataset.axis]]) === one.value)
+    && !away.has(text(row.cells[colour])) && !(state.reliable && row.doubtful) && row.words.includes(search.value.toLowerCase()));
+  table.tBodies[0].replaceChildren(...shown.slice(0, MOST).map((row) => {
+    const line = document.createElement("tr");
+    for (const cell of row.cells) Object.assign(line.insertCell(), { textContent: text(cell), title: text(cell), className: Array.isArray(cell) ? "number" : "" });
+    return line;
+  }));
+  document.getElementById("shown").textContent = `${shown.length} of ${lines.length} points.${shown.length > MOST ? ` The first ${MOST} are here.` : ""}`;
+  return shown;
 }
 
 function update() {
@@ -77,19 +80,15 @@ function restore() {
 
 function sort(head) {
   const index = heads.indexOf(head), down = head.getAttribute("aria-sort") === "ascending";
-  const key = (row) => {
-    const cell = row.cells[index];
-    return cell.classList.contains("number") ? Number(cell.dataset.value ?? cell.textContent) : cell.textContent;
-  };
   const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
-  lines.sort((a, b) => (down ? -1 : 1) * compare(key(a), key(b)));
-  table.tBodies[0].append(...lines);
+  const of = (row) => key(row.cells[index]);
+  lines.sort((a, b) => (of(a) === "") - (of(b) === "") || (down ? -1 : 1) * compare(of(a), of(b)));
+  filter();
   heads.forEach((other) => other.removeAttribute("aria-sort"));
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
 }
 
-function hover(event) {
-  const row = event.target.row;
+function tell(row, x, y) {
   tip.hidden = !row;
   if (!row) return;
   const half = typeof row.ci95_hi_ms === "number" ? (row.ci95_hi_ms - row.ci95_lo_ms) / 2 : 0;
@@ -99,16 +98,38 @@ function hover(event) {
     return line;
   }));
   const [width, height] = [tip.offsetWidth, tip.offsetHeight];
-  tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, innerWidth - width - 8))}px`;
-  tip.style.top = `${event.clientY + height + 20 > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 14}px`;
+  tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - width - 8))}px`;
+  tip.style.top = `${y + height + 20 > innerHeight ? Math.max(4, y - height - 12) : y + 14}px`;
+}
+
+// The arrow keys go from mark to mark of the figure that has the focus.
+function step(event) {
+  const svg = event.target.closest(".chart svg"), by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (!svg || !by) return;
+  event.preventDefault();
+  const marks = [...svg.querySelectorAll(".mark")], at = marks.findIndex((one) => one.classList.contains("at"));
+  const next = marks[at < 0 ? 0 : (at + by + marks.length) % marks.length];
+  marks[at]?.classList.remove("at");
+  next.classList.add("at");
+  const { right, bottom } = next.getBoundingClientRect();
+  tell(next.row, right, bottom);
+}
+
+function offer(name, content, type) {
+  Object.assign(document.createElement("a"), { download: name, href: URL.createObjectURL(new Blob([content], { type })) }).click();
+}
+
+function csv() {
+  const quoted = (cell) => /[",\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : cell;
+  const rows = [heads.map((head) => head.dataset.column), ...filter().map((row) => row.cells.map(key))];
+  offer("points.csv", rows.map((row) => row.map(quoted).join(",")).join("\n") + "\n", "text/csv");
 }
 
 function save(id) {
   const svg = document.getElementById(id).querySelector("svg").cloneNode(true);
   svg.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   svg.setAttribute("style", "color:#000;background:#fff;--card:#fff;font-family:sans-serif");
-  const link = Object.assign(document.createElement("a"), { download: `${id}.svg`, href: URL.createObjectURL(new Blob([svg.outerHTML], { type: "image/svg+xml" })) });
-  link.click();
+  offer(`${id}.svg`, svg.outerHTML, "image/svg+xml");
 }
 
 const labels = read("labels");
@@ -124,7 +145,11 @@ legend.forEach((one) => one.addEventListener("click", () => {
 search.addEventListener("input", () => { filter(); keep(); });
 heads.forEach((head) => head.firstElementChild.addEventListener("click", () => sort(head)));
 document.querySelectorAll("button.save").forEach((one) => one.addEventListener("click", () => save(one.value)));
-document.addEventListener("pointerover", hover);
+document.getElementById("csv").addEventListener("click", csv);
+document.querySelectorAll("button.copy").forEach((one) => one.addEventListener("click", () => navigator.clipboard.writeText(one.nextElementSibling.textContent)));
+document.addEventListener("pointerover", (event) => tell(event.target.row, event.clientX, event.clientY));
+document.addEventListener("keydown", step);
+document.addEventListener("focusout", () => { tip.hidden = true; });
 window.addEventListener("hashchange", () => { restore(); update(); });
 let waiting = 0;
 window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(update, 100); });

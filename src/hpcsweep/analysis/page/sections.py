@@ -192,7 +192,7 @@ def _roof(roofs: Roofs, unit: str) -> dict[str, Any]:
 
 
 def _more(points: pd.DataFrame, painter: Painter) -> Iterable[Section]:
-    for name, head in (("mem_peak_bytes", "Memory"), ("energy_j", "Energy of a pass")):
+    for name, head in (("mem_peak_gib", "Memory"), ("energy_j", "Energy of a pass")):
         if name in points:
             yield Section(name, head, "", painter.over(name, head, {name: formats.label(name)}))
     split = frames.phases(points, painter.seen)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import jinja2
-import numpy as np
 import pandas as pd
 
-from hpcsweep import __version__
+from hpcsweep import __version__, catalog
 from hpcsweep.analysis import dataset, formats, output, report
 from hpcsweep.analysis.command_report import CommandReport
 from hpcsweep.analysis.formats import View
@@ -44,12 +43,17 @@ def write(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     """
     output.check(path, _is_page)
     data = dataset.read_dataset(sweep_dir, where)
+    data = replace(data, rows=_for_people(data.rows), failed=_for_people(data.failed))
     seen = frames.layout(data.rows)
     drawn = sections.make(data, seen)
     drawn.notes.extend(data.of_earlier_files())
     with output.writing(path, _is_page) as file:
         file.write(_render(data, seen, drawn).encode())
     return drawn.notes
+
+
+def _for_people(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(mem_peak_gib=rows["mem_peak_bytes"] / 2**30)
 
 
 def _is_page(text: bytes) -> bool:
@@ -60,7 +64,8 @@ def _is_page(text: bytes) -> bool:
 
 def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     everything = pd.concat([data.rows, data.failed])
-    shown, _ = frames.thinned(everything, seen.x)
+    points = _all_points(everything, seen)
+    doubtful = dataset.doubtful(everything.reset_index(drop=True))
     figures = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
     made = report.make(data)
     script = _resource("figures.js")
@@ -70,18 +75,22 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
         name=data.sweep_dir.name, counts=data.counts(), headline=_headline(data, made),
-        notes=drawn.notes, when=when(data.rows), version=__version__,
+        notes=drawn.notes, when=when(data.rows), version=__version__, how=how(data),
         controls=_controls(data.rows, seen, drawn),
         switches=_SWITCHES if seen.x != seen.colour else _SWITCHES[:1] + _SWITCHES[2:],
         colour=seen.colour, legend=styles.items(), shapes=dict(_SHAPE.findall(script)),
         sections=drawn.sections,
         report=[_report(view, space.legend(data.maps)) for view in made.views()],
-        points=_all_points(shown, seen), failures=_failures(data), flags=_flags(data.rows),
-        machines=_environment(data.rows, data.sweep_dir),
+        points=points, failures=_failures(data), flags=_flags(data.rows), copies=_copies(data),
+        machines=_environment(data.rows),
         css=_resource("page.css"), script=script + _resource("page.js"),
         specs=_harmless(json.dumps(specs, separators=(",", ":"))),
         labels=_harmless(json.dumps({name: formats.label(name) for name in sorted(columns)})),
-        data=_embedded(drawn.data),
+        data=_embedded(drawn.data), rows=_harmless(json.dumps(
+            [[bad, *(cell if isinstance(cell[1], int | float) else cell[0] for cell in row)]
+             for bad, row in zip(doubtful.tolist(), points.rows, strict=True)],
+            separators=(",", ":"),
+        )),
     )  # fmt: skip
 
 
@@ -121,6 +130,49 @@ def when(rows: pd.DataFrame) -> str:
     return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else ""
 
 
+def how(data: dataset.Dataset) -> str:
+    """Say in one line how the points were measured."""
+    rows = data.rows
+
+    def told(name: str) -> str:
+        return values_in(rows, name) if name in rows else ""
+
+    visits = count(max(1, rows["visit"].nunique()) if "visit" in rows else 1, "visit")
+    settings = "unknown"
+    with suppress(HpcsweepError):  # of an older version, or of another program
+        measure = sweep_file.load(data.sweep_dir.sweep_file, name=data.sweep_dir.name).measure
+        own = (f"{n}: {v}" for n, v in measure.items() if v != catalog.SETTINGS[n].default)
+        settings = ", ".join(own) or "defaults"
+    return (
+        f"Each point ran {told('warmup_n') or 'no'} warm-up passes and {told('n')} timed passes "
+        f"({told('timer') or 'unknown timer'}) in {visits}; {int(dataset.valid(rows).sum())} of "
+        f"{count(len(rows), 'measured point')} are valid. Settings of the sweep: {settings}."
+    )
+
+
+def citation(data: dataset.Dataset) -> str:
+    """Return how to cite the rows."""
+    versions, commits = (values_in(data.rows, name) if name in data.rows else "" for name in _CITED)
+    return (
+        f"{data.sweep_dir.name}: times of convolutional networks, measured {when(data.rows)} with "
+        f"hpcsweep {versions}; sweep at commit {commits or 'unknown'}."
+    )
+
+
+def _copies(data: dataset.Dataset) -> list[tuple[str, str]]:
+    sweep_dir = data.sweep_dir
+    names = values_in(data.rows, "profile") if "profile" in data.rows else ""
+    clusters = [
+        f"hpcsweep submit sweep.yaml --cluster {name}" for name in names.split(", ") if name
+    ]
+    commands = [*clusters, *(f"hpcsweep {name} {sweep_dir.name}" for name in _COMMANDS)]
+    file = sweep_dir.sweep_file
+    texts = {"Commands": "\n".join(commands), "Citation": citation(data)}
+    if file.is_file():
+        texts["Sweep file: sweep.yaml"] = file.read_text(encoding="utf-8", errors="replace")
+    return [*texts.items()]
+
+
 def _embedded(data: dict[str, pd.DataFrame]) -> str:
     texts = (frame.to_json(orient="records", double_precision=9) for frame in data.values())
     parts = (f'"{name}":{text}' for name, text in zip(data, texts, strict=True))
@@ -147,12 +199,14 @@ def _resource(name: str) -> str:
 
 _POINT: Final = (
     "status", "median_ms", "ci95_lo_ms", "ci95_hi_ms", "throughput_ips", "throughput_sps", "n",
-    "algorithm_coverage_pct", "mem_peak_bytes", "energy_j", "flags", "point_id",
+    "algorithm_coverage_pct", "mem_peak_gib", "energy_j", "flags", "point_id",
 )  # fmt: skip
 _MACHINE: Final = (
     *("device_name", "node", *MUST_AGREE, "backend", "hpcsweep_version", "profile"),
     *("power_limit_w", "sm_clock_mhz_mean", "num_threads"),
 )
+_CITED: Final = ("hpcsweep_version", "git_sha")
+_COMMANDS: Final = ("report", "layers", "best", "bundle")
 _SWITCHES: Final = (("reliable", "only reliable"), ("logx", "log x"), ("logy", "log y"))
 _SHAPE: Final = re.compile(r'[{ ]"?(\S)"?: "(M[^"]+)"')  # of figures.js: a mark and its outline
 _WITH_INTERVAL: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms")
@@ -169,14 +223,12 @@ class PageTable:
     rows: Sequence[Sequence[tuple[str, Any]]]
     title: str = ""
     marks: Sequence[str] = ()
-    doubtful: frozenset[int] = frozenset()  # rows
 
 
 def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
     wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
     names = [name for name in wanted if name in rows and rows[name].notna().any()]
-    doubtful = frozenset(map(int, np.flatnonzero(dataset.doubtful(rows.reset_index(drop=True)))))
-    return replace(_grid(rows[names], formats.label), doubtful=doubtful)
+    return _grid(rows[names], formats.label)
 
 
 def _grid(frame: pd.DataFrame, label: Callable[[str], str] = str) -> PageTable:
@@ -195,17 +247,12 @@ def _flags(rows: pd.DataFrame) -> PageTable:
     return _grid(pd.DataFrame(table))
 
 
-def _environment(rows: pd.DataFrame, sweep_dir: SweepDir) -> PageTable:
-    """Return what is known of each GPU: a column per GPU, a row per fact; how was measured."""
+def _environment(rows: pd.DataFrame) -> PageTable:
+    """Return what is known of each GPU: a column per GPU, a row per fact."""
     facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
     table = {"fact": [formats.label(name) for name in facts]}
     for gpu in rows["gpu"].dropna().unique():
         table[gpu] = [values_in(rows[rows["gpu"] == gpu], name) for name in facts]
-    with suppress(HpcsweepError):  # of an older version, or of another program
-        settings = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name).measure.items()
-        text = ", ".join(f"{name}: {value}" for name, value in settings) or "defaults"
-        for head, column in table.items():
-            column.append("measure" if head == "fact" else text)
     return _grid(pd.DataFrame(table))
 
 
@@ -238,7 +285,9 @@ def _text(value: object, half: float) -> str:
     """Return a cell; a time with as many digits as its interval knows."""
     if not isinstance(value, float):
         return str(value)
-    return formats.rounded(value, half) if half > 0 else f"{value:.6g}"
+    if half > 0:
+        return formats.rounded(value, half)
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _headline(
@@ -246,23 +295,28 @@ def _headline(
 ) -> Iterable[str]:
     """Say what was found: failures first, what is fastest where, how sure, on what."""
     if isinstance(made, CommandReport):
-        return _not_measured(data)
+        return _doubts(data)
     fastest = _training(made) if isinstance(made, TrainingReport) else _algorithms(made)
     rows = data.rows
     models = dataset.ordered(data.rows, "model")
     named = ", ".join(models) if len(models) <= _FEW_NAMED else count(len(models), "network")
     gpus = ", ".join(map(str, rows["gpu"].dropna().unique()))
-    return [*_not_measured(data), *fastest, f"{named} on {dataset.hardware(rows) or gpus}."]
+    return [*_doubts(data), *fastest, f"{named} on {dataset.hardware(rows) or gpus}."]
 
 
-def _not_measured(data: dataset.Dataset) -> Iterable[str]:
+def _doubts(data: dataset.Dataset) -> Iterable[str]:
+    """Say in one line what was not measured, and what is flagged."""
+    rows = data.rows
+    lines = []
     if failed := len(data.failed):
         groups = tally(Counter(map(str, data.failed["status"])), PointStatus)
-        points = count(failed + len(data.rows), "point")
-        yield f"{failed:,} of {points} were not measured: {groups}."
-    if bad := data.tally.not_valid:
-        why = ", ".join(dataset.doubts(data.rows)) or "not valid"
-        yield f"Of {count(len(data.rows), 'measured point')}, {bad:,} are not valid ({why})."
+        points = count(failed + len(rows), "point")
+        lines.append(f"{failed:,} of {points} were not measured: {groups}.")
+    if flagged := int((dataset.doubtful(rows) | ~dataset.valid(rows)).sum()):
+        why = ", ".join(f"{flag} {points}" for flag, points in dataset.doubts(rows).items())
+        bad = f"{flagged:,} are flagged, {data.tally.not_valid:,} of them not valid"
+        lines.append(f"Of {count(len(rows), 'measured point')}, {bad} ({why or 'valid is false'}).")
+    return [" ".join(lines)] if lines else []
 
 
 def _algorithms(made: Report) -> Iterable[str]:
