@@ -141,7 +141,8 @@ def how(data: dataset.Dataset) -> str:
     settings = "unknown"
     with suppress(HpcsweepError):  # of an older version, or of another program
         measure = sweep_file.load(data.sweep_dir.sweep_file, name=data.sweep_dir.name).measure
-        own = (f"{n}: {v}" for n, v in measure.items() if v != catalog.SETTINGS[n].default)
+        defaults = {name: setting.default for name, setting in catalog.SETTINGS.items()}
+        own = (f"{name}: {of}" for name, of in measure.items() if defaults.get(name) != of)
         settings = ", ".join(own) or "defaults"
     return (
         f"Each point ran {told('warmup_n') or 'no'} warm-up passes and {told('n')} timed passes "
