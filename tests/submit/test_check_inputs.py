@@ -21,7 +21,7 @@ from hpcsweep.messages import Message
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
-from hpcsweep.submit import check_inputs, prepare, request
+from hpcsweep.submit import check_inputs, factories, prepare, request
 from localruns import Desk
 
 SOURCE = Path(hpcsweep.__file__).parents[1]
@@ -155,38 +155,60 @@ def test_a_source_that_is_no_python_is_refused_with_its_line(desk: Desk):
 )
 def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: str):
     """It is read, not run."""
-    (desk.folder.parent / "beside" / "mymodel.py").write_text(source)
-    check_inputs.check_inputs([request.make(sweep_file.load(written(desk)), profile.load("local"))])
-
-
-@pytest.mark.parametrize(
-    ("source", "lacks"),
-    [
-        ("def net(width):\n    pass\n", "mymodel.py:1: 'net' needs width"),
-        ("def net(a, b=1, *, c, d=2):\n    pass\n", "net(a=..., c=...)"),
-        ("class net:\n    def __init__(self, depth): ...\n", "mymodel.py:2: 'net' needs depth"),
-        ("def net(a=1, *rest, b=2, **more):\n    pass\n", ""),
-        ("class net:\n    def __init__(self, depth=3): ...\n", ""),
-        ("import functools\n@functools.cache\ndef net(width): ...\n", ""),
-        ("class net:\n    def __new__(cls, *a): ...\n    def __init__(self, x): ...\n", ""),
-        ("try:\n    from inner import Deep as net\nexcept ImportError:\n    net = None\n", ""),
-        ("if 1:\n    def net(): ...\nelse:\n    def net(x): ...\n", ""),
-        ("from inner import Deep\ndef net(): return Deep(2)\n", ""),
-    ],
-)
-def test_a_factory_that_lacks_arguments_is_refused(desk: Desk, source: str, lacks: str):
-    """With the line where it is defined; what the source does not tell is left to the job."""
     beside = desk.folder.parent / "beside"
     (beside / "mymodel.py").write_text(source)
-    (beside / "inner.py").write_text("def Deep(levels):\n    pass\n")
-    asked = request.make(sweep_file.load(written(desk)), profile.load("local"))
-    if not lacks:
-        check_inputs.check_inputs([asked])
-        return
-    with pytest.raises(SpecError) as told:
-        check_inputs.check_inputs([asked])
-    assert ":3: axes.model[0]: 'mymodel:net': " in str(told.value)
-    assert lacks in str(told.value)
+    assert factories.problem("mymodel:net", [str(beside)]) == ("", True)
+
+
+BAD = """\
+from torch import nn
+
+def wide(width):
+    return nn.Conv2d(3, width, 3)
+
+def number():
+    return 3
+
+def fixed():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+
+class Silent(nn.Module):
+    def forward(self, images):
+        return {"said": "nothing"}
+
+def early():
+    return nn.Conv2d(3, 4, 3).cuda()
+
+def good():
+    return nn.Conv2d(3, 4, 3)
+"""
+NETS = ["wide", "number", "fixed", "Silent", "early", "good", "god"]
+
+
+def test_all_own_networks_that_cannot_be_measured_are_told_at_once(desk: Desk):
+    """Tried at the smallest and the largest images; what only a GPU's machine can do is a note."""
+    (desk.folder.parent / "beside" / "mymodel.py").write_text(BAD)
+    models = ", ".join(f'"mymodel:{name}"' for name in NETS)
+    path = written(desk, '"mymodel:net"', models)
+    path.write_text(
+        path.read_text().replace("[8]", "[8, 9, 16]").replace("  weights: [w.pt]\n", "")
+    )
+    done = desk.run("submit", path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    note, *lines = done.stderr.splitlines()
+    assert "note: model 'mymodel:early' could not be tried here at input_size 8: " in note
+    told = (
+        (0, "wide", "at input_size 8: TypeError: wide() missing 1 required positional argument"),
+        (1, "number", "returned int, not a torch.nn.Module; mend it, or exclude it"),
+        (2, "fixed", "mat1 and mat2 shapes cannot be multiplied (1x784 and 144x2)"),
+        (3, "Silent", "at input_size 8: TypeError: the network returns no tensor"),
+        (6, "god", "mymodel.py has no 'god'; did you mean 'good'?"),
+    )
+    assert len(lines) == len(told)
+    for place, name, words in told:
+        (line,) = (line for line in lines if f":3: axes.model[{place}]: 'mymodel:{name}': " in line)
+        assert words in line
+    assert not list(desk.folder.glob("results/*/submissions/*"))
 
 
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
@@ -196,13 +218,13 @@ def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     said: list[Message] = []
     sweep = sweep_file.load(written(desk, "mymodel:", "elsewhere:"))
     with messages.told_to(said.append):
-        check_inputs.check_inputs([request.make(sweep, profile.load(path))])
+        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load(path))])
     assert len(said) == 1
     assert "'elsewhere:net': no module" in said[0].text
     assert said[0].remedy == "the job's own Python must have it"
     wrong = sweep_file.load(written(desk, ":net", ":nte"))
     with pytest.raises(SpecError, match="has no 'nte'"):
-        check_inputs.check_inputs([request.make(wrong, profile.load(path))])
+        check_inputs.check_inputs(desk.results, [request.make(wrong, profile.load(path))])
 
 
 def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +265,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
     there.parent.mkdir(parents=True)
     there.touch()
     with pytest.raises(SpecError) as caught:
-        check_inputs.check_inputs([asked])
+        check_inputs.check_inputs(desk.results, [asked])
     missing = there.with_name("resnet18-f37072fd.pth")
     assert f"{path}:2: axes.weights[0]: 'IMAGENET1K_V1': resnet18: {missing} is not" in str(
         caught.value
@@ -279,6 +301,29 @@ def test_a_network_that_was_edited_is_told_and_measured_again(desk: Desk):
     done = desk.run("compare", *sides, "--unreliable")
     assert "the sides differ in own_files: mymodel:net; --across own_files" in done.stderr
     assert desk.run("compare", *sides, "--unreliable", "--across", "own_files").returncode == 0
+
+
+@pytest.mark.slow
+def test_a_network_that_was_mended_is_measured_again_by_the_same_command(desk: Desk):
+    """Its good points, too: a table needs one version of it. Then nothing is left to do."""
+    path = written(desk, "[8]", "[8, 16]")
+    path.write_text(path.read_text().replace("  weights: [w.pt]\n", ""))
+    source = path.with_name("mymodel.py")
+    wrong = "def net():\n    return Fails()\n\nclass Fails(nn.Conv2d):\n"
+    wrong += "    def __init__(self): super().__init__(3, 4, 3)\n"
+    wrong += "    def forward(self, images):\n"
+    wrong += "        assert images.is_meta or len(images[0, 0]) == 8\n"
+    wrong += "        return super().forward(images)\n"
+    source.write_text(f"from torch import nn\n{wrong}")
+    done = desk.run_process("submit", path, "--cluster", "local")
+    assert done.returncode == 3, done.stdout + done.stderr
+    source.write_text(NETWORK)
+    done = desk.run_process("submit", path, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 points failed, or stood beside such: measured again" in done.stderr
+    assert sorted(row["status"] for row in desk.rows()) == ["error", "ok", "ok", "ok"]
+    assert desk.run("collect", "sweep").stdout.count("earlier version") == 0
+    assert "nothing to measure" in desk.run("submit", path).stdout
 
 
 def asked_point(asked: request.Request) -> Point:
@@ -366,12 +411,12 @@ def test_what_could_not_be_checked_here_is_a_note(
     (desk.folder / "mymodel.py").write_text(OWN)
     asked = _asked(desk, MAPS)
     with messages.told_to(said.append):
-        check_inputs.check_inputs([asked, asked])
+        check_inputs.check_inputs(desk.results, [asked, asked])
     why = "ModuleNotFoundError: No module named 'torch' (alexnet, mymodel:net)"
     assert said == [Message("note", f"map patterns are not checked here: {why}")]
     with_weights = MAPS.replace("  input_size", "  weights: [IMAGENET1K_V1]\n  input_size")
     with pytest.raises(SpecError, match="nobody could tell whether they are there"):
-        check_inputs.check_inputs([_asked(desk, with_weights)])
+        check_inputs.check_inputs(desk.results, [_asked(desk, with_weights)])
 
 
 def _asked(desk: Desk, text: str) -> request.Request:
@@ -389,11 +434,11 @@ def test_cifar_without_a_folder_is_told_before_the_queue(
     sweep = sweep_file.load(desk.spec(text))
     said: list[Message] = []
     with messages.told_to(said.append):
-        check_inputs.check_inputs([request.make(sweep, profile.load(site))])
+        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load(site))])
         assert not said
-        check_inputs.check_inputs([request.make(sweep, profile.load("local"))])
+        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load("local"))])
         monkeypatch.setenv("HPCSWEEP_DATA", "/scratch/mine")
-        check_inputs.check_inputs([request.make(sweep, profile.load("local"))])
+        check_inputs.check_inputs(desk.results, [request.make(sweep, profile.load("local"))])
     (told,) = said
     assert (told.level, told.text.partition(",")[0]) == (
         "warning",

@@ -35,7 +35,10 @@ def test_a_sweep_is_measured_once(desk):
 def test_a_sweep_that_shrank_has_orphans(measured):
     """Their rows stay and are marked, also when the edit left nothing to measure."""
     measured.spec(TEN.replace("[a, b]", "[a]"))
-    assert "nothing to measure" in measured.submit().stdout
+    done = measured.submit()
+    assert "nothing to measure" in done.stdout
+    assert "note: 5 measured points no longer in the sweep: orphans, which tables" in done.stderr
+    assert "orphans" not in measured.submit().stderr
     assert (
         json.loads(measured.run("collect", "sweep", "--json").stdout)["sweeps"][0]["orphans"] == 5
     )

@@ -1,4 +1,4 @@
-"""Tells with torch, before `submit` sends anything, of weights, maps of algorithms, and cuDNN.
+"""Tells with torch, before `submit` sends anything, of weights, maps, own networks, and cuDNN.
 
 `hpcsweep.submit.check_inputs` runs this module as a program: a question comes in on stdin, the
 answer goes out on stdout, one JSON object each. Networks are built without their weights, if
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -25,6 +28,7 @@ from hpcsweep import search_path
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
+from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import convolutions, models
 from hpcsweep.measure.data import downloads
@@ -36,10 +40,14 @@ from hpcsweep.point import Point
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
 _SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried
+# what a network may meet on a login node, and not where it is measured
+_OF_MACHINES: Final = (ImportError, OSError, KeyError, AssertionError, MemoryError)
+_GPUS: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU")
+_OTHERS: Final = re.compile(f"site-packages|{re.escape(str(Path(__file__).parents[1]))}")
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the problems of weights, and the patterns of maps that match no layer.
+    """Return the problems of weights and networks, and the patterns of maps that match no layer.
 
     With `devices`, return what `engines` does; with `here`, the properties of that device of this
     machine.
@@ -52,7 +60,25 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "weights": [_weights_problems(**request) for request in question["weights"]],
         "maps": [_look(**request) for request in question["maps"]],
+        "networks": [_try(question, axes) for axes in question.get("networks", ())],
     }
+
+
+def _try(question: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, str]:
+    """Build a network and pass images through it; return what is `wrong`, or this machine's."""
+    try:
+        shapes(question["workload"], json.dumps(axes))
+    except Exception as error:  # noqa: BLE001 - a network does whatever its author wrote
+        own = [
+            f"{at.filename}:{at.lineno}: "
+            for at in traceback.extract_tb(error.__traceback__)
+            if at.filename.startswith((*question["search_path"],))
+            and not _OTHERS.search(at.filename)
+        ]
+        where = own[-1] if own else ""
+        is_machine = isinstance(error, _OF_MACHINES) or _GPUS.search(str(error))
+        return {"unsure" if is_machine else "wrong": f"{where}{words(error)}"}
+    return {}
 
 
 def _weights_problems(
@@ -103,7 +129,8 @@ def shapes(workload: str, case: str) -> Shapes:
     model = _network(workload, json.dumps(axes))
     images = min(batch, _IMAGES)
     image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, *shape)
-    with torch.autocast("cpu", amp, enabled=amp is not None):
+    tells = model.register_forward_hook(_need_tensor)
+    with tells, torch.autocast("cpu", amp, enabled=amp is not None):
         recorded = shape_pass(model, image)
     calls = [
         replace(call, conv=replace(call.conv, n=call.conv.n * batch // images))
@@ -133,6 +160,11 @@ def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.M
         model = models.build_float32(axes["model"], enliven=False, channels=channels)
     model = model.to(dtype=getattr(torch, axes["dtype"]))
     return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+
+
+def _need_tensor(_model: nn.Module, _args: object, output: object) -> None:
+    if next(iter(tensors_in(output)), None) is None:
+        raise TypeError("the network returns no tensor")
 
 
 def engines(question: Mapping[str, Any]) -> dict[str, Any]:

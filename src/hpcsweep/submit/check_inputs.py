@@ -13,19 +13,23 @@ import shlex
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import environment, extras, messages, processes, search_path, sources
-from hpcsweep.catalog import AXES, COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, Role
+from hpcsweep.catalog import AXES, COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, Role, gpus
 from hpcsweep.errors import SpecError, suggest
-from hpcsweep.spec import document, template
+from hpcsweep.spec import document, lookup, template
 from hpcsweep.spec.space import Sweep
-from hpcsweep.store import shards, state
+from hpcsweep.store import outcomes, runs
 from hpcsweep.store.folders import SweepDir
+from hpcsweep.store.state import FAILED, PointStatus
 from hpcsweep.submit import factories
 from hpcsweep.submit.request import Request
+from hpcsweep.submit.request import gpus as named_gpus
 from hpcsweep.text import count
 
 _PROGRAM: Final = "hpcsweep.measure.inputs"
@@ -42,31 +46,129 @@ SHAPES: Final = (
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 
 
-def check_inputs(requests: Sequence[Request]) -> None:
+@dataclass
+class _Mistakes:
+    """What is wrong with the inputs of a sweep: its own files first, then what only torch tells."""
+
+    sweep: Sweep
+    kept: list[tuple[str, object, str]] = field(default_factory=list)
+    told_of: list[object] = field(default_factory=list)  # values
+
+    def add(
+        self, request: Request, key: str, name: object, told: str, *, sure: bool = False
+    ) -> None:
+        """Keep what is wrong with a value; a note where the job's own Python may know better."""
+        self.told_of.append(name)
+        if request.profile.own_python and not sure:
+            messages.note(f"{key} '{name}': {told}", "the job's own Python must have it")
+        else:
+            what = f"'{name}': " if isinstance(name, str) else ""
+            self.kept.append((key, name, f"{what}{told}"))
+
+    def tell(self, patterns: Iterable[tuple[dict[str, str], str, str]] = ()) -> None:
+        """Raise `SpecError` with a line for each, at the place where the sweep names it."""
+        patterns = [*patterns]
+        if not self.kept and not patterns:
+            return
+        doc = document.read_document(self.sweep.path, SpecError)
+        wrong = document.Complaints(doc)
+        for key, name, told in self.kept:
+            wrong.add(_place(doc, key, name), told)
+        for layers, pattern, told in patterns:
+            wrong.add((*_place(doc, "algorithm", layers), pattern), told)
+        wrong.tell()
+
+
+def check_inputs(results: Path, requests: Sequence[Request]) -> None:
     """Refuse packages, factories, files, weights and layers that no job of one sweep would find.
 
-    `SpecError` has file, line and key, and the nearest name; `MissingDependency` the extra.
+    `SpecError` has file, line and key of each, and the nearest name; `MissingDependency` the extra.
     """
+    sweep = requests[0].sweep
+    mistakes = _Mistakes(sweep)
     for request in requests:
         _check_packages(request)
-        if request.sweep.workload == COMMAND.name:
-            _check_program(request)
-    if not WORKLOADS[requests[0].sweep.workload].runs_network:
+        if request.rehearsal:
+            _tell_unknown_gpus(sweep)
+        if sweep.workload == COMMAND.name:
+            _check_program(request, mistakes)
+        elif WORKLOADS[sweep.workload].runs_network:
+            _check_names(request, mistakes)
+            _check_data(request)
+    if not WORKLOADS[sweep.workload].runs_network:
+        mistakes.tell()
         return
-    for request in requests:
-        _check_names(request)
-        _check_data(request)
     weights = [named_weights(request) for request in requests]
     maps = _maps(requests)
-    if not maps and not any(weights):
+    own = [] if extras.lacking("measure") else _own_networks(results, requests, mistakes)
+    if not maps and not own and not any(weights):
+        mistakes.tell()
         return
     homes = [search_path.torch_home(request.profile.env) for request in requests]
-    by_home = [{"home": h, "wanted": w} for h, w in zip(homes, weights, strict=True)]
-    question = {"search_path": requests[0].search_path, "weights": by_home, "maps": maps}
-    answer = _ask_torch(question)
+    answer = _ask_torch(
+        {
+            "search_path": requests[0].search_path,
+            "workload": sweep.workload,
+            "weights": [{"home": h, "wanted": w} for h, w in zip(homes, weights, strict=True)],
+            "maps": maps,
+            "networks": [axes for _, axes in own],
+        }
+    )
     for request, wanted, problems in zip(requests, weights, answer["weights"], strict=True):
-        _check_weights(request, wanted, problems)
-    _check_maps(requests[0].sweep, maps, answer["maps"])
+        _check_weights(request, wanted, problems, mistakes)
+    _check_networks(own, answer["networks"], mistakes)
+    mistakes.tell(_idle(maps, answer["maps"]))
+
+
+def _tell_unknown_gpus(sweep: Sweep) -> None:
+    """Say which GPUs of a rehearsed sweep neither a profile nor a data sheet has."""
+    known = {*lookup.names(lookup.PROFILES), *gpus.KNOWN_TO_CUDNN}
+    for name in named_gpus(sweep):
+        if name not in known and not gpus.vendor(name):
+            told = f"gpu '{name}': no profile and no data sheet has it{suggest(name, known)}"
+            messages.note(told)
+
+
+def _own_networks(
+    results: Path, requests: Sequence[Request], mistakes: _Mistakes
+) -> list[tuple[Request, dict[str, Any]]]:
+    """Return the cases of each own network's smallest and largest images that are not measured."""
+    sweep = requests[0].sweep
+    if not any(map(_is_factory, named(sweep, "model"))):
+        return []
+    measured = runs.statuses(SweepDir(results / sweep.name))
+    found: dict[str, list[tuple[int, Request, Mapping[str, Any]]]] = {}
+    for request in requests:
+        for point in request.points():
+            axes = point.axes
+            if _is_factory(axes["model"]) and measured.get(point.point_id) is not PointStatus.OK:
+                found.setdefault(axes["model"], []).append((axes["input_size"], request, axes))
+    return [
+        (request, {name: axes[name] for name in SHAPES if name in axes})
+        for model, cases in found.items()
+        if model not in mistakes.told_of
+        for _, request, axes in (min(cases, key=itemgetter(0)), max(cases, key=itemgetter(0)))
+    ]
+
+
+def _check_networks(
+    own: Sequence[tuple[Request, dict[str, Any]]],
+    answers: Sequence[Mapping[str, str]],
+    mistakes: _Mistakes,
+) -> None:
+    """Refuse own networks that cannot be built, or do not take their images."""
+    told = set[str]()
+    for (request, axes), answer in zip(own, answers, strict=True):
+        model = axes["model"]
+        if not answer or model in told:
+            continue
+        told.add(model)  # at its smallest images
+        ((level, why),) = answer.items()
+        why = f"at input_size {axes['input_size']}: {why}"
+        if level == "wrong":
+            mistakes.add(request, "model", model, f"{why}; mend it, or exclude it")
+        else:
+            messages.note(f"model '{model}' could not be tried here {why}")
 
 
 def _check_packages(request: Request) -> None:
@@ -83,7 +185,7 @@ def _check_packages(request: Request) -> None:
     extras.need("measure", what, other)
 
 
-def _check_program(request: Request) -> None:
+def _check_program(request: Request, mistakes: _Mistakes) -> None:
     """Refuse a command whose program, or whose script of Python, is not there."""
     sweep = request.sweep
     run = sweep.measure["run"]
@@ -101,15 +203,15 @@ def _check_program(request: Request) -> None:
         told = f"there is no {script} in {folder}{suggest(script, there)}"
     else:
         return
-    if not request.profile.own_python:
-        raise _complaint(sweep, "run", run, told)
-    messages.note(told, "the job's own environment must have it")
+    mistakes.add(request, "run", run, told)
 
 
-def _check_names(request: Request) -> None:
+def _check_names(request: Request, mistakes: _Mistakes) -> None:
     for axis in sources.FACTORIES:
         for name in filter(_is_factory, named(request.sweep, axis)):
-            _check_factory(request, axis, name)
+            told, is_sure = factories.problem(name, request.search_path)
+            if told:
+                mistakes.add(request, axis, name, told, sure=is_sure)
     for key, names in _files(request.sweep).items():
         for name in names:
             if search_path.file(name, request.search_path).is_file():
@@ -118,7 +220,7 @@ def _check_names(request: Request) -> None:
             places = list(dict.fromkeys((folder / path).parent for folder in request.search_path))
             there = [one.name for place in places for one in sorted(place.glob("*"))]
             told = f"no such file in {' or '.join(map(str, places))}{suggest(path.name, there)}"
-            raise _complaint(request.sweep, key, name, told)
+            mistakes.add(request, key, name, told, sure=True)
 
 
 def _check_data(request: Request) -> None:
@@ -150,6 +252,7 @@ def _check_weights(
     request: Request,
     wanted: Sequence[tuple[str, str]],
     problems: Sequence[Mapping[str, str]],
+    mistakes: _Mistakes,
 ) -> None:
     """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
     where = ["--cluster", request.profile.name, "--download"]
@@ -160,26 +263,21 @@ def _check_weights(
         told = problem.get("wrong") or (
             f"{model}: {problem['missing']}; `{command}` on a login node downloads what is missing"
         )
-        if not request.profile.own_python:
-            raise _complaint(request.sweep, "weights", name, told)
-        messages.note(f"weights '{name}' of {told}")
+        mistakes.add(request, "weights", name, told)
 
 
-def _check_maps(
-    sweep: Sweep, maps: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]
-) -> None:
-    """Refuse patterns of maps that match no layer; each is one line."""
-    doc = document.read_document(sweep.path, SpecError)
+def _idle(
+    maps: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]
+) -> Iterator[tuple[dict[str, str], str, str]]:
+    """Yield the patterns of maps that match no layer, with what to tell of each."""
     unchecked = dict[str, dict[str, None]]()
-    wrong = document.Complaints(doc)
     for question, answer in zip(maps, answers, strict=True):
         model = question["cases"][0]["model"]
         if why := answer.get("unchecked"):
             unchecked.setdefault(why, {})[model] = None
         for pattern, hint in answer.get("idle", {}).items():
             told = f"this pattern matches no convolution of {model}{hint}"
-            wrong.add((*_place(doc, "algorithm", question["layers"]), pattern), told)
-    wrong.tell()
+            yield question["layers"], pattern, told
     for why, models in unchecked.items():
         messages.note(f"map patterns are not checked here: {why} ({', '.join(models)})")
 
@@ -217,6 +315,7 @@ def _ask_torch(question: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "weights": [[{"missing": told} for _ in one["wanted"]] for one in question["weights"]],
             "maps": [{"unchecked": why} for _ in question["maps"]],
+            "networks": [{} for _ in question["networks"]],
         }
     return found
 
@@ -241,18 +340,6 @@ def ask(question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any
     return found
 
 
-def _check_factory(request: Request, axis: str, name: str) -> None:
-    try:
-        problem = factories.problem(axis, name, request.search_path)
-    except factories.NoModule as missing:
-        if request.profile.own_python:
-            messages.note(f"{axis} '{name}': {missing}", "the job's own Python must have it")
-            return
-        problem = str(missing)
-    if problem:
-        raise _complaint(request.sweep, axis, name, problem)
-
-
 def _is_factory(name: str | None) -> bool:
     return ":" in (name or "")  # of an axis that only `include` sets there is no value
 
@@ -273,15 +360,6 @@ def named(sweep: Sweep, axis: str) -> Iterator[str]:
     """
     if axis in sweep.space.defaults:
         yield from (value for value in dict.fromkeys(sweep.values(axis)) if value is not None)
-
-
-def _complaint(sweep: Sweep, key: str, name: object, problem: str) -> SpecError:
-    """Return the error with the line at which the sweep names it."""
-    doc = document.read_document(sweep.path, SpecError)
-    what = f"'{name}'" if isinstance(name, str) else name
-    error = doc.complaint(_place(doc, key, name), f"{what}: {problem}")
-    assert isinstance(error, SpecError)  # noqa: S101 - as `document.read` was told
-    return error
 
 
 def _place(doc: document.Document, key: str, value: object) -> tuple[str | int, ...]:
@@ -336,28 +414,42 @@ def other_than(made_of: Mapping[str, str], request: Request) -> list[str]:
     ]
 
 
-def tell_changed(sweep_dir: SweepDir, request: Request) -> None:
-    """Say which measured points were made of other files than there are now."""
-    if found := changed(sweep_dir, request):
-        what = ", ".join(f"{name} ({number:,})" for name, number in Counter(found.values()).items())
-        messages.note(
-            f"{count(len(found), 'point')} of {sweep_dir.name} measured with another "
-            f"version, or an unknown one, of your own files: {what}; they keep their rows",
-            f"to measure them again: {sweep_dir.command('retry', '--changed')}",
-        )
+def told_of_changes(sweep_dir: SweepDir, request: Request) -> Request:
+    """Say which measured points were made of other files than there are now.
+
+    A network that failed was mended: the request takes all its points again, since one table needs
+    one version. Without a failure a row is kept until a person asks.
+    """
+    if request.only or request.options.again:
+        return request
+    found = changed(sweep_dir, request)
+    statuses = runs.statuses(sweep_dir) if found else {}
+    mended = {what for point_id, what in found.items() if statuses[point_id] in FAILED}
+    for is_mended in (True, False):
+        some = Counter(what for what in found.values() if (what in mended) is is_mended)
+        if not some:
+            continue
+        points = count(some.total(), "point")
+        what = ", ".join(f"{name} ({number:,})" for name, number in some.items())
+        if is_mended:
+            messages.note(f"{points} failed, or stood beside such: measured again, since "
+                          f"these files are others by now: {what}")  # fmt: skip
+        else:
+            messages.note(
+                f"{points} of {sweep_dir.name} measured with another "
+                f"version, or an unknown one, of your own files: {what}; they keep their rows",
+                f"to measure them again: {sweep_dir.command('retry', '--changed')}",
+            )
+    anew = frozenset(point_id for point_id, what in found.items() if what in mended)
+    return replace(request, anew=anew)
 
 
 def _made_of(sweep_dir: SweepDir) -> dict[str, str]:
     """Return the cell `own_files` of the row that counts, of each point that has one."""
-    rows = [
-        (row["point_id"], state.PointStatus(row["status"]), row.get("own_files", ""))
-        for shard in sweep_dir.shards()
-        for row in shards.read_shard(shard).rows
-        if row["status"] != state.PointStatus.PROFILED
-    ]
-    statuses = state.best((row[0], row[1]) for row in rows)
-    found = dict[str, str]()
-    for point_id, status, cell in rows:  # of equal ones the last counts, as everywhere
-        if statuses[point_id] is status:
-            found[point_id] = cell
-    return found
+
+    def kept(row: Mapping[str, Any]) -> dict[str, str]:
+        return {"status": row["status"], "own_files": row.get("own_files", "")}
+
+    rows = outcomes.rows_of(sweep_dir.shards(), kept)
+    profiled = PointStatus.PROFILED
+    return {name: row["own_files"] for name, row in rows.items() if row["status"] != profiled}

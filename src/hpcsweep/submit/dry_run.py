@@ -28,16 +28,15 @@ from hpcsweep.text import duration
 
 def run(results: Path, request: Request) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
-    check_inputs.check_inputs([request])
+    check_inputs.check_inputs(results, [request])
     support.warn(results, [request])
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
     request = replace(request, options=replace(request.options, argv=argv))
     sweep = folders.SweepDir(results / request.sweep.name)
-    expected = cost.cost_of(results, request)
     prepare.check_same_name(sweep, request)
     prepare.warn_of_results_elsewhere(sweep, request)
-    if not request.options.again:
-        check_inputs.tell_changed(sweep, request)
+    request = check_inputs.told_of_changes(sweep, request)
+    expected = cost.cost_of(results, request)
     messages.progress(expected.text())
     prepare.check_cost(sum(expected.seconds.values()), request)
     if request.profile.in_slurm and expected.points:

@@ -260,7 +260,7 @@ def unmeasured(
     """Return the points that are to be measured; count the others in `settled` by status."""
     # points skipped by an earlier --skip-dominated are tried without this option
     skipped = set() if request.options.skip_dominated else {PointStatus.SKIPPED}
-    left_out = measured.settled(request.again | skipped)
+    left_out = measured.settled(request.again | skipped) - (request.anew - measured.live.keys())
     for point in request.points():
         if point.point_id not in left_out:
             yield point

@@ -51,6 +51,7 @@ class Request:
     search_path: tuple[str, ...] = ()  # where the sweep's own networks and files lie
     again: frozenset[str] = frozenset()  # statuses that do not count as measured
     only: frozenset[str] = frozenset()  # ids of points; empty: all
+    anew: frozenset[str] = frozenset()  # ids of points whose rows do not count as measured
     checked: bool = False  # its networks and files are known to be there
 
     @property

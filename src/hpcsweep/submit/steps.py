@@ -38,13 +38,12 @@ class OutOfTime(Refused):
 def submit(results: Path, request: Request) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     if not request.checked:
-        check_inputs.check_inputs([request])
+        check_inputs.check_inputs(results, [request])
         support.warn(results, [request])
-    job = Submit(folders.SweepDir(results / request.sweep.name), request)
-    prepare.check_same_name(job.sweep_dir, request)
-    prepare.warn_of_results_elsewhere(job.sweep_dir, request)
-    if not request.only and not request.options.again:
-        check_inputs.tell_changed(job.sweep_dir, request)
+    sweep_dir = folders.SweepDir(results / request.sweep.name)
+    prepare.check_same_name(sweep_dir, request)
+    prepare.warn_of_results_elsewhere(sweep_dir, request)
+    job = Submit(sweep_dir, check_inputs.told_of_changes(sweep_dir, request))
     with locks.held(job.sweep_dir, LOCKED_BY):
         if request.profile.in_slurm:
             return _send(job)
@@ -92,6 +91,12 @@ def _write_submission(job: Submit, queue: LiveChunks | None = None) -> None:
     with suppress(OSError):
         job.sweep_before = files.regular_bytes(job.sweep_dir.sweep_file)
     job.ready = prepare.prepare(job.sweep_dir, job.request, queue)
+    if job.sweep_before in {None, job.request.sweep.text.encode()}:
+        return
+    there = {*runs.points_of_file(job.sweep_dir)}
+    if gone := runs.statuses(job.sweep_dir).keys() - there:
+        points = count(len(gone), "measured point")
+        messages.note(f"{points} no longer in the sweep: orphans, which tables keep and mark")
 
 
 def _end_if_nothing_is_left(job: Submit) -> int | None:
@@ -183,7 +188,7 @@ def _exit_code(job: Submit) -> int:
 
 def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
     """Check every profile before anything enters the queue; return the requests, checked."""
-    check_inputs.check_inputs(requests)
+    check_inputs.check_inputs(results, requests)
     support.warn(results, requests)
     unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
     if unchecked:
