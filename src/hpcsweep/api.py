@@ -221,7 +221,7 @@ def run(
         folder = lookup.results_folder(results)
         code = steps.submit(folder, asked)
     if code == EXIT_INTERRUPTED:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(f"{loaded.name} was stopped; the same call goes on with it")
     measured = folders.open_sweep(folder, loaded.name)
     if error := collecting.collect(measured).error():
         raise error

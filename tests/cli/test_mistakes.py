@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from localruns import Desk
+from localruns import Desk
 
 HEAD = "workload: inference\naxes:\n  model: [resnet18]\n"
 SWEEPS = [
@@ -30,6 +27,7 @@ SWEEPS = [
     (HEAD + "  dtype: [float23]\n", "4: axes.dtype[0]: found 'float23'", "mean 'float32'?"),
     (HEAD + "  input_size: [0]\n", "4: axes.input_size[0]: found 0", "at least 1"),
     (HEAD + "  batch_size: [1, 2, 1]\n", "4: axes.batch_size[2]: 1 is repeated", "remove one"),
+    (HEAD + "  input_size: {from: 64, to: 224}\n", "4: axes.input_size: found", "{start: 64, "),
     (HEAD + "  input_size: {start: 1, stop: 9}\n", "4: axes.input_size: found a map", "num"),
     (HEAD + "  input_size: {start: 1, stop: 9, nun: 2}\n", "4: axes.input_size", "'num'?"),
     ("workload: inference\naxes:\n  batch_size: [1]\n", "2: axes: `model` is missing", "models"),
@@ -111,6 +109,10 @@ COMMANDS = [
     ("init --cluster", "'--cluster' requires an argument (see `hpcsweep init --help`)"),
     ("import old.csv --as", "'--as' requires an argument (see `hpcsweep import --help`)"),
     ("status --watch=3", "'--watch' does not take a value (see `hpcsweep status --help`)"),
+    ("rm", "Missing argument 'SWEEP'; there are: none yet (see `hpcsweep rm --help`)"),
+    ("config --set top=5", "no option --set: to set one, write a line into hpcsweep.toml"),
+    ("submit quickstart --html x.html", "no option --html: it belongs to `hpcsweep report`"),
+    ("zzzz", "no command 'zzzz' (there are: init, "),
     ("--color", "'--color' requires an argument (see `hpcsweep --help`)"),
 ]
 
@@ -191,6 +193,33 @@ def test_a_mistake_in_what_is_read(desk: Desk) -> None:
     assert page == (desk.folder / "sweep.html").read_text()
     refused = desk.run("report", "sweep", "--html", "-", "--format", "csv")
     assert (refused.returncode, "leave out --format" in refused.stderr) == (2, True)
+
+
+def test_a_mistake_about_results_that_there_are(desk: Desk) -> None:
+    """A folder too deep, a run and a point that are not, a GPU misspelt, the logs of an import."""
+    desk.spec("workload: noop\naxes: {model: [a], gpu: [v10O]}\n")
+    told = desk.run("submit", "sweep.yaml", "--cluster", "local").stderr
+    assert "note: gpu 'v10O': no profile and no data sheet has it; did you mean 'v100'?" in told
+    below = Desk(desk.folder / "notes")
+    below.folder.mkdir()
+    desk.run("import", "results/sweep", "--as", "theirs")
+    results = desk.results
+    for where, command, words in (
+        (
+            below,
+            "report sweep",
+            f"no results of a sweep 'sweep'; {results} has it: --results {results}",
+        ),
+        (desk, "compare", "Missing argument 'FIRST'; there are: sweep, theirs"),
+        (desk, "report sweep@previous", "`hpcsweep submit sweep --again` begins the next"),
+        (desk, "show sweep zzzz", "'zzzz' is no point's id; `hpcsweep show SWEEP` lists them"),
+        (desk, "report sweep --metric zzzz", "no column 'zzzz'; the first line of that file, or"),
+        (desk, "logs theirs", "was imported; its logs stayed at "),
+    ):
+        done = where.run(*command.split())
+        assert done.returncode == 2, done.stdout
+        (line,) = done.stderr.splitlines()
+        assert words in line
 
 
 FIVE = """\

@@ -101,7 +101,7 @@ def test_what_is_not_there_is_a_mistake(failed):
     """With the nearest status."""
     for words, told in (
         (["--status", "erorr"], "no status 'erorr'; did you mean 'error'?"),
-        (["sweep", "zz"], "0 points begin with 'zz'"),
+        (["sweep", "zz"], "'zz' is no point's id"),
     ):
         done = failed.run("show", *words)
         assert (done.returncode, told in done.stderr) == (2, True)

@@ -415,7 +415,8 @@ def test_what_could_not_be_checked_here_is_a_note(
     why = "ModuleNotFoundError: No module named 'torch' (alexnet, mymodel:net)"
     assert said == [Message("note", f"map patterns are not checked here: {why}")]
     with_weights = MAPS.replace("  input_size", "  weights: [IMAGENET1K_V1]\n  input_size")
-    with pytest.raises(SpecError, match="nobody could tell whether they are there"):
+    wrong = pytest.raises(SpecError, match="nobody could tell whether they are there")
+    with wrong, messages.told_to(said.append):
         check_inputs.check_inputs(desk.results, [_asked(desk, with_weights)])
 
 

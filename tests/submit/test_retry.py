@@ -44,6 +44,16 @@ def test_points_that_are_not_valid_are_measured_again(desk):
     assert (told.returncode, "no point is not valid (4 ok)" in told.stdout) == (0, True)
 
 
+def test_a_machine_that_stays_busy_is_told_with_what_can_be_done(desk):
+    """A retry that changed nothing says so; one that did says nothing of it."""
+    desk.spec(NOOP + "measure: {fail: [{when: {model: b}, how: contended, attempts: 2}]}\n")
+    desk.run("submit", "sweep.yaml")
+    told = desk.run("retry", "sweep", "--invalid").stderr
+    assert "note: sweep: measured again, still not valid" in told
+    assert all(words in told for words in ("min_ms", "--exclusive", "--unreliable"))
+    assert "still not valid" not in desk.run("retry", "sweep", "--invalid").stderr
+
+
 def test_before_any_row_nothing_is_not_valid(desk):
     """There are no tables, either."""
     desk.spec(NOOP)

@@ -127,6 +127,7 @@ class Dataset:
         for name in columns:
             if name not in self.rows:
                 near = suggest(name, merged.header(self.sweep_dir.overall))
+                near = near or "; the first line of that file, or of details.csv, has the names"
                 raise UsageError(f"{self.sweep_dir.overall}: no column '{name}'{near}")
 
     def numbers(self, rows: pd.DataFrame, column: str) -> pd.DataFrame:

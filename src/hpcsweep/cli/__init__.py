@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -76,9 +75,20 @@ def _usage(error: click.ClickException) -> str:
             filters = any("--where" in param.opts for param in ctx.command.params)
             written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
             return f"no option {option}: {axis} is an axis; {written}"
+        homes = (
+            name for name, one in main.commands.items() for p in one.params if option in p.opts
+        )
+        near = suggest(option, (name for param in ctx.command.params for name in param.opts))
+        if home := None if near else next(homes, None):
+            return f"no option {option}: it belongs to `hpcsweep {home}`"
+        if ctx.info_name == "config":
+            return (
+                f"no option {option}: to set one, write a line into hpcsweep.toml, such as top = 5"
+            )
     text = f"{error.format_message().rstrip('.')}{settings.blamed(error)}"
-    if isinstance(error, click.MissingParameter) and error.param and error.param.name == "spec":
-        text += f"; there are: {', '.join(lookup.names(lookup.SWEEPS))}, or a file"
+    param = error.param if isinstance(error, click.MissingParameter) else None
+    if ctx is not None and param and param.name in _KNOWN:
+        text += f"; there are: {', '.join(_names(ctx, _KNOWN[param.name])) or 'none yet'}"
     return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
 
 
@@ -208,17 +218,19 @@ class _Name(Names):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         kind = _KNOWN[param.name]
-        names: Iterable[str] = ()
-        with suppress(HpcsweepError, OSError):
-            names = lookup.names(kind) if kind else _measured(ctx)
-        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        items = [CompletionItem(n) for n in _names(ctx, kind) if n.startswith(incomplete)]
         return items or [CompletionItem(incomplete, type="file")] * bool(kind)
 
 
-def _measured(ctx: click.Context) -> list[str]:
+def _names(ctx: click.Context, kind: str) -> list[str]:
+    """Return the names of sweep files or profiles; without a kind, of sweeps with results."""
     from hpcsweep.store import folders
 
-    return [run.name for run in folders.all_sweeps(ctx.find_root().params["results"])]
+    with suppress(HpcsweepError, OSError):
+        if kind:
+            return [*lookup.names(kind)]
+        return [run.name for run in folders.all_sweeps(ctx.find_root().params["results"])]
+    return []
 
 
 # by parameter, the kind of file that it names; of a sweep with results none

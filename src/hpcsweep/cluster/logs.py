@@ -32,6 +32,9 @@ def lines_of_logs(sweep_dir: SweepDir, what: str | None, *, follow: bool) -> Ite
     submission, chunk = named_jobs.resolve(sweep_dir, what)
     newest = partial(_newest_log, submission, chunk)
     log = newest()
+    manifest = submission.manifest_or_none()
+    if manifest and manifest.source:
+        raise UsageError(f"{submission.id}: was imported; its logs stayed at {manifest.source}")
     if log is None and not follow:
         raise UsageError(
             f"{submission.id}: no log yet; `hpcsweep logs {sweep_dir.name} -f` waits for it"

@@ -114,7 +114,8 @@ def named(points: Iterable[PointState], prefix: str) -> PointState:
     fits = [point for point in points if point.point_id.startswith(prefix)]
     if len(fits) != 1:
         some = ", ".join(point.point_id for point in fits[:3])
-        raise UsageError(f"{len(fits)} points begin with '{prefix}'{f' ({some})' if fits else ''}")
+        which = f"is the beginning of {len(fits)}: {some}" if fits else "is no point's id"
+        raise UsageError(f"'{prefix}' {which}; `hpcsweep show SWEEP` lists them")
     return fits[0]
 
 

@@ -95,6 +95,14 @@ class _IntegerRange(Shape):
     step: int = _optional("distance between two values")
     _whole = field_validator("num", "step", mode="before")(integral)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:  # noqa: ANN401 - what stands in the file
+        if isinstance(given, dict) and {"from", "to"} <= given.keys():
+            written = f"{{start: {given['from']}, stop: {given['to']}, num: 10}}"
+            raise ValueError(f"needs start, stop and num or step: write {written}")
+        return given
+
     @field_validator("num", "step")
     @classmethod
     def _fits(cls, given: int, info: ValidationInfo) -> int:

@@ -337,7 +337,12 @@ def open_sweep(root: Path, name: str) -> SweepDir:
     if not _is_results(sweep_dir.path):
         names = [sweep_dir.name for sweep_dir in all_sweeps(root)]
         have = f"{root.absolute()} has {', '.join(names) or 'no results yet'}"
-        raise UsageError(f"no results of a sweep '{name}'{suggest(name, names)} ({have}); {_MAKES}")
+        above = (folder / root.name for folder in root.absolute().parent.parents)
+        others = (
+            f"; {there} has it: --results {there}" for there in above if _is_results(there / name)
+        )
+        hint = next(others, suggest(name, names))
+        raise UsageError(f"no results of a sweep '{name}'{hint} ({have}); {_MAKES}")
     manifest.check_layout(sweep_dir.path)
     return sweep_dir
 

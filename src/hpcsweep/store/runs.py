@@ -174,6 +174,9 @@ def named(sweep_dir: SweepDir, text: str) -> list[SweepDir]:
     if ids := [name for name in sweep_dir.ages() if text and name.startswith(begins)]:
         return [replace(sweep_dir, only=frozenset(ids), at=text)]
     there = ", ".join(map(str, every)) or "none"
+    if text == "previous":
+        again = sweep_dir.command("submit", "--again")
+        raise UsageError(f"{sweep_dir.path}: has no run before its last; `{again}` begins the next")
     raise UsageError(f"{sweep_dir.path}: no run or submission '{text}' (there are: {there})")
 
 

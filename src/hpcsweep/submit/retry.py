@@ -74,7 +74,15 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         messages.progress(f"{sweep_dir.name}: {again}")
     if dry_run:
         return 0
-    codes = (steps.submit(sweep_dir.path.parent, request) for request in requests)
+    codes = [steps.submit(sweep_dir.path.parent, request) for request in requests]
+    in_queue = any(request.profile.in_slurm for request in requests)
+    if invalid and requests and not in_queue and wanted <= _invalid(sweep_dir):
+        messages.note(
+            f"{sweep_dir.name}: measured again, still not valid; a further retry may change little",
+            "what can be done: take min_ms, the least time, which others disturb least "
+            "(report --metric min_ms); measure on a node of your own (sbatch_options: "
+            "[--exclusive] in the profile); or take the times as they are (best --unreliable)",
+        )
     return max(codes, default=0)
 
 
