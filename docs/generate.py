@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PIPE = r"\|"  # understood in a cell, and in code inside of a cell
+SHARED = 3  # commands from which on an option is told once for all
 BLOCK = re.compile(r"(<!-- ([a-z ]+): generated -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -137,11 +139,11 @@ def injections() -> str:
 def models() -> str:
     """Return the networks with their sizes and work."""
     return table(
-        ("model", "image size", "GFLOPs at 224", "million parameters"),
+        ("model", "smallest image", "GFLOPs at 224", "million parameters"),
         (
             (
                 f"`{name}`",
-                f"{model.size} only" if model.fixed else f"{model.size} and up",
+                f"{model.size} only" if model.fixed else str(model.size),
                 f"{model.gflops:.2f}",
                 f"{model.params / 1e6:.2f}",
             )
@@ -151,8 +153,13 @@ def models() -> str:
 
 
 def commands() -> str:
-    """Return every command with its help, its arguments and its options."""
+    """Return every command with its help and arguments, and the options that are its own."""
     return "\n".join(_command(context) for context in all_commands())
+
+
+def shared_options() -> str:
+    """Return the options that several commands have, in the same words."""
+    return table(("option", "meaning"), _shared())
 
 
 def all_commands(parent: click.Context | None = None) -> Iterator[click.Context]:
@@ -223,7 +230,12 @@ def overall_columns() -> str:
 
 def detail_columns() -> str:
     """Return the columns of details.csv, a table per group."""
-    return _grouped(_OF_POINTS[name] for name in short_table.DETAILS)
+    return _grouped(_OF_POINTS[name] for name in short_table.DETAILS if name not in AXES)
+
+
+def detail_axes() -> str:
+    """Return the axes that are columns of details.csv where all rows have their default."""
+    return ", ".join(f"`{name}`" for name in short_table.DETAILS if name in AXES) + ".\n"
 
 
 def layer_columns() -> str:
@@ -268,10 +280,26 @@ def _command(context: click.Context) -> str:
         if lines[:1] == ["\b"]:
             lines = ["```text", *lines[1:], "```"]
         parts.append("\n".join(lines) + "\n")
-    options = [param for param in context.command.params if isinstance(param, click.Option)]
-    if options:
-        parts.append(table(("option", "meaning"), (_option(one, context) for one in options)))
+    options = _options(context)
+    shared = _shared()
+    own = [row for row in options if row not in shared]
+    if own:
+        parts.append(table(("option", "meaning"), own))
+    if len(own) < len(options):
+        names = (row[0].partition(" ")[0].strip("`,") for row in options if row in shared)
+        parts.append(f"Shared: {', '.join(f'`{name}`' for name in names)}.\n")
     return "\n".join(parts)
+
+
+def _shared() -> list[tuple[str, str]]:
+    """Return the options, with their meanings, that three commands or more have."""
+    counted = Counter(row for context in all_commands() for row in _options(context))
+    return [row for row, count in counted.items() if count >= SHARED]
+
+
+def _options(context: click.Context) -> list[tuple[str, str]]:
+    found = (param for param in context.command.params if isinstance(param, click.Option))
+    return [_option(one, context) for one in found]
 
 
 def _option(option: click.Option, context: click.Context) -> tuple[str, str]:
@@ -351,6 +379,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "injections": injections,
     "models": models,
     "commands": commands,
+    "shared options": shared_options,
     "exit codes": exit_codes,
     "extras": extras,
     "words": words,
@@ -359,6 +388,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "profile keys": profile_keys,
     "overall columns": overall_columns,
     "detail columns": detail_columns,
+    "detail axes": detail_axes,
     "layer columns": layer_columns,
     "sample columns": sample_columns,
     "statuses": statuses,
