@@ -163,6 +163,8 @@ def test_mistakes_say_what_is_wrong(tmp_path, results):
     loaded = hpcsweep.load("trial", results=results)
     with pytest.raises(UsageError, match='write where="input_size=224,model=a"'):
         loaded.report(where={"input_size": 224, "model": "a"})
+    with pytest.raises(UsageError, match='write where="model=a"'):
+        loaded.compare("trial", where={"model": "a"})
     with pytest.raises(UsageError, match=r"found a DataFrame; give hpcsweep.load"):
         loaded.compare(loaded.overall)
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
@@ -177,19 +179,20 @@ def demo(tmp_path_factory):
 
 
 def test_results_have_the_tables_of_the_commands(demo):
-    """Their values are frames, their text is what the command prints; a notebook shows HTML."""
+    """They are DataFrames of values; what the command prints around them is in `attrs`."""
     report = demo.report(where="input_size=64")
-    assert str(report).startswith("demo: median ms of one pass")
-    assert list(report.frame["input_size"]) == [64]
-    assert demo.layers(by="op", top=1).frame["op"].tolist() == ["conv2d"]
+    assert type(report) is type(demo.layers) is pd.DataFrame
+    assert report.attrs["title"].startswith("demo: median ms of one pass")
+    assert report["input_size"].tolist() == [64]
+    assert report.dtypes[["input_size", "auto"]].tolist() == ["int64", "float64"]
+    assert report.columns[:3].tolist() == ["model", "input_size", "auto"]
+    assert demo.slowest(by="op", top=1)["op"].tolist() == ["conv2d"]
+    assert "values are means over" in " ".join(demo.slowest().attrs["notes"])
     assert len(demo.layers.query("layer == 'conv1'")) == 18
-    assert not callable(demo.layers.head())
-    assert demo.best().frame["changed"].gt(0).all()
-    for shown in (demo, report, demo.layers()):
-        assert "<table" in shown._repr_html_()
-    assert "<td>&lt;script" not in report._repr_html_()
-    nothing = demo.report(where="input_size=64").written("csv")
-    assert nothing.splitlines()[0].startswith("model,input_size,auto")
+    best = demo.best()
+    assert best["changed"].gt(0).all()
+    assert {*best["map"]} == {*best.attrs["maps"]}
+    assert "<table" in demo._repr_html_()
     with pytest.raises(UsageError, match="no measured point has input_size=65"):
         demo.report(where="input_size=65")
 
@@ -199,9 +202,9 @@ def test_results_are_compared_with_others(demo, tmp_path):
     layered(tmp_path, REPEATED)
     other = hpcsweep.load(tmp_path / "results" / "demo")
     found = demo.compare(other)
-    assert found.title == f"{other.side} against {demo.side}: median (ms)"
-    assert list(found.frame["ratio"]) == [1.0] * 6
-    assert len(demo.compare("demo", where="input_size=64").frame) == 3
+    assert found.attrs["title"] == f"{other.side} against {demo.side}: median (ms)"
+    assert list(found["ratio"]) == [1.0] * 6
+    assert len(demo.compare("demo", where="input_size=64")) == 3
     assert hpcsweep.load("demo@1", results=demo.sweep_dir.path.parent).side.endswith("demo@1")
 
 

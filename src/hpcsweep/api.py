@@ -14,8 +14,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from hpcsweep import catalog, messages
 from hpcsweep.analysis import best as choices
 from hpcsweep.analysis import compare as comparing
@@ -28,6 +26,8 @@ from hpcsweep.store import runs
 from hpcsweep.store.collect import collector as collecting
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hpcsweep.analysis.formats import View
     from hpcsweep.analysis.plot_chart import Picture
     from hpcsweep.spec.space import Sweep
@@ -37,35 +37,12 @@ if TYPE_CHECKING:
 _ALWAYS = ("model", "status", "median_ms", "flags")
 
 
-class Layers(pd.DataFrame):
-    """The rows of layers; called, it is the table of `hpcsweep layers`."""
-
-    @property
-    def _constructor(self) -> type[pd.DataFrame]:
-        return pd.DataFrame  # what is made of it is a plain table
-
-    def __call__(
-        self,
-        *,
-        by: str = "layer",
-        where: str = "",
-        metric: str = "",
-        top: int = 20,
-        unreliable: bool = False,
-    ) -> View:
-        """Return the slowest layers, with their share of the pass."""
-        _text("where", where)
-        sweep_dir: SweepDir = self.__dict__["_run"]
-        return slowest.slowest_layers(
-            sweep_dir, by=by, where=where, metric=metric, top=top, everything=unreliable
-        )
-
-
 @dataclass(frozen=True)
 class Results:
     """The tables of one sweep as DataFrames, each read when it is first used.
 
     Units are suffixes of the columns. Empty cells are NA. Every status and orphans are included.
+    The tables of the commands are DataFrames, too, with `title` and `notes` in their `attrs`.
     """
 
     sweep_dir: SweepDir
@@ -76,11 +53,9 @@ class Results:
         return dataset.typed(self.sweep_dir.overall, self.sweep_dir.name)
 
     @cached_property
-    def layers(self) -> Layers:
-        """One row per layer call of a measured point; called, the slowest layers (`Layers`)."""
-        table: Layers = Layers(dataset.typed(self.sweep_dir.layers, self.sweep_dir.name))
-        table.__dict__["_run"] = self.sweep_dir
-        return table
+    def layers(self) -> pd.DataFrame:
+        """One row per layer call of a measured point."""
+        return dataset.typed(self.sweep_dir.layers, self.sweep_dir.name)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -105,17 +80,37 @@ class Results:
         short: pd.DataFrame = rows.loc[:, ordered]
         return short
 
-    def report(self, *, where: str = "", metric: str = "") -> View:
-        """Return the table of `hpcsweep report`: its values are in `frame`."""
+    def report(self, *, where: str = "", metric: str = "") -> pd.DataFrame:
+        """Return the table of `hpcsweep report`."""
         _text("where", where)
-        return reports.read_report(self.sweep_dir, where=where, metric=metric).views()[0]
+        return _frame(reports.read_report(self.sweep_dir, where=where, metric=metric).views()[0])
 
-    def best(self, *, where: str = "", over: str = catalog.AUTO, unreliable: bool = False) -> View:
-        """Return the table of `hpcsweep best`; the maps are in its `record`."""
+    def slowest(
+        self,
+        *,
+        by: str = "layer",
+        where: str = "",
+        metric: str = "",
+        top: int = 20,
+        unreliable: bool = False,
+    ) -> pd.DataFrame:
+        """Return the table of `hpcsweep layers`: the slowest ones, with their share of the pass."""
         _text("where", where)
-        return choices.best_of_sweep(
+        return _frame(
+            slowest.slowest_layers(
+                self.sweep_dir, by=by, where=where, metric=metric, top=top, everything=unreliable
+            )
+        )
+
+    def best(
+        self, *, where: str = "", over: str = catalog.AUTO, unreliable: bool = False
+    ) -> pd.DataFrame:
+        """Return the table of `hpcsweep best`; the maps are in its `attrs`."""
+        _text("where", where)
+        chosen = choices.best_of_sweep(
             self.sweep_dir, where=where, over=over, everything=unreliable
-        ).view()
+        )
+        return _frame(chosen.view(), maps=chosen.maps)
 
     def compare(
         self,
@@ -125,18 +120,19 @@ class Results:
         metric: str = "median_ms",
         across: Sequence[str] = (),
         unreliable: bool = False,
-    ) -> View:
+    ) -> pd.DataFrame:
         """Return what is faster or slower in `other` than here, as `hpcsweep compare` does.
 
         `other` are results, or a side as that command takes it.
         """
+        _text("where", where)
         if not isinstance(other, (Results, str)):
             found = f"found a {type(other).__name__}"
             raise UsageError(f'compare: {found}; give hpcsweep.load("NAME"), or "NAME@previous"')
         read = partial(comparing.read_side, self.sweep_dir.path.parent, everything=unreliable)
         read = partial(read, where=where, renewed=lambda run: collecting.tables_of(run)[0])
         sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
-        return comparing.compare(*sides, metric=metric, across=list(across)).view()
+        return _frame(comparing.compare(*sides, metric=metric, across=list(across)).view())
 
     def plot(
         self,
@@ -168,7 +164,7 @@ class Results:
     def _repr_html_(self) -> str:
         """Return the report's table; of a sweep in which nothing was measured, why."""
         try:
-            return self.report()._repr_html_()
+            return self.report().to_html(index=False)
         except UsageError as error:
             return f"<pre>{escape(str(error))}</pre>"
 
@@ -226,6 +222,12 @@ def run(
     if error := collecting.collect(measured).error():
         raise error
     return Results(measured)
+
+
+def _frame(view: View, **more: object) -> pd.DataFrame:
+    frame: pd.DataFrame = view.frame.infer_objects()
+    frame.attrs.update(title=view.title, notes=[*view.marks, *view.notes], **more)
+    return frame
 
 
 def _text(name: str, given: object) -> None:

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.analysis import dataset, output
@@ -19,7 +18,6 @@ from hpcsweep.text import fitted, folded
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN: Final = 60  # rows in a notebook
 _MARKUP: Final = re.compile(r"[\\`*<>&\[\]|~$]|\b_|_\b")  # of Markdown; within words _ means itself
 _NUMBER: Final = re.compile(r"[-+]?\d[\d.,]*")
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")  # of a label
@@ -114,15 +112,6 @@ class View:
         if form == "csv":
             return output.csv_text([*map(str, self.frame)], self.rows()).rstrip("\n")
         return self._markdown() if form == "md" else self._latex()
-
-    def __str__(self) -> str:
-        return self._table(None, _SHOWN)
-
-    def _repr_html_(self) -> str:
-        """Return the table as notebooks show it, with its title and notes."""
-        table = self.texts.head(_SHOWN).to_html(index=False, border=0)
-        lines = map(escape, [*self.marks, *self.notes])
-        return f"<p><b>{escape(self.title)}</b></p>{table}<p>{'<br>'.join(lines)}</p>"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record; one with rows of its own keeps them."""
