@@ -239,8 +239,13 @@ def detail_axes() -> str:
 
 
 def layer_columns() -> str:
-    """Return the columns of layers.csv."""
-    return _columns((*records.LAYERS, *(_OF_POINTS[name] for name in short_table.OF_POINT)))
+    """Return the columns of layers.csv: those of points by name, its own with their meaning."""
+    every = (*records.LAYERS, *(_OF_POINTS[name] for name in short_table.OF_POINT))
+    known = {column.name: column.doc for column in _OF_POINTS.values()}
+    same = [column for column in every if known.get(column.name) == column.doc]
+    names = ", ".join(f"`{column.name}`" for column in same)
+    own = (column for column in every if column not in same)
+    return f"As in the tables of points: {names}.\n\n{_columns(own)}"
 
 
 def sample_columns() -> str:
