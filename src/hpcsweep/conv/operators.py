@@ -26,6 +26,8 @@ TELLING: Final[Patterns] = (
     "aten::index_select",
     "aten::index_add_",
 )
+# run products inside that the profiler does not show
+FUSED: Final[Patterns] = ("*attention*", "*transformer*", "*rnn*", "*lstm*", "*gru*", "*bilinear*")
 # Kernels that help a convolution, and prove none: torch's own (but for those that convolve),
 # copies, layouts, types, sums, addition of a bias, and what prepares a product.
 _HELPERS: Final[Patterns] = (

@@ -26,6 +26,7 @@ _FUSED: Final = (nn.TransformerEncoderLayer,)
 COMPILES_ITSELF: Final = "in a module that compiles itself"
 _COMPILED: Final = "in a compiled module"
 _FORWARD: Final = "forward"
+_FUNCTIONS: Final = frozenset({FunctionType, MethodType})
 
 
 def closed(module: nn.Module) -> str | None:
@@ -37,7 +38,8 @@ def closed(module: nn.Module) -> str | None:
     if "torch._dynamo" not in sys.modules:
         return None
     # functions of `torch.compile` compile what they call
-    own = any(map(_is_compiled, vars(module).values()))
+    held = vars(module).values()
+    own = not _FUNCTIONS.isdisjoint(map(type, held)) and any(map(_is_compiled, held))
     return _COMPILED if own or _of_class(type(module)) else None  # type: ignore[arg-type]
 
 
@@ -52,8 +54,7 @@ def _of_class(kind: type) -> bool:
 
 
 def _is_compiled(value: object) -> bool:
-    named = isinstance(value, FunctionType | MethodType)
-    wraps = named and hasattr(value, "_torchdynamo_orig_callable")
+    wraps = type(value) in _FUNCTIONS and hasattr(value, "_torchdynamo_orig_callable")
     return wraps and not getattr(value, "_torchdynamo_disable", False)
 
 

@@ -27,8 +27,8 @@ def test_a_network_that_keeps_what_it_computed_is_told(bench, network):
     assert not row["valid"]
 
 
-def test_an_honest_network_sees_three_fresh_images(bench):
-    """They differ from its own and from each other, and lie elsewhere."""
+def test_an_honest_network_sees_fresh_images(bench):
+    """They differ from its own and from each other, and lie elsewhere; in turn, after its own."""
     seen = []
 
     class Noting(torch.nn.Module):
@@ -41,13 +41,18 @@ def test_an_honest_network_sees_three_fresh_images(bench):
     network.model = Noting()
     images = fresh_inputs._Images(network)
     check = bench.checks["fresh_inputs"]
-    (times,) = check._in_turn(3, images, images.fresh)
-    assert len(times) == 3
-    assert len(seen) == 6  # each after a pass on the image that is known
-    fresh = seen[1::2]
-    assert len({x.data_ptr() for x in seen}) == 4
-    assert not any(torch.equal(x, seen[0]) for x in fresh)
+    (times,) = check._timed(3, images, images.fresh)
+    assert len(times) == len(seen) == 3
+    own = images.seen()
+    assert len({x.data_ptr() for x in [own, *seen]}) == 4
+    assert not any(torch.equal(x, own) for x in seen)
     assert not images.outputs_are_equal()
+    seen.clear()
+    known, fresh = check._timed(3, images, images.seen, images.fresh)
+    assert len(known) == len(fresh) == 3
+    assert len(seen) == 12  # each after a pass on the image that is known
+    assert all(x is own for x in seen[::2])
+    assert len({x.data_ptr() for x in seen}) == 4
 
 
 def test_a_graph_has_no_fresh_inputs_and_a_sweep_may_leave_them_out(bench):

@@ -18,7 +18,7 @@ from torch import nn
 from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Direction, Expected
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
-from hpcsweep.conv.operators import CONVOLUTIONS, ONEDNN, matches
+from hpcsweep.conv.operators import CONVOLUTIONS, FUSED, ONEDNN, matches
 from hpcsweep.conv.proof import onednn, profiler_events
 from hpcsweep.conv.proof.evidence import Proof, Work, completed
 from hpcsweep.conv.proof.judgement import judge
@@ -28,8 +28,6 @@ _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
 _FUNCTIONAL: Final = ("aten::*convolution*",)
 _CONVOLVING: Final = (*_FUNCTIONAL, "aten::conv[0-9]d*", "aten::conv_*")
-# run products inside that the profiler does not show
-_FUSED: Final = ("*attention*", "*transformer*", "*rnn*", "*lstm*", "*gru*", "*bilinear*")
 
 
 def prove(
@@ -105,7 +103,7 @@ def work_of_pass(
         event = todo.pop()
         (mark, _, rest) = event.name.partition("|")
         layer = rest.rpartition("|")[2]
-        if matches(event.name, _FUSED):
+        if matches(event.name, FUSED):
             flops = None
         elif (mark == _MARK and layer in layers) or matches(event.name, _CONVOLVING):
             convolutions += 1
