@@ -274,7 +274,6 @@ def test_an_output_that_was_not_compared_is_not_proven(bench: PointBench) -> Non
         ("Float32Alone", "unverified", "output: no float64 reference: "),
         ("Undefined", "unverified", "output: float64 itself is not finite"),
         ("Nothing", "unverified", "output: there is no tensor in it"),
-        ("OwnFloat32", "unverified", "own: no float64 reference: "),
     ],
 )
 def test_a_network_that_is_not_as_in_float64_is_never_proven(

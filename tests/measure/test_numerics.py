@@ -152,29 +152,53 @@ def test_each_convolution_is_held_against_float64_on_its_own_input(mode, monkeyp
     assert [is_wrong(v) for v in _calls(net, image, whole=False)] == [True, False]
 
 
-def test_a_convolution_of_its_own_class_is_held_against_itself():
-    """It need not compute what its filters say; float64 runs its own code."""
+def test_a_convolution_of_its_own_class_is_judged_by_the_outputs():
+    """It need not compute what its filters say."""
     net = OfItsOwn().eval()
-    image = torch.randn(1, 3, 12, 12)
-    verdicts = _calls(net, image)
-    assert [v.subject for v in verdicts] == ["plain", "own"]
-    assert all(0 < v.error < 1e-6 and v.excess < 1 for v in verdicts)
-    assert not any(module._forward_hooks for module in net.modules())
+    plain, own = _calls(net, torch.randn(1, 3, 12, 12))
+    assert [plain.subject, own.subject] == ["plain", "own"]
+    assert 0 < plain.error < 1e-6
+    assert (own.error, own.excess, own.reason) == (None, None, None)
+    assert is_open(numerics.left_to_calls([plain, own], "nothing"))
+    assert not is_open(numerics.left_to_calls([plain], "nothing"))
 
 
-def test_errors_are_told_for_the_calls_that_are_asked_for():
+def test_calls_of_one_shape_share_what_the_first_one_showed(monkeypatch):
+    """With `numerics: layers` each is compared; one that runs another algorithm always is."""
+    net = nn.Sequential(*(nn.Conv2d(8, 8, 3, padding=1) for _ in range(3)))
+    honest = rounding.of_call
+    compared = []
+
+    def noting(layer, *rest, **how):
+        compared.append(layer)
+        return honest(layer, *rest, **how)
+
+    monkeypatch.setattr(rounding, "of_call", noting)
+    image = torch.randn(1, 8, 12, 12)
+    verdicts = _calls(net, image, whole=False)
+    assert compared == [net[0]]
+    assert [v.subject for v in verdicts] == ["0", "1", "2"]
+    assert len({v.excess for v in verdicts}) == 1
+    assert len({v.excess for v in _calls(net, image)}) == 3
+    assert compared == [net[0], *net]
+
+
+def test_errors_are_told_for_the_calls_that_are_asked_for(monkeypatch):
     """By layer and order; a call that did not come, or cannot run in float64, has none."""
-
-    class ReadsBits(nn.Conv2d):
-        def forward(self, x):
-            return nn.functional.conv2d(x.view(torch.int32).view(torch.float32), self.weight)
-
-    net = nn.Sequential(nn.Conv2d(3, 3, 1), ReadsBits(3, 3, 1))
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1))
     image = torch.randn(1, 3, 4, 4)
+    honest = rounding.of_call
+
+    def failing(layer, *rest, **how):
+        if layer is net[1]:
+            raise RuntimeError("float alone")
+        return honest(layer, *rest, **how)
+
+    monkeypatch.setattr(rounding, "of_call", failing)
     first, missing, other = _calls(net, image, ["0", "0", "1"])
     assert first.error < 1e-6
     assert missing.message == "0: missing"
-    assert "no float64 reference" in other.message
+    assert "no float64 reference: float alone" in other.message
     assert is_open(missing)
     assert is_open(other)
 

@@ -99,30 +99,6 @@ class Nothing(Odd):
         return 3
 
 
-class Narrow(nn.Conv2d):
-    """Convolves in float32 alone, by the size of what it gets."""
-
-    def forward(self, x):
-        """Convolve."""
-        if x.element_size() != 4:
-            raise TypeError("no float64 here")
-        return nn.functional.conv2d(x, self.weight, None)
-
-
-class OwnFloat32(nn.Module):
-    """A layer of a class of its own that cannot run in float64; the network does without it."""
-
-    def __init__(self):
-        """Make the layers."""
-        super().__init__()
-        self.conv, self.own = nn.Conv2d(3, 4, 3), Narrow(4, 4, 3)
-
-    def forward(self, x):
-        """Run a pass."""
-        y = self.conv(x)
-        return y if y.element_size() == 8 else y + 0 * self.own(y).mean()
-
-
 class Records(Odd):
     """Returns a record with a named tuple and a plain object inside."""
 

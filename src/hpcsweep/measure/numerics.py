@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -210,9 +210,10 @@ def _not_compared(what: str, error: Exception) -> Exactness:
 
 
 class Convolutions:
-    """Compares each convolution call of a pass on its own input, so that errors do not add up.
+    """Compares convolution calls of a pass, each on its own input, so that errors do not add up.
 
-    Unless `whole`, random sums of channels stand for a call's output.
+    Unless `whole`, random sums of channels stand for a call's output, and the first call of a shape
+    for all that run the same algorithm on it. Layers with code of their own are left out.
     """
 
     def __init__(self, choices: Sequence[LayerChoice], *, tf32: bool, whole: bool) -> None:
@@ -220,19 +221,16 @@ class Convolutions:
         self._tf32 = tf32
         self._whole = whole
         self._verdicts: dict[int, Exactness] = {}
-        self._own: dict[nn.Module, object] = {}  # `forward` set on a layer, if any
-        self._inside = False  # the reference calls a layer's code again
+        self._of_kinds: dict[tuple[ConvShape, str], Exactness] = {}
 
-    @contextmanager
-    def compared(self, network: nn.Module) -> Iterator[None]:
+    def compared(self, network: nn.Module) -> AbstractContextManager[None]:
         """Compare the calls of a pass in the block."""
-        names = dict.fromkeys(choice.layer for choice in self._choices)
-        with ExitStack() as undo:
-            for name in names:
-                layer = network.get_submodule(name)
-                wrap = partial(self._comparing, name, layer)
-                undo.enter_context(parts.wrapped_forwards([layer], wrap))
-            yield
+        layers = {choice.layer: network.get_submodule(choice.layer) for choice in self._choices}
+        for i, choice in enumerate(self._choices):
+            if not is_plain(layers[choice.layer]):
+                self._verdicts[i] = Exactness(subject=choice.layer)
+        plain = [(name, layer) for name, layer in layers.items() if is_plain(layer)]
+        return parts.wrapped_layers(plain, self._comparing)
 
     def verdicts(self, missing: str | None) -> list[Exactness]:
         """Return a verdict for each choice; `missing` is the reason for calls that did not come."""
@@ -242,62 +240,37 @@ class Convolutions:
         ]
 
     def _comparing(
-        self, name: str, layer: nn.Conv2d, forward: Callable[..., object]
-    ) -> Callable[..., object]:
+        self, name: str, layer: nn.Conv2d, forward: Callable[..., Tensor]
+    ) -> Callable[..., Tensor]:
         """Return a layer's `forward` with a comparison of its output."""
-        plain = is_plain(layer)
-        self._own[layer] = vars(layer).get("forward")
+        waiting = [i for i, choice in enumerate(self._choices) if choice.layer == name]
 
-        def run(*args: object, **kwargs: object) -> object:
-            inputs = list(autograd_graph.tensors_in([args, kwargs]))
-            choice = None if self._inside else self._choice(name, layer, inputs)
-            if choice is None:
-                return forward(*args, **kwargs)
-            x = inputs[0] if plain else inputs[0].clone()  # its code may change it
-            output = forward(*args, **kwargs)
-            self._compare(layer, choice, x, output)
+        def run(input: Tensor) -> Tensor:  # noqa: A002 - the framework's name
+            output = forward(input)
+            shape = None if transformed(layer, input) else ConvShape.of(layer, input)
+            number = next((i for i in waiting if self._choices[i].shape == shape), None)
+            if number is not None:
+                waiting.remove(number)
+                self._verdicts[number] = self._compare(layer, self._choices[number], input, output)
             return output
 
         return run
 
-    def _choice(self, name: str, layer: nn.Conv2d, inputs: Sequence[Tensor]) -> LayerChoice | None:
-        """Return the next choice of this layer and shape; None if there is none."""
-        if len(inputs) != 1 or transformed(layer, inputs[0]):
-            return None
-        shape = ConvShape.of(layer, inputs[0])
-        left = (c for i, c in enumerate(self._choices) if i not in self._verdicts)
-        return next((c for c in left if c.layer == name and c.shape == shape), None)
-
-    def _compare(self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: object) -> None:
-        casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
-        how = Arithmetic.of(choice, x.device.type, tf32=self._tf32, casts=casts)
-        number = next(i for i, other in enumerate(self._choices) if other is choice)
-        self._inside = True
-        wrapper = layer.__dict__.pop("forward")
-        if self._own[layer] is not None:
-            layer.__dict__["forward"] = self._own[layer]
-        try:
-            with torch.autocast(x.device.type, enabled=False):
-                verdict = replace(self._verdict(layer, x, output, how), subject=choice.layer)
-        except Exception as error:  # noqa: BLE001 - a layer's code may raise anything
-            verdict = _not_compared(choice.layer, error)
-        finally:
-            self._inside = False
-            layer.__dict__["forward"] = wrapper
-        self._verdicts[number] = verdict
-
-    def _verdict(self, layer: nn.Conv2d, x: Tensor, output: object, how: Arithmetic) -> Exactness:
-        outputs = [*autograd_graph.tensors_in(output)]
-        if is_plain(layer) and len(outputs) == 1:
-            return rounding.of_call(layer, x, outputs[0], how, whole=self._whole)
-
-        def compare() -> Exactness:
-            wanted, coarsest = _own_code(x.dtype, layer, rounding.exact(x))
-            allowed = replace(how, stored=max(how.stored, coarsest))
-            return rounding.of_own_code(outputs, [*autograd_graph.tensors_in(wanted)], allowed)
-
-        nothing = Exactness(subject="", skipped=rounding.no_memory(len(x), len(x)))
-        return rounding.if_it_fits(compare) or nothing
+    def _compare(
+        self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: Tensor
+    ) -> Exactness:
+        kind = choice.shape, choice.used
+        found = None if self._whole else self._of_kinds.get(kind)
+        if found is None:
+            casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
+            how = Arithmetic.of(choice, x.device.type, tf32=self._tf32, casts=casts)
+            try:
+                with torch.autocast(x.device.type, enabled=False):
+                    found = rounding.of_call(layer, x, output, how, whole=self._whole)
+            except Exception as error:  # noqa: BLE001 - of tensors of any class
+                found = _not_compared(choice.layer, error)
+            self._of_kinds[kind] = found
+        return replace(found, subject=choice.layer)
 
 
 def explain_random(
@@ -313,7 +286,7 @@ def explain_random(
 
 def left_to_calls(calls: Sequence[Exactness], why: str) -> Exactness:
     """Return the verdict on outputs that say nothing; `calls` judge in their place if they can."""
-    if calls and not any(map(rounding.is_open, calls)):
+    if calls and all(call.skipped or call.excess is not None for call in calls):
         return Exactness(subject="output", skipped=f"{why}; each call of nn.Conv2d was compared")
     return Exactness(subject="output", reason=why)
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 import torch
@@ -227,17 +227,12 @@ def _of_images(
     return compared("", y, wanted.view(y.shape), bound)
 
 
-def of_own_code(outputs: Sequence[Tensor], wanted: Sequence[Tensor], how: Arithmetic) -> Exactness:
-    """Compare the outputs of a layer with code of its own, whose terms are unknown."""
-    limit = 2 * how.stored + how.operands + 64 * max(8.0, how.growth) * how.sums
-    return max(of_outputs(outputs, wanted, limit), key=severity)
-
-
 def severity(verdict: Exactness) -> float:
     """Return a sort key: the worst comparison has the largest."""
     return math.inf if verdict.excess is None else verdict.excess
 
 
+@lru_cache(maxsize=100)
 def _signs(channels: int, device: torch.device) -> Tensor:
     generator = torch.Generator().manual_seed(channels)
     drawn = torch.randint(2, (_MIXED, channels), generator=generator)
@@ -249,10 +244,11 @@ def _patch_norms(layer: nn.Conv2d, x: Tensor, *, spreads: bool) -> Tensor:
     x = x.abs().to(torch.float32 if unit(x.dtype) > unit(torch.float64) else torch.float64)
     scale = x.amax().clamp(min=torch.finfo(x.dtype).tiny)
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    x = F.pad(x / scale, padding_of(layer), mode=mode).square()
-    ones = x.new_ones(layer.groups, x.shape[1] // layer.groups, *layer.kernel_size)
-    sums = F.conv2d(x, ones, None, layer.stride, 0, layer.dilation, layer.groups)
-    norms = scale * sums.clamp(min=0).sqrt()
+    of_pixels = (x / scale).unflatten(1, (layer.groups, -1)).norm(dim=2)
+    squares = F.pad(of_pixels, padding_of(layer), mode=mode).square().flatten(0, 1)[:, None]
+    ones = squares.new_ones(1, 1, *layer.kernel_size)
+    sums = F.conv2d(squares, ones, None, layer.stride, 0, layer.dilation)
+    norms = (scale * sums.clamp(min=0).sqrt()).view(len(x), layer.groups, *sums.shape[2:])
     return (norms.amax((2, 3), keepdim=True).expand_as(norms) if spreads else norms).double()
 
 

@@ -359,11 +359,15 @@ def test_errors_of_convolutions_go_with_their_layer_rows(bench, layers):
 @pytest.mark.parametrize("network", ["Unbatched", "OfItsOwn"])
 @pytest.mark.parametrize("layers", [True, False])
 def test_errors_of_convolutions_are_those_of_the_calls_that_have_rows(bench, network, layers):
-    """A call that the shape pass does not take for a convolution of a batch has no error."""
+    """A call that the shape pass does not take for a convolution of a batch has no error.
+
+    Nor has one of a class of its own: the outputs judge it.
+    """
     settings = {"layers": layers, "numerics": "layers"}
     done = bench.measure(point(f"tinynets:{network}", measure=settings))
     asked = [row for row in done.layers if "algorithm_used" in row]
-    assert all(row["max_rel_error"] < 1e-5 for row in asked)
+    assert all(row["max_rel_error"] < 1e-5 for row in asked if row["layer"] != "own")
+    assert all(row["max_rel_error"] is None for row in asked if row["layer"] == "own")
     assert bool(asked) == layers
     assert done.row["max_rel_error"] < 1e-5
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any, Final
 
 import torch
 
 # what may be in an output without being a part of it
-_OPAQUE: Final = (str, bytes, type, ModuleType, torch.nn.Module)
+_OPAQUE: Final = (str, bytes, int, float, NoneType, type, ModuleType, torch.nn.Module)
 _LEAF: Final = "AccumulateGrad"
 
 
