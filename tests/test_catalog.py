@@ -52,8 +52,8 @@ def _told(folder: Path, module: str, after: str, line: str, varied: str) -> dict
     shutil.copy(ROOT / "docs" / "generate.py", folder / "docs")
     changed = folder / "src" / "hpcsweep" / module
     lines = changed.read_text().splitlines()
-    (place,) = (i for i, text in enumerate(lines, start=1) if text.startswith(f"    {after}"))
-    changed.write_text("\n".join([*lines[:place], f"    {line}", *lines[place:], ""]))
+    (place,) = (i for i, text in enumerate(lines, start=1) if text.lstrip().startswith(after))
+    changed.write_text("\n".join([*lines[:place], line, *lines[place:], ""]))
     (folder / "plain.yaml").write_text(PLAIN)
     (folder / "varied.yaml").write_text(varied)
     tables = ("axes", "algorithms", "detail axes", "detail columns")
@@ -83,7 +83,7 @@ def test_an_axis_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
         tmp_path,
         "catalog/__init__.py",
         'Axis("tf32", ',
-        'Axis("padding_of_images", "int", 3, "pixels around an image", minimum=2),',
+        '    Axis("padding_of_images", "int", 3, "pixels around an image", minimum=2),',
         PLAIN.replace("}", ", padding_of_images: [3, 5]}"),
     )
     assert told["plain"] == plain_ids
@@ -106,7 +106,7 @@ def test_a_name_of_an_algorithm_is_one_line(tmp_path: Path, plain_ids: list[str]
         tmp_path,
         "catalog/__init__.py",
         '"winograd_nonfused": ',
-        '"strassen": "seven products instead of eight",',
+        '    "strassen": "seven products instead of eight",',
         PLAIN.replace("}", ", algorithm: [auto, strassen, {'layer1.*': strassen}]}"),
     )
     assert told["plain"] == plain_ids
@@ -120,9 +120,9 @@ def test_a_column_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
     """Tables, shards and documentation have it; points do not change."""
     told = _told(
         tmp_path,
-        "catalog/columns.py",
-        '("stop_reason", ',
-        '("mood", "str", "of the operator"),',
+        "catalog/columns.csv",
+        "overall,time,stop_reason,",
+        "overall,time,mood,str,,of the operator",
         PLAIN,
     )
     assert told["plain"] == told["ids"] == plain_ids

@@ -83,7 +83,9 @@ def tried(backend: Backend, name: str, shape: ConvShape) -> dict[str, Any]:
 def _told_before() -> cudnn_graph.Graphs | None:
     """Return what answers for this GPU from its data sheet, as before the queue."""
     name = torch.cuda.get_device_name()
-    short = next((one for one in reversed(gpus.KNOWN_TO_CUDNN) if one.upper() in name.upper()), "")
+    short = next(
+        (one for one in reversed(gpus.known_to_cudnn()) if one.upper() in name.upper()), ""
+    )
     properties = gpus.cudnn_properties(short)
     try:
         return cudnn_graph.Graphs.of(cudnn_graph.load(), properties) if properties else None

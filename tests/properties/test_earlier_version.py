@@ -27,6 +27,7 @@ from hpcsweep.catalog.columns import (
     SAMPLES,
     SCHEMA_VERSION,
 )
+from hpcsweep.catalog.record import packaged
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.folders import SweepDir
@@ -79,7 +80,7 @@ def measured_now(sweep_dir: SweepDir, points: tuple[Point, ...]) -> None:
 
 def test_the_frozen_columns_are_those_of_that_version() -> None:
     """The same kinds as today, where they are known today: old cells mean what they meant."""
-    frozen = rows_of(short_table.FROZEN)
+    frozen = packaged(short_table.FROZEN)
     today = {"overall": (*OVERALL, *COLLECTED), "layers": LAYERS, "samples": SAMPLES}
     for table, columns in today.items():
         kinds = {row["column"]: row["kind"] for row in frozen if row["table"] == table}

@@ -7,13 +7,15 @@ framework). Neither is in it.
 
 from __future__ import annotations
 
-import csv
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from hpcsweep.catalog.record import packaged
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,8 @@ def _gpu(cells: Mapping[str, str]) -> Gpu:
 
 
 _FIGURES: Final = ("_tflops", "_gbs", "_mb", "_mhz", "_w")
-with Path(__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as _file:
-    # The first pattern that matches is taken, so special names stand before general ones.
-    DEVICES: Final = tuple(map(_gpu, csv.DictReader(_file)))
+# The first pattern that matches is taken, so special names stand before general ones.
+DEVICES: Final = tuple(map(_gpu, packaged("gpus.csv")))
 
 # The devices by the `gpu` values of the shipped profiles; used where no device is at hand.
 GPUS: Final[Mapping[str, Gpu]] = {gpu.short: gpu for gpu in DEVICES if gpu.short}
@@ -140,41 +141,20 @@ def as_value(text: str) -> str:
     return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-.")[:64]
 
 
-class _Sheet(NamedTuple):
-    """A line of a data sheet: capability, GiB, multiprocessors, L2 in MiB, clocks in MHz, PCI.
+@cache
+def _sheets() -> dict[str, dict[str, Any]]:
+    """Return what cuDNN asks of each device whose data sheet is known, from `cudnn_devices.json`.
 
-    The capabilities are from a table in the CUDA programming guide.
+    The figures of a compute capability are from a table in the CUDA programming guide.
     """
-
-    name: str
-    capability: int
-    memory: int
-    multiprocessors: int
-    l2: int
-    clock: int
-    memory_clock: int
-    pci: int
+    text = Path(__file__).with_name("cudnn_devices.json").read_text(encoding="utf-8")
+    record = json.loads(text)
+    return {gpu: {**record["every"], **own} for gpu, own in record["devices"].items()}
 
 
-# fmt: off
-_SHEETS: Final[Mapping[str, _Sheet]] = {
-    "v100": _Sheet("Tesla V100-SXM2-16GB", 700, 16, 80, 6, 1530, 877, 0x1DB1),
-    "t4": _Sheet("Tesla T4", 750, 15, 40, 4, 1590, 5001, 0x1EB8),
-    "a100": _Sheet("NVIDIA A100-SXM4-40GB", 800, 40, 108, 40, 1410, 1215, 0x20B0),
-    "l4": _Sheet("NVIDIA L4", 890, 22, 58, 48, 2040, 6251, 0x27B8),
-    "l40": _Sheet("NVIDIA L40", 890, 45, 142, 96, 2490, 9001, 0x26B5),
-    "l40s": _Sheet("NVIDIA L40S", 890, 45, 142, 96, 2520, 9001, 0x26B9),
-    "h100": _Sheet("NVIDIA H100 80GB HBM3", 900, 80, 132, 50, 1980, 2619, 0x2330),
-    "h200": _Sheet("NVIDIA H200", 900, 140, 132, 50, 1980, 3201, 0x2335),
-}
-# by compute capability: shared memory of a block at most, blocks and threads of a multiprocessor
-_CAPABILITIES: Final[Mapping[int, tuple[int, int, int]]] = {
-    700: (98_304, 32, 2048), 750: (65_536, 16, 1024), 800: (166_912, 32, 2048),
-    890: (101_376, 24, 1536), 900: (232_448, 32, 2048),
-}
-# fmt: on
-KNOWN_TO_CUDNN: Final = tuple(_SHEETS)
-_CUDA: Final = 13000
+def known_to_cudnn() -> tuple[str, ...]:
+    """Return the `gpu` values that have a data sheet."""
+    return tuple(_sheets())
 
 
 def cudnn_properties(gpu: str) -> dict[str, Any] | None:
@@ -182,35 +162,4 @@ def cudnn_properties(gpu: str) -> dict[str, Any] | None:
 
     `hpcsweep doctor` on a node with a GPU writes the true properties beside the profile, which win.
     """
-    sheet = _SHEETS.get(gpu)
-    if sheet is None:
-        return None
-    shared, blocks, threads = _CAPABILITIES[sheet.capability]
-    return {
-        "deviceVer": sheet.capability,
-        "smVersion": sheet.capability,
-        "deviceName": sheet.name,
-        "cudaDeviceId": 0,
-        "pciDeviceId": sheet.pci,
-        **dict.fromkeys(("driverVer", "driverVersion", "runtimeVersion"), _CUDA),
-        "totalGlobalMem": sheet.memory << 30,
-        "l2CacheSize": sheet.l2 << 20,
-        "smClockRateKHz": sheet.clock * 1000,
-        "memClockRateKHz": sheet.memory_clock * 1000,
-        "multiProcessorCount": sheet.multiprocessors,
-        "smCountOrigin": 0,
-        "maxSharedMemoryPerBlockOptin": shared,
-        "maxCtasPerSM": blocks,
-        "maxThreadsPerSM": threads,
-        "maxSharedMemoryPerBlock": 49_152,
-        "oversizedSharedMemoryPerBlock": 0,
-        "reservedSharedMemoryPerBlock": 1024,
-        "regsPerBlock": 65_536,
-        "maxRegistersPerSM": 65_536,
-        "maxThreadsPerBlock": 1024,
-        "maxBlockSize": [1024, 1024, 64],
-        "maxGridSize": [2_147_483_647, 65_535, 65_535],
-        "warpSize": 32,
-        "isTccDriver": 0,
-        "supportCoopLaunch": 1,
-    }
+    return _sheets().get(gpu)

@@ -8,11 +8,11 @@ multiply-add counts as two; only convolutions, matrix products and attention cou
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
+
+from hpcsweep.catalog.record import packaged
 
 REFERENCE_SIZE: Final = 224
 
@@ -36,10 +36,9 @@ class Model:
         return self.flops / 1e9
 
 
-with Path(__file__).with_name("models.csv").open(encoding="utf-8", newline="") as _file:
-    MODELS: Final[Mapping[str, Model]] = {
-        row["name"]: Model(
-            int(row["size"]), int(row["flops"]), int(row["params"]), fixed=bool(row["fixed"])
-        )
-        for row in csv.DictReader(_file)
-    }
+MODELS: Final[Mapping[str, Model]] = {
+    row["name"]: Model(
+        int(row["size"]), int(row["flops"]), int(row["params"]), fixed=bool(row["fixed"])
+    )
+    for row in packaged("models.csv")
+}

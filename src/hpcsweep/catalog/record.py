@@ -1,10 +1,18 @@
-"""What a check is described with: the cells of its record, its flags, when it applies, its cost."""
+"""What a check is described with: cells of its record, flags, when it applies; packaged tables."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
+
+
+def packaged(name: str) -> list[dict[str, str]]:
+    """Return the rows of a table beside this module."""
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
 
 
 def cell(doc: str, *, clocked: bool = False) -> Any:  # noqa: ANN401 - the field of any type

@@ -7,9 +7,7 @@ columns that are no longer in `catalog.columns`.
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import catalog
@@ -25,12 +23,13 @@ from hpcsweep.catalog.columns import (
     SAMPLE_COLUMNS,
     SAMPLES,
 )
+from hpcsweep.catalog.record import packaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-FROZEN: Final = Path(__file__).with_name("columns_1.0.csv")
+FROZEN: Final = "columns_1.0.csv"
 SEED: Final = OVERALL_COLUMNS[:10]  # names of the predecessor
 # what joins a row of details.csv to its row of overall.csv, also across runs of a sweep
 JOINED: Final = ("point_id", "visit", "submission")
@@ -90,7 +89,6 @@ def every_column(table: str, there: Iterable[str]) -> list[str]:
 @cache
 def kinds() -> Mapping[str, str]:
     """Return the kind of every column of any table, by name, those of earlier versions included."""
-    with FROZEN.open(encoding="utf-8", newline="") as file:
-        frozen = {row["column"]: row["kind"] for row in csv.DictReader(file)}
+    frozen = {row["column"]: row["kind"] for row in packaged(FROZEN)}
     now = (*SAMPLES, *LAYERS, *OVERALL, *COLLECTED)
     return {**frozen, **{column.name: column.kind for column in now}}

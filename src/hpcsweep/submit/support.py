@@ -84,7 +84,7 @@ def gpus_named(text: str) -> list[DescribedGpu]:
         described.append(DescribedGpu.of(name, chosen if chosen and chosen.gpu == name else None))
         if described[-1].properties is None and not gpus.vendor(name):
             raise UsageError(
-                f"--gpu {name}: no such GPU; there are {', '.join(gpus.KNOWN_TO_CUDNN)}"
+                f"--gpu {name}: no such GPU; there are {', '.join(gpus.known_to_cudnn())}"
             )
     return described
 

@@ -77,7 +77,7 @@ def test_the_answers_are_those_of_an_independent_script(library, gpu):
                 assert names[:40] == order
 
 
-@pytest.mark.parametrize("gpu", gpus.KNOWN_TO_CUDNN)
+@pytest.mark.parametrize("gpu", gpus.known_to_cudnn())
 def test_every_gpu_of_the_table_is_one_that_cudnn_takes(library, gpu):
     """Each has engines for a plain convolution; Winograd ends with Hopper."""
     found = Graphs.of(library, gpus.cudnn_properties(gpu)).ask(SHAPES[0])
