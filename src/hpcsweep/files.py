@@ -53,11 +53,10 @@ def regular_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def sha256(path: Path, skip: int = 0) -> str:
-    """Return the checksum of what a file holds after the first bytes."""
+def sha256(path: Path) -> str:
+    """Return the checksum of what a file holds."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        file.seek(skip)
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()

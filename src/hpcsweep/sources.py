@@ -9,6 +9,7 @@ the module, so that a later edit does not count as what runs.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import os
@@ -21,8 +22,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType
-from typing import Any, Final
+from typing import Final
 
 from hpcsweep import files, search_path
 from hpcsweep.catalog import workload_of
@@ -40,7 +40,6 @@ _READ: Final = (
     ".onnx", ".safetensors", ".c", ".cc", ".cpp", ".cu", ".h", ".so",
 )  # fmt: skip
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
-_HEADER: Final = 16  # bytes of a .pyc that hold a time
 DIGITS: Final = 16  # 64 bits, as the id of a point
 # unlike the methods of Path, these are False for what may not be read
 _is_file = os.path.isfile
@@ -62,28 +61,6 @@ class _CodeNames:
 
     imports: list[tuple[int, str, Sequence[str]]] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
-
-    def look(self, code: CodeType) -> None:
-        """Take all that stands in a piece of code, and in the functions and classes inside."""
-        import modulefinder  # noqa: PLC0415 - only where there are modules of the user's own
-
-        for kind, operands in modulefinder.ModuleFinder().scan_opcodes(code):
-            if kind == "absolute_import":
-                parts, name = operands
-                self.imports.append((0, name, parts or ()))
-            elif kind == "relative_import":
-                level, parts, name = operands
-                self.imports.append((level, name, parts or ()))
-        self._take(code.co_consts)
-
-    def _take(self, values: Sequence[Any]) -> None:
-        for value in values:
-            if isinstance(value, CodeType):
-                self.look(value)
-            elif isinstance(value, str):
-                self.texts.add(value)
-            elif isinstance(value, tuple | frozenset):
-                self._take([*value])
 
 
 class Sources:
@@ -173,7 +150,7 @@ class Sources:
             if path is None:
                 continue
             yield _OwnFile(name, path)
-            seen = self._seen(name, path)
+            seen = _seen(path)
             left += self._imports(self._package(name), seen)
             yield from _files(name, [*_roots(path, seen), *map(Path, self._folders)], seen)
 
@@ -189,16 +166,6 @@ class Sources:
         path = Path(spec.origin or "")
         return next((place for place in (path, *path.parents) if place.is_file()), None)  # in a zip
 
-    def _seen(self, name: str, path: Path) -> _CodeNames:
-        seen = _CodeNames()
-        with suppress(ImportError, SyntaxError, ValueError, OSError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if path.suffix == ".py":
-                seen.look(compile(path.read_bytes(), path, "exec", dont_inherit=True))
-            elif code := getattr(self._specs[name].loader, "get_code", lambda _: None)(name):
-                seen.look(code)
-        return seen
-
     def _imports(self, package: str, seen: _CodeNames) -> Iterator[str]:
         """Yield the modules that a module of a package may import; most parts are no modules."""
         for level, name, parts in seen.imports:
@@ -207,7 +174,7 @@ class Sources:
             yield target
             for part in parts:
                 own = self._own(target) if part == "*" else None
-                names = sorted(self._seen(target, own).texts) if own else [part]  # with `__all__`
+                names = sorted(_seen(own).texts) if own else [part]  # with `__all__`
                 yield from (f"{target}.{inside}" for inside in names)
 
     def _content(self, own: _OwnFile) -> str:
@@ -218,8 +185,7 @@ class Sources:
                 return f"{status.st_size} bytes"
             key = (own.path, *(() if own.imported else stamp))
             if key not in self._digests:
-                skip = _HEADER * (own.path.suffix == ".pyc")
-                self._digests[key] = files.sha256(own.path, skip)
+                self._digests[key] = files.sha256(own.path)
             return self._digests[key]
         except OSError as error:
             return f"unreadable: {error.strerror}"
@@ -252,6 +218,22 @@ def _search(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
     namespace = ModuleSpec(name, None, is_package=True)
     namespace.submodule_search_locations = [*filter(_is_dir, inside)]
     return namespace if namespace.submodule_search_locations else None
+
+
+def _seen(path: Path) -> _CodeNames:
+    """Return what the source of a module names; nothing where it is no source, or broken."""
+    seen = _CodeNames()
+    with suppress(SyntaxError, ValueError, OSError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                seen.imports += [(0, alias.name, ()) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                parts = [alias.name for alias in node.names]
+                seen.imports.append((node.level, node.module or "", parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                seen.texts.add(node.value)
+    return seen
 
 
 def _is_own(origin: str | None) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files
@@ -157,12 +158,9 @@ def _mask_option(text: str) -> str:
 def round_of(path: Path, default: int) -> int:
     """Return the round of a manifest; `default` where it cannot be read or is damaged."""
     try:
-        record = files.read_json(path)
-        typed_json.prove(record)
-    except (ResultsError, ValueError):
+        return read_manifest(path).round
+    except ResultsError:
         return default
-    number = record.get("round")
-    return number if type(number) is int and 0 <= number <= _MOST else default
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
@@ -172,6 +170,15 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; `ResultsError` where it is damaged, `NewerLayout` from a newer version."""
+    try:
+        status = path.stat()
+    except OSError:
+        return _read(path)
+    return _read(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache  # a command asks for the few manifests of a sweep many times
+def _read(path: Path, *_stamp: int) -> Manifest:
     try:
         content = files.read_json(path)
         typed_json.prove(content)

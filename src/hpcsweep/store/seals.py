@@ -12,7 +12,7 @@ import io
 import os
 import zlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Names = tuple[str, ...]
 csv.field_size_limit(1 << 30)  # a cell may hold a long map; the default is 131,072 characters
-_TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Blocks:
@@ -34,14 +33,14 @@ class Blocks:
 
     def __init__(self, limit: int = 96) -> None:
         self._limit = limit
-        self._open: dict[Path, int] = {}
+        self._open: dict[Path, IO[bytes]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        for fd in self._open.values():
-            os.close(fd)
+        for file in self._open.values():
+            file.close()
         self._open = {}
 
     def read(self, path: Path, offset: int, length: int) -> bytes:
@@ -53,43 +52,31 @@ class Blocks:
         if not length:
             return b""
         try:
-            fd = self._descriptor(path)
+            file = self._file(path)
             # a damaged row may name any place: never ask for more than there is
-            inside = offset >= 0 and 0 < length <= os.fstat(fd).st_size - offset
-            block = _pread(fd, offset, length) if inside else b""
+            inside = offset >= 0 and 0 < length <= os.fstat(file.fileno()).st_size - offset
+            file.seek(offset if inside else 0)
+            block = file.read(length if inside else 0)
         except OSError as error:
             raise cannot_read(path, error) from error
         if len(block) != length or not block.endswith(b"\n") or b"\0" in block:
             raise ResultsError(f"{path}: the rows at byte {offset} are damaged")
         return block
 
-    def _descriptor(self, path: Path) -> int:
+    def _file(self, path: Path) -> IO[bytes]:
         """Return an open file; where too many are open, close the least recently used."""
-        fd = self._open.pop(path, -1)
-        while fd < 0:
+        file = self._open.pop(path, None)
+        while file is None:
             try:
-                fd = files.descriptor(path)
+                file = files.open_regular(path)
             except OSError as error:  # noqa: PERF203 - seldom twice
-                if error.errno not in _TOO_MANY or not self._open:
+                if error.errno not in {errno.EMFILE, errno.ENFILE} or not self._open:
                     raise
-                os.close(self._open.pop(next(iter(self._open))))
-        self._open[path] = fd  # at the end, as the one used last
+                self._open.pop(next(iter(self._open))).close()
+        self._open[path] = file  # at the end, as the one used last
         if len(self._open) > self._limit:
-            os.close(self._open.pop(next(iter(self._open))))
-        return fd
-
-
-def _pread(fd: int, offset: int, length: int) -> bytes:
-    """Read `length` bytes; one call returns 2 GiB at most, on network file systems less."""
-    parts = []
-    while length:
-        part = os.pread(fd, length, offset)
-        if not part:
-            break
-        parts.append(part)
-        offset = offset + len(part)
-        length = length - len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+            self._open.pop(next(iter(self._open))).close()
+        return file
 
 
 def parse_block(block: bytes, columns: Sequence[str]) -> Iterator[dict[str, str]]:

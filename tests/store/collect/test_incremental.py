@@ -10,8 +10,7 @@ import pytest
 
 from hpcsweep import __version__
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import shards
-from hpcsweep.store.collect import incremental
+from hpcsweep.store import shards, typed_json
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.seals import Blocks
 from resultsfolder import TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, commit, edit
@@ -192,8 +191,8 @@ def test_what_another_version_remembered_is_not_used(measured: Folder) -> None:
 
 def remember(run: SweepDir, record: dict[str, Any]) -> None:
     """Write what the next collect finds, with a checksum that fits."""
-    text = json.dumps({name: record[name] for name in record if name != "crc"}).encode()
-    run.collect_index.write_bytes(incremental._head(text) + text[1:])
+    record = {name: record[name] for name in record if name != "crc"}
+    run.collect_index.write_text(json.dumps(typed_json.sealed(record)))
 
 
 def collect_anew(run: SweepDir) -> CollectReport:

@@ -130,7 +130,8 @@ def _collect(sweep_dir: SweepDir, *, raw: bool) -> CollectReport:
         before = CollectReport(**memory.report)
         return replace(before, remedy=_remedy(sweep_dir, before.destroyed))
     stamps = incremental.stamps(sweep_dir)  # before the shards are read: they may grow meanwhile
-    return _Writing(_Reading(sweep_dir, manifests), manifests, raw=raw).report(stamps)
+    reading = _Reading(sweep_dir, manifests)
+    return _Writing(reading, manifests, planned, raw=raw).report(stamps)
 
 
 @dataclass
@@ -198,11 +199,15 @@ class _Reading:
 class _Writing:
     """Writes the best row of every point into the tables, then the memory; makes the report."""
 
-    def __init__(self, reading: _Reading, manifests: list[Manifest], *, raw: bool) -> None:
+    def __init__(
+        self, reading: _Reading, manifests: list[Manifest], planned: list[str], *, raw: bool
+    ) -> None:
         self._reading = reading
         self._run = reading.run
-        self._planned = _planned(self._run, manifests)
-        self._plan = _plan(self._run, manifests, reading.pool.rows.keys(), raw=raw)
+        self._planned = planned
+        self._plan = TablePlan(raw=raw)
+        self._plan.sources = {record.id: record.source for record in manifests if record.source}
+        _look(self._plan, self._run, manifests, planned[0], reading.pool.rows.keys())
         self._damage = self._run.damage()
         self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
@@ -218,12 +223,7 @@ class _Writing:
             with suppress(OSError):
                 run.collect_index.unlink(missing_ok=True)
         else:
-            damaged = [name for name, seen in reading.seen.items() if seen.left_out]
-            blocks = incremental.stamps(run, damaged)
-            stamps = {
-                name: [*of, *blocks[name][1:]] for name, of in stamps.items() if name in blocks
-            }
-            memory = CollectMemory(self._planned, stamps, damaged, vars(report), self._plan.raw)
+            memory = CollectMemory(self._planned, stamps, vars(report), self._plan.raw)
             incremental.save(run, memory)
         files = [*map(str, run.merged())]
         return replace(report, shards_read=len(reading.seen), written=files)
@@ -308,15 +308,17 @@ def _planned(sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> list[str]:
     return [_sweep_sha(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
 
 
-def _plan(
-    sweep_dir: SweepDir, manifests: list[Manifest], measured: AbstractSet[str], *, raw: bool
-) -> TablePlan:
-    plan = TablePlan(raw=raw)
-    plan.sources = {record.id: record.source for record in manifests if record.source}
+def _look(
+    plan: TablePlan,
+    sweep_dir: SweepDir,
+    manifests: list[Manifest],
+    latest: str,
+    measured: AbstractSet[str],
+) -> None:
+    """Note in the plan which points are planned, and which left the sweep file as it is now."""
     if not manifests:
         plan.unknown = set(measured)
-        return plan
-    latest = _sweep_sha(sweep_dir)
+        return
     current = set[str]()
     earlier = set[str]()
     sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
@@ -336,7 +338,6 @@ def _plan(
             wanted = current | doubtful
     plan.orphans = set(measured - wanted)
     plan.planned = (current | earlier) & wanted
-    return plan
 
 
 def _sweep_sha(sweep_dir: SweepDir) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +15,10 @@ from typing import Any, Final
 
 from hpcsweep import __version__, files
 from hpcsweep.errors import ResultsError
+from hpcsweep.store import typed_json
 from hpcsweep.store.folders import ShardPath, SweepDir
 
-_MOST: Final = 1 << 32  # bytes of the memory
-_FORMAT: Final = f"9 {__version__}"
+_FORMAT: Final = f"10 {__version__}"
 
 Stamp = list[int]  # inode, size, time of the last change in ns; empty: no such file
 
@@ -31,7 +29,6 @@ class CollectMemory:
 
     planned: list[str]
     shards: dict[str, list[Stamp]]
-    damaged: list[str]  # shards with rows that were left out
     report: dict[str, Any]
     raw: bool = False  # tables have no quotes before formulas
     tables: list[Stamp] = field(default_factory=list)
@@ -39,20 +36,17 @@ class CollectMemory:
     def is_current(self, sweep_dir: SweepDir, planned: list[str]) -> bool:
         """Say whether neither shards nor tables nor what is planned have changed since."""
         same = self.planned == planned and self.tables == table_stamps(sweep_dir)
-        return same and self.shards == stamps(sweep_dir, self.damaged)
+        return same and self.shards == stamps(sweep_dir)
 
 
 def load_memory(sweep_dir: SweepDir) -> CollectMemory | None:
     """Return the memory of the last collect; None where it cannot be used."""
     try:
-        with files.opened(sweep_dir.collect_index, most=_MOST) as file:
-            data = file.read()
-        text = b"{" + data[len(_head(b"")) :]
-        if not data.startswith(_head(text)):
-            return None
-        record = json.loads(text)
+        record = files.read_json(sweep_dir.collect_index)
+        typed_json.prove(record)
+        del record["crc"]
         return CollectMemory(**record) if record.pop("format") == _FORMAT else None
-    except (ResultsError, OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ResultsError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -60,27 +54,18 @@ def save(sweep_dir: SweepDir, memory: CollectMemory) -> None:
     """Write the memory; if the disk is full, the next collect reads everything again."""
     record = {"format": _FORMAT, **vars(memory), "tables": table_stamps(sweep_dir)}
     with suppress(ResultsError), files.replacing(sweep_dir.collect_index) as file:
-        text = json.dumps(record, separators=(",", ":")).encode()
-        file.write(_head(text) + text[1:])
+        file.write(json.dumps(typed_json.sealed(record)).encode())
 
 
-def _head(text: bytes) -> bytes:
-    """Return the start of the file, a checksum in place of the JSON object's first byte."""
-    return b'{"crc":"%08x",' % zlib.crc32(text)
+def stamps(sweep_dir: SweepDir) -> dict[str, list[Stamp]]:
+    """Return the stamps of the tables of every shard, by its name below `shards/`.
 
-
-def stamps(sweep_dir: SweepDir, damaged: Collection[str] = ()) -> dict[str, list[Stamp]]:
-    """Return the stamps of every shard by its name below `shards/`.
-
-    `damaged` shards have those of their layer rows and samples, too: on a slow network disk these
-    may heal.
+    Those of layer rows and samples count, too: on a slow network disk they may come late.
     """
-    found = {}
-    for shard in sweep_dir.shards():
-        name = name_of(shard)
-        blocks = (shard.layers, shard.samples) if name in damaged else ()
-        found[name] = [*map(stamp_of, (shard.overall, *blocks))]
-    return found
+    return {
+        name_of(shard): [*map(stamp_of, (shard.overall, shard.layers, shard.samples))]
+        for shard in sweep_dir.shards()
+    }
 
 
 def table_stamps(sweep_dir: SweepDir) -> list[Stamp]:
