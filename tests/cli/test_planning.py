@@ -110,17 +110,6 @@ def test_expand_shows_the_ids_of_a_sweep_that_names_its_gpus(desk):
     assert "sweep on l40 (l40): 3" in desk.run("expand", "sweep.yaml", "--cluster", "l40").stdout
 
 
-def test_a_misspelt_model_of_a_no_op_is_told_and_taken(desk):
-    """It runs no model, so any name will do; the file may be meant for real one day."""
-    desk.spec(NOOP.replace("[a]", "[resnet81, mine]"))
-    words = "other workloads do not know the model 'resnet81'; did you mean 'resnet18'?"
-    assert f"note: {words}" in desk.run("expand", "sweep.yaml").stdout
-    done = desk.run("submit", "sweep.yaml")
-    assert (done.returncode, done.stderr.strip()) == (0, f"note: {words}")
-    desk.spec(NOOP.replace("[a]", "[resnet18, mine]"))
-    assert desk.run("submit", "sweep.yaml").stderr == ""
-
-
 def test_expand_writes_values_as_a_sweep_file_does(desk):
     """What is unset says so, as in reports; maps are not those of Python."""
     axes = "num_threads: [null, 2], tf32: [true, false], algorithm: [auto, {fc: gemm}]"

@@ -33,7 +33,6 @@ MISTAKES = [
     ("discover.outt = 'x'", "discover.outt: unknown key", "did you mean 'out'?"),
     ("results = ", "not TOML: ", ""),
     ("submit.again = true", "submit.again: only the command line gives it", ""),
-    ("retry.break_lock = true", "retry.break_lock: only the command line", ""),
 ]
 
 
@@ -203,10 +202,7 @@ def test_each_variable_and_each_key_of_a_file_is_the_one_that_click_reads(desk, 
                 by_hand.add(".".join(loc))
         finally:
             del os.environ[settings.variable(loc)]
-    assert by_hand == {
-        "submit.again", "submit.join", "estimate.again", "submit.break_lock", "retry.break_lock",
-        "collect.break_lock", "rm.yes",
-    }  # fmt: skip
+    assert by_hand == {"submit.again", "submit.join", "estimate.again", "rm.yes"}
 
 
 def test_a_variable_begins_no_new_run(desk, config):

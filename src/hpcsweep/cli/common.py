@@ -87,9 +87,6 @@ workers_option = option(
     "--workers N", "Measure N points side by side (local runs only).", type=COUNT
 )
 doctor_option = off("--no-doctor", "Do not check the profile against its cluster first.", "doctor")
-break_lock_option = flag(
-    "--break-lock", "Remove the lock of a process that was killed on another host.", cls=ByHand
-)
 
 
 def tables(views: Sequence[View], form: str, files: Sequence[Path | None] = ()) -> Answer:
@@ -181,10 +178,3 @@ def told_damage(sweep_dir: SweepDir) -> int:
     for problem in problems:
         show(f"hpcsweep: {problem}", file=sys.stderr)
     return ResultsError.exit_code if problems else 0
-
-
-def break_lock(sweep_dir: SweepDir) -> None:
-    """Remove the lock of a process that is gone, and say whose it was."""
-    from hpcsweep.store import locks
-
-    messages.note(locks.break_open(sweep_dir))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras, messages
+from hpcsweep import extras
 from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import ByHand, flag, option, several
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 @flag("--join", "Go on in the results of another sweep file that has the same name.", cls=ByHand)
 @flag("--collect", "Merge the results into the tables at the end (local runs only).")
 @common.doctor_option
-@common.break_lock_option
 @click.pass_obj
 @answer.forgiving()
 def submit(  # noqa: PLR0913 - the others are `Options`
@@ -62,7 +61,6 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     dry_run: bool,
     download: bool,
     collect: bool,
-    break_lock: bool,
     **others: Any,
 ) -> Answer:
     """Run every point that has no result yet. Re-run to resume.
@@ -72,7 +70,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     hpcsweep submit resnet152_gemm --cluster local --sample 1
     hpcsweep submit resnet152_gemm --cluster local --until-error 3%
     """
-    from hpcsweep.spec import expansion, sweep_file
+    from hpcsweep.spec import sweep_file
     from hpcsweep.store import folders
     from hpcsweep.submit import steps
 
@@ -80,11 +78,7 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     if others["again"] and target is not None:
         raise UsageError("--until-error measures as little as it takes; leave out --again")
     sweep = sweep_file.load(spec)
-    for doubt in expansion.doubts(sweep):
-        messages.note(f"{doubt}")
     sweep_dir = folders.SweepDir(results / sweep.name)
-    if break_lock:
-        common.break_lock(sweep_dir)
     if allow_node:
         from hpcsweep.cluster import queue
         from hpcsweep.store import locks
@@ -240,10 +234,9 @@ def _ran(sweep_dir: SweepDir, code: int) -> Answer:
 @common.cluster_option
 @common.workers_option
 @common.doctor_option
-@common.break_lock_option
 @click.pass_obj
 @answer.forgiving()
-def retry(  # noqa: PLR0913 - the others are those of `measure_again`
+def retry(
     results: Path,
     /,
     sweep: str | None,
@@ -251,7 +244,6 @@ def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     workers: int | None,
     *,
     doctor: bool,
-    break_lock: bool,
     **others: Any,
 ) -> Answer:
     """Measure points again: failed, invalid, or of changed files."""
@@ -260,8 +252,6 @@ def retry(  # noqa: PLR0913 - the others are those of `measure_again`
     from hpcsweep.submit.retry import measure_again
 
     run = runs.of_sweep(results, sweep)
-    if break_lock:
-        common.break_lock(run)
     options = Options(workers=workers, doctor=doctor)
     return _ran(run, measure_again(run, _listed(status), options=options, **others))
 

@@ -19,19 +19,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sweeps", nargs=-1)
-@common.break_lock_option
-@flag("--raw", "Write text cells as they are, also if a spreadsheet would take them for formulas.")
 @flag("--parquet", "Write the tables as Parquet, too.")
 @click.pass_obj
-def collect(
-    results: Path, sweeps: tuple[str, ...], *, break_lock: bool, raw: bool, parquet: bool
-) -> Answer:
+def collect(results: Path, sweeps: tuple[str, ...], *, parquet: bool) -> Answer:
     """Merge the results into tables.
 
     Writes overall.csv, details.csv, layers.csv and samples.csv into the folder of the sweep.
     Without SWEEPS, does so for every sweep.
     """
-    from hpcsweep.store import locks, runs
+    from hpcsweep.store import runs
     from hpcsweep.store.collect import collector, merged_tables
 
     if parquet:
@@ -39,9 +35,7 @@ def collect(
     reports: list[CollectReport] = []
     files: list[Path] = []
     for sweep_dir in runs.of_sweeps(results, sweeps):
-        if break_lock:
-            messages.note(locks.break_open(sweep_dir))
-        reports.append(collector.collect(sweep_dir, raw=raw))
+        reports.append(collector.collect(sweep_dir))
         files += merged_tables.write_parquet(sweep_dir) if parquet else ()
     return Answer(
         record=lambda: {"sweeps": [report.to_json() for report in reports]},

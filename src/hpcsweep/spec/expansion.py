@@ -19,9 +19,8 @@ from itertools import islice, product
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hpcsweep.catalog import NOOP, VISIT, setting_defaults, sizes_of_inputs
-from hpcsweep.catalog.models import MODELS
-from hpcsweep.errors import UsageError, nearest, suggest
+from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
+from hpcsweep.errors import UsageError
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
 from hpcsweep.spec.grid import Dimension, Grid, joined
 from hpcsweep.spec.space import Sweep
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SAMPLED: Final = sizes_of_inputs()
 _CACHED: Final = 100_000  # longer axes are not spelled out in memory
-_DOUBTED: Final = 1000  # names that are compared with those of the catalogue
 
 
 def expand(
@@ -109,7 +107,7 @@ class Expansion:
             "sweep": self.sweep.name,
             "points_total": len(self),
             "rules": self._rules(),
-            "notes": [*self._without_ids(), *doubts(self.sweep)],
+            "notes": self._without_ids(),
             "points": map(flat, islice(self, limit)),
         }
 
@@ -181,22 +179,6 @@ class Expansion:
 def flat(point: Point) -> dict[str, Any]:
     """Return a point as one flat record: its id (None while its gpu is open), then its axes."""
     return {"point_id": None if point.axes["gpu"] is None else point.point_id, **point.axes}
-
-
-def doubts(sweep: Sweep) -> list[str]:
-    """Return notes about misspelt models of a no-op sweep.
-
-    `noop` accepts any name as a model, since it runs none; but a file that was tried out as a no-op
-    is often used for another workload next.
-    """
-    if sweep.workload != NOOP.name:
-        return []
-    names = (name for name in dict.fromkeys(sweep.values("model")) if name not in MODELS)
-    return [
-        f"other workloads do not know the model '{name}'{suggest(name, MODELS)}"
-        for name in islice(names, _DOUBTED)
-        if nearest(name, MODELS)
-    ]
 
 
 def _thinned(points: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:

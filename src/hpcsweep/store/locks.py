@@ -2,7 +2,7 @@
 
 Jobs never take it, since locks on shared file systems break or hang. Where the file system has no
 locks, the existence of the file is the lock, and a process that is killed on another host leaves it
-behind: `break_open` removes it.
+behind: the message says how to remove it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.store.folders import SweepDir
-
-BREAK: Final = "--break-lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +58,10 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
         sweep_dir.path.mkdir(parents=True, exist_ok=True)
         _acquire(lock, timeout)
     except Timeout:
-        raise Busy(
-            f"{sweep_dir.path}: locked for more than {timeout:g} s by {_holder(sweep_dir)}; wait "
-            f"for it, or end it, and run this command again. If that process is gone, add {BREAK}"
-        ) from None
+        what = f"locked for more than {timeout:g} s by {_holder(sweep_dir)}; wait for it, or end it"
+        gone = f". If that process is gone, remove {sweep_dir.lock}"
+        again = f", and run this command again{gone * isinstance(lock, SoftFileLock)}"
+        raise Busy(f"{sweep_dir.path}: {what}{again}") from None
     except OSError as error:
         raise cannot_write(sweep_dir.path, error) from error
     try:
@@ -86,33 +84,6 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
         for path in made:
             with suppress(OSError):
                 path.rmdir()
-
-
-def break_open(sweep_dir: SweepDir) -> str:
-    """Remove the lock of a dead process; return a message.
-
-    `Busy` where the process that holds it is alive as far as this host knows, `ResultsError` where
-    the folder cannot be written.
-    """
-    if not sweep_dir.lock.exists():
-        return f"{sweep_dir.path}: no lock to break"
-    who = _holder(sweep_dir)
-    alive = Busy(f"{sweep_dir.path}: {who} is alive; end it, and run this command again")
-    if who.process.is_alive():
-        raise alive
-    lock = FileLock(sweep_dir.lock)
-    try:
-        with suppress(Timeout):
-            _acquire(lock, 0)
-            lock.release()
-            return f"{sweep_dir.path}: no lock to break"
-        if not isinstance(lock, SoftFileLock):  # the system knows of a process that holds it
-            raise alive
-        sweep_dir.lock.unlink(missing_ok=True)
-        _path(sweep_dir).unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(sweep_dir.path, error) from error
-    return f"{sweep_dir.path}: broke the lock of {who}"
 
 
 def _acquire(lock: BaseFileLock, timeout: float) -> None:

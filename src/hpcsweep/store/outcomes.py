@@ -51,7 +51,6 @@ _WORDS: Final = {
     "shared_cpu": "several workers at the same time",
     "throttled": "the GPU throttled",
     "clock_drift": "the GPU's clock moved",
-    "lonely": "ten times as long as the neighbours",
 }
 
 

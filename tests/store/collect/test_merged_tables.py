@@ -144,17 +144,16 @@ def test_no_cell_reaches_a_spreadsheet_as_a_formula(folder: Folder, cell: str) -
             layer = resultsfolder.layer_of(point, "conv1", -1.5)
             writer.commit(row, [{**layer, "fallback_reason": cell}, layer], [1.0])
     before = sorted(shard.layers.read_bytes().splitlines())
-    wanted = f"'{cell}" if cell in FORMULAS else cell
-    for raw, shown in ((False, wanted), (True, cell), (True, cell), (False, wanted)):
-        assert collect(folder.sweep_dir, raw=raw).points == 8
-        assert set(by_point(folder.sweep_dir, "status_reason").values()) == {shown}
-        with folder.sweep_dir.layers.open(newline="") as file:
-            layers = list(csv.DictReader(file))
-        assert {row["fallback_reason"] for row in layers} == {shown, ""}
-        assert {row["mean_ms"] for row in layers} == {"-1.5"}
-        if shown == cell:
-            lines = sorted(folder.sweep_dir.layers.read_bytes().splitlines())
-            assert [line.removesuffix(b",true,,1") for line in lines[1:]] == before[1:]
+    shown = f"'{cell}" if cell in FORMULAS else cell
+    assert collect(folder.sweep_dir).points == 8
+    assert set(by_point(folder.sweep_dir, "status_reason").values()) == {shown}
+    with folder.sweep_dir.layers.open(newline="") as file:
+        layers = list(csv.DictReader(file))
+    assert {row["fallback_reason"] for row in layers} == {shown, ""}
+    assert {row["mean_ms"] for row in layers} == {"-1.5"}
+    if shown == cell:
+        lines = sorted(folder.sweep_dir.layers.read_bytes().splitlines())
+        assert [line.removesuffix(b",true,,1") for line in lines[1:]] == before[1:]
 
 
 CELLS = st.sampled_from([*FORMULAS, *HARMLESS, "a", "@", "=", "+", "1e-07", 'q"=1', "-.5e+3"])
@@ -166,15 +165,6 @@ def test_layer_rows_are_made_harmless_cell_by_cell(rows: list[list[str]]) -> Non
     block = "".join(f"{shards.joined(row)}\n" for row in rows).encode()
     wanted = "".join(f"{shards.joined([*map(harmless, row)])}\n" for row in rows).encode()
     assert merged_tables._harmless(block) == wanted
-
-
-def test_collect_writes_cells_as_they_are_on_request(measured: Folder, tmp_path: Path) -> None:
-    """What was collected before stays as it is until it is asked for."""
-    measured.measure(measured.shard("s1", 1), measured.points[:1], status_reason="=1")
-    desk = Desk(tmp_path)
-    for arguments, shown in (([], "'=1"), (["--raw"], "=1")):
-        assert desk.run("collect", "demo", *arguments).returncode == 0
-        assert by_point(measured.sweep_dir, "status_reason")[measured.points[0].point_id] == shown
 
 
 def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:

@@ -39,18 +39,18 @@ _NAMED: Final = 20  # points in the command that measures destroyed ones again
 _SECONDS: Final = 1.0  # that a reader waits for another collect
 
 
-def collect(sweep_dir: SweepDir, timeout: float = 10.0, *, raw: bool = False) -> CollectReport:
+def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
     """Merge the shards of a sweep into its tables.
 
-    Cells that a spreadsheet would take for formulas get a quote first, unless `raw`. The tables
-    stay as they were: `Busy` where a submit or collect held the lock for `timeout` seconds,
-    `ResultsError` where the folder cannot be written or has a newer layout.
+    Cells that a spreadsheet would take for formulas get a quote first. The tables stay as they
+    were: `Busy` where a submit or collect held the lock for `timeout` seconds, `ResultsError` where
+    the folder cannot be written or has a newer layout.
     """
     began = time.perf_counter()
     with errors_named(), locks.held(sweep_dir, "collect", timeout):
         mine = *sweep_dir.merged(), sweep_dir.collect_index
         remove_leftovers(sweep_dir.path, mine)  # safe: nobody else writes them without the lock
-        report = _collect(sweep_dir, raw=raw)
+        report = _collect(sweep_dir)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
@@ -75,25 +75,23 @@ def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
         what = f"the shards of {count(len(gone), 'attempt')} are gone ({min(gone)})"
         again = f"{sweep_dir.command('collect')} makes them from the shards that are there"
         return sweep_dir, [f"{sweep_dir.overall}: {what}, so the tables were not renewed: {again}"]
-    memory = incremental.load_memory(sweep_dir)
-    raw = bool(memory and memory.raw)
     try:
-        report = collect(sweep_dir, _SECONDS, raw=raw)
+        report = collect(sweep_dir, _SECONDS)
     except ResultsError as why:
-        sweep_dir, lines = _made_aside(sweep_dir, raw=raw)
+        sweep_dir, lines = _made_aside(sweep_dir)
         news = f"its newest rows are shown, but its tables could not be renewed: {why}"
         return sweep_dir, [news, *lines]
     error = report.error()
     return sweep_dir, [*([str(error)] if error else []), *_parquet(sweep_dir)]
 
 
-def _made_aside(sweep_dir: SweepDir, *, raw: bool = False) -> tuple[SweepDir, list[str]]:
+def _made_aside(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
     """Return a sweep with tables in a temporary folder for this process alone, and messages."""
     folder = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sweep_dir = replace(sweep_dir, tables=folder / sweep_dir.name)  # messages name the tables
     (folder / sweep_dir.name).mkdir()
-    error = collect(sweep_dir, raw=raw).error()
+    error = collect(sweep_dir).error()
     return sweep_dir, [str(error)] if error else []
 
 
@@ -122,16 +120,16 @@ def _parquet(sweep_dir: SweepDir) -> list[str]:
     return []
 
 
-def _collect(sweep_dir: SweepDir, *, raw: bool) -> CollectReport:
+def _collect(sweep_dir: SweepDir) -> CollectReport:
     manifests = sweep_dir.manifests()
     memory = incremental.load_memory(sweep_dir)
     planned = _planned(sweep_dir, manifests)
-    if memory and memory.raw is raw and memory.is_current(sweep_dir, planned):
+    if memory and memory.is_current(sweep_dir, planned):
         before = CollectReport(**memory.report)
         return replace(before, remedy=_remedy(sweep_dir, before.destroyed))
     stamps = incremental.stamps(sweep_dir)  # before the shards are read: they may grow meanwhile
     reading = _Reading(sweep_dir, manifests)
-    return _Writing(reading, manifests, planned, raw=raw).report(stamps)
+    return _Writing(reading, manifests, planned).report(stamps)
 
 
 @dataclass
@@ -199,13 +197,11 @@ class _Reading:
 class _Writing:
     """Writes the best row of every point into the tables, then the memory; makes the report."""
 
-    def __init__(
-        self, reading: _Reading, manifests: list[Manifest], planned: list[str], *, raw: bool
-    ) -> None:
+    def __init__(self, reading: _Reading, manifests: list[Manifest], planned: list[str]) -> None:
         self._reading = reading
         self._run = reading.run
         self._planned = planned
-        self._plan = TablePlan(raw=raw)
+        self._plan = TablePlan()
         self._plan.sources = {record.id: record.source for record in manifests if record.source}
         _look(self._plan, self._run, manifests, planned[0], reading.pool.rows.keys())
         self._damage = self._run.damage()
@@ -223,8 +219,7 @@ class _Writing:
             with suppress(OSError):
                 run.collect_index.unlink(missing_ok=True)
         else:
-            memory = CollectMemory(self._planned, stamps, vars(report), self._plan.raw)
-            incremental.save(run, memory)
+            incremental.save(run, CollectMemory(self._planned, stamps, vars(report)))
         files = [*map(str, run.merged())]
         return replace(report, shards_read=len(reading.seen), written=files)
 

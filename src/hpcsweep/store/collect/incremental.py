@@ -30,7 +30,6 @@ class CollectMemory:
     planned: list[str]
     shards: dict[str, list[Stamp]]
     report: dict[str, Any]
-    raw: bool = False  # tables have no quotes before formulas
     tables: list[Stamp] = field(default_factory=list)
 
     def is_current(self, sweep_dir: SweepDir, planned: list[str]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -28,14 +28,7 @@ from hpcsweep.store.state import PointStatus
 from hpcsweep.text import harmless
 
 VERSION_MIX: Final = "version_mix"
-LONELY: Final = "lonely"
-# flags that explain why a row differs from neighbours without them
-_EXPLAIN: Final = frozenset({"fallback", "uncovered", "recompiled"})
-_TIMES: Final = 10.0
-_BOTH: Final = 2
-_NUMBER: Final = 1  # first item of the sort key of a number
 OLD_FILES: Final = "old_files"
-_PART: Final = 8  # axes
 _BLOCKS: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes")
 _AXES: Final = tuple(catalog.AXES)
 _NUMERIC: Final = tuple(axis.kind in {"int", "float"} for axis in catalog.AXES.values())
@@ -75,12 +68,11 @@ class TableRow:
     valid: str  # this cell and the next two also end its layer rows
     flags: str
     visit: str
-    ms: float  # median; 0 where there is none, as of a noop
     gpu: str
     versions: Versions
     own_files: OwnFiles
     started: str  # when it was measured
-    order: tuple[tuple[Key, ...], ...]  # by axis, `_PART` axes at a time: rows share most parts
+    order: tuple[Key, ...]  # by axis
     origin: Origin
     columns: tuple[str, ...]
     filled: frozenset[str]  # columns
@@ -115,12 +107,11 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         valid=sys.intern(row.get("valid", "")),
         flags=sys.intern(row.get("flags", "")),
         visit=sys.intern(row.get("visit", "")),
-        ms=_ms(row),
         gpu=sys.intern(row.get("gpu", "")),
         versions=_shared(tuple(row.get(name, "") for name in MUST_AGREE)),
         own_files=_own_files(*(row.get(name, "") for name in _MADE_OF)),
         started=row.get("started_at", ""),
-        order=tuple(_order(row)),
+        order=tuple(map(_sortable, map(row.get, _AXES, repeat("")), _NUMERIC)),
         filled=_shared_names(frozenset(compress(row, row.values()))),
         origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
         columns=content.columns,
@@ -212,25 +203,22 @@ def mixes(winners: Iterable[TableRow]) -> Mixes:
 def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
     """Add to each row the flags that other rows give it, and remove those that they gave before."""
     minority = {(gpu, versions) for gpu, rows in mixes.items() for versions, _count in rows[1:]}
-    apart = lonely(winners)
     for row in winners:
         marks = {
             VERSION_MIX: row.status is PointStatus.OK and (row.gpu, row.versions) in minority,
             OLD_FILES: bool(pool.old_files(row)),
-            LONELY: row.point_id in apart,
         }
         before = row.flags.split(";")
         kept = [flag for flag in before if flag and flag not in marks]
         flags = [*kept, *(flag for flag, raised in marks.items() if raised)]
         row.flags = ";".join(flags)
-        if not {OLD_FILES, LONELY}.isdisjoint([*before, *flags]):
+        if OLD_FILES in {*before, *flags}:
             row.valid = str(DOUBTFUL.isdisjoint(flags)).lower()
 
 
 def named_axes(winners: Iterable[TableRow]) -> set[str]:
     """Return the axes that have another value than the default in some row."""
-    parts = map(set, zip(*(row.order for row in winners), strict=True))
-    values = [set(of_axis) for part in parts for of_axis in zip(*part, strict=True)]
+    values = map(set, zip(*(row.order for row in winners), strict=True))
     return {
         name
         for (name, axis), numeric, there in zip(
@@ -240,31 +228,11 @@ def named_axes(winners: Iterable[TableRow]) -> set[str]:
     }
 
 
-def _explained(row: TableRow) -> frozenset[str]:
-    return _EXPLAIN.intersection(row.flags.split(";"))
-
-
-def _ms(cells: Mapping[str, str]) -> float:
-    try:
-        runs_network = catalog.workload_of(cells.get("workload")).runs_network
-        return float(cells.get("median_ms") or 0) if runs_network else 0.0
-    except ValueError:
-        return 0.0
-
-
 def _number(row: Mapping[str, str], name: str) -> int:
     try:
         return int(row.get(name) or 0)
     except ValueError:
         raise ResultsError(f"{name} is no number") from None
-
-
-def _order(cells: Mapping[str, str]) -> Iterator[tuple[Key, ...]]:
-    """Yield the keys of a row's axes, some at a time."""
-    for begin in range(0, len(_AXES), _PART):
-        part = slice(begin, begin + _PART)
-        texts = map(cells.get, _AXES[part], repeat(""))
-        yield _shared(tuple(map(_sortable, texts, _NUMERIC[part])))
 
 
 @lru_cache(maxsize=1000)
@@ -276,7 +244,7 @@ def _sortable(text: str, numeric: bool) -> Key:  # noqa: FBT001 - a cache's key
         number = float(text) if numeric else nan
     except ValueError:
         number = nan
-    return (_NUMBER, number) if isfinite(number) else (2, text)
+    return (1, number) if isfinite(number) else (2, text)
 
 
 @lru_cache(maxsize=1000)
@@ -299,52 +267,3 @@ def _check_schema(version: str) -> None:
             f"written by a newer hpcsweep (columns {version:.20}, this one knows "
             f"{SCHEMA_VERSION}); update hpcsweep to read it"
         )
-
-
-def lonely(winners: Iterable[TableRow]) -> set[str]:
-    """Return the ids of rows that take ten times as long as their neighbours without explanation.
-
-    Such a row was disturbed unseen by any counter: neither a rising or falling curve nor the steps
-    of a library that changes its algorithm have two rows, before and after it along one axis, that
-    are ten times faster. For repetitions all others are neighbours. Only valid rows are compared.
-    """
-    timed = (row for row in winners if row.status is PointStatus.OK and row.ms > 0)
-    rows = [row for row in timed if row.doubts in {"", LONELY}]
-    return {
-        row.point_id
-        for line, again in _lines(rows)
-        for place, row in enumerate(line)
-        if _is_lonely(row, [*line[:place], *line[place + 1 :]] if again else _beside(line, place))
-    }
-
-
-def _lines(rows: Sequence[TableRow]) -> Iterator[tuple[Sequence[TableRow], bool]]:
-    """Yield rows that differ in one numeric axis alone, in its order, and if it is a repetition."""
-    for place, axis in enumerate(catalog.AXES.values()):
-        part, inside = divmod(place, _PART)
-        keys = (row.order[part][inside] for row in rows)
-        if axis.kind not in {"int", "float"} or len({*keys}) <= _BOTH:
-            continue
-        lines: dict[object, list[tuple[float, TableRow]]] = defaultdict(list)
-        for row in rows:
-            of_part = row.order[part]
-            kind, number = of_part[inside]
-            if kind == _NUMBER:
-                near = *of_part[:inside], None, *of_part[inside + 1 :]
-                rest = *row.order[:part], near, *row.order[part + 1 :]
-                lines[rest].append((float(str(number)), row))
-        for line in lines.values():
-            ordered = sorted(line, key=lambda pair: pair[0])
-            yield [row for _, row in ordered], catalog.Role.REPETITION in axis.role
-
-
-def _beside(line: Sequence[TableRow], place: int) -> Sequence[TableRow]:
-    return [line[place - 1], line[place + 1]] if 0 < place < len(line) - 1 else []
-
-
-def _is_lonely(row: TableRow, others: Sequence[TableRow]) -> bool:
-    return (
-        len(others) >= _BOTH
-        and row.ms >= _TIMES * max(other.ms for other in others)
-        and all(_explained(other) == _explained(row) for other in others)
-    )

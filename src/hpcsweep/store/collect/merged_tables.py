@@ -64,7 +64,6 @@ class TablePlan:
     unknown: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     sources: Mapping[str, str] = field(default_factory=dict)  # of imported submissions
-    raw: bool = False  # cells stay as they are, though a spreadsheet would compute some
 
     def orphan(self, point_id: str) -> str:
         """Return the cell of the column `orphan`."""
@@ -105,7 +104,7 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
         ]
         layers.write(seals.header((*layer_columns, *short_table.OF_POINT)))
         samples.write(seals.header(schema.SAMPLE_COLUMNS))
-        source = _Source(stack.enter_context(Blocks()), layer_columns, plan.raw)
+        source = _Source(stack.enter_context(Blocks()), layer_columns)
         write_row = _row_writer(overall, details, winners, plan)
         for row in winners:
             line, layer_block, sample_block = source.texts_of(row)
@@ -164,7 +163,7 @@ def _row_writer(
         if "source" in place:
             cells[place["source"]] = plan.sources.get(submission, "")
         of = dict(zip(columns, cells, strict=True)) if row.doubts else {"status": row.status}
-        if not plan.raw and _may_hold_formulas(line):
+        if _may_hold_formulas(line):
             cells = list(map(harmless, cells))
         for file, part in parts:
             file.write(f"{shards.joined(part(cells))}\n".encode())
@@ -186,7 +185,6 @@ class _Source:
 
     blocks: Blocks
     layer_columns: tuple[str, ...]
-    raw: bool
     damaged: list[tuple[TableRow, ResultsError]] = field(default_factory=list)
 
     def texts_of(self, row: TableRow) -> tuple[bytes, bytes, bytes]:
@@ -210,8 +208,7 @@ class _Source:
             raise ResultsError("its checksum does not fit")
         if layers and heads.layers != self.layer_columns:
             layers = _remapped(layers, heads.layers, self.layer_columns)
-        layers = layers if self.raw else _harmless(layers)
-        return line, layers.replace(b"\n", row.ending()), samples
+        return line, _harmless(layers).replace(b"\n", row.ending()), samples
 
 
 def _may_hold_formulas(block: bytes) -> bool:
