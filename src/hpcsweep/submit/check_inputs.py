@@ -122,7 +122,7 @@ def check_inputs(results: Path, requests: Sequence[Request]) -> None:
 
 def _tell_unknown_gpus(sweep: Sweep) -> None:
     """Say which GPUs of a rehearsed sweep neither a profile nor a data sheet has."""
-    known = {*lookup.names(lookup.PROFILES), *gpus.KNOWN_TO_CUDNN}
+    known = {*lookup.names(lookup.PROFILES), *gpus.known_to_cudnn()}
     for name in named_gpus(sweep):
         if name not in known and not gpus.vendor(name):
             told = f"gpu '{name}': no profile and no data sheet has it{suggest(name, known)}"
