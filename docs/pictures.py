@@ -242,7 +242,7 @@ def roofline() -> Figure:
     """Draw the sample export, as `hpcsweep roofline --example --out` does."""
     figure = plt.figure(figsize=(8.5, 6.4), layout="constrained")
     found = model.read_roofline([model.sample()])
-    chart.fill(figure, found, found.export.work)
+    chart.fill(figure, found, found.pieces)
     return figure
 
 

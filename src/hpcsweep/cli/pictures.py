@@ -174,7 +174,7 @@ def roofline(  # noqa: PLR0913 - one argument per option
         from hpcsweep.analysis.roofline import chart
 
         chart.draw(roofline, path, grouped=by_name, look=look)
-    code = Implausible.exit_code if roofline.above else 0
+    code = 0 if roofline.above.empty else Implausible.exit_code
     return Answer(record=roofline.to_json, text=roofline.text, files=out, code=code)
 
 

@@ -59,7 +59,7 @@ def test_the_picture_explains_the_areas_of_its_marks(tmp_path, step):
     found = model.read_roofline([step], **PEAKS)
     chart.draw(found, tmp_path / "step.svg")
     text = (tmp_path / "step.svg").read_text()
-    longest = max(piece.seconds for piece in found.export.work)
+    longest = found.export.work["seconds"].max()
     assert "area: time" in text
     assert f">{1e3 * longest:.3g} ms<" in text
     assert " us or less<" in text
@@ -69,7 +69,7 @@ def test_marks_differ_by_name_and_a_paper_has_its_size(tmp_path, step):
     """Black and white prints and colour-blind readers; the bandwidth stands along its roof."""
     found = model.read_roofline([step], **PEAKS)
     figure = Figure()
-    chart.fill(figure, found, found.export.work)
+    chart.fill(figure, found, found.pieces)
     (legend,) = figure.legends
     shapes = {mark.get_paths()[0].vertices.tobytes() for mark in legend.legend_handles}
     assert len(shapes) == len(legend.legend_handles)

@@ -9,6 +9,7 @@ import pytest
 
 import ncufiles
 from hpcsweep.analysis.roofline import ncu
+from hpcsweep.analysis.roofline.work import units_of
 from hpcsweep.errors import UsageError
 from ncufiles import DRAM, OPS, TIME, Launch
 
@@ -17,33 +18,34 @@ TENSOR_NAME = "ampere_sgemm_tf32_s1688gemm_128x128"
 
 
 def read_one(path, **changes):
-    """Return the work of an export of one launch."""
+    """Return the operations by unit of an export of one launch."""
     launch = Launch(0, changes.pop("kernel", "k"), **changes)
-    (work,) = ncu.read_ncu(ncufiles.write_wide(path / "k.csv", [launch])).work
-    return work
+    work = ncu.read_ncu(ncufiles.write_wide(path / "k.csv", [launch])).work
+    assert len(work) == 1
+    return {unit: work[unit][0] for unit in units_of(work)}
 
 
 def test_a_step_of_98_launches_has_98_rows_and_its_flops_add_up(tmp_path):
     """Launches are joined by ID: 34 kernels repeat, and none is joined with another."""
     launches = ncufiles.step()
     work = ncu.read_ncu(ncufiles.write_wide(tmp_path / "step.csv", launches)).work
-    assert [int(piece.ident) for piece in work] == list(range(98))
-    assert len({piece.name for piece in work}) == 34
-    assert sum(piece.total for piece in work) == ncufiles.flops(launches)
-    assert sum(piece.bytes for piece in work) == pytest.approx(sum(x.bytes for x in launches))
-    assert sum(piece.seconds for piece in work) == pytest.approx(sum(x.ns for x in launches) / 1e9)
+    assert work["id"].astype(int).tolist() == list(range(98))
+    assert work["name"].nunique() == 34
+    assert work[units_of(work)].to_numpy().sum() == ncufiles.flops(launches)
+    assert work["bytes"].sum() == pytest.approx(sum(x.bytes for x in launches))
+    assert work["seconds"].sum() == pytest.approx(sum(x.ns for x in launches) / 1e9)
 
 
 def test_a_fused_multiply_add_is_two_operations(tmp_path):
     """Additions and products are one."""
-    work = read_one(tmp_path, counts={"fadd": 3, "fmul": 5, "ffma": 7})
-    assert work.flops == {"fp32": 3 + 5 + 14}
+    found = read_one(tmp_path, counts={"fadd": 3, "fmul": 5, "ffma": 7})
+    assert found == {"fp32": 3 + 5 + 14}
 
 
 def test_half_and_double_precision_are_units_of_their_own(tmp_path):
     """Each with its own roof later."""
     counts = {OPS.format(kind + op): 10 for kind in "dh" for op in ("add", "mul", "fma")}
-    assert read_one(tmp_path, counts=counts).flops == {"fp32": 0, "fp64": 40, "fp16": 40}
+    assert read_one(tmp_path, counts=counts) == {"fp64": 40, "fp16": 40}
 
 
 def test_tensor_cores_count_their_own_operations(tmp_path):
@@ -58,8 +60,8 @@ def test_tensor_cores_count_their_own_operations(tmp_path):
         "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 9,
         "sm__ops_path_tensor_src_int8.sum": 1_000_000,
     }
-    found = read_one(tmp_path, counts=counts, kernel=TENSOR_NAME).flops
-    assert found == {"fp32": 0, "tf32 tensor": 500, "fp16 tensor": 42, "bf16 tensor": 9}
+    found = read_one(tmp_path, counts=counts, kernel=TENSOR_NAME)
+    assert found == {"tf32 tensor": 500, "fp16 tensor": 42, "bf16 tensor": 9}
 
 
 def test_a_tensor_kernel_without_tensor_counters_is_refused(tmp_path):
@@ -75,7 +77,7 @@ def test_tensor_instructions_count_512_on_volta_and_are_refused_later(tmp_path):
     with pytest.raises(UsageError, match="differs by chip"):
         ncu.read_ncu(path)
     path.write_text(path.read_text().replace('"8.0"', '"7.0"'))
-    assert ncu.read_ncu(path).work[0].flops["fp16 tensor"] == 5120
+    assert ncu.read_ncu(path).work["fp16 tensor"].tolist() == [5120]
 
 
 def test_families_that_were_not_collected_are_named(tmp_path):
@@ -102,7 +104,7 @@ def test_read_and_written_bytes_are_as_good_as_their_sum(tmp_path):
         "dram__bytes_write.sum": 11})])  # fmt: skip
     text = path.read_text().replace(DRAM, "dram__bytes_read.sum")
     path.write_text(text.replace('"inst"\n', '"byte"\n'))
-    assert ncu.read_ncu(path).work[0].bytes == 111
+    assert ncu.read_ncu(path).work["bytes"].tolist() == [111]
 
 
 def test_what_to_collect_is_what_is_read(tmp_path):
@@ -155,9 +157,11 @@ def test_no_cut_gives_a_wrong_number(tmp_path):
     for length in range(0, len(whole), 17):
         path.write_bytes(whole[:length])
         with contextlib.suppress(UsageError):
-            for piece in ncu.read_ncu(path).work:
-                found = (piece.total, piece.bytes, piece.seconds)
-                assert found == pytest.approx(right[piece.ident])
+            work = ncu.read_ncu(path).work
+            total = work[units_of(work)].sum(axis=1)
+            for piece, flops in zip(work.itertuples(), total, strict=True):
+                found = (flops, piece.bytes, piece.seconds)
+                assert found == pytest.approx(right[piece.id])
 
 
 @pytest.mark.parametrize("name", ["Kernel Name", "ID"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcsweep.analysis.roofline import rocprof
+from hpcsweep.analysis.roofline.work import units_of
 from hpcsweep.errors import UsageError
 
 HEAD = (
@@ -38,23 +39,23 @@ def only(**counters):
 
 def read(tmp_path, value, names=MI200):
     """Return the first dispatch of an export."""
-    return rocprof.read_rocprof([write(tmp_path / "c.csv", names, value=value)]).work[0]
+    return rocprof.read_rocprof([write(tmp_path / "c.csv", names, value=value)]).work.iloc[0]
 
 
 def test_a_vector_instruction_is_64_operations_and_an_fma_128(tmp_path):
     """Formula of ROCm Compute Profiler's empirical roofline."""
     counters = {f"SQ_INSTS_VALU_{op}_F32": n for op, n in zip(
         ("ADD", "MUL", "TRANS", "FMA"), (1, 10, 100, 1000), strict=True)}  # fmt: skip
-    found = read(tmp_path, only(**counters)).flops
+    found = read(tmp_path, only(**counters))
     assert found["fp32"] == 64 * (1 + 10 + 100 + 2 * 1000)
-    assert sum(found.values()) == found["fp32"]
+    assert units_of(found.index) == ["fp32"]
 
 
 def test_a_matrix_unit_is_512_operations(tmp_path):
     """The counter counts in units of 512, whatever the type."""
     counters = {f"SQ_INSTS_VALU_MFMA_MOPS_{t}": 3 for t in ("F16", "BF16", "F32", "F64")}
-    found = read(tmp_path, only(**counters)).flops
-    assert {unit: n for unit, n in found.items() if n} == {
+    found = read(tmp_path, only(**counters))
+    assert {unit: found[unit] for unit in units_of(found.index)} == {
         f"{kind} matrix": 1536 for kind in ("fp16", "bf16", "fp32", "fp64")
     }
 
@@ -67,7 +68,7 @@ def test_requests_of_mi200_are_32_or_64_bytes(tmp_path):
         "TCC_EA_WRREQ_sum": 50,
         "TCC_EA_WRREQ_64B_sum": 40,
     }
-    assert read(tmp_path, only(**counters)).bytes == 30 * 32 + 70 * 64 + 40 * 64 + 10 * 32
+    assert read(tmp_path, only(**counters))["bytes"] == 30 * 32 + 70 * 64 + 40 * 64 + 10 * 32
 
 
 def test_requests_of_mi300_may_be_128_bytes(tmp_path):
@@ -81,7 +82,7 @@ def test_requests_of_mi300_may_be_128_bytes(tmp_path):
     }
     names = (*rocprof.VALU, *rocprof.MFMA, *rocprof.MI300_BYTES)
     found = read(tmp_path, only(**counters), names)
-    assert found.bytes == 20 * 128 + 30 * 32 + 50 * 64 + 40 * 64 + 10 * 32
+    assert found["bytes"] == 20 * 128 + 30 * 32 + 50 * 64 + 40 * 64 + 10 * 32
 
 
 def test_passes_are_joined_by_dispatch_though_each_is_a_process_of_its_own(tmp_path):
@@ -91,9 +92,11 @@ def test_passes_are_joined_by_dispatch_though_each_is_a_process_of_its_own(tmp_p
         for i, names in enumerate((list(rocprof.VALU), [*rocprof.MFMA, *rocprof.MI200_BYTES]))
     ]
     work = rocprof.read_rocprof(paths).work
-    assert [(piece.ident, piece.name) for piece in work] == list(zip("123", KERNELS, strict=True))
-    assert work[2].flops["fp32"] == 3 * (3 * 64 + 128)
-    assert work[2].seconds == pytest.approx(500e-9)
+    assert work[["id", "name"]].to_numpy().tolist() == [
+        *map(list, zip("123", KERNELS, strict=True))
+    ]
+    assert work["fp32"][2] == 3 * (3 * 64 + 128)
+    assert work["seconds"][2] == pytest.approx(500e-9)
 
 
 def test_passes_of_different_runs_are_refused(tmp_path):

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from hpcsweep.analysis.roofline import work
-from hpcsweep.analysis.roofline.work import Roofs, Work, labels, roofs_of, shortened
+from hpcsweep.analysis.roofline.work import Roofs, labels, roofs_of, shortened
 from hpcsweep.catalog.gpus import DEVICES, GPUS
 from hpcsweep.errors import UsageError
+
+
+def held(flops, moved, seconds, roofs):
+    """Return pieces below their roofs."""
+    table = work.table_of(pd.DataFrame(flops), id="0", name="k", bytes=moved, seconds=seconds)
+    return roofs.held_against(table)
 
 
 def test_the_roof_is_the_lower_of_memory_and_compute():
     """A piece's share is the least time that it can take over the time it took."""
     roofs = Roofs(1e12, "x", {"fp32": 1e13})
-    light = Work("k", "0", {"fp32": 1e9}, 1e9, 2e-3)
-    assert (roofs.bound(light), roofs.share(light)) == ("memory", pytest.approx(0.5))
-    heavy = Work("k", "0", {"fp32": 1e11}, 1e9, 4e-2)
-    assert (roofs.bound(heavy), roofs.share(heavy)) == ("compute", pytest.approx(0.25))
+    found = held({"fp32": [1e9, 1e11]}, [1e9, 1e9], [2e-3, 4e-2], roofs)
+    assert found["bound"].tolist() == ["memory", "compute"]
+    assert found["pct_of_roof"].tolist() == pytest.approx([50, 25])
+    assert not found["above_roof"].any()
 
 
 def test_units_that_work_side_by_side_are_not_added():
     """Tensor cores and FP32 pipes have peaks of their own; the slower one bounds."""
     roofs = Roofs(1e12, "x", {"fp32": 1e13, "tf32 tensor": 1e14})
-    mixed = Work("k", "0", {"fp32": 1e10, "tf32 tensor": 1e11}, 0, 1e-3)
-    assert roofs.share(mixed) == pytest.approx(1.0)
+    found = held({"fp32": [1e10], "tf32 tensor": [1e11]}, [0], [1e-3], roofs)
+    assert found["pct_of_roof"].tolist() == pytest.approx([100])
+    assert found["flop_per_byte"].isna().all()
 
 
 @pytest.mark.parametrize("gpu", DEVICES, ids=lambda gpu: gpu.name)

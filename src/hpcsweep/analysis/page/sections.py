@@ -167,16 +167,13 @@ def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
     for gpu in painter.seen.gpus or ("",):
         with suppress(UsageError):  # no work columns, or no peaks
             line = rooflines.under_roofs(roofline_of_sweep.work_of(data, gpu or None), gpu)
-            for piece in line.export.work:
-                share = 100 * line.roofs.share(piece)
-                pieces.append((piece.ident, piece.intensity, piece.rate / 1e12, share))
-            more = {"x": "flop_per_byte", "roofs": [_roof(line.roofs, unit) for unit in line.units]}
+            pieces.append(line.pieces[["id", "flop_per_byte", "tflops", "pct_of_roof"]])
+            more = {"x": "flop_per_byte", "roofs": [_roof(line.roofs, unit) for unit in line.peaks]}
             figures.append(painter.figure("roofline", "roofline", "Roofline", gpu, **more))
     if not figures:
         return
-    names = ["point_id", "flop_per_byte", "tflops", "pct_of_roof"]
     painter.data["roofline"] = painter.data["points"][["point_id", *painter.seen.axes]].merge(
-        pd.DataFrame(pieces, columns=names)
+        pd.concat(pieces).rename(columns={"id": "point_id"})
     )
     note = "FLOPs and bytes are those of the shapes, each tensor moved once; time is the median."
     yield Section("roofline", "Roofline", note, figures)

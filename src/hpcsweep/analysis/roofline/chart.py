@@ -6,7 +6,6 @@ It uses matplotlib without pyplot, so that it needs no display and leaves no glo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,9 +13,10 @@ from matplotlib.transforms import offset_copy
 
 from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, head, picture, plain_numbers
 from hpcsweep.analysis.roofline.model import Roofline
-from hpcsweep.analysis.roofline.work import Work, labels
+from hpcsweep.analysis.roofline.work import labels
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 _NAMED: Final = 8  # groups with a colour of their own; the rest of the time is grey
@@ -30,14 +30,14 @@ _LARGEST = 220.0
 
 def draw(roofline: Roofline, path: Path, *, grouped: bool = False, look: Look = LOOK) -> None:
     """Write a picture of every piece, or of the sums by name; the suffix says which format."""
-    pieces = roofline.groups if grouped else roofline.export.work
+    pieces = roofline.groups if grouped else roofline.pieces
     with picture(path, look, _HEIGHT) as figure:
         fill(figure, roofline, pieces, look)
 
 
-def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work], look: Look = LOOK) -> None:
+def fill(figure: Figure, roofline: Roofline, pieces: pd.DataFrame, look: Look = LOOK) -> None:
     """Draw pieces of work below their roofs."""
-    drawn = [piece for piece in pieces if piece.total and piece.bytes]
+    drawn = pieces[(pieces["flops"] > 0) & (pieces["bytes"] > 0)]
     axes: Any = figure.add_subplot()
     _points(axes, roofline, drawn)
     _roofs(axes, roofline, drawn)
@@ -47,7 +47,7 @@ def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work], look: Look 
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis)
     axes.grid(which="major", alpha=0.3)
-    if drawn:
+    if len(drawn):
         place: Any = {"loc": "outside upper center", "ncols": 2}
         legend: Any = figure.legend(**place, fontsize="small", frameon=False)
         for handle in legend.legend_handles:
@@ -55,27 +55,28 @@ def fill(figure: Figure, roofline: Roofline, pieces: Sequence[Work], look: Look 
         _areas(axes, drawn)
 
 
-def _points(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noqa: ANN401 - Axes
-    longest = max((piece.seconds for piece in drawn), default=1.0)
-    sane = [piece for piece in drawn if not roofline.is_above(piece)]
-    names = [group.name for group in roofline.groups if any(p.name == group.name for p in sane)]
+def _points(axes: Any, roofline: Roofline, drawn: pd.DataFrame) -> None:  # noqa: ANN401 - Axes
+    longest = drawn["time_us"].max()
+    wrong = drawn["above_roof"]
+    sane = drawn[~wrong]
+    there = set(sane["name"])
+    names = [name for name in roofline.groups["name"] if name in there]
     named = len(names) if len(names) <= len(COLOURS) - 2 else _NAMED
     for index, (name, label) in enumerate(labels(names[:named], 46).items()):
-        group = [piece for piece in sane if piece.name == name]
-        _scatter(axes, group, longest, label=label, color=COLOURS[index], marker=MARKERS[index])
+        style = {"label": label, "color": COLOURS[index], "marker": MARKERS[index]}
+        _scatter(axes, sane[sane["name"] == name], longest, **style)
     if names[named:]:
-        others = [piece for piece in sane if piece.name in names[named:]]
-        _scatter(
-            axes, others, longest, label=f"{len(names) - named} others", color="0.6", marker=_REST
-        )
-    if wrong := [piece for piece in drawn if roofline.is_above(piece)]:
-        label = f"above the roof: a mistake ({len(wrong)})"
-        _scatter(axes, wrong, longest, label=label, color="red", marker="x")
+        others = sane[sane["name"].isin(names[named:])]
+        label = f"{len(names) - named} others"
+        _scatter(axes, others, longest, label=label, color="0.6", marker=_REST)
+    if wrong.any():
+        label = f"above the roof: a mistake ({wrong.sum()})"
+        _scatter(axes, drawn[wrong], longest, label=label, color="red", marker="x")
 
 
-def _areas(axes: Any, drawn: Sequence[Work]) -> None:  # noqa: ANN401 - Axes
+def _areas(axes: Any, drawn: pd.DataFrame) -> None:  # noqa: ANN401 - Axes
     """Explain the areas of marks: that of the longest piece, and those of smaller ones."""
-    longest = max(piece.seconds for piece in drawn)
+    longest = drawn["time_us"].max() / 1e6
     shares = {share: _time(share * longest) for share in (1, 0.3, _SMALLEST / _LARGEST)}
     handles = [
         axes.scatter([], [], s=_LARGEST * share, color="0.6", label=label)
@@ -91,23 +92,22 @@ def _time(seconds: float) -> str:
     return f"{seconds * units[unit]:.3g} {unit}"
 
 
-def _scatter(axes: Any, pieces: Sequence[Work], longest: float, **style: Any) -> None:  # noqa: ANN401
-    xs = [piece.intensity for piece in pieces]
-    ys = [piece.rate / 1e12 for piece in pieces]
-    areas = [max(_SMALLEST, _LARGEST * piece.seconds / longest) for piece in pieces]
+def _scatter(axes: Any, pieces: pd.DataFrame, longest: float, **style: Any) -> None:  # noqa: ANN401
+    areas = (_LARGEST * pieces["time_us"] / longest).clip(lower=_SMALLEST)
     edge = {} if style.get("marker") == "x" else {"edgecolors": "white", "linewidths": 0.5}
-    axes.scatter(xs, ys, s=areas, alpha=0.85, zorder=3, **edge, **style)
+    places = pieces["flop_per_byte"], pieces["tflops"]
+    axes.scatter(*places, s=areas, alpha=0.85, zorder=3, **edge, **style)
 
 
-def _roofs(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noqa: ANN401 - Axes
+def _roofs(axes: Any, roofline: Roofline, drawn: pd.DataFrame) -> None:  # noqa: ANN401 - Axes
     """Draw the memory roof, and a compute roof per peak; x is FLOP/byte, y is TFLOP/s."""
     slope = roofline.roofs.bandwidth / 1e12
-    peaks = {peak / 1e12: units for peak, units in _peaks(roofline).items()}
-    intensities = [piece.intensity for piece in drawn] + [peak / slope for peak in peaks]
+    peaks = _peaks(roofline)
+    intensities = [*drawn["flop_per_byte"], *(peak / slope for peak in peaks)]
     left = min(intensities, default=1) / 3
     right = max(intensities, default=1) * 4
     highest = max(peaks, default=slope)
-    bottom = min([piece.rate / 1e12 for piece in drawn] + [min(peaks, default=highest)]) / 3
+    bottom = min([*drawn["tflops"], min(peaks, default=highest)]) / 3
     axes.set(xlim=(left, right), ylim=(bottom, highest * 3))
     axes.plot([left, highest / slope], [left * slope, highest], color="0.2")
     for peak, units in peaks.items():
@@ -126,8 +126,8 @@ def _roofs(axes: Any, roofline: Roofline, drawn: Sequence[Work]) -> None:  # noq
 def _peaks(roofline: Roofline) -> dict[float, list[str]]:
     """Return the units that did any operation, by their peak; several may have the same."""
     if roofline.roofs.single:
-        return {roofline.roofs.single: ["peak"]}
+        return {roofline.roofs.single / 1e12: ["peak"]}
     found: dict[float, list[str]] = {}
-    for unit in roofline.units:
-        found.setdefault(roofline.roofs.peak(unit), []).append(unit)
+    for unit, peak in roofline.peaks.items():
+        found.setdefault(peak, []).append(unit)
     return found

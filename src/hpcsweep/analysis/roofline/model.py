@@ -6,12 +6,14 @@ as a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
+
+import pandas as pd
 
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.roofline import ncu, rocprof, sweep, work
@@ -19,7 +21,6 @@ from hpcsweep.analysis.roofline.work import (
     TOLERANCE,
     Export,
     Roofs,
-    Work,
     labels,
     roofs_of,
     shortened,
@@ -37,118 +38,80 @@ _GIVEN: Final = "the command line"
 
 @dataclass(frozen=True)
 class Roofline:
-    """Pieces of work, and the roofs of the device that did them."""
+    """Pieces of work below the roofs of the device that did them."""
 
     label: str
     export: Export
     roofs: Roofs
 
     @cached_property
-    def groups(self) -> tuple[Work, ...]:
+    def pieces(self) -> pd.DataFrame:
+        """A row per piece."""
+        return self.roofs.held_against(self.export.work)
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
         """The pieces summed by name, the longest first."""
-        by_name: dict[str, list[Work]] = {}
-        for piece in self.export.work:
-            by_name.setdefault(piece.name, []).append(piece)
-        found = [summed(name, pieces) for name, pieces in by_name.items()]
-        return tuple(sorted(found, key=lambda group: -group.seconds))
+        return self.roofs.held_against(summed(self.export.work, self.export.work["name"]))
 
     @cached_property
-    def units(self) -> tuple[str, ...]:
-        """The units that did any operation."""
-        found = {unit for piece in self.export.work for unit, n in piece.flops.items() if n}
-        return tuple(sorted(found))
+    def peaks(self) -> dict[str, float]:
+        """TFLOP/s of the units that did any operation; of one peak for all, that."""
+        return {unit: self.roofs.peak(unit) / 1e12 for unit in work.units_of(self.export.work)}
 
-    @cached_property
-    def above(self) -> tuple[Work, ...]:
+    @property
+    def above(self) -> pd.DataFrame:
         """The pieces above their roof, the worst first."""
-        found = [piece for piece in self.export.work if self.is_above(piece)]
-        return tuple(sorted(found, key=lambda piece: -self.roofs.share(piece)))
-
-    def is_above(self, piece: Work) -> bool:
-        """Tell whether a piece did more than the device can do."""
-        saves = piece.fewer and self.roofs.bound(piece) == "compute"
-        return self.roofs.share(piece) > TOLERANCE and not saves
+        return self.pieces[self.pieces["above_roof"]].sort_values("pct_of_roof", ascending=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
+        total = self.roofs.held_against(summed(self.export.work, "total"))
         return {
             "label": self.label,
             "peaks": self.roofs.source,
             "bandwidth_gbs": self.roofs.bandwidth / 1e9,
-            "compute_tflops": {unit: self.roofs.peak(unit) / 1e12 for unit in self.units},
-            "pieces": self.records(),
-            "groups": self.records(grouped=True),
-            "total": self._record(summed("total", self.export.work)),
-            "above_roof": [piece.ident for piece in self.above],
+            "compute_tflops": self.peaks,
+            "pieces": _records(self.pieces),
+            "groups": _records(self.groups),
+            "total": _records(total)[0],
+            "above_roof": [*self.above["id"]],
             "notes": list(self.export.notes),
         }
 
     def records(self, *, grouped: bool = False) -> list[dict[str, Any]]:
         """Return one flat record per piece, or per name."""
-        return [self._record(piece) for piece in (self.groups if grouped else self.export.work)]
+        return _records(self.groups if grouped else self.pieces)
 
     def text(self) -> str:
         """Return the roofs, the longest groups and the total, for a terminal."""
         return "\n".join([*self._heading(), "", *self._table(), "", *self._notes()]).rstrip()
 
-    def _record(self, piece: Work) -> dict[str, Any]:
-        return {
-            "id": piece.ident,
-            "name": piece.name,
-            "detail": piece.detail,
-            "count": piece.count,
-            "time_us": piece.seconds * 1e6,
-            "flops": _whole(piece.total),
-            **{f"flops_{u.replace(' ', '_')}": _whole(piece.flops.get(u, 0)) for u in self.units},
-            "bytes": _whole(piece.bytes),
-            "flop_per_byte": piece.intensity if piece.bytes else None,
-            "tflops": piece.rate / 1e12,
-            "gbs": piece.bytes / piece.seconds / 1e9,
-            "pct_of_roof": 100 * self.roofs.share(piece),
-            "bound": self.roofs.bound(piece),
-            "above_roof": self.is_above(piece),
-        }
-
     def _heading(self) -> list[str]:
-        work = self.export.work
-        groups = self.groups
-        pieces = count(len(work), self.export.piece)
-        of = "" if len(groups) == len(work) else f" of {len(groups)} names"
-        peaks = [f"{unit} {self.roofs.peak(unit) / 1e12:g}" for unit in self.units]
-        roofs = f"{', '.join(peaks)} TFLOP/s, {self.roofs.bandwidth / 1e9:g} GB/s"
+        pieces = count(len(self.pieces), self.export.piece)
+        of = "" if len(self.groups) == len(self.pieces) else f" of {len(self.groups)} names"
+        peaks = ", ".join(f"{unit} {peak:g}" for unit, peak in self.peaks.items())
+        roofs = f"{peaks} TFLOP/s, {self.roofs.bandwidth / 1e9:g} GB/s"
         return [f"{self.label}: {pieces}{of}", f"roofs of {self.roofs.source}: {roofs}"]
 
     def _table(self) -> list[str]:
-        pieces = plural(self.export.piece)
-        head = ["name", pieces, "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s", "% roof", ""]
-        groups = self.groups
-        names = labels((group.name for group in groups[:_SHOWN]), _NAME_WIDTH)
-        rows = [self._line(names[group.name], group) for group in groups[:_SHOWN]]
-        if len(groups) > _SHOWN:
-            rest = f"... {len(groups) - _SHOWN} more"
-            rows.append(self._line(rest, summed(rest, groups[_SHOWN:])))
-        return aligned([head, *rows, self._line("total", summed("total", groups))], left=1)
-
-    def _line(self, name: str, group: Work) -> list[str]:
-        return [
-            name,
-            str(group.count),
-            f"{group.seconds * 1e3:.4g}",
-            f"{group.total / 1e9:.4g}",
-            f"{group.bytes / 1e6:.4g}",
-            f"{group.intensity:.3g}" if group.bytes else "-",
-            f"{group.rate / 1e12:.3g}",
-            f"{100 * self.roofs.share(group):.1f}",
-            "above!" if self.is_above(group) else self.roofs.bound(group),
-        ]
+        head = ["name", plural(self.export.piece), "ms", "GFLOP", "MB", "FLOP/B", "TFLOP/s"]
+        shown = self.groups["name"].head(_SHOWN)
+        pieces = self.export.work
+        rest = f"... {len(self.groups) - _SHOWN} more"
+        sums = [summed(pieces, pieces["name"].where(pieces["name"].isin(shown), rest))]
+        sums[0] = sums[0].sort_values("name", key=lambda name: name == rest, kind="stable")
+        rows = self.roofs.held_against(pd.concat([*sums, summed(pieces, "total")]))
+        names = labels(shown, _NAME_WIDTH)
+        lines = [_line(names, row) for row in rows.itertuples()]
+        return aligned([[*head, "% roof", ""], *lines], left=1)
 
     def _notes(self) -> list[str]:
         notes = [f"   {note}" for note in self.export.notes]
-        idle = sum(not piece.total for piece in self.export.work)
-        if idle:
+        if idle := int((self.pieces["flops"] == 0).sum()):
             notes.append(f"   {count(idle, self.export.piece)} without FLOPs: not in the picture")
-        high = [piece for piece in self.export.work if self.roofs.share(piece) > TOLERANCE]
-        if saved := len(high) - len(self.above):
+        high = self.pieces["pct_of_roof"] > 100 * TOLERANCE
+        if saved := int((high & ~self.pieces["above_roof"]).sum()):
             notes.append(
                 f"   {count(saved, self.export.piece)} above the compute roof: Winograd and FFT do "
                 "fewer operations than are counted"
@@ -157,26 +120,45 @@ class Roofline:
 
     def _mistakes(self) -> list[str]:
         """Return the pieces above their roof, and what may be wrong."""
-        if not self.above:
+        if self.above.empty:
             return []
         pieces = count(len(self.above), self.export.piece)
         lines = [f"!  {pieces} above the roof, which cannot be: {self._reason()}"]
-        for piece in self.above[:5]:
-            share = f"{100 * self.roofs.share(piece):.0f} % of its {self.roofs.bound(piece)} roof"
+        for piece in self.above.head(5).itertuples():
             name = shortened(f"{piece.name} {piece.detail}".strip(), _NAME_WIDTH)
-            lines.append(f"   {piece.ident}: {name}: {share}")
+            lines.append(
+                f"   {piece.id}: {name}: {piece.pct_of_roof:.0f} % of its {piece.bound} roof"
+            )
         return lines
 
     def _reason(self) -> str:
         if self.export.counted:
             return "the peaks are another device's, or time and counters are of different runs"
-        kinds = {self.roofs.bound(piece) for piece in self.above}
         reasons = {
             "memory": "caches served some of the bytes, which bytes_min counts as memory traffic",
             "compute": "FLOPs or times are of something else",
         }
-        told = [text for kind, text in reasons.items() if kind in kinds]
+        told = [text for kind, text in reasons.items() if kind in set(self.above["bound"])]
         return f"{'; '.join(told)}; or the peaks are another device's"
+
+
+def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    cells: list[Any] = rows.astype(object).where(rows.notna(), None).to_dict("records")
+    return cells
+
+
+def _line(names: Mapping[str, str], row: Any) -> list[str]:  # noqa: ANN401 - a row
+    return [
+        names.get(row.name, row.name),
+        str(row.count),
+        f"{row.time_us / 1e3:.4g}",
+        f"{row.flops / 1e9:.4g}",
+        f"{row.bytes / 1e6:.4g}",
+        f"{row.flop_per_byte:.3g}" if row.bytes else "-",
+        f"{row.tflops:.3g}",
+        f"{row.pct_of_roof:.1f}",
+        "above!" if row.above_roof else row.bound,
+    ]
 
 
 def read_roofline(  # noqa: PLR0913 - one argument per option
@@ -203,20 +185,15 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
         name = "sample (computed, not measured)" if is_sample else source[0].stem
         export = _export(source, layers=layers, where=where)
     roofs = _roofs(export.device, gpu, peak_compute, peak_bw)
-    return _checked(Roofline(label or name, export, roofs))
+    roofline = Roofline(label or name, export, roofs)
+    roofline.pieces  # noqa: B018 - refuses units without a peak
+    return roofline
 
 
 def under_roofs(export: Export, gpu: str) -> Roofline:
     """Return work below the roofs of its device, or of a GPU; `UsageError` without peaks."""
     known = export.device if gpus.sheet(export.device) else gpu
-    return _checked(Roofline("", export, _roofs(known, None, None, None)))
-
-
-def _checked(roofline: Roofline) -> Roofline:
-    """Return a roofline whose units all have a peak."""
-    for unit in roofline.units:
-        roofline.roofs.peak(unit)
-    return roofline
+    return Roofline("", export, _roofs(known, None, None, None))
 
 
 def sample() -> Path:
@@ -258,7 +235,3 @@ def _roofs(device: str, gpu: str | None, compute: float | None, bandwidth: float
     if bandwidth:
         roofs = replace(roofs, bandwidth=bandwidth * 1e9)
     return replace(roofs, single=compute * 1e12) if compute else roofs
-
-
-def _whole(number: float) -> float | int:
-    return int(number) if float(number).is_integer() else float(number)

@@ -175,7 +175,8 @@ def read_ncu(path: Path) -> Export:
     moved = sum((launches.values(metric, BYTES) for metric in parts), pd.Series(0.0, rows.index))
     names = [*rows.get(_DEVICE, pd.Series(dtype=str)).unique()]
     device = str(names[0]) if len(names) == 1 else ""
-    return Export(work.pieces(rows[_KERNEL], flops, moved, seconds), device, tuple(notes))
+    table = work.table_of(flops, id=rows.index, name=rows[_KERNEL], bytes=moved, seconds=seconds)
+    return Export(table, device, tuple(notes))
 
 
 def _counters(launches: Launches) -> tuple[list[Counter], list[str]]:

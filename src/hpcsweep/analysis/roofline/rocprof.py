@@ -98,8 +98,9 @@ def read_rocprof(paths: Sequence[Path]) -> Export:
     flops = pd.DataFrame(0.0, counters.index, list(dict(_OPERATIONS.values())))
     for name, (unit, weight) in _OPERATIONS.items():
         flops[unit] += weight * counters[name]
-    names = dispatches["Kernel_Name"].droplevel("process")
-    return Export(work.pieces(names, flops, moved, seconds))
+    ids = dispatches.index.get_level_values("Dispatch_Id")
+    names = dispatches["Kernel_Name"]
+    return Export(work.table_of(flops, id=ids, name=names, bytes=moved, seconds=seconds))
 
 
 def _pass(path: Path) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.merged import select
-from hpcsweep.analysis.roofline.work import Export, Work
+from hpcsweep.analysis.roofline.work import Export, table_of
 from hpcsweep.catalog import may_use_tensor_cores
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count
@@ -59,10 +59,16 @@ def work_of(
     if len(known) < len(pieces):
         notes.append(f"{count(len(pieces) - len(known), piece)} without FLOPs left out")
     varying = dataset.varying_axes(rows)
-    work = tuple(
+    cells = [
         _work(row, points[row["point_id"]], varying, layers=layers)
         for row in known.to_dict("records")
-    )
+    ]
+    known = known.reset_index(drop=True)
+    told = pd.DataFrame(cells)
+    work = table_of(
+        pd.get_dummies(told.pop("unit")).mul(known["flops"], axis=0),
+        **told, bytes=known["bytes_min"], seconds=known["median_ms"] / 1e3,
+    )  # fmt: skip
     hardware = dataset.hardware(rows)
     return Export(work, _device(rows), tuple(notes), piece, counted=False, hardware=hardware)
 
@@ -87,7 +93,7 @@ def _device(rows: pd.DataFrame) -> str:
     return ""
 
 
-def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work:
+def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> dict[str, Any]:
     known = [axis for axis in varying if pd.notna(point[axis])]
     known.sort(key=dataset.is_quantity)  # names first
     told = [axis for axis in known if layers or dataset.is_quantity(axis)]
@@ -97,19 +103,12 @@ def _work(row: Row, point: Row, varying: Iterable[str], *, layers: bool) -> Work
         names = [axis for axis in known if axis not in told]
         ident = row["point_id"]
         name = dataset.labelled(point, names) or str(point["model"])
-    return Work(
-        name,
-        ident,
-        {_unit(row, point): float(row["flops"])},
-        float(row["bytes_min"]),
-        float(row["median_ms"]) / 1e3,
-        detail=dataset.labelled(point, told),
-        fewer=any(
-            name.startswith(_FEWER)
-            for cell in (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm"))
-            for name in str(cell).split("+")
-        ),
-    )
+    ran = (row.get("algorithm_used"), row.get("algorithm"), point.get("algorithm"))
+    return {
+        "name": name, "id": ident, "unit": _unit(row, point),
+        "detail": dataset.labelled(point, told),
+        "fewer": any(one.startswith(_FEWER) for cell in ran for one in str(cell).split("+")),
+    }  # fmt: skip
 
 
 def _unit(row: Row, point: Row) -> str:

@@ -19,6 +19,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from hpcsweep.catalog.gpus import Gpu
@@ -30,53 +31,47 @@ _MATRIX: Final = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16
 TOLERANCE: Final = 1.02
 
 
-@dataclass(frozen=True)
-class Work:
-    """FLOPs by unit, bytes and seconds of one piece, or of the sum of `count` pieces.
-
-    `ident` tells pieces of the same name apart; `detail` says more about this one. An algorithm may
-    do `fewer` operations than the FLOPs of the definition, which then are no rate of the device.
-    """
-
-    name: str
-    ident: str
-    flops: Mapping[str, float]
-    bytes: float
-    seconds: float
-    count: int = 1
-    detail: str = ""
-    fewer: bool = False
-
-    @property
-    def total(self) -> float:
-        """FLOPs of all units."""
-        return sum(self.flops.values())
-
-    @property
-    def intensity(self) -> float:
-        """FLOPs per byte; infinite where nothing was moved."""
-        return self.total / self.bytes if self.bytes else float("inf")
-
-    @property
-    def rate(self) -> float:
-        """FLOPs per second."""
-        return self.total / self.seconds
+# the columns of a table of work; the others are units, and hold what each of them did
+_TOLD: Final = ["id", "name", "detail", "seconds", "bytes", "count", "fewer"]
 
 
 @dataclass(frozen=True)
 class Export:
-    """The work that a profiler or a sweep recorded.
+    """The work that a profiler or a sweep recorded, a row per piece (see `table_of`).
 
     `device` is empty where its name is unknown. `piece` says what a piece is: a launch, a layer
     call or a point. `counted` is false where FLOPs and bytes were computed from shapes.
     """
 
-    work: tuple[Work, ...]
+    work: pd.DataFrame
     device: str = ""
     notes: tuple[str, ...] = ()
     piece: str = "launch"
     counted: bool = True
     hardware: str = ""  # for a caption
+
+
+def units_of(columns: Iterable[Any]) -> list[str]:
+    """Return the units that did any operation, of the columns of a table of work."""
+    return [str(name) for name in columns if name not in _TOLD]
+
+
+def table_of(flops: pd.DataFrame, **columns: Any) -> pd.DataFrame:  # noqa: ANN401 - id, name, ...
+    """Return a table of work: a row per piece, with its operations by unit, bytes and seconds.
+
+    An id tells pieces of the same name apart; `detail` says more about this one. An algorithm may
+    do `fewer` operations than the FLOPs of the definition, which then are no rate of the device.
+    """
+    told = {"detail": "", "count": 1, "fewer": False, **columns}
+    return flops.loc[:, (flops != 0).any()].assign(**told).reset_index(drop=True)
+
+
+def summed(work: pd.DataFrame, names: Any) -> pd.DataFrame:  # noqa: ANN401 - a column, or one name
+    """Return a row for the pieces of each name, the longest first."""
+    numbers = [*units_of(work), "seconds", "bytes", "count"]
+    how = {**dict.fromkeys(numbers, "sum"), "fewer": "any"}
+    sums = work.assign(name=names).groupby("name", as_index=False, sort=False).agg(how)
+    return sums.assign(id="", detail="").sort_values("seconds", ascending=False, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -95,23 +90,31 @@ class Roofs:
             raise UsageError(f"no peak of '{unit}' is known for {self.source}; give --peak-compute")
         return found
 
-    def compute_seconds(self, work: Work) -> float:
-        """Return the least time that the operations can take, in seconds."""
-        if self.single:
-            return work.total / self.single
-        return max((n / self.peak(unit) for unit, n in work.flops.items() if n), default=0.0)
+    def held_against(self, work: pd.DataFrame) -> pd.DataFrame:
+        """Return rates of work, which roof is the lower one, and the part of it that was reached.
 
-    def memory_seconds(self, work: Work) -> float:
-        """Return the least time that the bytes can take, in seconds."""
-        return work.bytes / self.bandwidth
-
-    def share(self, work: Work) -> float:
-        """Return the part of its roof that a piece reached; more than 1 is impossible."""
-        return max(self.compute_seconds(work), self.memory_seconds(work)) / work.seconds
-
-    def bound(self, work: Work) -> str:
-        """Return the lower roof: `memory` or `compute`."""
-        return "memory" if self.memory_seconds(work) >= self.compute_seconds(work) else "compute"
+        What is above its roof is impossible. `UsageError` where the peak of a unit is not known.
+        """
+        units = units_of(work)
+        flops = work[units].sum(axis=1)
+        peaks = pd.Series([self.peak(unit) for unit in units], units, dtype=float)
+        compute = flops / self.single if self.single else (work[units] / peaks).max(axis=1)
+        memory = work["bytes"] / self.bandwidth
+        share = np.fmax(compute, memory) / work["seconds"]
+        bound = np.where(compute > memory, "compute", "memory")
+        counts = work[[*units, "bytes"]].round().astype("int64")
+        return work[["id", "name", "detail", "count"]].assign(
+            time_us=1e6 * work["seconds"],
+            flops=flops.round().astype("int64"),
+            **{f"flops_{unit.replace(' ', '_')}": counts[unit] for unit in units},
+            bytes=counts["bytes"],
+            flop_per_byte=flops / work["bytes"].where(work["bytes"] > 0),
+            tflops=flops / work["seconds"] / 1e12,
+            gbs=work["bytes"] / work["seconds"] / 1e9,
+            pct_of_roof=100 * share,
+            bound=bound,
+            above_roof=(share > TOLERANCE) & ~(work["fewer"] & (compute > memory)),
+        )
 
 
 def roofs_of(gpu: Gpu) -> Roofs:
@@ -135,20 +138,6 @@ def roofs_of(gpu: Gpu) -> Roofs:
     }
     peaks = {unit: rate * 1e12 for unit, rate in teras.items() if rate}
     return Roofs(gpu.bandwidth_gbs * 1e9, gpu.name, peaks)
-
-
-def summed(name: str, pieces: Sequence[Work]) -> Work:
-    """Return the sum of pieces."""
-    units = dict.fromkeys(unit for piece in pieces for unit in piece.flops)
-    return Work(
-        name,
-        "",
-        {unit: sum(piece.flops.get(unit, 0.0) for piece in pieces) for unit in units},
-        sum(piece.bytes for piece in pieces),
-        sum(piece.seconds for piece in pieces),
-        sum(piece.count for piece in pieces),
-        fewer=any(piece.fewer for piece in pieces),
-    )
 
 
 def text(path: Path) -> str:
@@ -180,17 +169,6 @@ def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFram
         raise UsageError(f"{line}: {known[line]} of {all_cells} cells: the export was cut; {how}")
     rows.columns = pd.Index(rows.iloc[0])
     return rows.iloc[1:]
-
-
-def pieces(
-    names: pd.Series[str], flops: pd.DataFrame, moved: pd.Series[float], seconds: pd.Series[float]
-) -> tuple[Work, ...]:
-    """Return a piece of work per launch: names by ID, operations by unit, bytes, seconds."""
-    columns: Any = (names.index, names, flops.to_dict("records"), moved, seconds)
-    return tuple(
-        Work(str(name), str(ident), operations, float(size), float(time))
-        for ident, name, operations, size, time in zip(*columns, strict=True)
-    )
 
 
 def shortened(text: str, width: int) -> str:
