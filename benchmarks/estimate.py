@@ -23,11 +23,10 @@ from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.forecast import estimate, passes, past_rows
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
-from hpcsweep.store.chunk_file import Chunk
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import request
 from hpcsweep.submit.request import Options
-from hpcsweep.submit.time_limit import TimeLimit
+from hpcsweep.submit.time_limit import limit_of
 from hpcsweep.text import aligned, duration
 from hpcsweep.units import seconds as seconds_in
 
@@ -156,12 +155,9 @@ def seen(folder: Path, name: str) -> Seen:
     nothing = SweepDir(folder / "before" / name)
     said = [estimate.estimator(where, asked.sweep, asked.device) for where in (nothing, alone)]
     before, after = ({point.point_id: one(point) for point in left} for one in said)
-    limit = TimeLimit(alone, asked)
     workers = len({worker_key(point) for point in left})
     starts = [one.start + one.worker * (workers - 1) for one in said]
-    chunk = Chunk(0, tuple(left), starts[1] + sum(after.values()))
-    list(limit.measure([chunk]))
-    asked_for = limit.of(said[1])
+    asked_for = limit_of(alone, asked, starts[1] + sum(after.values()), said[1])
     walls = {point.point_id: walls[point.point_id] for point in left}
     assert sum(walls.values()) < (seconds_in(asked_for or "24:00:00") or 0), "a job was cut off"
     return Seen(name, len(sampled), walls, before, after,

@@ -28,7 +28,7 @@ def test_the_chunk_file_gives_back_every_point(tmp_path: Path) -> None:
     made = resultsfolder.points_of(tmp_path)
     chunks = [chunk_file.Chunk(0, tuple(made[:3]), 1.5), chunk_file.Chunk(1, tuple(made[3:]), 2.5)]
     path = tmp_path / "chunks.jsonl"
-    assert chunk_file.write_chunks(path, chunks) == (2, len(made), 4.0)
+    assert chunk_file.write_chunks(path, chunks) == (len(made), [1.5, 2.5])
     assert [chunk_file.read_chunk(path, index) for index in (0, 1)] == chunks
     assert list(chunk_file.read_ids(path)) == [
         (chunk.index, [point.point_id for point in chunk.points]) for chunk in chunks

@@ -103,7 +103,7 @@ def test_the_share_is_that_of_operations_and_the_count_that_of_distinct_convolut
 
 
 def test_a_second_time_nothing_is_asked_and_the_answer_is_the_same(asked):
-    """Of torchvision's networks; another GPU, type or layout is asked for by itself."""
+    """Of torchvision's networks; another GPU, type or layout is asked for anew."""
     desk, questions = asked
     sweep = SWEEP.replace('"mynets:net"', "squeezenet1_1").replace("[32]", "[64]")
     first = _record(desk, "--gpu", "l40", sweep=sweep)
@@ -111,7 +111,7 @@ def test_a_second_time_nothing_is_asked_and_the_answer_is_the_same(asked):
     assert _record(desk, "--gpu", "l40", sweep=sweep) == first
     assert len(questions) == 1
     _record(desk, "--gpu", "l40,h100", sweep=sweep)
-    assert (questions[1]["cases"], len(questions[1]["known"]["l40"]) > 0) == ([], True)
+    assert len(questions) == 2
     other = sweep + "  memory_format: [nhwc]\n  dtype: [float16]\n"
     record = _record(desk, "--gpu", "l40", sweep=other)
     assert all("float16_nhwc" in one["unique_key"] for one in record["networks"][0]["convolutions"])
@@ -129,12 +129,11 @@ def test_a_cache_that_is_damaged_or_cannot_be_written_costs_only_time(asked, tmp
 
 
 def test_ones_own_network_is_looked_at_again_since_it_may_have_changed(asked):
-    """Only what its convolutions are is not kept; their engines are."""
+    """Nothing of it is kept."""
     desk, questions = asked
     _record(desk, "--gpu", "l40")
     _record(desk, "--gpu", "l40")
     assert [len(one["cases"]) for one in questions] == [1, 1]
-    assert questions[1]["known"]["l40"]
 
 
 def test_what_doctor_wrote_beside_the_profile_wins(asked):
@@ -245,5 +244,5 @@ def test_a_network_that_cannot_be_built_is_told_and_the_others_are_answered(aske
 
 def test_many_sizes_are_looked_at_from_the_first_to_the_last():
     """A warning looks at a few."""
-    assert list(support._spread(dict.fromkeys("abcdefghi"), 3)) == ["a", "e", "i"]
-    assert list(support._spread(dict.fromkeys("ab"), 3)) == ["a", "b"]
+    assert support._spread(dict(enumerate("abcdefghi")), 3) == ["a", "e", "i"]
+    assert support._spread(dict(enumerate("ab")), 3) == ["a", "b"]

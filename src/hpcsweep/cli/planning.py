@@ -24,7 +24,7 @@ from hpcsweep.text import aligned, count, in_columns
 if TYPE_CHECKING:
     from hpcsweep.spec.expansion import Expansion
     from hpcsweep.spec.space import Sweep
-    from hpcsweep.submit.support import Support
+    from hpcsweep.submit.support import Cell, Support
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
 _BLOCK: Final = 1000  # points that are printed at once
@@ -88,11 +88,14 @@ def _support_lines(table: Support) -> Iterator[str]:
         if gpu.properties:
             sources.setdefault(gpu.source, []).append(gpu.name)
     yield f"{table.library}: distinct convolutions with an engine, and their share of the FLOPs"
-    for network in table.cases:
+    for network in table.calls:
         rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
         unknown: dict[str, list[str]] = {}
-        for name, algorithm in table.algorithms:
-            cells = [table.cell(network, gpu, algorithm, name) for gpu in table.gpus]
+        of_algorithm: dict[str, list[Cell]] = {}
+        for cell in table.cells:
+            if cell.network == network:
+                of_algorithm.setdefault(cell.algorithm, []).append(cell)
+        for name, cells in of_algorithm.items():
             if any(cell.found is not None for cell in cells):
                 rows.append([name, *map(str, cells)])
             else:

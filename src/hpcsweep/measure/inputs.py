@@ -168,23 +168,16 @@ def _need_tensor(_model: nn.Module, _args: object, output: object) -> None:
 
 
 def engines(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the convolutions of the `cases`, and on each of the `devices` the engines of those.
-
-    `known` are, for each device, the keys of convolutions that need no answer.
-    """
+    """Return the convolutions of the `cases`, and on each of the `devices` the engines of those."""
     cases = [_convolutions(question["workload"], axes) for axes in question["cases"]]
     reply: dict[str, Any] = {"cases": cases, "cudnn": None, "engines": {}}
-    wanted = {**question["convolutions"]}
-    wanted |= {call["key"]: call["shape"] for case in cases for call in case.get("calls", ())}
+    wanted = {call["key"]: call["shape"] for case in cases for call in case.get("calls", ())}
     try:
         library = cudnn_graph.load()
         for gpu, properties in question["devices"].items():
             graphs = cudnn_graph.Graphs.of(library, properties)
-            answered = question["known"][gpu]
             reply["engines"][gpu] = {
-                key: graphs.ask(ConvShape(**shape))
-                for key, shape in wanted.items()
-                if key not in answered
+                key: graphs.ask(ConvShape(**shape)) for key, shape in wanted.items()
             }
     except LibraryUnusable as error:
         return {**reply, "lacking": str(error)}

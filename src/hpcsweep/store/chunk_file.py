@@ -45,23 +45,21 @@ class Chunk:
         return int(min(point.point_id for point in self.points)[:8], 16)
 
 
-def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, int, float]:
-    """Write the chunk file; return chunks, points and expected seconds."""
-    count = 0
+def write_chunks(path: Path, chunks: Iterable[Chunk]) -> tuple[int, list[float]]:
+    """Write the chunk file; return its points, and the expected seconds of each chunk."""
     points = 0
-    seconds = 0.0
+    seconds = list[float]()
     with path.open("w", encoding="ascii") as file:
         for chunk in chunks:
             text = json.dumps(_encode(chunk), separators=(",", ":"))
             head, comma, rest = text.partition(",")
             checksum = zlib.crc32(text.encode("ascii"))
             file.write(f'{head},"crc":"{checksum:08x}"{comma}{rest}\n')
-            count = count + 1
             points = points + len(chunk.points)
-            seconds = seconds + chunk.seconds
+            seconds.append(chunk.seconds)
         file.flush()
         os.fsync(file.fileno())
-    return count, points, seconds
+    return points, seconds
 
 
 def read_chunk(path: Path, index: int) -> Chunk:

@@ -14,7 +14,7 @@ from hpcsweep.forecast import Basis, estimate
 from hpcsweep.store import folders
 from hpcsweep.submit import packing, prepare
 from hpcsweep.submit.request import Request
-from hpcsweep.submit.time_limit import TimeLimit
+from hpcsweep.submit.time_limit import limit_of
 from hpcsweep.text import count, duration
 
 
@@ -88,16 +88,13 @@ def cost_of(results: Path, request: Request) -> Cost:
         request,
         liveness.ask_slurm(sweep_dir.submissions()).live_chunks_of,
     )
-    limit = TimeLimit(sweep_dir, request)
     # all points would fill the memory; their seconds do not
-    points = limit.watch(prepare.unmeasured(request, known, settled))
+    points = prepare.unmeasured(request, known, settled)
     blocks = [
         [(seconds_of(point), worker_key(point)) for point in block]
         for block in packing.blocks(points)
     ]
-    packed = limit.measure(
-        prepare.chunks(request, blocks, itemgetter(0), itemgetter(1), seconds_of)
-    )
+    packed = prepare.chunks(request, blocks, itemgetter(0), itemgetter(1), seconds_of)
     chunks = [chunk.seconds for chunk in packed]
     queued = settled.pop(prepare.LIVE, 0)
     return Cost(
@@ -112,5 +109,5 @@ def cost_of(results: Path, request: Request) -> Cost:
         width=seconds_of.width if seconds_of.is_calibrated else None,
         counts=dict(seconds_of.counts),
         basis=seconds_of.basis(),
-        time_limit=limit.of(seconds_of),
+        time_limit=limit_of(sweep_dir, request, max(chunks), seconds_of) if chunks else "",
     )

@@ -32,7 +32,7 @@ from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, packing
-from hpcsweep.submit.time_limit import TimeLimit
+from hpcsweep.submit.time_limit import limit_of
 from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
@@ -81,8 +81,7 @@ def prepare(
     """
     before = known_points(sweep_dir, request, queue)
     settled: dict[str, int] = {}
-    limit = TimeLimit(sweep_dir, request)
-    left = limit.watch(unmeasured(request, before, settled))
+    left = unmeasured(request, before, settled)
     first = next(left, None)
     if first is None:
         if into is None and sweep_dir.submissions_dir.is_dir():
@@ -97,17 +96,18 @@ def prepare(
         packed = chunks(request, blocks, seconds_of, worker_key, seconds_of)
         if not request.options.skip_dominated:  # which finds the smallest that is too large first
             packed = map(packing.arranged, packed)
-        count, points, seconds = chunk_file.write_chunks(submission.chunks, limit.measure(packed))
+        points, each = chunk_file.write_chunks(submission.chunks, packed)
+        seconds = sum(each)
         check_cost(seconds, request)
         manifest = Manifest(
             id=submission.id,
             round=number,
             again=before.again,
             run=_settings(request, before),
-            chunks=count,
+            chunks=len(each),
             points=points,
             seconds=round(seconds, 3),
-            time_limit=limit.of(seconds_of),
+            time_limit=limit_of(sweep_dir, request, max(each), seconds_of),
             **_provenance(request, submission),
         )
         _keep_own_files(into or sweep_dir, request)
@@ -116,7 +116,7 @@ def prepare(
     return PreparedSubmission(
         submission=submission,
         points=points,
-        chunks=count,
+        chunks=manifest.chunks,
         seconds=seconds,
         time_limit=manifest.time_limit,
         basis=seconds_of.basis(),

@@ -10,11 +10,12 @@ may reach what no engine does. So their cells say what only the node can tell, a
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -32,8 +33,6 @@ from hpcsweep.submit.check_inputs import SHAPES
 from hpcsweep.submit.request import Request
 
 Algorithm = str | Mapping[str, str]
-# the calls of each case, the engines by GPU and convolution, cuDNN's version, else what is lacking
-_Answers = tuple[dict[str, Any], dict[str, dict[str, Any]], int | None, str]
 
 UNKNOWN: Final = "unknown"
 ON_NODE: Final = "unknown until the node"
@@ -43,7 +42,6 @@ _QUICK: Final = 60.0  # for what a warning is worth
 _MOST_CASES: Final = 200  # of a network
 _FEW: Final = 5  # for a warning
 _HOPPER: Final = 900  # compute capability from which on cuDNN has no fused Winograd at all
-_WHEELS: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 # by algorithm: the notes of which an engine has one
 _NOTES: Final[Mapping[str, frozenset[str]]] = {
     "winograd": frozenset({"WINOGRAD_TILE_4x4"}),
@@ -67,11 +65,6 @@ class DescribedGpu:
         if chosen and (path := chosen.device_file).is_file():
             return cls(name=name, properties=files.read_json(path), source=str(path))
         return cls(name=name, properties=gpus.cudnn_properties(name), source=SHEETS)
-
-    @property
-    def key(self) -> str:
-        """What its answers are kept under."""
-        return hashlib.sha256(canonical_json(dict(self.properties or {})).encode()).hexdigest()[:16]
 
 
 def gpus_named(text: str) -> list[DescribedGpu]:
@@ -97,6 +90,8 @@ class Cell:
     None is unknown. `sure`: where there is no engine, nothing else can run it, either.
     """
 
+    network: str
+    gpu: str
     algorithm: str
     total: int
     found: int | None = None
@@ -111,65 +106,49 @@ class Cell:
             return "no engine" if self.sure else f"no engine; {ON_NODE}"
         return f"{self.found} of {self.total} ({self.share_pct:.3g} %)"
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain record."""
+        return {
+            "gpu": self.gpu,
+            "algorithm": self.algorithm,
+            "convolutions": self.total,
+            "with_engine": self.found,
+            "share_of_flops_pct": self.share_pct,
+            "says": str(self),
+        }
 
-@dataclass
+
+@dataclass(frozen=True, kw_only=True)
 class Support:
-    """The answers about the points of a sweep, by network and GPU."""
+    """The answers about the points of a sweep: a cell for each network, GPU and algorithm."""
 
     gpus: Sequence[DescribedGpu]
-    cases: Mapping[str, list[Mapping[str, Any]]]  # by network: of each case its convolution calls
-    algorithms: Sequence[tuple[str, Algorithm]]  # as people are told of them, as points have them
+    calls: Mapping[str, list[Mapping[str, Any]]]  # of convolutions, by network
     engines: Mapping[str, Mapping[str, Mapping[str, Any]]]  # by GPU and convolution
-    cudnn: int | None = None
-    lacking: str = ""
-    unchecked: Mapping[str, str] = field(default_factory=dict)
-    looked: Mapping[str, str] = field(default_factory=dict)  # "5 of 100 cases", where not at all
+    cells: Sequence[Cell]
+    cudnn: int | None
+    lacking: str
+    unchecked: Mapping[str, str]
+    looked: Mapping[str, str]  # "5 of 100 cases", where not at all
 
     @property
     def library(self) -> str:
         version = self.cudnn or 0
         return f"cuDNN {version // 10_000}.{version // 100 % 100}" if version else "no cuDNN"
 
-    def cell(self, network: str, gpu: DescribedGpu, algorithm: Algorithm, label: str = "") -> Cell:
-        """Return what is known of an algorithm; of a map, each layer has its own."""
-        calls = self.cases[network]
-        total = len({call["key"] for call in calls})
-        about: dict[str, Any] = {"algorithm": label or str(algorithm), "total": total}
-        if gpu.properties is None:
-            return Cell(**about, why=UNKNOWN)
-        if self.cudnn is None:
-            return Cell(**about, why=f"{UNKNOWN} ({self.lacking})")
-        engines_of = self.engines[gpu.name]
-        wanted = [choice.requested(algorithm, call["layer"], call["key"]) for call in calls]
-        has = [
-            engines_for(name, engines_of[call["key"]])
-            for name, call in zip(wanted, calls, strict=True)
-        ]
-        if None in has:
-            return Cell(**about)
-        both = list(zip(calls, has, strict=True))
-        without = {call["key"] for call, engines in both if not engines}
-        work = sum(call["flops"] for call in calls) or 1
-        share = 100 * sum(call["flops"] for call, engines in both if engines) / work
-        sure = all(_is_sure(name, gpu) for name in wanted)
-        return Cell(**about, found=total - len(without), share_pct=share, sure=sure)
-
     def missing(self) -> list[str]:
         """Return a line for each algorithm that no convolution of a network can have on a GPU."""
         lines = []
-        for network in self.cases:
-            for gpu in self.gpus:
-                for label, algorithm in self.algorithms:
-                    cell = self.cell(network, gpu, algorithm, label)
-                    if cell.found != 0:
-                        continue
-                    rest = "" if cell.sure else "; its older calls may have it: the node will tell"
-                    if looked := self.looked.get(network):
-                        rest = f"; looked at {looked}{rest}"
-                    lines.append(
-                        f"{label}: no engine for any convolution of {network} on {gpu.name} "
-                        f"({self.library}){rest}"
-                    )
+        for cell in self.cells:
+            if cell.found != 0:
+                continue
+            rest = "" if cell.sure else "; its older calls may have it: the node will tell"
+            if looked := self.looked.get(cell.network):
+                rest = f"; looked at {looked}{rest}"
+            lines.append(
+                f"{cell.algorithm}: no engine for any convolution of {cell.network} on {cell.gpu} "
+                f"({self.library}){rest}"
+            )
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -178,37 +157,23 @@ class Support:
             "cudnn": self.cudnn,
             "lacking": self.lacking or None,
             "gpus": {gpu.name: gpu.source if gpu.properties else UNKNOWN for gpu in self.gpus},
-            "networks": [self._network(name) for name in self.cases],
+            "networks": [
+                {
+                    "network": name,
+                    "algorithms": [one.to_json() for one in self.cells if one.network == name],
+                    "convolutions": [*self._convolutions(calls)],
+                }
+                for name, calls in self.calls.items()
+            ],
             "unchecked": dict(self.unchecked),
             "looked_at": dict(self.looked),
         }
 
-    def _network(self, name: str) -> dict[str, Any]:
-        cells = [
-            {
-                "gpu": gpu.name,
-                "algorithm": label,
-                "convolutions": cell.total,
-                "with_engine": cell.found,
-                "share_of_flops_pct": cell.share_pct,
-                "says": str(cell),
-            }
-            for gpu in self.gpus
-            for label, algorithm in self.algorithms
-            for cell in [self.cell(name, gpu, algorithm, label)]
-        ]
-        calls = self.cases[name]
-        keys = dict.fromkeys(call["key"] for call in calls)
-        convolutions = [
-            {
-                "unique_key": key,
-                "calls": sum(call["key"] == key for call in calls),
-                "flops": next(call["flops"] for call in calls if call["key"] == key),
-                "on": {gpu.name: self.engines.get(gpu.name, {}).get(key) for gpu in self.gpus},
-            }
-            for key in keys
-        ]
-        return {"network": name, "algorithms": cells, "convolutions": convolutions}
+    def _convolutions(self, calls: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        number = Counter(call["key"] for call in calls)
+        for key, call in {call["key"]: call for call in calls}.items():
+            on = {gpu.name: self.engines.get(gpu.name, {}).get(key) for gpu in self.gpus}
+            yield {"unique_key": key, "calls": number[key], "flops": call["flops"], "on": on}
 
 
 def engines_for(algorithm: str, answers: Mapping[str, Any]) -> list[str] | None:
@@ -246,8 +211,7 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
 ) -> Support:
     """Return what cuDNN has for points on GPUs; `named` turns a map of algorithms into its name.
 
-    Of each network at most so many cases (sizes, types, layouts) are looked at. `say` is told when
-    that will take a while.
+    Of each network at most so many cases (sizes, types, layouts) are looked at.
     """
     cases: dict[str, dict[str, Any]] = {}  # by network: of each case the axes, by their JSON
     algorithms: dict[str, Algorithm] = {}
@@ -257,26 +221,70 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
         axes = {name: point.axes[name] for name in SHAPES if name in point.axes}
         cases.setdefault(axes["model"], {})[canonical_json(axes)] = axes
         algorithms.setdefault(named(point.axes["algorithm"]), point.axes["algorithm"])
-    looked = {m: f"{most} of {len(c):,} cases" for m, c in cases.items() if len(c) > most}
-    cases = {model: _spread(each, most) for model, each in cases.items()}
-    every = {key: axes for each in cases.values() for key, axes in each.items()}
-    question = {"search_path": folders, "workload": workload, "cases": every}
-    able = [gpu for gpu in gpus_asked if gpu.properties]
-    answers, engines, cudnn, lacking = _answers(question, able, seconds)
-    answered = {m: [answers.get(key, {}) for key in each] for m, each in cases.items()}
-    calls = {m: [call for c in each for call in c.get("calls", ())] for m, each in answered.items()}
-    whys = {m: [c["unchecked"] for c in each if "unchecked" in c] for m, each in answered.items()}
     order = [*catalog.ALGORITHMS, *algorithms]
+    asked = [(model, axes) for model, each in cases.items() for axes in _spread(each, most)]
+    answer = _answer(
+        {
+            "search_path": folders,
+            "workload": workload,
+            "cases": [axes for _, axes in asked],
+            "devices": {gpu.name: gpu.properties for gpu in gpus_asked if gpu.properties},
+        },
+        seconds,
+    )
+    calls: dict[str, list[Mapping[str, Any]]] = {}
+    unchecked: dict[str, str] = {}
+    for (model, _), of_case in zip(asked, answer["cases"], strict=True):
+        if why := of_case.get("unchecked"):
+            unchecked.setdefault(model, why)
+        elif of_case["calls"]:
+            calls.setdefault(model, []).extend(of_case["calls"])
+    cells = [
+        _cell(model, gpu, label, algorithms[label], each, answer)
+        for model, each in calls.items()
+        for gpu in gpus_asked
+        for label in sorted(algorithms, key=order.index)
+    ]
     return Support(
         gpus=gpus_asked,
-        cases={model: each for model, each in calls.items() if each},
-        algorithms=sorted(algorithms.items(), key=lambda item: order.index(item[0])),
-        engines=engines,
-        cudnn=cudnn,
-        lacking=lacking,
-        unchecked={model: why[0] for model, why in whys.items() if why},
-        looked=looked,
+        calls=calls,
+        engines=answer["engines"],
+        cells=cells,
+        cudnn=answer["cudnn"],
+        lacking=answer.get("lacking", ""),
+        unchecked=unchecked,
+        looked={m: f"{most} of {len(c):,} cases" for m, c in cases.items() if len(c) > most},
     )
+
+
+def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
+    network: str,
+    gpu: DescribedGpu,
+    label: str,
+    algorithm: Algorithm,
+    calls: Sequence[Mapping[str, Any]],
+    answer: Mapping[str, Any],
+) -> Cell:
+    """Return what is known of an algorithm; of a map, each layer has its own."""
+    total = len({call["key"] for call in calls})
+    unknown = Cell(network=network, gpu=gpu.name, algorithm=label, total=total)
+    if gpu.properties is None:
+        return replace(unknown, why=UNKNOWN)
+    if answer["cudnn"] is None:
+        return replace(unknown, why=f"{UNKNOWN} ({answer['lacking']})")
+    engines_of = answer["engines"][gpu.name]
+    wanted = [choice.requested(algorithm, call["layer"], call["key"]) for call in calls]
+    has = [
+        engines_for(name, engines_of[call["key"]]) for name, call in zip(wanted, calls, strict=True)
+    ]
+    if None in has:
+        return unknown
+    both = list(zip(calls, has, strict=True))
+    without = {call["key"] for call, engines in both if not engines}
+    work = sum(call["flops"] for call in calls) or 1
+    share = 100 * sum(call["flops"] for call, engines in both if engines) / work
+    sure = all(_is_sure(name, gpu) for name in wanted)
+    return replace(unknown, found=total - len(without), share_pct=share, sure=sure)
 
 
 def warn(results: Path, requests: Sequence[Request]) -> None:
@@ -305,88 +313,47 @@ def warn(results: Path, requests: Sequence[Request]) -> None:
                 messages.warning(line)
 
 
-def _spread(cases: Mapping[str, Any], most: int) -> dict[str, Any]:
+def _spread(cases: Mapping[str, Any], most: int) -> list[Any]:
     """Return at most so many cases, from the first to the last."""
-    keys = list(cases)
-    if len(keys) > most:
-        keys = [keys[round(at * (len(keys) - 1) / (most - 1))] for at in range(most)]
-    return {key: cases[key] for key in keys}
+    every = [*cases.values()]
+    if len(every) > most:
+        every = [every[round(at * (len(every) - 1) / (most - 1))] for at in range(most)]
+    return every
 
 
-def _answers(question: dict[str, Any], gpus: Sequence[DescribedGpu], seconds: float) -> _Answers:
-    """Answer a question about cases: from the cache as far as it can, libcudnn tells the rest."""
+def _answer(question: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return what libcudnn tells about cases, from the user's cache where it was asked before.
+
+    Networks of one's own may have changed meanwhile. A cache that cannot be read or written costs
+    only time.
+    """
     cases = question["cases"]
-    begin = f"{question['workload']} "
-    shapes = _AnswersFile("shapes", _software())
-    kept = {gpu.name: _AnswersFile(gpu.key, _library()) for gpu in gpus}
-    cached = {k: shapes.values[begin + k] for k in cases if begin + k in shapes.values}
-    wanted = {call["key"]: call["shape"] for case in cached.values() for call in case["calls"]}
-    engines = {name: {**each.values} for name, each in kept.items()}
-    if len(cached) == len(cases) and all(wanted.keys() <= of.keys() for of in engines.values()):
-        return cached, engines, next((of.get("cudnn") for of in engines.values()), None), ""
-    rest = {key: axes for key, axes in cases.items() if key not in cached}
-    if len(rest) > _FEW:
-        names = ", ".join(gpu.name for gpu in gpus)
-        messages.note(f"asks cuDNN about {len(rest)} cases on {names}: minutes, but only once")
-    left = {
-        "cases": [*rest.values()],
-        "convolutions": wanted,
-        "devices": {gpu.name: gpu.properties for gpu in gpus},
-        "known": {name: sorted(of) for name, of in engines.items()},
-    }
-    new = check_inputs.ask({**question, **left}, seconds)
-    if "failed" in new:
-        return cached, engines, None, new["failed"]
-    answered = dict(zip(rest, new["cases"], strict=True))
-    builtin = [key for key, axes in rest.items() if ":" not in axes["model"]]
-    shapes.add({begin + key: answered[key] for key in builtin if "calls" in answered[key]})
-    for name, answers in new["engines"].items():
-        kept[name].add({**answers, "cudnn": new["cudnn"]})
-        engines[name] |= answers
-    return {**cached, **answered}, engines, new["cudnn"], new.get("lacking", "")
+    stamp = hashlib.sha256(json.dumps([question, *_versions()]).encode()).hexdigest()[:24]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = cache / "hpcsweep" / "support" / f"{stamp}.json"
+    with suppress(HpcsweepError, OSError, ValueError):
+        kept: dict[str, Any] = files.read_json(path)
+        return kept
+    if len(cases) > _FEW:
+        names = ", ".join(question["devices"])
+        messages.note(f"asks cuDNN about {len(cases)} cases on {names}: minutes, but only once")
+    new = check_inputs.ask(question, seconds)
+    if why := new.get("failed"):
+        lacking = {"cudnn": None, "lacking": why, "engines": {}}
+        return {**lacking, "cases": [{"unchecked": why} for _ in cases]}
+    if new["cudnn"] and not any(":" in axes["model"] for axes in cases):
+        with suppress(HpcsweepError, OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(path, new)
+    return new
 
 
-@dataclass
-class _AnswersFile:
-    """A file of answers in the user's cache; one that cannot be read or written costs only time."""
-
-    name: str
-    stamp: str  # what the answers depend on; "": nothing is kept
-
-    @cached_property
-    def values(self) -> dict[str, Any]:
-        with suppress(HpcsweepError, OSError, ValueError):
-            return files.read_json(self._path) if self.stamp else {}
-        return {}
-
-    def add(self, answers: Mapping[str, Any]) -> None:
-        """Keep answers besides those that are there."""
-        if self.stamp and answers:
-            with suppress(HpcsweepError, OSError):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                files.write_json(self._path, {**self.values, **answers})
-
-    @property
-    def _path(self) -> Path:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        stamp = hashlib.sha256(f"{__version__} {self.stamp}".encode()).hexdigest()[:12]
-        return cache / "hpcsweep" / "support" / f"{self.name}-{stamp}.json"
-
-
-def _software() -> str:
-    """Return the releases that the shapes of networks depend on; "": no torchvision is here."""
-    with suppress(metadata.PackageNotFoundError):
-        return f"{metadata.version('torchvision')} {metadata.version('torch')}"
-    return ""
-
-
-def _library() -> str:
-    """Return which libcudnn would answer, without loading it; "": nobody can tell."""
+def _versions() -> Iterator[str]:
+    """Yield the releases that an answer depends on, without loading any."""
+    yield __version__
     if named := os.environ.get(environment.CUDNN):
         with suppress(OSError):
-            return f"{named} {Path(named).stat().st_mtime_ns}"
-    versions = []
-    for wheel in _WHEELS:
+            yield f"{named} {Path(named).stat().st_mtime_ns}"
+    for wheel in ("torch", "torchvision", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):
         with suppress(metadata.PackageNotFoundError):
-            versions.append(f"{wheel} {metadata.version(wheel)}")
-    return " ".join(versions)
+            yield f"{wheel} {metadata.version(wheel)}"
