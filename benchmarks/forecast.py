@@ -35,7 +35,7 @@ from hpcsweep.importing import finddb, importer
 from hpcsweep.importing import table as tabled
 from hpcsweep.importing.submission import work_cells
 from hpcsweep.store.collect import collector as collecting
-from hpcsweep.submit.adaptive.judge import Why
+from hpcsweep.submit.adaptive.planning import Why
 from hpcsweep.text import aligned
 
 HEADS = ("task", "what", "learnt", "asked", "forecast", *check.BASELINES, "90 % interval holds")

@@ -92,9 +92,9 @@ def _support_lines(table: Support) -> Iterator[str]:
         rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
         unknown: dict[str, list[str]] = {}
         of_algorithm: dict[str, list[Cell]] = {}
-        for cell in table.cells:
-            if cell.network == network:
-                of_algorithm.setdefault(cell.algorithm, []).append(cell)
+        for one in table.cells:
+            if one.network == network:
+                of_algorithm.setdefault(one.algorithm, []).append(one)
         for name, cells in of_algorithm.items():
             if any(cell.found is not None for cell in cells):
                 rows.append([name, *map(str, cells)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +25,6 @@ class Options:
     nodes: int | None = None  # spread the points over so many tasks of Slurm
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
-    stop_after: float = math.inf  # seconds of measuring on this machine
     suppress_next_hint: bool = False  # who asked goes on with the rows by itself
     doctor: bool = True  # compare the profile with its cluster first
     again: bool = False  # measure everything once more, as a new run

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from hpcsweep.store.ledger import LiveChunks
 
 
-class OutOfTime(Refused):
-    """The seconds of `Options.stop_after` are over; the current points were finished."""
-
-
 def submit(results: Path, request: Request) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
     if not request.checked:
@@ -134,7 +130,6 @@ def _run_here(job: Submit) -> int:
     try:
         quiet = job.request.options.quiet
         with progress.shown_progress(job.ready.points, job.seconds, quiet=quiet) as shown:
-            shown.stop_after = job.request.options.stop_after
             result = launcher.run(job.submission, job.request.profile, shown)
     finally:
         ledger.note_end(job.submission)
@@ -144,8 +139,6 @@ def _run_here(job: Submit) -> int:
     if result.interrupted:
         messages.progress(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
-    if result.out_of_time:
-        raise OutOfTime(f"{measured}; the time for it is over")
     if result.tally.statuses.keys() - outcomes.WELL:
         shards = job.sweep_dir.shards_of(job.submission.id)
         for failure in outcomes.failures_of(shards, job.request.sweep.maps):

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
-from hpcsweep.spec import profile, sweep_file
-from hpcsweep.submit import request, steps
 from killing import MARK, kill, marked
 from localruns import COMMAND, FORTY_SLOW, TEN
 
@@ -118,17 +116,6 @@ def test_a_suspended_attempt_writes_nothing_after_its_points_were_sent_again(des
 
 
 @pytest.mark.slow
-def test_when_its_time_is_over_a_run_ends_with_the_current_point(desk):
-    """The clock starts with the first point; what is left can be submitted again."""
-    spec = sweep_file.load(desk.spec(FORTY_SLOW))
-    asked = request.make(spec, profile.load("local"), request.Options(stop_after=0.5))
-    with pytest.raises(steps.OutOfTime, match=r"measured [1-9][0-9]? ok; the time"):
-        steps.submit(desk.results, asked)
-    assert 1 <= len(desk.rows()) < 40
-    assert desk.submit().returncode == 0
-    assert len({row["point_id"] for row in desk.rows()}) == len(desk.rows()) == 40
-
-
 def test_a_disk_that_fills_up_keeps_every_complete_row(desk):
     """A limit on file size stands for the full disk; afterwards the same command continues."""
     desk.spec(

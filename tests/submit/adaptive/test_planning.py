@@ -7,7 +7,7 @@ import pytest
 import sizes
 from hpcsweep.forecast import groups
 from hpcsweep.submit.adaptive import planning
-from hpcsweep.submit.adaptive.judge import Why
+from hpcsweep.submit.adaptive.planning import Why
 
 HUNDRED = [*range(32, 232, 2)]
 

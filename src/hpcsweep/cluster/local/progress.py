@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,18 +45,10 @@ class Counts:
         self._took: list[float] = []
         self._clock = clock
         self._began = self._last = self._told = clock()
-        self._first: float | None = None
-        self.stop_after = math.inf  # seconds since the first point began
 
     def begins(self, label: str) -> None:
         """Note the point in work."""
         self._label = label
-        if self._first is None:
-            self._first = self._clock()
-
-    def time_is_over(self) -> bool:
-        """Say whether points have been measured for longer than `stop_after`."""
-        return self._first is not None and self._clock() - self._first > self.stop_after
 
     def point(self, status: str) -> None:
         """Count one more row."""

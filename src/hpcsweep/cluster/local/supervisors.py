@@ -47,7 +47,6 @@ class LaunchResult:
 
     tally: PointTally = field(default_factory=PointTally)  # rows that were written
     interrupted: bool = False
-    out_of_time: bool = False  # time was over before the last point
     refusals: dict[str, int] = field(default_factory=dict)  # why a supervisor ended: its exit code
 
     @property
@@ -117,17 +116,13 @@ class _LocalRun:
                     self._progress.stopping()
                     self._heard = False
                 self._progress.tick()
-                if self._progress.time_is_over() and not self._stops:
-                    self._result.out_of_time = True
-                    self._on_signal(signal.SIGTERM, None)
-                    self._heard = False
                 if time.monotonic() > self._killed_at:
                     break
         finally:
             self._drop(*self._live.values())
             for number, handler in before.items():
                 signal.signal(number, handler)
-        self._result.interrupted = self._stops > self._result.out_of_time
+        self._result.interrupted = self._stops > 0
         return self._result
 
     def _start(self, chunk: int, vain: int) -> None:

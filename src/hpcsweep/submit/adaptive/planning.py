@@ -1,25 +1,153 @@
-"""The next round: what is missing of the last one, else the points that tell most per second."""
+"""The next round: what is missing of the last one, else the points that tell most per second.
+
+What predictions are wrong by is told by measured points, each left out and predicted from the
+others. The mean of these errors decides, not their median: times jump, and what jumps is in the
+tail. It must be below the target by its own uncertainty, since there are few of them. A point that
+is left out leaves a gap twice as wide as those of points that are never measured, so these are
+better off.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from hpcsweep.forecast import groups, intervals
 from hpcsweep.forecast.groups import Group
+from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.past_rows import Known
-from hpcsweep.forecast.terms import Integers
+from hpcsweep.forecast.terms import Floats, Integers
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
-from hpcsweep.submit.adaptive.judge import Judged, Predictor, Why, judge
+from hpcsweep.text import Word
 
 Seconds = Callable[[Point], float]
 
+ENOUGH: Final = 4  # held-out points of a group that say what its error is
+_HELPED: Final = 0.8  # an error that is no longer above this share of the one before has fallen
+_ROUNDS: Final = 3  # that have to be judged to see that more points do not help
+# Standard errors. Like the points of each round, chosen by replaying real GPUs' tables and sums of
+# their layers (benchmarks/forecast.py): with 1.0 and six points too many groups were called good.
+_SURE: Final = 1.3
+_SPREAD: Final = 0.75  # of normal errors' sizes, in means: few errors alike are no proof of less
 PER_ROUND: Final = 2  # points of each group
 _MOST: Final = 500  # candidates of a group that are compared
+
+
+class Why(Word):
+    """Why no more points of a group are measured."""
+
+    REACHED = "reached", "target reached"
+    STUCK = "stuck", "more points did not lower it"
+    COMPLETE = "complete", "no point is left that would tell more"
+    BUDGET = "budget", "the budget is gone"
+    INVALID = "invalid", "none of its last points is valid"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Points of one group, each left out: measured times, and what lines between others said."""
+
+    true: Floats
+    said: Floats
+    places: Floats | None = None  # several rows at one place, such as visits, are wrong together
+
+    @property
+    def errors(self) -> Floats:
+        """The errors as shares of the measured times."""
+        return np.asarray(np.abs(self.said / self.true - 1.0))
+
+    @property
+    def width(self) -> Widths:
+        """The width of an interval that holds nine times in ten, at other places."""
+        part = np.arange(len(self.true))
+        if self.places is not None:
+            part = np.unique(self.places, axis=0, return_inverse=True)[1].ravel()
+        return Widths(intervals.factor(self.true, self.said, part), parts=len({*part}))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A group, and how well its measured points were predicted from each other after each round."""
+
+    group: Group
+    rounds: Sequence[HeldOut]
+    measured: int = 0
+    shift: float = 0.0  # of the machine's state now, by the controls
+
+    @property
+    def error(self) -> float | None:
+        """The mean error after the last round; None where too few points could be left out."""
+        return float(self.errors.mean()) if len(self.errors) >= ENOUGH else None
+
+    @property
+    def doubt(self) -> float:
+        """By how much the mean error may be wrong."""
+        mean = self.errors.mean()
+        spread = self.errors.std(ddof=1)
+        return float(_SURE * max(spread, _SPREAD * mean) / math.sqrt(len(self.errors)))
+
+    @cached_property
+    def errors(self) -> Floats:
+        """The errors after the last round."""
+        return self.rounds[-1].errors if self.rounds else np.empty(0)
+
+    @cached_property
+    def width(self) -> Widths:
+        """The width of an interval of points that are not measured."""
+        enough = len(self.errors) >= ENOUGH
+        width = self.rounds[-1].width if enough else Widths()
+        return width.shifted(self.shift)
+
+    def why(self, target: float) -> Why | None:
+        """Return why no more points are needed; None where they are."""
+        if self.error is None:
+            return None
+        if self.error + self.doubt <= target:
+            return Why.REACHED
+        means = [float(held.errors.mean()) for held in self.rounds]
+        enough = _ROUNDS if self.error - self.doubt <= target else _ROUNDS - 1
+        if len(means) < enough:
+            return None
+        newest = min(len(means) - 1, _ROUNDS - 1)
+        return None if min(means[-newest:]) <= _HELPED * min(means[:-newest]) else Why.STUCK
+
+
+def judge(group: Group, known: Known, rounds: Sequence[Sequence[str]]) -> Judged:
+    """Return how well the points of a group are predicted from each other after each round."""
+    measured = [point_id for point_id in group.ids if point_id in known.times]
+    to_come = {point_id for chosen in rounds for point_id in chosen}
+    judged: list[HeldOut] = []
+    # what was measured before the first round is judged, too
+    for chosen in rounds or [measured]:
+        to_come -= {*chosen}
+        seen = [point_id for point_id in measured if point_id not in to_come]
+        held = _held_out(group, known, seen)
+        if held is not None and not {*measured}.isdisjoint(chosen):
+            judged.append(held)
+    return Judged(group, judged, len(measured), intervals.shift(known.controls))
+
+
+def _held_out(group: Group, known: Known, seen: Sequence[str]) -> HeldOut | None:
+    """Return what the other points say of each that lies between them; None where none does."""
+    ms = np.array([known.times[point_id][0] for point_id in seen])  # not those of later rounds
+    places = group.places_of(seen)
+    said = np.full(len(seen), np.nan)
+    lows = places.min(axis=0, initial=np.inf)
+    highs = places.max(axis=0, initial=-np.inf)
+    corners = ((places == lows) | (places == highs)).all(axis=1)  # lie between no others
+    for place in np.unique(places[~corners], axis=0):
+        out = (places == place).all(axis=1)
+        if not groups.outside(places[~out], place[None, :]).any():
+            said[out] = groups.between(places[~out], ms[~out], places[out])
+    tested = np.flatnonzero(~np.isnan(said))
+    return HeldOut(ms[tested], said[tested], places[tested]) if len(tested) else None
 
 
 @dataclass(frozen=True)
@@ -58,14 +186,13 @@ class NextRound:
 
 
 def plan(  # noqa: PLR0913 - what decides
-    groups: Sequence[Group],
+    every: Sequence[Group],
     known: Known,
     rounds: Sequence[Round],
     *,
     target: float,
     seconds_left: float,
     seconds: Seconds,
-    layers: Predictor | None = None,
 ) -> NextRound:
     """Return what to measure next.
 
@@ -73,12 +200,12 @@ def plan(  # noqa: PLR0913 - what decides
     every group that is not good enough, the worthiest of all groups if not all can be afforded. A
     group whose last points brought no valid row ends: what disturbed these would disturb the next.
     """
-    if rounds and seconds_left > 0 and (left := missing(rounds[-1], groups, known)):
+    if rounds and seconds_left > 0 and (left := missing(rounds[-1], every, known)):
         return NextRound(missing=left)
-    judged = [judge(group, known, [each.points for each in rounds], layers) for group in groups]
+    judged = [judge(group, known, [each.points for each in rounds]) for group in every]
     new: list[Chosen] = []
     if not rounds:
-        new = [point for group in groups for point in first(group, known.rows, seconds)]
+        new = [point for group in every for point in first(group, known.rows, seconds)]
     why: dict[str, Why] = {}
     for each in judged if not new else ():
         group = each.group

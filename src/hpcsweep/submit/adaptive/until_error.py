@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
 
 from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster.slurm import liveness
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
-from hpcsweep.forecast import estimate, groups, past_rows, sweep
+from hpcsweep.forecast import Basis, estimate, groups, past_rows, sweep
 from hpcsweep.forecast.groups import Group
+from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds
-from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
 from hpcsweep.submit import check_inputs, prepare, steps
-from hpcsweep.submit.adaptive import fill, planning
-from hpcsweep.submit.adaptive.fill import Layers
-from hpcsweep.submit.adaptive.judge import Judged, Why
-from hpcsweep.submit.adaptive.planning import NextRound
+from hpcsweep.submit.adaptive import planning
+from hpcsweep.submit.adaptive.planning import Judged, NextRound, Why
 from hpcsweep.submit.request import Request
 from hpcsweep.text import aligned, count
 
@@ -77,19 +78,12 @@ def submit(results: Path, asked: Request, target: float, *, watch: bool = False)
     job = _Job(SweepDir(results / asked.sweep.name), asked, target)
     _check(job)
     worst = 0
-    over = False
     fruitless = 0
     while True:
-        layers = _layers(job)
-        plan, known, until = _planned(job, layers, over=over)
+        plan, known, until = _planned(job)
         if not plan.points:
-            return max(worst, _finish(job, plan, known, until, layers))
-        try:
-            code = _send(job, plan, until, known)
-        except steps.OutOfTime as gone:
-            messages.progress(str(gone))
-            over = True
-            continue
+            return max(worst, _finish(job, plan, known, until))
+        code = _send(job, plan, until)
         if asked.profile.in_slurm and watch and not code:
             fruitless = 0 if _waited(job, until, known) else fruitless + 1
             code = Incomplete.exit_code if fruitless > 1 else 0
@@ -120,19 +114,7 @@ def _check(job: _Job) -> None:
         )
 
 
-def _layers(job: _Job) -> Layers | None:
-    """Return what the layer rows of all rounds so far teach."""
-    sweep = job.asked.sweep
-    runs_network = WORKLOADS[sweep.workload].runs_network
-    if not sweep.measure.get("layers") or not runs_network or not job.sweep_dir.shards():
-        return None
-    collecting.collect(job.sweep_dir)
-    return fill.layers_of(job.sweep_dir)
-
-
-def _planned(
-    job: _Job, layers: Layers | None, *, over: bool
-) -> tuple[NextRound, Known, AdaptiveRun]:
+def _planned(job: _Job) -> tuple[NextRound, Known, AdaptiveRun]:
     """Return what comes next, and write it down."""
     with locks.held(job.sweep_dir, _LOCKED_BY):
         every = rounds.read_rounds(job.sweep_dir)
@@ -146,7 +128,7 @@ def _planned(
         known = past_rows.known_points(
             job.sweep_dir, job.ids, {name for each in sent for name in each.points}
         )
-        over = over or (before.spent and _seconds(until) <= _seconds(before))  # no larger budget
+        over = before.spent and _seconds(until) <= _seconds(before)  # no larger budget
         left = 0.0 if over else _seconds(until) - known.seconds
         plan = planning.plan(
             job.groups,
@@ -155,7 +137,6 @@ def _planned(
             target=job.target,
             seconds_left=left,
             seconds=estimate.estimator(job.sweep_dir, job.asked.sweep, job.asked.device),
-            layers=layers,
         )
         if not sent:
             prepare.check_budget(plan.wanted, options.max_gpu_hours)
@@ -182,14 +163,10 @@ def _with(until: AdaptiveRun, plan: NextRound) -> AdaptiveRun:
     return replace(until, rounds=done, outcome=_worst(plan.why.values()).says, spent=spent)
 
 
-def _send(job: _Job, plan: NextRound, until: AdaptiveRun, known: Known) -> int:
+def _send(job: _Job, plan: NextRound, until: AdaptiveRun) -> int:
     """Submit the points of a round as any others; return the exit code of that."""
     asked = job.asked
-    left = (_seconds(until) - known.seconds) / max(asked.workers, 1)
-    stop_after = math.inf if asked.profile.in_slurm else left
-    options = replace(
-        asked.options, max_gpu_hours=None, stop_after=stop_after, suppress_next_hint=True
-    )
+    options = replace(asked.options, max_gpu_hours=None, suppress_next_hint=True)
     messages.progress(f"{job.sweep_dir.name}: {until.text()}")
     of_round = replace(asked, only=frozenset(plan.points), options=options)
     return steps.submit(job.sweep_dir.path.parent, of_round)
@@ -218,18 +195,43 @@ def _left(job: _Job, until: AdaptiveRun, code: int) -> int:
     return code
 
 
-def _finish(
-    job: _Job, plan: NextRound, known: Known, until: AdaptiveRun, layers: Layers | None
-) -> int:
+def _finish(job: _Job, plan: NextRound, known: Known, until: AdaptiveRun) -> int:
     """Fill in the rest, and tell how it went."""
-    table = fill.filled(job.sweep_dir.name, plan.judged, known, layers)
-    overall, *_ = table.write(job.sweep_dir.path)
-    predicted = sum(row["status"] == sweep.PREDICTED for row in table.rows)
+    name = job.sweep_dir.name
+    rows = [row for each in plan.judged for row in filled(name, each, known)]
+    overall, *_ = sweep.Predicted(name, rows, pd.DataFrame(), {}).write(job.sweep_dir.path)
+    predicted = sum(row["status"] == sweep.PREDICTED for row in rows)
     for line in _summary(job, plan, known, until, predicted):
         messages.progress(line)
     messages.progress(f"   {overall}")
     messages.progress(f"next: {job.sweep_dir.command('collect')}")
     return TargetMissed.exit_code if _missed(plan, known) else 0
+
+
+def filled(name: str, judged: Judged, known: Known) -> Iterator[Mapping[str, Any]]:
+    """Yield the points of a group, measured or predicted; those that failed are left out.
+
+    The interval is wide beyond all measured points.
+    """
+    group = judged.group
+    seen = [point_id for point_id in group.ids if point_id in known.ms]
+    ids = [point_id for point_id in group.ids if point_id not in known.done]
+    said: dict[str, tuple[float, Widths]] = {}
+    if seen and ids:
+        places = group.places_of(seen)
+        wanted = group.places_of(ids)
+        ms = groups.between(places, np.array([known.ms[name] for name in seen]), wanted)
+        unknown = Widths().shifted(judged.width.shift)
+        wide = max(judged.width, unknown, key=lambda each: each.total)
+        for point_id, time_ms, is_outside in zip(
+            ids, ms, groups.outside(places, wanted), strict=True
+        ):
+            said[point_id] = float(time_ms), wide if is_outside else judged.width
+    for point in group.points:
+        if (measured := known.ms.get(point.point_id)) is not None:
+            yield sweep.row(point, Basis.MEASURED, measured, Widths(1.0), name)
+        elif point.point_id in said:
+            yield sweep.row(point, Basis.LINES, *said[point.point_id], sweep.PREDICTED)
 
 
 def _worst(reasons: Iterable[Why]) -> Why:
@@ -255,7 +257,7 @@ def _summary(
         f"{job.sweep_dir.name}: measured {len(known.rows):,} of {count(until.of, 'point')} "
         f"({known.seconds / 3600:.3g} GPU-hours); {until.error_text()}: {until.outcome}"
     )
-    heads = ("group", "measured", "mean error", "over", "from", "90 % interval", "")
+    heads = ("group", "measured", "mean error", "over", "90 % interval", "")
     rows = [heads, *(_row(judged, _why(plan, judged)) for judged in every[:_SHOWN])]
     yield from (f"  {line}" for line in aligned(rows))
     if len(every) > _SHOWN:
@@ -284,7 +286,6 @@ def _row(judged: Judged, why: Why) -> tuple[str, ...]:
         f"{judged.measured:,} of {len(judged.group.points):,}",
         error,
         count(len(judged.errors), "point"),
-        str(judged.basis),
         f"a factor of {judged.width.total:.2f}{', a guess' if judged.width.is_guess else ''}",
         why.says,
     )

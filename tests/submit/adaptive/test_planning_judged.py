@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import sizes
-from hpcsweep.forecast import Basis, groups, intervals
-from hpcsweep.submit.adaptive.judge import HeldOut, Judged, Why, judge
+from hpcsweep.forecast import groups, intervals
+from hpcsweep.submit.adaptive.planning import HeldOut, Judged, Why, judge
 
 (GROUP,) = groups.groups_of(sizes.points([32, 64, 128, 256, 512]))
 ROUNDS = [["auto-32-1", "auto-512-1"], ["auto-128-1"], ["auto-64-1", "auto-256-1"]]
@@ -21,16 +21,16 @@ def known(**changes):
     return sizes.known(ms | changes)
 
 
-def rounds(*errors, basis=Basis.LINES):
+def rounds(*errors):
     """Return four points after each round, of which every one is off by so much."""
     true = np.full(4, 10.0)
-    return [HeldOut(true, {basis: true * (1 + error)}) for error in errors]
+    return [HeldOut(true, true * (1 + error)) for error in errors]
 
 
 def test_each_point_between_others_is_predicted_from_all_of_them():
     """Those of later rounds did not count earlier: 128, then 64, 128 and 256."""
     judged = judge(GROUP, known(**{"auto-128-1": 32.768}), ROUNDS)
-    first, last = (one.errors(Basis.LINES) for one in judged.rounds)
+    first, last = (one.errors for one in judged.rounds)
     assert first == pytest.approx([0.5])  # 16.384 was expected of it
     assert last == pytest.approx([2**0.5 - 1, 0.5, 2**0.5 - 1])
 
@@ -61,46 +61,14 @@ def test_too_few_points_say_nothing():
 def test_the_mean_must_be_below_the_target_by_its_own_doubt():
     """One jump among four points is no accident that a median may pass over."""
     true = np.full(4, 10.0)
-    jumps = Judged(GROUP, [HeldOut(true, {Basis.LINES: true * np.array([1.01, 1, 1, 1.2])})])
+    jumps = Judged(GROUP, [HeldOut(true, true * np.array([1.01, 1, 1, 1.2]))])
     assert float(np.median(jumps.errors)) < 0.01
     assert jumps.error == pytest.approx(0.0525)
     assert jumps.why(0.06) is None
     assert jumps.why(0.2) is Why.REACHED
     assert Judged(GROUP, rounds(0.025)).why(0.03) is None  # alike by chance
-    many = HeldOut(np.full(40, 10.0), {Basis.LINES: np.full(40, 10.25)})
+    many = HeldOut(np.full(40, 10.0), np.full(40, 10.25))
     assert Judged(GROUP, [many]).why(0.03) is Why.REACHED
-
-
-def test_the_basis_with_the_smaller_error_counts():
-    """Layers where they are better, and lines where there are no layers."""
-    true = np.full(4, 10.0)
-    both = HeldOut(true, {Basis.LINES: true * 1.1, Basis.SIZES: true * 0.98})
-    assert (Judged(GROUP, [both]).basis, Judged(GROUP, [both]).error) == (
-        Basis.SIZES,
-        pytest.approx(0.02),
-    )
-    assert Judged(GROUP, rounds(0.1)).basis is Basis.LINES
-    assert Judged(GROUP, []).basis is Basis.LINES
-
-
-def test_what_layers_say_is_asked_twice_after_the_last_round():
-    """Every other point is left out at once; a fit of many layers takes long."""
-    asked = []
-
-    def layers(before, test):
-        asked.append((list(before), list(test)))
-        return dict.fromkeys(test, 1.0)
-
-    judged = judge(GROUP, known(), ROUNDS, layers)
-    first, second, third, fourth, fifth = GROUP.ids
-    assert asked == [
-        ([first, third, fifth], [second, fourth]),
-        ([first, second, fourth, fifth], [third]),
-    ]
-    assert [set(one.said) for one in judged.rounds] == [
-        {Basis.LINES},
-        {Basis.LINES, Basis.SIZES},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +95,7 @@ def test_an_interval_counts_the_places_after_the_last_round():
     """Those before do not count; four places make a guess, and a wide one."""
     true = np.full(12, 10.0)
     errors = np.tile([0.3, 0.1, 0.05], 4)
-    judged = Judged(GROUP, [*rounds(5.0), HeldOut(true, {Basis.LINES: true * (1 + errors)})])
+    judged = Judged(GROUP, [*rounds(5.0), HeldOut(true, true * (1 + errors))])
     assert 1.3 < judged.width.total < 1.5
     assert (judged.width.parts, judged.width.is_guess) == (12, False)
     few = Judged(GROUP, rounds(0.05))
@@ -139,7 +107,7 @@ def test_several_visits_of_one_place_count_once():
     """They are wrong together, in whichever rounds they were held out."""
     places = np.array([[1.0], [2.0], [2.0], [2.0]])
     true = np.full(4, 10.0)
-    held = HeldOut(true, {Basis.LINES: true * np.array([1.3, 1.1, 1.1, 1.1])}, places)
+    held = HeldOut(true, true * np.array([1.3, 1.1, 1.1, 1.1]), places)
     assert Judged(GROUP, [held]).width.parts == 2
     at_once = HeldOut(true, held.said, np.zeros((4, 1)))
     assert Judged(GROUP, [at_once]).width.total == intervals.UNKNOWN
