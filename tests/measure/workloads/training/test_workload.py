@@ -10,11 +10,8 @@ import torch
 
 from hpcsweep.catalog import columns
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.workloads.training import workload as training_of
-from hpcsweep.measure.workloads.training.epochs import TrainingPass
 from hpcsweep.measure.workloads.training.phases import PHASES
 from measuring import Throttled, lying, training
 
@@ -238,51 +235,12 @@ def test_a_switch_of_one_point_does_not_reach_the_next(bench):
     assert not torch.backends.cudnn.deterministic
 
 
-@pytest.mark.parametrize(("times", "flagged"), [(0, False), (1, False), (2, True)])
-def test_a_throttled_training_is_taken_once_more(monkeypatch, times, flagged):
-    """Its times are the second try's; what it learned is the same as ever, and validated once."""
-    monkeypatch.setattr(pipeline, "COOLING_S", 0.0)
-    wanted = training("tinynets:Dropping", epochs=3, lr_schedule="cosine", deterministic=True)
-    done = on_device("training", "cpu", Throttled(times)).measure(wanted)
-    calm = on_device("training", "cpu").measure(wanted).row
-    assert (done.row["throttled_median_ms"] is not None) == (times > 0)
-    assert calm["throttled_median_ms"] is None
-    assert ("throttled" in done.row["flags"]) == flagged
-    assert len(done.samples) == done.row["n"] == 15
-    for column in ("epochs_train_loss", "epochs_val_loss", "val_loss_before", "train_accuracy"):
-        assert done.row[column] == calm[column]
-    assert len(done.row["epochs_s"]) == 3
-
-
-def test_a_long_training_that_was_throttled_stands_as_it_is(monkeypatch):
-    """It is flagged; hours are not spent twice."""
-    monkeypatch.setattr(training_of, "REPEATED_MOST_S", 0.0)
+def test_a_training_that_was_throttled_stands_as_it_is():
+    """It is flagged, and not run again: what it learned is in its checkpoints."""
     row = on_device("training", "cpu", Throttled(1)).measure(training()).row
     assert "throttled" in row["flags"]
     assert row["throttled_median_ms"] is None
     assert not row["valid"]
-
-
-def test_a_resumed_training_that_was_throttled_goes_back_to_where_it_resumed():
-    """Epochs of an earlier attempt stay; none is told twice."""
-    calm = on_device("training", "cpu").measure(training(epochs=4, deterministic=True)).row
-
-    class Half(TrainingPass):
-        def run(self, epochs):
-            self.history.before = self._validate()
-            self._run(2)  # what an earlier attempt did
-            self.history.steps_ms.clear()
-            self.history.epochs_s.clear()
-            return super().run(epochs)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pipeline, "COOLING_S", 0.0)
-        patched.setattr(training_of, "TrainingPass", Half)
-        wanted = training(epochs=4, deterministic=True)
-        row = on_device("training", "cpu", Throttled(1)).measure(wanted).row
-    assert row["epochs_train_loss"] == calm["epochs_train_loss"]
-    assert len(row["epochs_s"]) == 2
-    assert row["n"] == 10
 
 
 @pytest.mark.gpu

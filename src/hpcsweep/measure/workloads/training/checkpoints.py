@@ -12,14 +12,12 @@ cannot be read is reported and not used; the training then starts at the beginni
 from __future__ import annotations
 
 import os
-import random
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from hpcsweep import environment, files, search_path
@@ -31,10 +29,6 @@ from hpcsweep.point import Point
 
 FORMAT: Final = 1
 AUTOMATIC_SECONDS: Final = 60.0
-_NEEDED: Final = (
-    *("format", "trainer", "learned", "validated", "before", "best"),
-    *("rng_python", "rng_numpy"),
-)
 
 
 @dataclass
@@ -69,7 +63,13 @@ class Checkpoints:
             self._load(path, state)
             return
         for path in self._earlier():
-            if self._goes_on_from(path):
+            try:
+                state = _read(path)
+                if state["trainer"]["epoch"] < self.point.axes["epochs"]:
+                    self._load(path, state)
+            except UsageError as error:  # noqa: PERF203 - there are few
+                print(f"not resumed: {error}", file=sys.stderr)  # noqa: T201 - the attempt's log
+            else:
                 return
 
     def after_epoch(self) -> None:
@@ -103,24 +103,11 @@ class Checkpoints:
         """Return the columns about checkpoints."""
         return {"resumed_epoch": self.resumed, "artifacts": ";".join(self.kept)}
 
-    def _goes_on_from(self, path: Path) -> bool:
-        """Resume from an earlier attempt's file; return False if it cannot be used."""
-        try:
-            state = _read(path)
-            if state["trainer"]["epoch"] < self.point.axes["epochs"]:
-                self._load(path, state)
-        except UsageError as error:
-            print(f"not resumed: {error}", file=sys.stderr)  # noqa: T201 - the attempt's log
-            return False
-        return True
-
     def _state(self) -> dict[str, Any]:
         history = self.history
         return {
             "format": FORMAT,
             "trainer": self.trainer.state_dict(),
-            "rng_python": random.getstate(),
-            "rng_numpy": _plain(np.random.get_state()),  # noqa: NPY002 - data sets may use it
             "learned": [asdict(result) for result in history.learned],
             "validated": [asdict(result) for result in history.validated],
             "before": asdict(history.before) if history.before else None,
@@ -134,11 +121,7 @@ class Checkpoints:
             learned = [Result(**result) for result in state["learned"]]
             validated = [Result(**result) for result in state["validated"]]
             at_first = Result(**state["before"]) if state["before"] else None
-            name, numbers, *rest = state["rng_numpy"]
-            of_numpy = (name, np.array(numbers, dtype=np.uint32), *rest)
             self.trainer.load_state_dict(state["trainer"])
-            random.setstate(_tuples(state["rng_python"]))
-            np.random.set_state(of_numpy)  # noqa: NPY002 - data sets may use it
         except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
             self.trainer.load_state_dict(before)
             reason = first_line(error)
@@ -180,25 +163,13 @@ def _rank(result: Result) -> tuple[float, float]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        known = (state["format"], int(state["trainer"]["epoch"]))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # a damaged file may raise anything
-        reason = first_line(error)
-        raise UsageError(f"{path}: is no checkpoint that can be read ({reason})") from error
-    whole = isinstance(state, dict) and all(name in state for name in _NEEDED)
-    if not whole or "epoch" not in state["trainer"]:
-        raise UsageError(f"{path}: is no checkpoint of hpcsweep; weights alone go into `weights`")
-    if state["format"] != FORMAT:
-        raise UsageError(f"{path}: has format {state['format']}, this version reads {FORMAT}")
+        advice = "weights alone go into `weights`"
+        raise UsageError(f"{path}: is no checkpoint ({first_line(error)}); {advice}") from error
+    if known[0] != FORMAT:
+        raise UsageError(f"{path}: has format {known[0]}, this version reads {FORMAT}")
     return state
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy's state, as plain numbers
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _tuples(value: Any) -> Any:  # noqa: ANN401
-    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value

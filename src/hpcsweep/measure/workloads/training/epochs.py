@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -74,25 +73,6 @@ class TrainingHistory:
         }
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The state at the beginning of a training pass; a resumed training already has results."""
-
-    state: dict[str, Any]
-    learned: int
-    validated: int
-
-    @classmethod
-    def of(cls, trainer: Trainer, history: TrainingHistory) -> _Start:
-        return cls(trainer.state_dict(), len(history.learned), len(history.validated))
-
-    def go_back(self, trainer: Trainer, history: TrainingHistory) -> None:
-        trainer.load_state_dict(self.state)
-        del history.learned[self.learned :], history.validated[self.validated :]
-        for times in (history.steps_ms, history.epochs_s, history.validation_s):
-            times.clear()
-
-
 @dataclass
 class TrainingPass:
     """Runs the training; `wait` waits for the device.
@@ -107,10 +87,8 @@ class TrainingPass:
     validates: bool = True
     at_epoch_end: Callable[[], object] = lambda: None
     after_epoch: Callable[[], object] = lambda: None
-    repeatable: bool = False  # keeps a copy of the first state in the host's memory
     history: TrainingHistory = field(default_factory=TrainingHistory)
     compiled: CompileCount = field(default_factory=CompileCount)  # epochs in which torch compiled
-    _start: _Start | None = None
 
     def warm_up(self, steps: int) -> None:
         """Run steps, which tune and allocate, until none compiles; then restore the state."""
@@ -135,25 +113,13 @@ class TrainingPass:
         """Train from the trainer's epoch on, up to `epochs` in all."""
         if self.validates and self.history.before is None:
             self.history.before = self._validate()
-        if self.repeatable:
-            self._start = _Start.of(self.trainer, self.history)
-        self._run(epochs)
-        return self.history
-
-    def again(self, epochs: int) -> TrainingHistory:
-        """Restore the state before `run`, and train again; needs `repeatable`."""
-        assert self._start is not None  # noqa: S101 - `repeatable` was set
-        self._start.go_back(self.trainer, self.history)
-        self._run(epochs)
-        return self.history
-
-    def _run(self, epochs: int) -> None:
         for number in range(self.trainer.epoch, epochs):
             self._epoch(number)
             self.at_epoch_end()
             if self.validates:
                 self.history.validated.append(self._validate())
             self.after_epoch()
+        return self.history
 
     def _epoch(self, number: int) -> None:
         """Train for one epoch; a step lasts from one tick to the next."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
+from torch.utils._pytree import tree_map
 
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.measure import models
@@ -206,7 +207,8 @@ class Trainer:
             "rng": torch.get_rng_state(),
             "rng_cuda": torch.cuda.get_rng_state(self.device) if on_gpu else None,
         }
-        return {name: _on_host(value) for name, value in state.items()}
+        copied: dict[str, Any] = tree_map(_on_host, state)
+        return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state that `state_dict` returned."""
@@ -221,12 +223,5 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
 
 
-def _on_host(value: Any) -> Any:  # noqa: ANN401 - whatever state is made of
-    """Return a copy with every tensor in the host's memory."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()
-    if isinstance(value, dict):
-        return {key: _on_host(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_on_host(item) for item in value)
-    return copy.deepcopy(value)
+def _on_host(value: object) -> object:
+    return value.detach().cpu().clone() if isinstance(value, Tensor) else copy.deepcopy(value)

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 import torch
 
@@ -40,8 +39,6 @@ from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
 from hpcsweep.measure.workloads.training.epochs import TrainingPass, next_steps
 from hpcsweep.measure.workloads.training.trainer import Batch, Score, Trainer
 from hpcsweep.point import Point
-
-REPEATED_MOST_S: Final = 60.0  # a longer training is not repeated after throttling
 
 
 class Training:
@@ -161,6 +158,8 @@ class TrainingNetwork(Network):
 class TrainingPasses:
     """The training, then steps for phases and memory, then the layer pass."""
 
+    repeatable = False  # it took what it took: a training that was disturbed is flagged
+
     def __init__(self, net: TrainingNetwork) -> None:
         trainer = net.trainer
         self._network = net
@@ -171,10 +170,8 @@ class TrainingPasses:
             self._ticker,
             net.rig.wait,
             validates=net.point.measure["validation"],
-            repeatable=net.rig.telemetry.watches,
         )
         self._checkpoints = Checkpoints(net.point, trainer, self._training.history)
-        self._trained = False
 
     def warm_up(self) -> None:
         """Run some steps, undo them, and resume from a checkpoint if there is one."""
@@ -185,20 +182,13 @@ class TrainingPasses:
         self._checkpoints.resume()
 
     def time(self, look: Callable[[], object]) -> None:
-        """Train all epochs; the second time, from the same state."""
+        """Train all epochs."""
         self._training.at_epoch_end = look
-        train = self._training.again if self._trained else self._training.run
-        train(self._network.point.axes["epochs"])
-        self._trained = True
+        self._training.run(self._network.point.axes["epochs"])
 
     def samples(self) -> list[float]:
         """Return the milliseconds of the steps."""
         return self._training.history.steps_ms
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether the training is short enough to run it once more."""
-        return sum(self._training.history.epochs_s) <= REPEATED_MOST_S
 
     def times(self) -> Times:
         """Return the times, after phases and layers are timed in steps of their own."""
