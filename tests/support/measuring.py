@@ -33,10 +33,9 @@ def cells_of(algorithm, shapes, choices, means=None):
 class Throttled(Telemetry):
     """A GPU that is throttled during the first so many measurements."""
 
-    watches = True
-
     def __init__(self, times):
         """Be throttled so many times."""
+        super().__init__()
         self.left = times + 1  # a measurement begins before it is judged
 
     def begin(self):

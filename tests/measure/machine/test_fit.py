@@ -17,6 +17,7 @@ class _Neighbours(Telemetry):
     """A GPU on which others compute for some looks."""
 
     def __init__(self, looks):
+        super().__init__()
         self.looks = looks
 
     def others(self):

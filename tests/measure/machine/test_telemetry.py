@@ -10,7 +10,6 @@ import pytest
 
 from hpcsweep.catalog import columns
 from hpcsweep.measure.machine import drivers, telemetry
-from hpcsweep.measure.machine.telemetry import Telemetry
 
 _REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
 _APPLICATIONS = "nvmlDeviceGetApplicationsClock"
@@ -54,7 +53,7 @@ class _FakeNvml:
 
 
 def _connect(nvml, uuid=None, own_pids=frozenset()):
-    return telemetry.of_driver(drivers.nvml(nvml, uuid, 0, own_pids))
+    return telemetry.Telemetry(drivers.nvml(nvml, uuid, 0, own_pids))
 
 
 def _watching(samples=3, **answers):
@@ -255,7 +254,7 @@ def _joules_of(driver):
         time.sleep(0.01)
         passes.append(time.monotonic())
 
-    cells = telemetry.of_driver(driver).energy_of(run, lambda: None)
+    cells = telemetry.Telemetry(driver).energy_of(run, lambda: None)
     return cells, (passes[-1] - began) / len(passes) * driver.watts
 
 
@@ -344,11 +343,11 @@ def test_a_divided_gpu_tells_a_slice_neither_energy_nor_neighbours():
 def test_connecting_finds_the_gpu_by_uuid_or_index_and_gives_up_quietly():
     """No driver means no telemetry, not an error."""
     found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByUUID=["by uuid"])
-    assert _connect(found, "GPU-1").watches
+    assert _connect(found, "GPU-1")._driver
     found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByIndex=["by index"])
-    assert _connect(found).watches
+    assert _connect(found)._driver
     nothing = _connect(_FakeNvml(nvmlInit=[None]))
-    assert type(nothing) is Telemetry
+    assert nothing._driver is None
 
 
 def test_without_the_package_every_answer_is_empty(monkeypatch):

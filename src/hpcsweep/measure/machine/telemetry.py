@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import drivers
@@ -51,54 +51,10 @@ _HARMLESS: Final = IDLE | 0x2 | POWER_CAP | 0x10 | 0x100  # settings by people, 
 
 
 class Telemetry:
-    """Telemetry of a device that reports nothing: all values are empty."""
+    """Telemetry of one GPU by its driver; what is not reported stays empty, without one all."""
 
-    watches: ClassVar[bool] = False
-    unlimited_mhz: float = 0.0  # the highest clock of a point that nothing limited
-
-    @property
-    def counts_energy(self) -> bool:
-        """Whether the device has a counter of its energy."""
-        return False
-
-    def begin(self) -> None:
-        """Begin a point."""
-
-    def sample(self) -> None:
-        """Sample the GPU's state; called at the end of a block."""
-
-    def cells(self) -> Row:
-        """Return the state columns of a point."""
-        return {}
-
-    def flags(self) -> list[str]:
-        """Return the flags by the state."""
-        return []
-
-    def others(self) -> list[int]:
-        """Return the ids of other processes on the GPU."""
-        return []
-
-    def provenance(self) -> dict[str, Any]:
-        """Return constants of the GPU and its driver."""
-        return {}
-
-    def energy_of(
-        self,
-        run: Callable[[], object],  # noqa: ARG002
-        finish: Callable[[], object],  # noqa: ARG002
-        block: int = 5,  # noqa: ARG002
-    ) -> Row:
-        """Return the energy columns of a pass; `block` passes run between two waits."""
-        return {}
-
-
-class _Watched(Telemetry):
-    """Telemetry of one GPU by its driver; values that it does not report stay empty."""
-
-    watches: ClassVar[bool] = True
-
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver | None = None) -> None:
+        """Ask a driver."""
         self._driver = driver
         self._looks: list[Reading] = []
         self._is_shared = False
@@ -106,6 +62,7 @@ class _Watched(Telemetry):
 
     @property
     def unlimited_mhz(self) -> float:
+        """The highest clock of a point that nothing limited."""
         free = self._unlimited()
         return max(self._free, stats.median(free) if free else 0.0)
 
@@ -115,21 +72,28 @@ class _Watched(Telemetry):
 
     @property
     def counts_energy(self) -> bool:
-        return self._driver.energy_j() is not None
+        """Whether the device has a counter of its energy."""
+        return self._driver is not None and self._driver.energy_j() is not None
 
     def begin(self) -> None:
+        """Begin a point."""
         self._free = self.unlimited_mhz
         self._looks = []
         self._is_shared = False
         self.sample()
 
     def sample(self) -> None:
-        """Sample the state of the GPU, and who else is on it."""
+        """Sample the state of the GPU, and who else is on it; called at the end of a block."""
+        if self._driver is None:
+            return
         self._looks.append(self._driver.read())
         self._is_shared = self._is_shared or bool(self.others())
 
     def cells(self) -> Row:
+        """Return the state columns of a point."""
         looks = self._looks
+        if not looks:
+            return {}
         after = looks[1:]  # the first sample is from before the work
         clocks = _told(look.clock_mhz for look in looks)
         temperatures = _told(look.temperature_c for look in looks)
@@ -146,6 +110,7 @@ class _Watched(Telemetry):
         }
 
     def flags(self) -> list[str]:
+        """Return the flags by the state."""
         raised = {
             THROTTLED: self._reasons & ~_HARMLESS or self._slow_without_reasons(),
             POWER_CAPPED: self._power_capped(),
@@ -155,10 +120,12 @@ class _Watched(Telemetry):
         return [flag for flag, is_raised in raised.items() if is_raised]
 
     def others(self) -> list[int]:
-        return self._driver.others()
+        """Return the ids of other processes on the GPU."""
+        return self._driver.others() if self._driver else []
 
     def provenance(self) -> dict[str, Any]:
-        return self._driver.provenance()
+        """Return constants of the GPU and its driver."""
+        return self._driver.provenance() if self._driver else {}
 
     @property
     def _working(self) -> list[Reading]:
@@ -195,11 +162,12 @@ class _Watched(Telemetry):
     def energy_of(
         self, run: Callable[[], object], finish: Callable[[], object], block: int = 5
     ) -> Row:
-        """Run passes until the counter's updates span a second; they may be 100 ms apart.
+        """Return the energy columns of a pass; `block` passes run between two waits.
 
-        Energy is the power between the first and the last update, times the time of a pass.
+        They run until the counter's updates, which may be 100 ms apart, span a second. Energy is
+        the power between the first and the last update, times the time of a pass.
         """
-        if not self.counts_energy:
+        if self._driver is None or not self.counts_energy:
             return {}
         finish()
         passes = 0
@@ -217,12 +185,7 @@ class _Watched(Telemetry):
 
 def watch(uuid: str | None, index: int, own_pids: frozenset[int], bus: str = "") -> Telemetry:
     """Return telemetry of a CUDA device, by UUID or PCI bus if torch knows it, else by index."""
-    return of_driver(drivers.find(uuid, index, own_pids, bus))
-
-
-def of_driver(driver: Driver | None) -> Telemetry:
-    """Return telemetry by a driver; empty without one."""
-    return _Watched(driver) if driver else Telemetry()
+    return Telemetry(drivers.find(uuid, index, own_pids, bus))
 
 
 class _Update(NamedTuple):
