@@ -365,7 +365,7 @@ def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send,
     (unasked,) = survey.unanswered
     assert (unasked.program, unasked.why) == ("sacct", Silence.DISABLED)
     assert str(unasked) == "sacct: accounting is disabled"
-    for answer in (site.qos(), site.associations(), slurm.attempts([job], since)):
+    for answer in (site.qos(), site.own(), slurm.attempts([job], since)):
         assert isinstance(answer, CouldNotAsk)
         assert answer.why is Silence.DISABLED
 
@@ -425,10 +425,11 @@ def test_a_drained_node_is_not_usable_and_says_why(cluster: Lab):
 def test_partitions_are_described_with_their_limits(cluster: Lab):
     """Time limits in seconds, state, default, and None for no limit."""
     found = {partition.name: partition for partition in site.partitions()}
-    assert [name for name, partition in found.items() if partition.default] == ["all"]
+    default = [name for name, one in found.items() if one.settings["Default"] == "YES"]
+    assert default == ["all"]
     assert (found["gpu"].max_time_s, found["short"].max_time_s) == (86400, 1800)
     assert (found["gpu"].state, found["closed"].state) == ("UP", "DOWN")
-    assert (found["gpu"].max_nodes, found["gpu"].accounts.allow) == (None, ())
+    assert (found["gpu"].limit("MaxNodes"), found["gpu"].allowed("Accounts")) == (None, set())
     assert found["low"].settings["PriorityTier"] == "1"
     assert slurm.hostnames(found["v100"].settings["Nodes"]) == ("v100n1",)
 
@@ -444,9 +445,7 @@ def test_the_configuration_is_read_with_its_limits(cluster: Lab):
 
 def test_qos_and_accounts_are_read(cluster: Lab):
     """What this user may ask for, and the limits that come with it."""
-    qos = {one.name: one for one in site.qos()}
-    assert (qos["few"].max_wall_s, qos["brief"].max_wall_s) == (None, 600)
-    assert qos["few"].flags == ("DenyOnLimit",)
-    mine = {one.account: one for one in site.associations(cluster="lab")}
-    assert set(mine["lab"].qos) == {"normal", "few", "brief"}
-    assert mine["lab"].default_qos == "normal"
+    assert (site.qos()["few"], site.qos()["brief"]) == (None, 600)
+    assert site.own("lab")["qos"] == {"normal", "few", "brief"}
+    assert "lab" in site.own("lab")["account"]
+    assert site.own("nosuch") == {"account": frozenset(), "qos": frozenset()}

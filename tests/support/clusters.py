@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcsweep.cluster.slurm.site import Admission, Association, Cluster, Gres, Node, Partition, Qos
+from hpcsweep.cluster.slurm.site import Cluster, Gres, Node, Partition
 
 
 def node(name, *, features=(), gpus=("v100", 4), partitions=("gpu",), state="idle", **more):
@@ -17,45 +17,16 @@ def node(name, *, features=(), gpus=("v100", 4), partitions=("gpu",), state="idl
     )
 
 
-def partition(name, **more):
-    """Return an open partition without limits."""
-    none = dict.fromkeys(
-        (
-            "max_time_s",
-            "default_time_s",
-            "max_nodes",
-            "max_cpus_per_node",
-            "max_mem_per_node_mb",
-        )
-    )
-    fixed = {"default": False, "state": "UP", "settings": {}}
-    lists = {"accounts": Admission(), "qos": Admission()}
-    return Partition(name=name, **{**none, **lists, **fixed, **more})
-
-
-def qos(name, *, wall=None, flags=()):
-    """Return a QOS with a limit on time."""
-    return Qos(name=name, max_wall_s=wall, flags=flags)
-
-
-def mine(account, *, only="", qualities=("normal",), wall=None):
-    """Return an association of this user."""
-    return Association(
-        account=account,
-        partition=only,
-        qos=qualities,
-        default_qos="normal",
-        max_wall_s=wall,
-    )
+def partition(name, **settings):
+    """Return an open partition with these settings of Slurm's."""
+    return Partition(name=name, settings=settings)
 
 
 CLUSTER = Cluster(
     config={"AccountingStorageEnforce": "associations,limits,qos"},
-    partitions=[partition("gpu", default=True), partition("long", max_time_s=7 * 86400)],
+    partitions=[partition("gpu", Default="YES"), partition("long", MaxTime="7-00:00:00")],
     nodes=[node("n1", features=("v100",)), node("n2", features=("v100",), partitions=("long",))],
-    qos=[qos("normal"), qos("long")],
-    associations=[mine("phys")],
-    default_account="phys",
-    parent_accounts={"phys": "science", "science": "root"},
+    qos={"normal": None, "long": None},
+    own={"account": frozenset({"phys"}), "qos": frozenset({"normal"})},
     groups=frozenset({"users"}),
 )

@@ -73,7 +73,7 @@ def test_without_slurm_every_question_is_answered_at_once(
         site.nodes(),
         site.partitions(),
         site.qos(),
-        site.associations(),
+        site.own(),
         slurm.hostnames("a[1-2]"),
         slurm.would_accept(tmp_path / "job.sh"),
     ]

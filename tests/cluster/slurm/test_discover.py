@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from clusters import CLUSTER, mine, node, partition, qos
+from clusters import CLUSTER, node, partition
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster.slurm import CouldNotAsk, Silence, discover
-from hpcsweep.cluster.slurm.site import Admission, Gres
+from hpcsweep.cluster.slurm.site import Gres
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.spec import profile
 
@@ -118,15 +118,15 @@ def test_a_node_with_two_types_is_in_two_profiles():
     ("other", "chosen"),
     [
         ({}, "mine"),  # fewer other nodes
-        ({"state": "DOWN"}, "big"),
-        ({"max_time_s": 3600}, "big"),
-        ({"max_time_s": 7 * 86400}, "mine"),  # a day is all that is asked for
-        ({"settings": {"RootOnly": "YES"}}, "big"),
-        ({"settings": {"ReqResv": "YES"}}, "big"),
-        ({"settings": {"AllowGroups": "admins"}}, "big"),
-        ({"settings": {"PreemptMode": "REQUEUE"}}, "big"),
-        ({"accounts": Admission(allow=("chem",))}, "big"),
-        ({"qos": Admission(allow=("vip",))}, "big"),
+        ({"State": "DOWN"}, "big"),
+        ({"MaxTime": "60"}, "big"),
+        ({"MaxTime": "7-0"}, "mine"),  # a day is all that is asked for
+        ({"RootOnly": "YES"}, "big"),
+        ({"ReqResv": "YES"}, "big"),
+        ({"AllowGroups": "admins"}, "big"),
+        ({"PreemptMode": "REQUEUE"}, "big"),
+        ({"AllowAccounts": "chem"}, "big"),
+        ({"AllowQos": "vip"}, "big"),
     ],
 )
 def test_the_partition_is_one_that_this_user_may_use(other, chosen):
@@ -138,7 +138,7 @@ def test_the_partition_is_one_that_this_user_may_use(other, chosen):
 
 def test_a_cluster_without_an_open_partition_is_told_in_the_file():
     """The profile is written all the same; the doctor will refuse it."""
-    (one,) = found(partitions=[partition("gpu", state="DOWN")]).values()
+    (one,) = found(partitions=[partition("gpu", State="DOWN")]).values()
     assert "partition" not in one.profile
     assert "# partition: none that is open to you" in one.text()
 
@@ -147,28 +147,27 @@ def test_account_and_qos_are_written_where_there_is_one_choice():
     """Where there are more, a comment lists them; where nobody says, nothing stands there."""
     (one,) = found().values()
     assert (one.profile["account"], one.profile["qos"]) == ("phys", "normal")
-    rows = [mine("phys", qualities=("normal", "long")), mine("chem")]
-    (one,) = found(associations=rows).values()
+    both = {"account": frozenset({"chem", "phys"}), "qos": frozenset({"normal", "long"})}
+    (one,) = found(own=both).values()
     assert not {"account", "qos"} & set(one.profile)
     assert "# account: one of chem, phys" in one.text()
-    only = [partition("gpu", accounts=Admission(("chem",)), qos=Admission(("long",)))]
-    (one,) = found(associations=rows, partitions=only).values()
+    only = [partition("gpu", AllowAccounts="chem", AllowQos="long")]
+    (one,) = found(own=both, partitions=only).values()
     assert (one.profile["account"], one.profile["qos"]) == ("chem", "long")
-    hidden = {"associations": [], "default_account": "", "parent_accounts": {}}
-    (one,) = found(**hidden, unanswered=dict.fromkeys(hidden, SILENT)).values()
+    (one,) = found(own={}, unanswered={"own": SILENT}).values()
     assert not {"account", "qos"} & set(one.profile)
 
 
 def test_limits_of_partition_and_qos_bound_time_memory_and_cpus():
     """The smallest of all that hold."""
-    tight = partition("gpu", max_time_s=7200, max_mem_per_node_mb=8192, max_cpus_per_node=2)
+    tight = partition("gpu", MaxTime="02:00:00", MaxMemPerNode="8192", MaxCPUsPerNode="2")
     (one,) = found(partitions=[tight]).values()
     assert (one.profile["time"], one.profile["mem"], one.profile["cpus_per_task"]) == (
         "02:00:00",
         "8G",
         2,
     )
-    (one,) = found(partitions=[tight], qos=[qos("normal", wall=3600)]).values()
+    (one,) = found(partitions=[tight], qos={"normal": 3600}).values()
     assert one.profile["time"] == "01:00:00"
 
 

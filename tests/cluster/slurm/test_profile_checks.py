@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from clusters import CLUSTER, mine, partition, qos
+from clusters import CLUSTER, partition
 from hpcsweep.cluster.slurm import CouldNotAsk, Silence, profile_checks
-from hpcsweep.cluster.slurm.site import Admission
 from hpcsweep.spec import profile
 
 PRIVATE = CouldNotAsk("sacctmgr", Silence.DENIED, "this user may not ask")
@@ -16,7 +15,7 @@ PRIVATE = CouldNotAsk("sacctmgr", Silence.DENIED, "this user may not ask")
 
 def test_accounts_that_cannot_be_asked_matter_only_where_they_are_named(look):
     """One line each; the rest is still checked."""
-    hidden = {"qos": [], "associations": [], "default_account": "", "parent_accounts": {}}
+    hidden = {"qos": {}, "own": {}}
     cluster = replace(CLUSTER, **hidden, unanswered=dict.fromkeys(hidden, PRIVATE))
     assert look("", cluster) == []
     found = look("account: a\nqos: b\npartition: lnog\n", cluster)
@@ -27,11 +26,14 @@ def test_accounts_that_cannot_be_asked_matter_only_where_they_are_named(look):
     ]
 
 
-def test_limits_of_account_and_qos_hold_where_the_site_enforces_them(look):
-    """A time over either is a failure; without `limits` Slurm does not look."""
-    cluster = replace(CLUSTER, qos=[qos("normal", wall=600)], associations=[mine("phys", wall=60)])
-    assert [(level, what) for level, what, _ in look("", cluster)] == [("fail", "time")] * 2
+def test_the_limit_of_a_qos_holds_where_the_site_enforces_it(look):
+    """Of the one that is named, or of the user's only one; else Slurm does not look."""
+    cluster = replace(CLUSTER, qos={"normal": 600})
+    assert [(level, what) for level, what, _ in look("", cluster)] == [("fail", "time")]
     assert look("", replace(cluster, config={})) == []
+    two = {**CLUSTER.own, "qos": frozenset({"normal", "long"})}
+    assert look("", replace(cluster, own=two)) == []
+    assert [what for _, what, _ in look("qos: normal\n", replace(cluster, own=two))] == ["time"]
 
 
 def test_names_that_the_site_does_not_enforce_are_warnings(look):
@@ -41,22 +43,21 @@ def test_names_that_the_site_does_not_enforce_are_warnings(look):
     assert "'phys'" in found[0][2]
 
 
-def test_a_list_of_accounts_may_hold_for_their_children(look):
-    """Newer releases say so; a denied account is denied all the same."""
-    for lists, wrong in (
-        (Admission(allow=("science",)), []),
-        (Admission(allow=("chem",)), ["account"]),
-        (Admission(deny=("phys",)), ["account"]),
-    ):
-        cluster = replace(CLUSTER, partitions=[partition("gpu", default=True, accounts=lists)])
-        assert [what for _, what, _ in look("", cluster)] == wrong
-
-
-def test_an_account_for_another_partition_is_told(look):
-    """Associations may name a partition."""
-    cluster = replace(CLUSTER, associations=[mine("phys", only="long")])
-    ((level, what, text),) = look("account: phys\npartition: gpu\n", cluster)
-    assert (level, what, "write `partition: long`" in text) == ("fail", "account", True)
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("AllowAccounts", "gpu is for accounts staff; yours: phys"),
+        ("AllowQos", "gpu is for qos staff; yours: normal"),
+        ("AllowGroups", "gpu is for groups staff; yours: users"),
+    ],
+)
+def test_a_partition_for_others_is_doubted(look, setting, told):
+    """Newer releases take the children of a named account, and groups may differ elsewhere."""
+    ours = [partition("gpu", Default="YES", **{setting: "staff"})]
+    ((level, what, text),) = look("", replace(CLUSTER, partitions=ours))
+    assert (level, what, text) == ("warn", "partition", f"{told} -> ask the site")
+    open_to_all = [partition("gpu", Default="YES", **{setting: "ALL"})]
+    assert look("", replace(CLUSTER, partitions=open_to_all)) == []
 
 
 def test_a_qos_of_others_is_told(look):
@@ -67,7 +68,7 @@ def test_a_qos_of_others_is_told(look):
 
 def test_a_user_without_an_account_is_told_where_the_site_wants_one(look):
     """Nobody has added them yet: sbatch would refuse every job. Elsewhere it does not matter."""
-    wanted = replace(CLUSTER, config={"AccountingStorageEnforce": "limits,qos"}, associations=[])
+    wanted = replace(CLUSTER, config={"AccountingStorageEnforce": "limits,qos"}, own={})
     ((level, what, text),) = look("", wanted)
     assert (level, what, "ask the site" in text) == ("warn", "account", True)
     assert look("", replace(wanted, config={"AccountingStorageEnforce": "none"})) == []
@@ -100,7 +101,7 @@ def test_a_cluster_elsewhere_is_not_compared_with_this_one(look):
 
 def test_one_good_partition_of_several_is_enough(look):
     """Slurm runs the job where it can; what is wrong with the others is a warning."""
-    shut = [partition("gpu", state="DOWN"), partition("long")]
+    shut = [partition("gpu", State="DOWN"), partition("long")]
     ((level, what, text),) = look("partition: gpu,long\n", replace(CLUSTER, partitions=shut))
     assert (level, what, "DOWN" in text) == ("warn", "partition", True)
     found = look("partition: gpu\n", replace(CLUSTER, partitions=shut))
@@ -120,26 +121,11 @@ def test_no_default_partition_is_told(look):
     assert (level, what, "one of: gpu" in text) == ("fail", "partition", True)
 
 
-def test_a_qos_may_free_its_jobs_from_the_partitions_limit(look):
-    """The flag PartitionTimeLimit says so."""
-    short = [partition("gpu", default=True, max_time_s=600)]
-    cluster = replace(CLUSTER, partitions=short)
-    assert [what for _, what, _ in look("", cluster)] == ["time"]
-    free = [qos("normal", flags=("PartitionTimeLimit",))]
-    assert look("", replace(cluster, qos=free)) == []
-
-
-def test_a_partition_of_another_group_is_doubted(look):
-    """The groups of this machine need not be those of the controller."""
-    ours = partition("gpu", default=True, settings={"AllowGroups": "admins"})
-    assert [f[:2] for f in look("", replace(CLUSTER, partitions=[ours]))] == [("warn", "partition")]
-
-
 def test_a_default_time_limit_is_shown(look, tmp_path):
     """Without `time`, the partition's default may be far below what was meant."""
     path = tmp_path / "q.yaml"
     path.write_text("gpu: v100\n")
-    cluster = replace(CLUSTER, partitions=[partition("gpu", default=True, default_time_s=600)])
+    cluster = replace(CLUSTER, partitions=[partition("gpu", Default="YES", DefaultTime="10:00")])
     found = {f.what: f for f in profile_checks.examine(profile.load(path), cluster)}
     assert (found["time"].level, "00:10:00" in found["time"].detail) == ("warn", True)
 
@@ -148,7 +134,7 @@ def test_a_cluster_that_shows_nothing_is_not_judged(look):
     """Some sites hide nodes and accounts from users."""
     ((level, _, text),) = look("partition: nosuch\n", replace(CLUSTER, nodes=[]))
     assert (level, "PrivateData" in text) == ("warn", True)
-    ((level, what, _),) = look("account: any\n", replace(CLUSTER, associations=[]))
+    ((level, what, _),) = look("account: any\n", replace(CLUSTER, own={}))
     assert (level, what) == ("warn", "account")
 
 

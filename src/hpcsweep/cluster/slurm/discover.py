@@ -16,15 +16,16 @@ from typing import Final
 from hpcsweep import units
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import gpu_kinds, profile_checks, site
+from hpcsweep.cluster.slurm import gpu_kinds, site
 from hpcsweep.cluster.slurm.gpu_kinds import GpuKind
 from hpcsweep.cluster.slurm.job_request import Wants, listed
-from hpcsweep.cluster.slurm.profile_checks import Rights, open_to
+from hpcsweep.cluster.slurm.profile_checks import closed_to, wall_of_qos
 from hpcsweep.cluster.slurm.site import Cluster, Partition
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything
+_NO_WISH: Final = Wants({}, {})
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]")
 _HINTS: Final = """\
 # Lines that prepare the environment on the node, for example:
@@ -114,7 +115,10 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
     keys["time"] = units.written(_time(chosen, cluster))
     keys |= _share(kind, chosen)
-    for key, own in _accounts(chosen, cluster).items():
+    for key, what in (("account", "Accounts"), ("qos", "Qos")):
+        allowed = chosen.allowed(what) if chosen else set()
+        mine = cluster.own.get(key, frozenset())
+        own = sorted(mine & allowed or mine)
         if len(own) == 1:
             keys[key] = own[0]
         elif own:
@@ -146,32 +150,14 @@ def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
 def _usable(partition: Partition, cluster: Cluster) -> bool:
     closed = "YES" in {partition.settings.get("RootOnly"), partition.settings.get("ReqResv")}
     long_enough = partition.max_time_s is None or partition.max_time_s >= _SHORTEST_S
-    is_open = partition.state == "UP" and not closed and open_to(partition, cluster.groups)
-    return is_open and long_enough and [] not in _accounts(partition, cluster).values()
-
-
-def _accounts(partition: Partition | None, cluster: Cluster) -> dict[str, list[str]]:
-    """Return the accounts and QOS that this user may use in a partition; empty if unknown."""
-    if partition is None or not cluster.associations:
-        return {}
-    accounts = []
-    qualities = {name for row in cluster.associations for name in row.qos}
-    for account in sorted({row.account for row in cluster.associations}):
-        rights = Rights(Wants({"account": account}, {}), cluster)
-        if all(
-            finding.what != "account" for finding in profile_checks.refused_by(partition, rights)
-        ):
-            accounts.append(account)
-    return {"account": accounts, "qos": sorted(filter(partition.qos.takes, qualities))}
+    is_open = partition.state == "UP" and not closed
+    return is_open and long_enough and not any(closed_to(partition, _NO_WISH, cluster))
 
 
 def _time(partition: Partition | None, cluster: Cluster) -> int:
     """Return the longest time limit of a job in seconds, a day at most."""
-    name = Rights(Wants({}, {}), cluster).qos
-    walls = [qos.max_wall_s for qos in cluster.qos if qos.name == name and qos.max_wall_s]
-    if partition is not None and partition.max_time_s is not None:
-        walls.append(partition.max_time_s)
-    return min([_LONGEST_S, *walls])
+    walls = [wall_of_qos("", cluster), partition.max_time_s if partition else None]
+    return min([_LONGEST_S, *filter(None, walls)])
 
 
 def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:
@@ -179,7 +165,7 @@ def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:
     memory = min(node.memory_mb // count for node, count in kind.counts)
     cpus = min(node.cpus // count for node, count in kind.counts)
     if partition is not None:
-        memory = min(memory, partition.max_mem_per_node_mb or memory)
-        cpus = min(cpus, partition.max_cpus_per_node or cpus)
+        memory = min(memory, partition.limit("MaxMemPerNode") or memory)
+        cpus = min(cpus, partition.limit("MaxCPUsPerNode") or cpus)
     text = f"{memory // 1024}G" if memory >= 4096 else f"{memory}M"
     return {"mem": text, "cpus_per_task": max(1, cpus)}

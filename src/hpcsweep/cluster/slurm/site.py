@@ -1,4 +1,4 @@
-"""Asks for a cluster's configuration, nodes, partitions, and for the user's QOS and accounts."""
+"""Asks for a cluster's configuration, nodes, partitions, and for the names of QOS and accounts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGNS: Final = "*~#!%$@+^-"
 _USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"})
 _SLEEPING: Final = frozenset({"powered_down", "powering_down", "powering_up"})  # Slurm wakes them
 _GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
-_LIMITLESS: Final = frozenset({"UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", ""})
+_LIMITLESS: Final = frozenset({"ALL", "NONE", "N/A", "(NULL)", ""})
 
 
 @dataclass(frozen=True)
@@ -67,54 +67,29 @@ class Node:
         return self.responds and self.state in _USABLE | _SLEEPING
 
 
-@dataclass(frozen=True)
-class Admission:
-    """The accounts or QOS that a partition accepts: those of `allow` (or all), but not `deny`."""
-
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-
-    def takes(self, name: str, *ancestors: str) -> bool:
-        """Say whether a name is accepted; in newer releases `allow` holds for children, too."""
-        listed = not self.allow or not {name, *ancestors}.isdisjoint(self.allow)
-        return listed and name not in self.deny
-
-
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """One partition; None stands for no limit."""
+    """One partition, with its settings by Slurm's names; None stands for no limit."""
 
     name: str
-    default: bool
-    state: str  # UP, DOWN, DRAIN or INACTIVE
-    max_time_s: int | None
-    default_time_s: int | None
-    max_nodes: int | None
-    max_cpus_per_node: int | None
-    max_mem_per_node_mb: int | None
-    accounts: Admission
-    qos: Admission
-    settings: Mapping[str, str] = field(repr=False)  # everything, verbatim
+    settings: Mapping[str, str]
 
+    @property
+    def state(self) -> str:
+        """UP, DOWN, DRAIN or INACTIVE."""
+        return self.settings.get("State", "UP")
 
-@dataclass(frozen=True)
-class Qos:
-    """A quality of service; None stands for no limit."""
+    @property
+    def max_time_s(self) -> int | None:
+        return duration(self.settings.get("MaxTime", ""))
 
-    name: str
-    max_wall_s: int | None
-    flags: tuple[str, ...]
+    def limit(self, key: str) -> int | None:
+        """Return a setting that is a number."""
+        return number(self.settings.get(key))
 
-
-@dataclass(frozen=True)
-class Association:
-    """A user's QOS and time limit under one account, and in one partition if one is given."""
-
-    account: str
-    partition: str
-    qos: tuple[str, ...]
-    default_qos: str
-    max_wall_s: int | None
+    def allowed(self, what: str) -> set[str]:
+        """Return the Groups, Accounts or Qos that alone may use it; empty for all."""
+        return {*names(self.settings.get(f"Allow{what}", ""))}
 
 
 def nodes() -> list[Node] | CouldNotAsk:
@@ -133,41 +108,25 @@ def partitions() -> list[Partition] | CouldNotAsk:
     answer = ask("scontrol", "--all", "--oneliner", "show", "partition")
     if isinstance(answer, CouldNotAsk):
         return answer
-    return [_partition(line) for line in answer.splitlines() if line.startswith("PartitionName=")]
+    lines = (line for line in answer.splitlines() if line.startswith("PartitionName="))
+    every = (dict(word.partition("=")[::2] for word in line.split()) for line in lines)
+    return [Partition(name=each["PartitionName"], settings=each) for each in every]
 
 
-def qos() -> list[Qos] | CouldNotAsk:
-    """Return every QOS; some sites deny the question."""
-    answer = _sacctmgr("qos", ("Name", "MaxWall", "Flags"))
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    return [Qos(name, duration(wall), _names(flags)) for name, wall, flags in answer]
+def qos() -> dict[str, int | None] | CouldNotAsk:
+    """Return the time limit of every QOS; some sites deny the question."""
+    answer = _sacctmgr("qos", ("Name", "MaxWall"))
+    return answer if isinstance(answer, CouldNotAsk) else {n: duration(wall) for n, wall in answer}
 
 
-def associations(cluster: str = "") -> list[Association] | CouldNotAsk:
-    """Return the accounts of this user, on one cluster or on all."""
-    fields = ("Account", "Partition", "QOS", "DefaultQOS", "MaxWall")
+def own(cluster: str = "") -> dict[str, frozenset[str]] | CouldNotAsk:
+    """Return the names of this user's accounts and QOS, on one cluster or on all."""
     chosen = [f"user={user_name()}", *([f"cluster={cluster}"] if cluster else [])]
-    answer = _sacctmgr("assoc", fields, *chosen)
+    answer = _sacctmgr("assoc", ("Account", "QOS"), *chosen)
     if isinstance(answer, CouldNotAsk):
         return answer
-    return [
-        Association(account, partition, _names(qualities), default, duration(wall))
-        for account, partition, qualities, default, wall in answer
-    ]
-
-
-def default_account() -> str | CouldNotAsk:
-    """Return the default account of this user; empty if unknown."""
-    answer = _sacctmgr("user", ("User", "DefaultAccount"), user_name())
-    return answer if isinstance(answer, CouldNotAsk) else next((row[1] for row in answer), "")
-
-
-def parent_accounts(cluster: str = "") -> dict[str, str] | CouldNotAsk:
-    """Return the parent of every account, since partitions' lists may hold for children."""
-    chosen = [*([f"cluster={cluster}"] if cluster else []), "user="]  # of accounts, not of users
-    answer = _sacctmgr("assoc", ("Account", "ParentName"), *chosen)
-    return answer if isinstance(answer, CouldNotAsk) else {a: p for a, p in answer if p}
+    accounts = frozenset(account for account, _ in answer)
+    return {"account": accounts, "qos": frozenset(q for _, text in answer for q in names(text))}
 
 
 def _node(name: str, listed: list[list[str]]) -> Node:
@@ -176,7 +135,7 @@ def _node(name: str, listed: list[list[str]]) -> Node:
     return Node(
         name=name,
         partitions=tuple(row[1] for row in listed),
-        features=_names(features),
+        features=names(features),
         gres=tuple(Gres(what, kind, amount(count) or 0) for what, kind, count in resources),
         cpus=number(cpus) or 0,
         memory_mb=number(memory) or 0,
@@ -186,31 +145,9 @@ def _node(name: str, listed: list[list[str]]) -> Node:
     )
 
 
-def _partition(line: str) -> Partition:
-    settings = dict(word.partition("=")[::2] for word in line.split())
-    return Partition(
-        name=settings["PartitionName"],
-        default=settings.get("Default") == "YES",
-        state=settings.get("State", ""),
-        max_time_s=duration(settings.get("MaxTime", "")),
-        default_time_s=duration(settings.get("DefaultTime", "")),
-        max_nodes=number(settings.get("MaxNodes")),
-        max_cpus_per_node=number(settings.get("MaxCPUsPerNode")),
-        max_mem_per_node_mb=number(settings.get("MaxMemPerNode")),
-        accounts=_admission(settings, "Accounts"),
-        qos=_admission(settings, "Qos"),
-        settings=settings,
-    )
-
-
-def _admission(settings: Mapping[str, str], what: str) -> Admission:
-    allow, deny = (_names(settings.get(f"{word}{what}", "")) for word in ("Allow", "Deny"))
-    return Admission(allow, deny)
-
-
-def _names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
     """Split a list of names; ALL and an empty text are an empty tuple."""
-    if text.upper() in _LIMITLESS or text == "ALL":
+    if text.upper() in _LIMITLESS:
         return ()
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -234,10 +171,8 @@ class Cluster:
     config: Mapping[str, str] = field(default_factory=dict)
     partitions: Sequence[Partition] = ()
     nodes: Sequence[Node] = ()
-    qos: Sequence[Qos] = ()
-    associations: Sequence[Association] = ()
-    default_account: str = ""
-    parent_accounts: Mapping[str, str] = field(default_factory=dict)
+    qos: Mapping[str, int | None] = field(default_factory=dict)  # their time limits
+    own: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the user's account, qos
     groups: frozenset[str] = frozenset()  # the user's own, by name
     unanswered: Mapping[str, CouldNotAsk] = field(default_factory=dict)  # by the fields above
 
@@ -253,9 +188,7 @@ def describe() -> Cluster:
             "partitions": pool.submit(partitions),
             "nodes": pool.submit(nodes),
             "qos": pool.submit(qos),
-            "associations": pool.submit(associations, name),
-            "default_account": pool.submit(default_account),
-            "parent_accounts": pool.submit(parent_accounts, name),
+            "own": pool.submit(own, name),
         }
     answers = {"config": settings, **{key: item.result() for key, item in pending.items()}}
     unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
