@@ -297,7 +297,7 @@ def _asked(program: str, *commands: tuple[str, ...]) -> Read:
 def _sbatch(place: Place, data: bytes) -> None:
     for code in (0, 1):
         answer(place, "sbatch", data, code)
-        place.call(lambda: slurm.submit(place.folder / "job.sh", timeout=5, patience=1))
+        place.call(lambda: slurm.submit(place.folder / "job.sh", timeout=5))
         place.call(lambda: slurm.would_accept(place.folder / "job.sh"))
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,39 +13,6 @@ from hpcsweep.cluster import doctor
 from hpcsweep.cluster.slurm.job_request import Wants
 from hpcsweep.measure.machine import fit
 from hpcsweep.spec import profile
-
-
-def test_results_in_memory_are_not_seen_by_nodes():
-    """A tmpfs is of one machine alone."""
-    if not os.access("/dev/shm", os.W_OK):
-        pytest.skip("no /dev/shm here")
-    found = doctor.shared(Path("/dev/shm/hpcsweep/not/yet/there"))
-    assert (found.level, "memory of this machine" in found.detail) == ("warn", True)
-    assert "--results" in found.do
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "level", "words"),
-    [
-        ("nfs4", "/", "ok", "nfs4"),
-        ("lustre", "/", "ok", "lustre"),
-        ("nfs4", "/tmp/x", "ok", "nfs4"),  # some sites do
-        ("ext4", "/tmp/x", "warn", "temporary"),
-        ("ext4", "/", "warn", "do the nodes mount it?"),
-        ("tmpfs", "/", "warn", "memory"),
-        ("", "/", "ok", "unknown"),
-    ],
-)
-def test_the_kind_of_file_system_tells(kind, path, level, words, monkeypatch):
-    """Network file systems are fine, disks of this machine are doubtful."""
-    monkeypatch.setattr(doctor, "_file_system", lambda _: kind)
-    found = doctor.shared(Path(path))
-    assert (found.level, words in found.detail) == (level, True), found
-
-
-def test_findmnt_names_this_machines_file_system():
-    """Nothing is made up: the root has some kind."""
-    assert doctor._file_system(Path("/"))
 
 
 def test_a_log_folder_that_is_not_there_is_told(tmp_path):
@@ -201,7 +167,7 @@ def test_a_profile_whose_jobs_would_lack_torch_is_told(desk, monkeypatch):
     assert by_what(plain)["[measure]"].do == "pip install 'hpcsweep[measure]'"
     assert not {"[measure]", "load", "device"} & by_what(own).keys()  # a login node needs none
     here = by_what(doctor.examine(profile.load("local"), desk.results))
-    assert {"load", "device"} <= here.keys()
+    assert "device" in here
 
 
 def test_json_and_exit_code(desk):

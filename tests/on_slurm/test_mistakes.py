@@ -320,7 +320,6 @@ def test_the_doctor_says_what_is_well_too(
     assert "1 idle (v100n1)" in found["nodes"]["detail"]
     assert "yours: " in found["account"]["detail"]
     assert found["qos"]["detail"] == "your default; yours: brief, few, normal"
-    assert "sharing" in found
     _write(desk, "partition: gpuu")
     assert _hpcsweep("doctor", "--cluster", "bad") == Refused.exit_code
     out = capsys.readouterr().out

@@ -278,7 +278,7 @@ def test_a_full_cluster_does_not_make_us_wait_for_ever(
     script.write_text("#!/bin/sh\nsleep 600\n")
     slurm.submit(script, options=["--array=0-3", "--hold"])
     with pytest.raises(LimitReached) as caught:
-        slurm.submit(script, options=["--array=0-3", "--hold"], patience=1)
+        slurm.submit(script, options=["--array=0-3", "--hold"], timeout=5)
     assert caught.value.limit == "MaxJobCount"
     assert len(slurm.queue()) == 4
 

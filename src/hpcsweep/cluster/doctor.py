@@ -29,10 +29,6 @@ from hpcsweep.cluster.slurm.job_request import Finding, Wants
 from hpcsweep.spec.profile import Profile
 
 _MIN_FREE_GB: Final = 1.0
-_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
-_OF_ONE_MACHINE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay"})
-_TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - only compared
-_ELSEWHERE: Final = "choose a folder that every node mounts, with --results or HPCSWEEP_RESULTS"
 _TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
 _SCRIPT: Final = 1 << 16  # bytes that are read of what may be a script
@@ -51,23 +47,6 @@ def writable(results: Path) -> Finding:
     if free < _MIN_FREE_GB:
         return Finding("warn", "results", f"{folder}: only {free:.2f} GB free", "free disk space")
     return Finding("ok", "results", f"{folder.resolve()}: writable, {free:.0f} GB free")
-
-
-def shared(results: Path) -> Finding:
-    """Check whether compute nodes will see the results, by the type of file system."""
-    folder = _existing(results).resolve()
-    kind = _file_system(folder)
-    do = _ELSEWHERE
-    if kind in _IN_MEMORY or folder.is_relative_to("/dev/shm"):  # noqa: S108
-        detail = f"{folder} is on {kind}, in the memory of this machine"
-    elif kind not in _OF_ONE_MACHINE:
-        return Finding("ok", "sharing", f"{folder} is on {kind or 'an unknown file system'}")
-    elif any(folder.is_relative_to(name) for name in _TEMPORARY):
-        detail = f"{folder} is a temporary folder on {kind}; each node has its own"
-    else:
-        detail = f"{folder} is on {kind}, a disk of this machine; do the nodes mount it?"
-        do = f"if not, {do}"
-    return Finding("warn", "sharing", detail, do)
 
 
 def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
@@ -145,16 +124,6 @@ def _write_in(folder: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _file_system(folder: Path) -> str:
-    """Return the type of a folder's file system by findmnt (util-linux); empty if unknown."""
-    command = ["findmnt", "--noheadings", "--output", "FSTYPE", "--target", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return (done.stdout.split() or [""])[-1]
-
-
 def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
     """Check this machine, the results folder, and the profile if one is given."""
     findings = [Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")]
@@ -165,11 +134,13 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
     if not sends:
         name = this_machine.local_device()
         device = "no GPU here: sweeps rehearse on the CPU" if name == "cpu" else name
-        findings += [_load(), Finding("ok", "device", device)]
+        findings.append(Finding("ok", "device", device))
+        if busy := this_machine.busy():
+            findings.append(Finding("warn", "load", busy))
     if deep:
         findings += _torch()
     if profile is not None:
-        findings += [*_profile(profile, results), *_properties(profile)]
+        findings += [*_profile(profile), *_properties(profile)]
     return findings
 
 
@@ -212,14 +183,6 @@ def _pairing(torch: str, vision: str) -> Finding:
     return Finding("ok", "torch", detail)
 
 
-def _load() -> Finding:
-    load = os.getloadavg()[0]
-    cores = os.cpu_count() or 1
-    is_busy = load > 0.5 * cores
-    do = "CPU timings are unreliable now; wait until the machine is idle" if is_busy else ""
-    return Finding("warn" if is_busy else "ok", "load", f"load {load:.2f} on {cores} cores", do)
-
-
 def _torch() -> Iterator[Finding]:
     if lack := extras.lacking("measure"):
         yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
@@ -248,7 +211,7 @@ def _run_module(name: str, given: str | None = None) -> tuple[str, str]:
     return done.stdout, lines[-1] if done.returncode else ""
 
 
-def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
+def _profile(profile: Profile) -> Iterator[Finding]:
     yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
     if not profile.own_python and (lack := extras.lacking("measure")):
         do = f"{extras.install('measure')}, or name the `python`, `venv` or `conda` of its jobs"
@@ -256,7 +219,6 @@ def _profile(profile: Profile, results: Path) -> Iterator[Finding]:
         yield Finding("warn", "python", detail, do, profile.where("python"))
     if not profile.in_slurm:
         return
-    yield shared(results)
     yield from paths(profile)
     if "SLURM_JOB_ID" in os.environ:  # on a node, which need not reach Slurm
         yield from _gpu(profile)

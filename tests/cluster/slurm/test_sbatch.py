@@ -150,11 +150,11 @@ def test_a_submission_that_hangs_may_have_been_accepted(
 def test_sbatch_that_retries_for_ever_is_ended_early(
     program: Callable[[str, str], Path], tmp_path: Path
 ):
-    """At MaxJobCount sbatch sleeps and retries; after `patience` it is a limit, not a time-out."""
+    """At MaxJobCount sbatch sleeps and retries: it is a limit, not a time-out."""
     said = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
     program("sbatch", f"echo '{said}' >&2; exec sleep 600")
     with pytest.raises(LimitReached) as caught:
-        slurm.submit(tmp_path / "job.sh", timeout=300, patience=0.3)
+        slurm.submit(tmp_path / "job.sh", timeout=0.3)
     assert caught.value.limit == "MaxJobCount"
     assert caught.value.maybe_accepted  # it was ended while it tried
 
@@ -166,7 +166,7 @@ def test_what_a_sites_script_started_is_ended_with_it(
     said = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
     program("sbatch", f"echo '{said}' >&2; sleep 60 & echo $! > {tmp_path}/pid; wait")
     with pytest.raises(LimitReached):
-        slurm.submit(tmp_path / "job.sh", timeout=300, patience=0.5)
+        slurm.submit(tmp_path / "job.sh", timeout=0.5)
     pid = int((tmp_path / "pid").read_text())
     deadline = time.monotonic() + 10
     while _is_alive(pid):
@@ -189,9 +189,9 @@ def test_a_greeting_around_the_job_id_is_not_the_job_id(
 def test_a_slow_answer_to_a_submission_is_waited_for(
     program: Callable[[str, str], Path], tmp_path: Path
 ):
-    """Only sbatch's own word that it retries shortens our patience."""
+    """A busy slurmctld takes its time."""
     program("sbatch", "sleep 0.6; echo '7;far'")
-    job = slurm.submit(tmp_path / "job.sh", timeout=30, patience=0.2)
+    job = slurm.submit(tmp_path / "job.sh", timeout=30)
     assert job == JobId("7;far", 7, cluster="far")
 
 

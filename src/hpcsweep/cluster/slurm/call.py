@@ -6,7 +6,6 @@ A slurmctld that is down blocks its clients for about 19 seconds each; our time 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import pwd
 import re
@@ -129,16 +128,11 @@ def available() -> bool:
     return shutil.which("sbatch") is not None
 
 
-def run(
-    command: Sequence[str],
-    timeout: float,
-    patience: float = math.inf,
-    hopeless: re.Pattern[str] | None = None,
-) -> Reply | CouldNotAsk:
+def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
     """Run a program, and kill its process group after `timeout` seconds.
 
-    After `patience` seconds it is killed if it says what is `hopeless`. Sites put scripts in front
-    of Slurm's programs: an sbatch that outlives its script would still submit the job.
+    Sites put scripts in front of Slurm's programs: an sbatch that outlives its script would still
+    submit the job.
     """
     _LOGGER.debug("runs %s", shlex.join(command))
     try:
@@ -151,26 +145,18 @@ def run(
             start_new_session=True,
         ) as process:
             try:
-                reply = _wait(process, min(patience, timeout))
-                if reply.code is None and not (hopeless and hopeless.search(reply.err)):
-                    reply = _wait(process, max(0.0, timeout - patience))
-                return reply
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired as late:
+                return Reply(None, _decoded(late.stdout), _decoded(late.stderr))
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
+            return Reply(process.returncode, _decoded(out), _decoded(err))
     except OSError as error:
         if shutil.which(command[0]) is None:
             text = "not found; Slurm's programs are on the login nodes"
             return CouldNotAsk(command[0], Silence.ABSENT, text)
         return CouldNotAsk(command[0], Silence.FAILED, f"{error.strerror}: {error.filename}")
-
-
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> Reply:
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        return Reply(None, _decoded(late.stdout), _decoded(late.stderr))
-    return Reply(process.returncode, _decoded(out), _decoded(err))
 
 
 def ask(*command: str) -> str | CouldNotAsk:

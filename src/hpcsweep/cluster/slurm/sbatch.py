@@ -70,40 +70,33 @@ _SAID: Final = re.compile(
 _ANSWER: Final = re.compile(  # by slurmctld, or for it; the second form is that of --test-only
     r"(?:Batch job submission failed|allocation failure): (.*)"
 )
-_MINE: Final = "`sacctmgr show assoc user=$USER format=account,partition,qos` lists yours"
-# Message of sbatch, key of the profile to change, what to do. The first match counts.
-_TABLE: Final = (
-    (r"nvalid partition", "partition", "`sinfo -s` lists the partitions"),
-    (r"Required partition not available", "partition", "it is closed; `sinfo -s` lists others"),
-    (r"group not permitted", "partition", "your group may not use it; `sinfo -s` lists others"),
-    (r"Invalid feature", "constraint", "`sinfo -o '%R %f'` lists the features of each partition"),
-    (r"Invalid generic resource", "gres", "`sinfo -o '%R %G'` lists the GPUs of each partition"),
-    (r"Invalid qos", "qos", _MINE),
-    (r"Invalid account", "account", _MINE),
-    (r"Memory specification", "mem", "`sinfo -o '%R %m'` lists the memory of the nodes in MB"),
-    (r"time limit is invalid", "time", "`sinfo -o '%R %l'` lists the partitions' limits"),
-    (r"MaxWall", "time", "`sacctmgr show qos format=name,maxwall` lists the limits"),
-    (r"More processors requested", "cpus_per_task", "`sinfo -o '%R %c'` lists the nodes' CPUs"),
-    (r"Max\w*Mem\w*PerJob|MinMemory", "mem", "the account or QOS allows less for one job"),
-    (r"Max\w*Cpu\w*Per(?:Job|Node)", "cpus_per_task", "the account or QOS allows less"),
-    (r"Max\w*GRES\w*PerJob", "gres", "the account or QOS allows less for one job"),
-    (
-        r"node configuration is not available",
-        "",
-        "no node has this constraint, GRES, memory and CPUs; see `sinfo -o '%R %f %G %c %m'`",
-    ),
-    (r"Invalid node name", "exclude", "`sinfo -N` lists the nodes"),
-    (r"Invalid job array", "array", "`scontrol show config | grep MaxArraySize` is the limit"),
-    (r"Invalid --(?P<option>[\w-]+) specification", "", "correct it in the profile"),
-    (r"option (?:'--|-- ')(?P<option>[\w-]+)", "", "correct `sbatch_options` in the profile"),
-    (r"Job dependency problem", "dependency", "the job to wait for does not exist"),
-    (r"Unable to open file|batch script", "script", "it must be a readable script with a #! line"),
-    (r"DOS line breaks", "script", "write it with UNIX line ends"),
-    (r"accounting/QOS policy", "", "a limit of the account or QOS; `sacctmgr show qos` lists them"),
-    (r"denied|not permitted|not allowed|Invalid user id", "", "ask the site for access"),
-    (r"Unspecified error", "", "a rule of the site; the words before it are the site's"),
-    (r"Invalid .*specifi|Requested |[Rr]eservation|[Ll]icense|wckey", "", "correct the profile"),
-)
+# What a message of sbatch is about: an option by its name, or the key of the profile to change.
+_NAMED: Final = re.compile(r"Invalid --([\w-]+) specification|option (?:'--|-- ')([\w-]+)")
+_ABOUT: Final = {
+    "partition": r"nvalid partition|Required partition not available|group not permitted",
+    "constraint": "Invalid feature",
+    "gres": r"Invalid generic resource|Max\w*GRES\w*PerJob",
+    "qos": "Invalid qos",
+    "account": "Invalid account",
+    "mem": r"Memory specification|Max\w*Mem\w*PerJob|MinMemory",
+    "time": "time limit is invalid|MaxWall",
+    "cpus_per_task": r"More processors requested|Max\w*Cpu\w*Per(?:Job|Node)",
+    "exclude": "Invalid node name",
+    "array": "Invalid job array",
+    "dependency": "Job dependency problem",
+    "script": "Unable to open file|batch script|DOS line breaks",
+    "": "node configuration is not available|accounting/QOS policy|denied|not permitted|"
+    "not allowed|Invalid user id|Unspecified error|Invalid .*specifi|Requested |[Rr]eservation|"
+    "[Ll]icense|wckey",
+}
+_ADVICE: Final = "correct the profile; `hpcsweep doctor --cluster NAME` says what the cluster has"
+
+
+def _about(text: str) -> str | None:
+    """Return the key or option that a refusal is about; None for words that are none."""
+    if named := _NAMED.search(text):
+        return (named[1] or named[2]).replace("-", "_")
+    return next((key for key, pattern in _ABOUT.items() if re.search(pattern, text)), None)
 
 
 def refusal(printed: str, script: str) -> SchedulerError:
@@ -119,20 +112,15 @@ def refusal(printed: str, script: str) -> SchedulerError:
         return Rejected(f"sbatch: {NO_CONF}")
     if re.search(_UNHEARD, said):
         return Unanswered(f"{script}: {message}; try again later", maybe_accepted=False)
-    if not any(re.search(pattern, said) for pattern, *_ in _TABLE):
+    if _about(said) is None:
         return _open_question(script, f"sbatch failed, which is no refusal known here: {message}")
     if limit := _LIMIT.search(printed):
         name = limit[0][:_LONGEST]
         text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
         return LimitReached(text, name)
-    match, option, advice = next(
-        (match, option, advice)
-        for pattern, option, advice in _TABLE
-        if (match := re.search(pattern, printed))
-    )
-    option = match.groupdict().get("option", option).replace("-", "_")
+    option = _about(printed)
     key = f" (`{option}`)" if option else ""
-    return Rejected(f"{script}: sbatch refuses{key}: {message}\n{advice}")
+    return Rejected(f"{script}: sbatch refuses{key}: {message}\n{_ADVICE}")
 
 
 def _message(printed: str) -> str:
@@ -143,9 +131,8 @@ def _message(printed: str) -> str:
     return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
 
 
-SUBMIT_S: Final = 60.0  # for an answer to a submission; a busy slurmctld is slow
+SUBMIT_S: Final = 60.0  # for an answer; at MaxJobCount sbatch retries for minutes
 _SHOWN: Final = 300  # characters of an answer without a job id
-RETRY_S: Final = 10.0  # until sbatch is killed that retries at MaxJobCount, for minutes
 
 
 @dataclass(frozen=True)
@@ -162,18 +149,17 @@ def submit(
     options: Sequence[str] = (),
     arguments: Sequence[str] = (),
     timeout: float = SUBMIT_S,
-    patience: float = RETRY_S,
 ) -> JobId:
     """Submit a script with its arguments and return the id of the job or array.
 
     Raises:
         MissingDependency: there is no sbatch.
         Rejected: Slurm refuses the script.
-        LimitReached: no more jobs now; raised at once, or after `patience` if sbatch retries.
+        LimitReached: no more jobs now; raised at once, or after `timeout` if sbatch retries.
         Unanswered: no answer within `timeout`, or one that says neither yes nor no.
     """
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
-    reply = call.run(command, timeout, patience, hopeless=BUSY)  # it would retry
+    reply = call.run(command, timeout)
     if isinstance(reply, CouldNotAsk):
         if reply.why is Silence.ABSENT:
             raise MissingDependency(str(reply))
