@@ -1,11 +1,11 @@
 """Finds the nodes that can run a profile's jobs: constraint, GRES, node lists, memory, CPUs; pure.
 
 Names are checked one by one, so that the complaint about a misspelt name has the nearest one. Then
-the keys narrow the nodes down one by one; the complaint is about the key that leaves none.
+the nodes that have all that is asked for are counted; where there are none, those of each key are
+told.
 
-In `sbatch --constraint`, ``a&b`` and ``a,b`` require both features, ``a|b`` one of them. Slurm
-evaluates them from left to right, with parentheses. With ``[a|b]`` all nodes of the job have the
-same feature. ``a*2`` requires two such nodes: a node with any of the features may be one of them.
+In `sbatch --constraint`, ``a&b`` and ``a,b`` require both features, ``a|b`` one of them, evaluated
+from left to right. With parentheses, brackets or counts a node with any of the features may do.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from hpcsweep.cluster.slurm import CouldNotAsk, gpu_kinds
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
 
+_NAME: Final = re.compile(r"[^&|,()\[\]*]+")
 _COUNT: Final = re.compile(r"\*\d+")
-_NAME: Final = re.compile(r"[^&|,()\[\]*\0\1]+")
-_GROUP: Final = re.compile(r"\([^()\[\]]*\)|\[[^()\[\]]*\]")
-_TRUE: Final = "\1"  # stands for a group in brackets
-_FALSE: Final = "\0"
 _SAID_AS_AN: Final = frozenset("aefhilmnorsx")  # letters whose names begin with a vowel
+_LISTS: Final = "`sinfo -N -o '%N %P %f %G %m %c'` lists what each node has"
 
 
 def _feature_names(expression: str) -> tuple[str, ...]:
@@ -40,29 +38,15 @@ def _renamed(expression: str, name: str, new: str) -> str:
 
 
 def _fits(expression: str, features: Collection[str]) -> bool:
-    """Say whether a node with these features can run the job; `ValueError` for no expression."""
-    if _COUNT.search(expression):
+    """Say whether a node with these features may run the job."""
+    if not {*"()[]*"}.isdisjoint(expression):
         return any(name in features for name in _feature_names(expression))
-    known = {*features, _TRUE}
-    groups = 1
-    while groups:
-        expression, groups = _GROUP.subn(
-            lambda group: _TRUE if _fits_flat(group[0][1:-1], known) else _FALSE, expression
-        )
-    return _fits_flat(expression, known)
-
-
-def _fits_flat(expression: str, features: Collection[str]) -> bool:
-    """Evaluate an expression without brackets from left to right."""
     first, *more = re.split("([&,|])", expression)
-    names = [first, *more[1::2]]
-    if not all(name in {_TRUE, _FALSE} or _NAME.fullmatch(name) for name in names):
-        raise ValueError("it is written as a, a&b, a|b, [a|b] or a*2")
-    value = first in features
-    for operator, name in zip(more[::2], names[1:], strict=True):
+    fits = first in features
+    for operator, name in zip(more[::2], more[1::2], strict=True):
         has = name in features
-        value = (value or has) if operator == "|" else (value and has)
-    return value
+        fits = (fits or has) if operator == "|" else (fits and has)
+    return fits
 
 
 @dataclass(frozen=True)
@@ -84,18 +68,15 @@ def examine(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> I
     ]
     yield from wrong
     skipped = {finding.what for finding in wrong}
-    steps = [step for step in _steps(wants, lists) if step.key not in skipped]
-    if partitions:
-        label = f"partition {' or '.join(partitions)}"
-        inside = Narrowing("partition", label, lambda n: not {*n.partitions}.isdisjoint(partitions))
-        steps.insert(0, inside)
-    left = list(nodes)
-    for last, step in enumerate(steps):
-        kept = [node for node in left if step.test(node)]
-        if not kept:
-            yield _nothing_left(wants, steps, last, left, nodes)
+    steps = [step for step in _steps(wants, partitions, lists) if step.key not in skipped]
+    left = [*nodes]
+    for step in steps:
+        left = [node for node in left if step.test(node)]
+        if not left:
+            have = (f"{s.label}: {listed(n.name for n in nodes if s.test(n))}" for s in steps)
+            detail = f"no node has all that is asked for; nodes with {'; with '.join(have)}"
+            yield wants.complaint(step.key, detail, _LISTS)
             return
-        left = kept
     if wants.nodes > len(left):
         detail = f"{wants.nodes} nodes are wanted and {len(left)} match"
         yield wants.complaint("nodes", detail, f"write `nodes: {len(left)}` or less")
@@ -148,34 +129,19 @@ def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     for name in wrong:
         new = _renamed(text, name, "{}")
         yield wants.unknown("constraint", name, features, new, kind="feature")
-    try:
-        _fits(text, features)
-    except ValueError as error:
-        place = wants.places.get("constraint", "")
-        yield Finding("warn", "constraint", f"hpcsweep cannot read '{text}'", str(error), place)
 
 
 def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
-    """Check the name, then the type, then the count of a generic resource."""
+    """Check the name, then the type of a generic resource."""
     have = [gres for node in nodes for gres in node.gres]
     named = [gres for gres in have if gres.name == wish.name]
     kinds = {gres.type for gres in named if gres.type}
     if not named:
         new = str(replace(wish, name="{}"))
         yield wants.unknown("gres", wish.name, {gres.name for gres in have}, new)
-    elif wish.type and wish.type not in kinds and kinds:
+    elif wish.type and wish.type not in kinds:
         new = f"{wish.name}:{{}}:{wish.count}"
         yield wants.unknown("gres", wish.type, kinds, new, kind=f"{wish.name} type")
-    elif wish.type and not kinds:
-        detail = f"the {wish.name} of this cluster have no types such as '{wish.type}'"
-        do = f"write `gres: {wish.name}:{wish.count}` and choose the type by `constraint`"
-        yield wants.complaint("gres", detail, do)
-    else:
-        most = max(_count(node, wish) for node in nodes)
-        if wish.count > most:
-            detail = f"{wish} is more than any node has ({most})"
-            do = f"write `gres: {replace(wish, count=most)}` or less"
-            yield wants.complaint("gres", detail, do)
 
 
 def _count(node: Node, wish: Gres) -> int:
@@ -195,14 +161,15 @@ def _node_names(
         if name not in existing:
             new = wants[key].replace(name, "{}")  # not if it is part of `node[1-9]`
             yield wants.unknown(key, name, existing, new if "{}" in new else "{}", kind="node")
-    if key == "nodelist" and len(names) > wants.nodes:
-        detail = f"names {len(names)} nodes, and a job gets all of them; `nodes` is {wants.nodes}"
-        do = "name one node, or choose nodes by `constraint` or `exclude`"
-        yield wants.complaint(key, detail, do)
 
 
-def _steps(wants: Wants, lists: dict[str, tuple[str, ...] | CouldNotAsk]) -> Iterator[Narrowing]:
+def _steps(
+    wants: Wants, partitions: Sequence[str], lists: dict[str, tuple[str, ...] | CouldNotAsk]
+) -> Iterator[Narrowing]:
     """Yield the keys that narrow the nodes down, in the order of their use."""
+    if partitions:
+        label = f"partition {' or '.join(partitions)}"
+        yield Narrowing("partition", label, lambda n: not {*n.partitions}.isdisjoint(partitions))
     for key, names in lists.items():
         if not isinstance(names, CouldNotAsk):
             test = partial(_is_named, names, inside=key == "nodelist")
@@ -224,48 +191,6 @@ def _is_named(names: Sequence[str], node: Node, *, inside: bool) -> bool:
 
 def _has(wish: Gres, node: Node) -> bool:
     return _count(node, wish) >= wish.count
-
-
-def _nothing_left(
-    wants: Wants, steps: Sequence[Narrowing], last: int, left: Sequence[Node], nodes: Sequence[Node]
-) -> Finding:
-    """Return a complaint about the key that left no node: which nodes fit it, what to change."""
-    step = steps[last]
-    before = steps[:last]
-    if step.key in {"mem", "cpus_per_task"}:
-        return _too_much(wants, step.key, before, left)
-    having = [node for node in nodes if step.test(node)]
-    good = [node for node in having if all(s.test(node) for s in steps if s.key != "partition")]
-    names = listed(node.name for node in having)
-    if not having:
-        do = "`sinfo -N -o '%N %f %G'` lists what each node has"
-        return wants.complaint(step.key, f"no node has {step.label}", do)
-    if good and before[0].key == "partition":
-        held, sizes = (
-            Counter(name for node in of for name in node.partitions) for of in (good, nodes)
-        )
-        best = min(held, key=lambda name: (-held[name], sizes[name], name))
-        detail = f"no node of {before[0].label} has {step.label}; {names} in {listed(held)}"
-        return wants.complaint(step.key, detail, f"write `partition: {best}`")
-    other = next((s for s in before if not any(map(s.test, having))), before[-1])
-    owned = {
-        "constraint": (name for node in having for name in node.features),
-        "gres": (str(gres) for node in having for gres in node.gres),
-    }
-    have = f", with {listed(owned[other.key])}" if other.key in owned else ""
-    detail = f"no node has both {step.label} and {other.label}; {step.label} is on {names}{have}"
-    return wants.complaint(step.key, detail, f"make `{step.key}` and `{other.key}` go together")
-
-
-def _too_much(wants: Wants, key: str, before: Sequence[Narrowing], left: Sequence[Node]) -> Finding:
-    among = f" with {', '.join(step.label for step in before)}" if before else ""
-    if key == "mem":
-        most = f"{max(node.memory_mb for node in left)}M"
-        detail = f"{wants['mem']} is more than a node{among} has ({most})"
-    else:
-        most = str(max(node.cpus for node in left))
-        detail = f"{wants.cpus} CPUs are more than a node{among} has ({most})"
-    return wants.complaint(key, detail, f"write `{key}: {most}` or less")
 
 
 def _state(left: Sequence[Node], total: int, steps: Sequence[Narrowing]) -> Finding:
