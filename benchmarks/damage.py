@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 LOCAL = "20260101-100000-local"
 QUEUED = "20260102-100000-l40"
 _CELLS = [name for name in SHARD_COLUMNS if name not in COMMIT]
-_RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=slurm.state_of("R"), source="squeue")
+_STATE = slurm.state_of("RUNNING")
+_RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=_STATE, source="squeue")
 _ANSWER = liveness.SlurmAnswer({(4242, 0, ""): _RUNNING})  # of Slurm, not asked 56,000 times
 _COUNTED = ("damages", "rows kept", "rows dropped", "dropped and named", "rows invented", "wrong")
 

@@ -34,8 +34,8 @@ MORE_PARTITIONS = (
 # What a profile says otherwise than GOOD; what is told; what to write instead.
 MISTAKES = {
     "partition": ("partition: gpuu", "no partition 'gpuu'", "write `partition: gpu`"),
-    "down": ("partition: closed", "closed is DOWN", "another with its nodes: all"),
-    "inactive": ("partition: shut", "shut is INACTIVE", "another with its nodes: all"),
+    "down": ("partition: closed", "closed is DOWN", "`sinfo -s` lists them"),
+    "inactive": ("partition: shut", "shut is INACTIVE", "`sinfo -s` lists them"),
     "feature": ("constraint: gpu2v10", "'gpu2v100'?", "write `constraint: gpu2v100`"),
     "either feature": (
         "constraint: gpul40|gpu2v100",

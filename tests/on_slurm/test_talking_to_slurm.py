@@ -391,13 +391,12 @@ def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
     program = (
         "import ctypes\n"
         f"slurm = ctypes.CDLL({str(library)!r})\n"
-        "for name in (slurm.job_state_string, slurm.job_state_string_compact):\n"
-        "    name.restype = ctypes.c_char_p\n"
-        "    print(*(name(bits).decode() for bits in [*range(32), *(1 << n for n in range(32))]))\n"
+        "slurm.job_state_string.restype = ctypes.c_char_p\n"
+        "every = [*range(32), *(1 << n for n in range(32))]\n"
+        "print(*(slurm.job_state_string(bits).decode() for bits in every))\n"
     )
-    long, short = cluster.run(sys.executable, "-c", program).stdout.splitlines()
-    told = [slurm.state_of(word) for word in long.split()]
-    assert told == [slurm.state_of(word) for word in short.split()]
+    printed = cluster.run(sys.executable, "-c", program).stdout
+    told = [slurm.state_of(word) for word in printed.split()]
     assert {state.name for state in told if state.meaning is Meaning.UNKNOWN} == {"?"}
     assert len({state.name for state in told}) > 20
 

@@ -198,4 +198,4 @@ def test_a_name_of_digits_stays_a_text():
         "x", "a", (), {"account": "123", "cpus_per_task": 4, "mem": "7G"}, ()
     )
     text = found.text()
-    assert all(line in text for line in ('account: "123"\n', "cpus_per_task: 4\n", "mem: 7G\n"))
+    assert all(line in text for line in ('account: "123"\n', "cpus_per_task: 4\n", 'mem: "7G"\n'))

@@ -7,7 +7,6 @@ file name keys that a person has to set: modules, environment, one of several ac
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageErr
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything
 _NO_WISH: Final = Wants({}, {})
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.&|:-]*[A-Za-z0-9]|[A-Za-z]|[0-9]+[GM]")
 _HINTS: Final = """\
 # Lines that prepare the environment on the node, for example:
 #   modules: [cuda]
@@ -47,10 +45,7 @@ class Discovery:
     def text(self) -> str:
         """Return the YAML file."""
         head = f"# {self.name}: {self.about}.\n# Written by `hpcsweep discover`.\n"
-        lines = [
-            f"{key}: {value if _PLAIN.fullmatch(str(value)) else json.dumps(value)}\n"
-            for key, value in self.profile.items()
-        ]
+        lines = [f"{key}: {json.dumps(value)}\n" for key, value in self.profile.items()]
         return "".join([head, *lines, *(f"# {note}\n" for note in self.notes), _HINTS])
 
 

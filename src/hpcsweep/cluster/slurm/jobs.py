@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -54,10 +54,9 @@ _NOT_OVER: Final = {Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED, Meaning.
 
 @dataclass(frozen=True)
 class State:
-    """One state: Slurm's long and short name (if any), its meaning, and a text for users."""
+    """One state: Slurm's name, its meaning, and a text for users."""
 
     name: str
-    short: str
     meaning: Meaning
     says: str
     node_at_fault: bool = False  # the node goes to --exclude
@@ -76,47 +75,47 @@ _I = Meaning.INFRASTRUCTURE
 _C = Meaning.CANCELLED
 _T = Meaning.TIMEOUT
 STATES: Final = (
-    State("BOOT_FAIL", "BF", _I, "the node did not boot", node_at_fault=True),
-    State("CANCELLED", "CA", _C, "cancelled; submit again to continue"),
-    State("COMPLETED", "CD", Meaning.DONE, "ended with exit code 0"),
-    State("COMPLETING", "CG", _R, "is being cleaned up after its end"),
-    State("CONFIGURING", "CF", _P, "has its node, which is still booting"),
-    State("DEADLINE", "DL", _T, "its --deadline passed; submit again without one"),
-    State("EXPEDITING", "", _Q, "requeued, to start before others"),
-    State("FAILED", "F", _F, "ended with another exit code than 0; see `hpcsweep logs`"),
-    State("LAUNCH_FAILED", "", _I, "could not be started on its node", node_at_fault=True),
-    State("NODE_FAIL", "NF", _I, "its node failed", node_at_fault=True),
-    State("OUT_OF_MEMORY", "OOM", _F, "used more host memory than `mem`; raise it in the profile"),
-    State("PENDING", "PD", _P, "waits in the queue"),
-    State("POWER_UP_NODE", "", _P, "its node is being switched on"),
-    State("PREEMPTED", "PR", _I, "preempted by a job of higher priority; submit again"),
-    State("RECONFIG_FAIL", "", _I, "its node could not be set up", node_at_fault=True),
-    State("REQUEUED", "RQ", _Q, "goes back to the queue"),
-    State("REQUEUE_FED", "RF", _Q, "goes back to the queue of the federation"),
-    State("REQUEUE_HOLD", "RH", _Q, "back in the queue, on hold; `scontrol release` it"),
-    State("RESIZING", "RS", _R, "changes its size"),
-    State("RESV_DEL_HOLD", "RD", _P, "on hold: its reservation is gone; `scontrol release` it"),
-    State("REVOKED", "RV", _I, "another cluster of the federation took it"),
-    State("RUNNING", "R", _R, "is running"),
-    State("SIGNALING", "SI", _R, "is being sent a signal"),
-    State("SPECIAL_EXIT", "SE", _Q, "back in the queue, on hold by the site's rule; ask the site"),
-    State("STAGE_OUT", "SO", _R, "copies its files out"),
-    State("STOPPED", "ST", _R, "stopped by SIGSTOP, keeps its node"),
-    State("SUSPENDED", "S", _R, "suspended, keeps its node; its times are not valid"),
-    State("TIMEOUT", "TO", _T, "reached its time limit; submit again for the remaining points"),
-    State("UPDATE_DB", "", _R, "is being written to the accounts"),
+    State("BOOT_FAIL", _I, "the node did not boot", node_at_fault=True),
+    State("CANCELLED", _C, "cancelled; submit again to continue"),
+    State("COMPLETED", Meaning.DONE, "ended with exit code 0"),
+    State("COMPLETING", _R, "is being cleaned up after its end"),
+    State("CONFIGURING", _P, "has its node, which is still booting"),
+    State("DEADLINE", _T, "its --deadline passed; submit again without one"),
+    State("EXPEDITING", _Q, "requeued, to start before others"),
+    State("FAILED", _F, "ended with another exit code than 0; see `hpcsweep logs`"),
+    State("LAUNCH_FAILED", _I, "could not be started on its node", node_at_fault=True),
+    State("NODE_FAIL", _I, "its node failed", node_at_fault=True),
+    State("OUT_OF_MEMORY", _F, "used more host memory than `mem`; raise it in the profile"),
+    State("PENDING", _P, "waits in the queue"),
+    State("POWER_UP_NODE", _P, "its node is being switched on"),
+    State("PREEMPTED", _I, "preempted by a job of higher priority; submit again"),
+    State("RECONFIG_FAIL", _I, "its node could not be set up", node_at_fault=True),
+    State("REQUEUED", _Q, "goes back to the queue"),
+    State("REQUEUE_FED", _Q, "goes back to the queue of the federation"),
+    State("REQUEUE_HOLD", _Q, "back in the queue, on hold; `scontrol release` it"),
+    State("RESIZING", _R, "changes its size"),
+    State("RESV_DEL_HOLD", _P, "on hold: its reservation is gone; `scontrol release` it"),
+    State("REVOKED", _I, "another cluster of the federation took it"),
+    State("RUNNING", _R, "is running"),
+    State("SIGNALING", _R, "is being sent a signal"),
+    State("SPECIAL_EXIT", _Q, "back in the queue, on hold by the site's rule; ask the site"),
+    State("STAGE_OUT", _R, "copies its files out"),
+    State("STOPPED", _R, "stopped by SIGSTOP, keeps its node"),
+    State("SUSPENDED", _R, "suspended, keeps its node; its times are not valid"),
+    State("TIMEOUT", _T, "reached its time limit; submit again for the remaining points"),
+    State("UPDATE_DB", _R, "is being written to the accounts"),
 )
-_BY_NAME: Final = {name: state for state in STATES for name in (state.name, state.short) if name}
+_BY_NAME: Final = {state.name: state for state in STATES}
 # Slurm decorates: `CANCELLED by 0`, `COMPLETED+` (cut short), `PENDING,REQUEUED` (flags).
 _WORD: Final = re.compile(r"[A-Za-z_]+")
 
 
 def state_of(text: str) -> State:
-    """Return the state of a printed name, long or short; an unknown one keeps its name."""
+    """Return the state of a printed name; an unknown one keeps its name."""
     text = text.strip()
     word = _WORD.match(text)
     state = _BY_NAME.get(word[0].upper()) if word else None
-    return state or State(text, text, Meaning.UNKNOWN, "unknown to this version of hpcsweep")
+    return state or State(text, Meaning.UNKNOWN, "unknown to this version of hpcsweep")
 
 
 _IN_VAIN: Final = {
@@ -190,21 +189,17 @@ def queue(
 
     The latter are those of the cluster that commands reach by default, or of the one named.
     """
-    ids = _parsed(job_ids or ())
-    wanted = _bases(ids)
+    wanted = _wanted(job_ids or ())
     if job_ids is not None and not wanted:
         return []
-    chosen = f"--user={os.getuid()}"
-    if wanted and len(wanted) <= _MANY:
-        chosen = f"--jobs={','.join(wanted)}"
-    where = _clusters([*ids, JobId("", cluster=cluster)])
-    options = ["-h", "-r", "-t", "all", chosen, *where, "-o", _QUEUE]
+    where = _clusters([*wanted.values(), cluster])
+    options = ["-h", "-r", "-t", "all", _chosen(wanted), *where, "-o", _QUEUE]
     fields = _QUEUE.count(SEPARATOR) + 1
     rows = ask_for_rows("squeue", *options, fields=fields, optional=1, harmless=_UNKNOWN)
     if isinstance(rows, CouldNotAsk):
         return rows
     jobs = _read("squeue", rows)
-    return [*jobs] if job_ids is None else _asked_for(jobs, ids)
+    return [*jobs] if job_ids is None else _asked_for(jobs, wanted)
 
 
 def attempts(job_ids: Iterable[JobId | str], since: datetime) -> list[JobState] | CouldNotAsk:
@@ -213,20 +208,18 @@ def attempts(job_ids: Iterable[JobId | str], since: datetime) -> list[JobState] 
     The list has earlier attempts of requeued tasks. The accounts lag: a job that has just ended may
     still be running in the list, or be missing.
     """
-    ids = _parsed(job_ids)
-    wanted = _bases(ids)
+    wanted = _wanted(job_ids)
     if not wanted:
         return []
     # Without a start time sacct leaves out jobs that ended before midnight.
     start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
-    chosen = f"--jobs={','.join(wanted)}" if len(wanted) <= _MANY else f"--user={os.getuid()}"
-    options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", chosen]
-    format_ = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(ids)]
+    options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", _chosen(wanted)]
+    format_ = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(wanted.values())]
     fields = _ACCOUNTING.count(",") + 1
     rows = ask_for_rows("sacct", *options, *format_, fields=fields, optional=1)
     if isinstance(rows, CouldNotAsk):
         return rows
-    return sorted(_asked_for(_read("sacct", rows), ids), key=_age)
+    return sorted(_asked_for(_read("sacct", rows), wanted), key=_age)
 
 
 def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
@@ -235,7 +228,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     squeue wins, since the accounts lag, unless both say that the task is over. The accounts also
     list earlier attempts, with the nodes that broke them.
     """
-    ids = _parsed(job_ids)
+    ids = [*job_ids]
     with ThreadPoolExecutor(1) as pool:
         past = pool.submit(attempts, ids, since)
         answers = (queue(ids), past.result())
@@ -308,24 +301,27 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
             )
 
 
-def _asked_for(jobs: Iterable[JobState], ids: list[JobId]) -> list[JobState]:
-    """Return those jobs that have one of `ids`, with the name of their cluster."""
-    clusters = {job.job: job.cluster for job in ids}
-    mine = [job for job in jobs if job.id.job in clusters]
-    if not any(clusters.values()):
-        return mine
-    return [replace(job, id=replace(job.id, cluster=clusters[job.id.job])) for job in mine]
+def _wanted(job_ids: Iterable[JobId | str]) -> dict[int | None, str]:
+    """Return the cluster of each job, by its number, which stands for all tasks of an array."""
+    ids = map(parse_id, map(str, job_ids))
+    return {job.job: job.cluster for job in ids if job.job is not None}
 
 
-def _parsed(job_ids: Iterable[JobId | str]) -> list[JobId]:
-    return [job if isinstance(job, JobId) else parse_id(job) for job in job_ids]
+def _chosen(wanted: Collection[int | None]) -> str:
+    """Return the option that chooses jobs; the user's, where there are none or very many."""
+    few = 0 < len(wanted) <= _MANY
+    return f"--jobs={','.join(map(str, wanted))}" if few else f"--user={os.getuid()}"
 
 
-def _bases(ids: Iterable[JobId]) -> list[str]:
-    """Return the distinct numbers of jobs; a number stands for all tasks of an array."""
-    return list(dict.fromkeys(str(job.job) for job in ids if job.job is not None))
+def _asked_for(jobs: Iterable[JobState], wanted: Mapping[int | None, str]) -> list[JobState]:
+    """Return those jobs that are wanted, with the name of their cluster."""
+    return [
+        replace(job, id=replace(job.id, cluster=wanted[job.id.job]))
+        for job in jobs
+        if job.id.job in wanted
+    ]
 
 
-def _clusters(ids: Iterable[JobId]) -> list[str]:
-    names = ",".join(dict.fromkeys(job.cluster for job in ids if job.cluster))
-    return [f"--clusters={names}"] if names else []
+def _clusters(names: Iterable[str]) -> list[str]:
+    named = ",".join(dict.fromkeys(filter(None, names)))
+    return [f"--clusters={named}"] if named else []

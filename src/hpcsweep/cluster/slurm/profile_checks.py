@@ -128,33 +128,22 @@ def _sizes(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Fin
             yield wants.complaint(key, detail, f"write `{key}: {most}{unit}` or less")
 
 
-def _state(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+def _state(partition: Partition, wants: Wants, _cluster: Cluster) -> Iterator[Finding]:
     if partition.state not in {"UP", ""}:
         does = "starts no jobs" if partition.state == "DOWN" else "accepts no jobs"
-        others = listed(_beside(partition, cluster))
-        do = f"wait until the site opens it, or use another with its nodes: {others}"
+        do = "wait until the site opens it, or use another one: `sinfo -s` lists them"
         detail = f"{partition.name} is {partition.state}: it {does}"
         yield wants.complaint("partition", detail, do)
 
 
-def _time(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+def _time(partition: Partition, wants: Wants, _cluster: Cluster) -> Iterator[Finding]:
     limit = partition.max_time_s
     wanted = wants.time_s
     if limit is None or wanted is None or wanted <= limit:
         return
     most = units.written(limit)
-    longer = _beside(partition, cluster, wanted)
     detail = f"{units.written(wanted)} is over the limit of partition {partition.name}, {most}"
-    more = f", or use another partition: {listed(longer)}" if longer else ""
-    yield wants.complaint("time", detail, f'write `time: "{most}"` or less{more}')
-
-
-def _beside(partition: Partition, cluster: Cluster, time_s: int = 0) -> list[str]:
-    """Return the other open partitions that share nodes with a partition, and allow the time."""
-    inside = [node for node in cluster.nodes if partition.name in node.partitions]
-    names = {name for node in inside for name in node.partitions} - {partition.name}
-    able = (other for other in cluster.partitions if (other.max_time_s or time_s) >= time_s)
-    return [other.name for other in able if other.state == "UP" and other.name in names]
+    yield wants.complaint("time", detail, f'write `time: "{most}"` or less')
 
 
 def _no_time(partition: Partition, wants: Wants) -> Finding:
