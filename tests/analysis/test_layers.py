@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import resultsfolder
-from hpcsweep.analysis import best, dataset, layers, merged
+from hpcsweep.analysis import best, layers
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench import on_device
 from hpcsweep.store import shards
@@ -40,28 +40,6 @@ def test_times_are_means_over_the_configurations(run):
     found = layers.slowest_layers(run)
     assert found.frame.set_index("layer").loc["conv2", "winograd"] == pytest.approx(2.5)
     assert "means over input_size 64, 128" in found.written("table")
-
-
-def test_a_table_that_is_read_in_parts_tells_the_same(run, monkeypatch):
-    """Also where a part ends within a point: all layer rows may be larger than the memory."""
-    whole = layers.slowest_layers(run)
-    monkeypatch.setattr(merged, "_ROWS", 7)
-    parts = [*dataset.read_dataset(run).layers_in_parts(dataset.read_dataset(run).rows, {"layer"})]
-    assert [len(part) % 5 for part in parts] == [0] * len(parts)
-    assert max(map(len, parts)) <= 10
-    found = layers.slowest_layers(run)
-    assert found.notes == whole.notes
-    pd.testing.assert_frame_equal(found.frame, whole.frame)
-
-
-def test_rows_of_a_point_that_stand_apart_are_refused(tmp_path, monkeypatch):
-    """Collect writes them together; shares of half a pass would be wrong."""
-    run = layered(tmp_path)
-    monkeypatch.setattr(merged, "_ROWS", 7)
-    head, *lines = run.layers.read_text().splitlines(keepends=True)
-    run.layers.write_text("".join([head, *lines[1:], lines[0]]))
-    with pytest.raises(UsageError, match="stand apart; run `hpcsweep "):
-        layers.slowest_layers(run)
 
 
 def test_the_title_says_which_part_of_the_points_the_values_are_of(tmp_path):

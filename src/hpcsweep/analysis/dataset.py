@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -181,38 +181,20 @@ class Dataset:
         """Return the layer rows of the measured points; `UsageError` if not collected."""
         return self.of_layers(self.rows)
 
-    def of_layers(self, points: pd.DataFrame) -> pd.DataFrame:
-        """Return the layer rows of some points; `UsageError` if not collected."""
-        calls = self._calls[self._calls["point_id"].isin(points["point_id"])]
-        return calls.replace({"algorithm": self.maps}) if self.maps else calls
+    def of_layers(
+        self, points: pd.DataFrame, columns: Collection[str] | None = None
+    ) -> pd.DataFrame:
+        """Return the layer rows of some points, or some columns of them alone.
 
-    def layers_in_parts(
-        self, points: pd.DataFrame, columns: Collection[str]
-    ) -> Iterator[pd.DataFrame]:
-        """Yield some columns of the layer rows of some points, all rows of a point together.
-
-        The rows of a large sweep do not fit the memory. `UsageError` if not collected.
+        `UsageError` if not collected.
         """
         path = self.sweep_dir.layers
-        rest: list[pd.DataFrame] = []
-        seen: set[str] = set()
-        wanted = {*points["point_id"]}
-        for part in merged.parts(path, self.sweep_dir.name, columns={*columns, "point_id"}):
-            rows = pd.concat([*rest, part]) if rest else part
-            is_last = rows["point_id"].isin(rows["point_id"].tail(1))  # the next part may go on
-            rest = [rows[is_last]]
-            rows = rows[~is_last]
-            yield self._of_points(rows, wanted, seen)
-        yield self._of_points(pd.concat(rest), wanted, seen)
-
-    def _of_points(self, calls: pd.DataFrame, wanted: set[str], seen: set[str]) -> pd.DataFrame:
-        """Return the rows of some points; `UsageError` where a point has others among `seen`."""
-        ids = {*calls["point_id"].unique()}
-        if apart := ids & seen:
-            where = f"{self.sweep_dir.layers}: the rows of point {min(apart)} stand apart"
-            raise UsageError(f"{where}; run `{self.sweep_dir.command('collect')}` again")
-        seen |= ids
-        calls = calls[calls["point_id"].isin(ids & wanted)]
+        calls = (
+            self._calls
+            if columns is None
+            else merged.read_table(path, self.sweep_dir.name, columns=columns)
+        )
+        calls = calls[calls["point_id"].isin(points["point_id"])]
         return calls.replace({"algorithm": self.maps}) if self.maps else calls
 
     @cached_property

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -56,12 +55,14 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     chosen, left_out = data.chosen(where, everything=everything or foreign)
     every, _ = data.chosen(where, everything=True)
     points, lacking = _comparable(chosen)
-    grouped = _summed(data, points, BY[by], metric)
-    names = dataset.values(grouped.rows, "algorithm")  # plans have rows of their own
+    rows = data.of_layers(points, {*_USED, BY[by], metric})
+    _check(sweep_dir, rows, metric or _MEAN)
+    grouped = _grouped(rows, BY[by], metric)
+    names = dataset.values(grouped, "algorithm")  # plans have rows of their own
     table = _table(grouped, BY[by], names)
     metric = metric or _MEAN
-    about = f"times are {metric}; shares are {grouped.of_what()}, means over all points"
-    notes = [about, *_notes(points, grouped.rows), *lacking, *left_out]
+    about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
+    notes = [about, *_notes(points, grouped), *lacking, *left_out]
     notes += dataset.unreliable(points) if foreign else []
     if len(table) > top:
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
@@ -77,51 +78,17 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     )  # fmt: skip
 
 
-@dataclass
-class _Sums:
-    """Sums over the calls of all points by algorithm and group; `points` are those with rows."""
-
-    rows: pd.DataFrame
-    points: pd.Series[int]
-    timers: frozenset[str]
-    alone: list[float]  # percentages of the pass that convolutions took which were timed alone
-
-    def of_what(self) -> str:
-        """Say what the shares are shares of; there is no pass of layers that were timed alone."""
-        if self.timers == {KERNELS}:
-            return "of the kernels of all convolutions"
-        if self.timers.isdisjoint(_ALONE):
-            return "of the layer pass"
-        least = min(self.alone, default=math.nan)
-        most = max(self.alone, default=math.nan)
-        part = f"{least:.0f} to {most:.0f} % of the pass"
-        return f"of the sum of convolutions timed alone, which is {part}"
-
-
-def _summed(data: dataset.Dataset, points: pd.DataFrame, key: str, metric: str) -> _Sums:
-    """Sum up the layer rows of points, part by part: all may be larger than the memory."""
-    found: list[pd.DataFrame] = []
-    numbers: list[pd.Series[int]] = []
-    timers = set[str]()
-    alone: list[float] = []
-    for rows in data.layers_in_parts(points, {*_USED, key, metric}):
-        if rows.empty:
-            continue
-        _check(data.sweep_dir, rows, metric or _MEAN)
-        grouped = _grouped(rows, key, metric)
-        numbers.append(grouped.groupby("algorithm")["point_id"].nunique())
-        found.append(_added(grouped, ["algorithm", key], "max"))
-        of_rows = dataset.cells(rows, "layer_timer").fillna("")
-        timers |= {*of_rows.unique()}
-        own = rows[of_rows.isin(_ALONE) & (of_rows != "plans")]
-        alone += [*own.groupby("point_id")["percentage"].sum()] if len(own) else []
-    if not found:
-        where = data.sweep_dir.layers
-        raise UsageError(f"{where}: no layer rows (`layers: false`, or nothing chosen)")
-    of_algorithm = pd.concat(numbers).groupby(level=0).sum()
-    return _Sums(
-        _added(pd.concat(found), ["algorithm", key], "max"), of_algorithm, frozenset(timers), alone
-    )
+def _of_what(rows: pd.DataFrame) -> str:
+    """Say what the shares are shares of; there is no pass of layers that were timed alone."""
+    timers = dataset.cells(rows, "layer_timer").fillna("")
+    if set(timers) == {KERNELS}:
+        return "of the kernels of all convolutions"
+    alone = timers.isin(_ALONE)
+    if not alone.any():
+        return "of the layer pass"
+    of_pass = rows[alone & (timers != "plans")].groupby("point_id")["percentage"].sum()
+    part = f"{of_pass.min():.0f} to {of_pass.max():.0f} % of the pass"
+    return f"of the sum of convolutions timed alone, which is {part}"
 
 
 def _added(rows: pd.DataFrame, keys: Sequence[str], calls: str) -> pd.DataFrame:
@@ -133,6 +100,9 @@ def _added(rows: pd.DataFrame, keys: Sequence[str], calls: str) -> pd.DataFrame:
 
 
 def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
+    if rows.empty:
+        where = sweep_dir.layers
+        raise UsageError(f"{where}: no layer rows (`layers: false`, or nothing chosen)")
     if metric not in rows:
         near = suggest(metric, merged.header(sweep_dir.layers))
         raise UsageError(f"{sweep_dir.layers}: no column '{metric}'{near}")
@@ -170,11 +140,12 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     return _added(rows, ["point_id", "algorithm", key], "sum")
 
 
-def _table(sums: _Sums, key: str, names: Sequence[str]) -> pd.DataFrame:
+def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
     """Return rows by share, the largest first; times and 95 % intervals of each algorithm."""
     # a column per value and algorithm
-    wide = sums.rows.pivot(index=key, columns="algorithm")  # noqa: PD010 - truth values stay so
-    points = sums.points.reindex(list(names))
+    sums = _added(grouped, ["algorithm", key], "max")
+    wide = sums.pivot(index=key, columns="algorithm")  # noqa: PD010 - truth values stay so
+    points = grouped.groupby("algorithm")["point_id"].nunique().reindex(list(names))
     shares = wide["share"].sum(axis=1) / points.sum()
     table = pd.DataFrame({"calls": wide["calls"].max(axis=1).astype(int), "share_pct": shares})
     for column, flag in ((_FELL, "fell"), (_APART, "apart")):

@@ -12,9 +12,8 @@ import csv
 import operator
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain, zip_longest
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +29,9 @@ KINDS: Final = short_table.kinds()
 _NUMBERS: Final = {name for name, kind in KINDS.items() if kind in {"int", "float"}}
 _TEXTS: Final = {name: str for name in KINDS if name not in _NUMBERS}
 _SHOWN: Final = 40  # characters of a cell
-_ROWS: Final = 20_000  # of a table that are parsed at a time
+_ROWS: Final = (
+    20_000  # of a table that are parsed at a time, so that their text is not in memory at once
+)
 OVERALL: Final = "overall.csv"
 DETAILS: Final = "details.csv"  # whose columns readers see in overall.csv
 _NEEDED: Final = {  # what no report can do without
@@ -48,83 +49,63 @@ def read_table(
 ) -> pd.DataFrame:
     """Return a merged table as text and numbers, or given types; `UsageError` if it is damaged.
 
-    With `columns` the others are left out, but for those that no report can do without.
+    It has all columns that the reference names, first and in its order. With `columns` the others
+    are left out, but for those that no report can do without.
     """
-    every = [*parts(path, sweep, types, columns)]
-    table = every[0] if len(every) == 1 else pd.concat(every, ignore_index=True)
-    ids = table.get("point_id", pd.Series(dtype=object))
-    if path.name == OVERALL and (place := _first(ids.notna() & ids.duplicated())) is not None:
-        raise _refused(f"{path}:{place + 2}: point {ids[place]:.16} stands there twice", sweep)
-    return table
-
-
-def parts(
-    path: Path,
-    sweep: str,
-    types: Mapping[str, Any] = _TEXTS,
-    columns: Collection[str] | None = None,
-) -> Iterator[pd.DataFrame]:
-    """Yield a merged table by its rows, as `read` returns it, since all may not fit the memory."""
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
+    tables = [_read(file, sweep, types, columns) for file in _files(path)]
+    if not all(of["point_id"].equals(tables[0]["point_id"]) for of in tables[1:]):
+        raise _refused(f"{path.with_name(DETAILS)}: has other points than {path.name}", sweep)
+    table = pd.concat(tables, axis=1) if len(tables) > 1 else tables[0]
+    table = table.loc[:, ~table.columns.duplicated()]
     known = short_table.KNOWN.get(path.stem, ())
     names = [name for name in known if columns is None or name in columns]
-    details = path.with_name(DETAILS)
-    of_file = partial(_parts_of_file, sweep=sweep, types=types, columns=columns)
-    if path.name != OVERALL or not details.exists():  # one table, as earlier versions wrote it
-        for part in of_file(path):
-            yield _completed(part, names, types)
-        return
-    for part, more in zip_longest(of_file(path), of_file(details)):
-        if part is None or more is None or not part["point_id"].equals(more["point_id"]):
-            raise _refused(f"{details}: has other points than {path.name}", sweep)
-        rest = more.drop(columns=[name for name in more if name in part])
-        yield _completed(pd.concat([part, rest], axis=1), names, types)
-
-
-def _completed(part: pd.DataFrame, names: Sequence[str], types: Mapping[str, Any]) -> pd.DataFrame:
-    """Return rows with all columns that the reference names, first and in its order."""
-    lacking = {name: types.get(name, float) for name in names if name not in part}
+    others = [name for name in table if name not in names]
+    kinds = {name: types.get(name, float) for name in names if name not in table}
     empty = {
         # one NaN for all texts, as pandas reads them: so equal rows are equal
-        name: pd.Series(
-            np.nan if kind is str else None, part.index, object if kind is str else kind
-        )
-        for name, kind in lacking.items()
-    }
-    others = [name for name in part if name not in names]
+        name: pd.Series(np.nan, table.index, object) if kind is str
+        else pd.Series(None, table.index, kind)
+        for name, kind in kinds.items()
+    }  # fmt: skip
     for name in others:
-        if part[name].dtype == bool:  # a command's own, which conditions compare as texts
-            part[name] = part[name].map(cell)
-    whole: pd.DataFrame = pd.concat([part, pd.DataFrame(empty, part.index)], axis=1)
+        if table[name].dtype == bool:  # a command's own, which conditions compare as texts
+            table[name] = table[name].map(cell)
+    whole: pd.DataFrame = pd.concat([table, pd.DataFrame(empty, table.index)], axis=1)
     return whole[[*names, *others]]
 
 
-def _parts_of_file(
+def _files(path: Path) -> list[Path]:
+    """Return the files of a table: one, as earlier versions wrote all of them, or two."""
+    details = path.with_name(DETAILS)
+    return [path, details] if path.name == OVERALL and details.exists() else [path]
+
+
+def _read(
     path: Path, sweep: str, types: Mapping[str, Any], columns: Collection[str] | None
-) -> Iterator[pd.DataFrame]:
+) -> pd.DataFrame:
     kept = None if columns is None else {*columns, *_NEEDED.get(path.name, ())}.__contains__
+    table = pd.DataFrame()
     try:
         wrong = _wrong_header(path)
         if not wrong:
             with pd.read_csv(
                 path, low_memory=False, keep_default_na=False, na_values=[""], dtype={**types},
                 usecols=kept, chunksize=_ROWS,
-            ) as every:  # fmt: skip
-                for part in every:
-                    if wrong := _wrong(path, part):
-                        break
-                    yield part
+            ) as parts:  # fmt: skip
+                table = pd.concat(parts, ignore_index=True)
+            wrong = _wrong(path, table)
     except (ValueError, OSError, csv.Error) as error:  # pandas' parser errors are ValueErrors
         wrong = f"{path}: {str(error).splitlines()[0]}"
     if wrong:
         raise _refused(wrong, sweep)
+    return table
 
 
 def header(path: Path) -> list[str]:
     """Return the columns of a table, as its readers see them."""
-    files = [path, path.with_name(DETAILS)] if path.name == OVERALL else [path]
-    there = chain.from_iterable(map(_header_of_file, filter(Path.exists, files)))
+    there = chain.from_iterable(map(_header_of_file, filter(Path.exists, _files(path))))
     return short_table.every_column(path.stem, there)
 
 
@@ -149,18 +130,20 @@ def _wrong_header(path: Path) -> str:
 
 
 def _wrong(path: Path, table: pd.DataFrame) -> str:
-    """Say what of some rows `collect` would not have written."""
-    line = 2 + (table.index[0] if len(table) else 0)
+    """Say what of the rows `collect` would not have written."""
     if missing := [name for name in _NEEDED.get(path.name, ()) if name not in table]:
         return f"{path}: no column {', '.join(missing)}"
-    for name in _NUMBERS.intersection(map(str, table)):
-        if (place := _first(_no_numbers(table[name], KINDS[name]))) is not None:
-            cell = str(table[name].iloc[place])[:_SHOWN]
-            return f"{path}:{place + line}: {name} is '{cell}', and needs a number"
-    if path.name != OVERALL:
-        return ""
-    if (place := _first(~table["status"].isin([*PointStatus]))) is not None:
-        return f"{path}:{place + line}: no status '{str(table['status'].iloc[place])[:_SHOWN]}'"
+    odd = [(name, _no_numbers(table[name], KINDS[name]), f"{name} is '{{}}', and needs a number")
+           for name in _NUMBERS.intersection(map(str, table))]  # fmt: skip
+    if path.name == OVERALL:
+        odd += [
+            ("status", ~table["status"].isin([*PointStatus]), "no status '{}'"),
+            ("point_id", table["point_id"].duplicated() & table["point_id"].notna(),
+             "point {} stands there twice"),
+        ]  # fmt: skip
+    for name, rows, words in odd:
+        for place in np.flatnonzero(rows)[:1]:
+            return f"{path}:{place + 2}: {words.format(str(table[name][place])[:_SHOWN])}"
     return ""
 
 
@@ -173,10 +156,6 @@ def _no_numbers(cells: pd.Series[Any], kind: str) -> pd.Series[bool]:
             numbers = numbers.mask(texts.str.lower() == "nan", 0.0)
     odd = cells.notna() & numbers.isna()
     return odd | np.isinf(numbers.astype(float)) if kind == "int" else odd
-
-
-def _first(odd: pd.Series[bool]) -> int | None:
-    return next(map(int, np.flatnonzero(odd)), None)
 
 
 _PART: Final = re.compile(r"([^=<>!~]+)(==|[<>!]=|[=<>])([^=<>!].*)")
