@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -48,7 +47,6 @@ _FRAMEWORK_CALLS: Final = (
 )
 _FRAMEWORK_GRADIENT: Final = Expected(must=((FRAMEWORK_BACKWARD,),), must_not=LIBRARY_CALLS)
 _NO_RANGE: Final = nullcontext()
-_MOST_PLANS: Final = 4096
 _TRIES: Final = 5  # of a plan that has alternatives
 _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 
@@ -60,8 +58,8 @@ class VendorBackend:
         """Serve a kind of device, and the operators under the driver's name."""
         self._driver = driver
         self._device_type = device_type
-        self._answers: OrderedDict[tuple[Problem, int], Plan | str] = OrderedDict()
-        self._untried: set[tuple[Problem, int]] = set()
+        self._answers: dict[tuple[Problem, int], Plan | str] = {}
+        self._tried: set[tuple[Problem, int]] = set()
         self._most_workspace = math.inf
         self._engine = driver.name
         operator.ENGINES[self._engine] = self
@@ -229,30 +227,21 @@ class VendorBackend:
         """Return the plan of a problem, or why there is none; asked and tried once."""
         most = self._most_workspace if most_workspace is None else most_workspace
         key = problem, self._current()
-        answer = self._planned(key)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._ask(*key)
         if isinstance(answer, str):
             return answer
         least = min(plan.workspace_bytes for plan in answer.candidates)
         if least > most:
             return too_large(least, most)
-        if key in self._untried:
-            answer = self._answers[key] = self._tried(answer, problem, most)
-            self._untried.discard(key)
+        if key not in self._tried:
+            answer = self._answers[key] = self._fastest(answer, problem, most)
+            self._tried.add(key)
         return answer
 
     def _current(self) -> int:
         return torch.cuda.current_device() if self._device_type == "cuda" else 0
-
-    def _planned(self, key: tuple[Problem, int]) -> Plan | str:
-        if key in self._answers:
-            self._answers.move_to_end(key)
-            return self._answers[key]
-        answer = self._answers[key] = self._ask(*key)
-        if not isinstance(answer, str):
-            self._untried.add(key)
-        if len(self._answers) > _MOST_PLANS:
-            self._untried.discard(self._answers.popitem(last=False)[0])
-        return answer
 
     def _ask(self, problem: Problem, device: int) -> Plan | str:
         """Plan a problem; any status of the library is an answer, unless it broke the device."""
@@ -264,7 +253,7 @@ class VendorBackend:
             self._wait()
             return f"failed when planned: {error}"
 
-    def _tried(self, plan: Plan, problem: Problem, most: float) -> Plan | str:
+    def _fastest(self, plan: Plan, problem: Problem, most: float) -> Plan | str:
         """Return the plan that took least when it ran, or why the first one did not run."""
         plans = [one for one in plan.candidates if one.workspace_bytes <= most]
         reasons = list[str]()

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from hpcsweep.errors import HpcsweepError, UsageError, first_line, suggest
 from hpcsweep.measure import models
@@ -33,29 +33,6 @@ from hpcsweep.point import Point
 from hpcsweep.processes import die_with_parent
 
 _OWN_WORDS = (HpcsweepError, CannotMeasure, OutOfMemory)
-
-
-def call(path: str, point: Point) -> object:
-    """Call the user's factory `package.module:factory` with a point.
-
-    Raises:
-        UsageError: the factory cannot be imported, is no function, or raised.
-    """
-    try:
-        factory = models.load_factory("dataset", path)
-    except UsageError:
-        raise
-    except Exception as error:  # the user's module may raise anything
-        raise UsageError(f"dataset '{path}': cannot import: {words(error)}") from error
-    if not callable(factory):
-        kind = type(factory).__name__
-        raise UsageError(f"dataset '{path}': is a {kind}, not a function that takes the point")
-    try:
-        return factory(point)
-    except Exception as error:
-        if isinstance(error, _OWN_WORDS) or framework.is_out_of_memory(error):
-            raise
-        raise UsageError(f"dataset '{path}': raised {words(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -132,6 +109,10 @@ class Data:
     train: DataLoader[Any]
     val: DataLoader[Any]
     num_classes: int
+    order: list[
+        tuple[int, int]
+    ]  # epoch and index of each image of an epoch; the sampler of `train`
+    seed: int
     flags: tuple[str, ...] = ()  # for the rows of points that use it
 
     @property
@@ -147,11 +128,13 @@ class Data:
         return len(self.val.dataset)
 
     def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the batches of an epoch (from 0), in the order of that epoch."""
-        sampler = self.train.sampler
-        assert isinstance(sampler, EpochSampler)  # noqa: S101 - `loaders` made it
-        sampler.epoch = number
-        self.train.generator.manual_seed(sampler.seed * 1_000_003 + number)  # the workers' seed
+        """Return the batches of an epoch (from 0): the first of a shuffle by seed and epoch."""
+        seed = self.seed * 1_000_003 + number
+        shuffled = torch.randperm(
+            len(self.train.dataset), generator=torch.Generator().manual_seed(seed)
+        )
+        self.order[:] = [(number, index) for index in shuffled[: len(self.order)].tolist()]
+        self.train.generator.manual_seed(seed)  # the workers' seed
         return iter(self.train)
 
     def close(self) -> None:
@@ -161,24 +144,6 @@ class Data:
             if iterator is not None:
                 iterator._shutdown_workers()  # noqa: SLF001 - torch has no public one
                 loader._iterator = None  # noqa: SLF001
-
-
-class EpochSampler(Sampler[tuple[int, int]]):
-    """Pairs of epoch and index: the first `count` indices of a shuffle by seed and epoch."""
-
-    def __init__(self, size: int, count: int, seed: int) -> None:
-        self.size = size
-        self.count = count
-        self.seed = seed
-        self.epoch = 0
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        order = torch.randperm(self.size, generator=generator)[: self.count].tolist()
-        return iter([(self.epoch, index) for index in order])
 
 
 class Seeded(Dataset[Any]):
@@ -283,15 +248,17 @@ def loaders(
         "persistent_workers": axes["num_workers"] > 0,
         "worker_init_fn": _end_with_the_training,
     }
-    sampler = EpochSampler(size, steps * batch, axes["seed"])
+    order = [(0, 0)] * (steps * batch)
     return Data(
         name,
         # own generators, so that loading does not change other random numbers
         DataLoader(
-            Seeded(train, axes["seed"]), sampler=sampler, generator=torch.Generator(), **common
+            Seeded(train, axes["seed"]), sampler=order, generator=torch.Generator(), **common
         ),
         DataLoader(val, shuffle=False, generator=torch.Generator(), **common),
         num_classes,
+        order,
+        axes["seed"],
     )
 
 
@@ -322,10 +289,14 @@ def _cifar(point: Point) -> Data:
 
 
 def _from_factory(path: str, point: Point) -> Data:
-    data = call(path, point)
-    if not isinstance(data, Data) or not isinstance(
-        getattr(data.train, "sampler", None), EpochSampler
-    ):
+    """Call the user's factory `package.module:factory` with the point."""
+    try:
+        data = models.load_factory("dataset", path)(point)
+    except Exception as error:  # the user's module may raise anything
+        if isinstance(error, _OWN_WORDS) or framework.is_out_of_memory(error):
+            raise
+        raise UsageError(f"dataset '{path}': raised {words(error)}") from error
+    if not isinstance(data, Data):
         kind = type(data).__name__
         raise UsageError(
             f"dataset '{path}': returned {kind}, not a `Data` as `loaders.loaders` returns it"

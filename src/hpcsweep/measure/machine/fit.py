@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -20,7 +20,6 @@ from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import Telemetry
 
-_NVIDIA: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 _NEIGHBOUR_SECONDS: Final = 10.0  # a killed worker may stay on the GPU for some seconds
 
 
@@ -74,30 +73,6 @@ def chip(device: Device) -> str:
     return f"sm_{properties.major}{properties.minor}"
 
 
-def has_code(built_for: Iterable[str], wanted: str) -> bool:
-    """Say whether a torch build (its `get_arch_list`) has code for a chip.
-
-    Machine code (`sm_80`) runs on chips of its major version, from its minor version on. Portable
-    code (`compute_80`, PTX) also runs on every later chip. A letter narrows both: `90a` is for 9.0
-    alone, `100f` for its major version. AMD's code (`gfx90a`) is for the chip of that name.
-    Source: CUDA C++ programming guide, "Compute capabilities".
-    """
-    return any(_serves(arch, wanted) for arch in built_for)
-
-
-def _serves(arch: str, wanted: str) -> bool:
-    code = _NVIDIA.fullmatch(arch)
-    chip = _NVIDIA.fullmatch(wanted)
-    if not code or not chip:
-        return arch == wanted
-    theirs = (int(code[2]), int(code[3]))
-    own = (int(chip[2]), int(chip[3]))
-    if code[4] == "a":
-        return theirs == own
-    portable = code[1] == "compute" and not code[4]
-    return theirs <= own and (portable or theirs[0] == own[0])
-
-
 def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:
     """Refuse a GPU that another process still uses after ten seconds."""
     waited = 0.0
@@ -133,23 +108,19 @@ def _check_memory(device: Device, least_gb: float | None) -> None:
 
 
 def check_code(device: Device) -> None:
-    """Check that this torch runs on a GPU: it has code for it, and the simplest kernel works.
+    """Check that this torch runs on a GPU: a build may have no code for it.
 
     Raises:
-        Refused: it does not.
+        Refused: the simplest kernel does not work.
     """
-    built_for = torch.cuda.get_arch_list()
-    wanted = chip(device)
-    if built_for and not has_code(built_for, wanted):
-        raise Refused(
-            f"torch {torch.__version__} has no code for '{device.name}' ({wanted}; it has "
-            f"{' '.join(built_for)}): give this profile an environment with an older or newer torch"
-        )
     try:
         torch.ones(1, device=device.torch_device).add_(1).item()
     except RuntimeError as error:
+        built_for = " ".join(torch.cuda.get_arch_list())
         raise Refused(
-            f"'{device.name}' does not run the simplest kernel: {first_line(error)}"
+            f"torch {torch.__version__} runs no kernel on '{device.name}' ({chip(device)}; it has "
+            f"code for {built_for}): {first_line(error)}; where its chip is missing, give this "
+            "profile an environment with an older or newer torch"
         ) from error
 
 
