@@ -57,6 +57,8 @@ int fake_live(void) { return live; }
 
 const char *miopenGetErrorString(int status)
 {
+    if (status == 5)
+        return "miopenStatusInternalError";
     return status == INVALID ? "miopenStatusInvalidValue" : "miopenStatusUnknownError";
 }
 

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Final
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import Direction, Expected
-from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_library as library_of
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
@@ -191,8 +190,6 @@ class Cudnn(Driver[CudnnLibrary]):
         try:
             self.library.call("cudnnCreate", made)
         except CudnnError as error:
-            if error.status != library_of.NOT_INITIALIZED:
-                raise LibraryUnusable(f"cuDNN makes no handle here ({error})") from error
             raise no_gpu("cuDNN", "NVIDIA", error) from error
 
     def _workspace(
@@ -200,13 +197,8 @@ class Cudnn(Driver[CudnnLibrary]):
     ) -> int:
         asking = function.replace("cudnn", "cudnnGet") + "WorkspaceSize"
         size = ctypes.c_size_t()
-        try:
-            handle = self.handle(device, 0)
-            self.library.call(asking, handle, *described, number, ctypes.byref(size))
-        except library_of.CudnnBadParameter as error:
-            # so it answers, too, where an algorithm has limits of its own
-            words = error.words or str(error)
-            raise library_of.CudnnNotSupported(error.function, error.status, "", words) from error
+        handle = self.handle(device, 0)
+        self.library.call(asking, handle, *described, number, ctypes.byref(size))
         return size.value
 
 

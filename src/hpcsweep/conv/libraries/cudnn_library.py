@@ -28,8 +28,7 @@ MAJOR: Final = 9
 _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
 _WORDS: Final = 1024
 
-# cudnnStatus_t
-NOT_INITIALIZED: Final = 1001
+_NOT_SUPPORTED: Final = 3  # the thousands of a cudnnStatus_t; the rest says more
 # cudnnDataType_t
 DATA_TYPES: Final[Mapping[str, int]] = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 # cudnnTensorFormat_t
@@ -94,10 +93,6 @@ class CudnnNotSupported(CudnnError, NotSupported):
         return self.words or super().__str__()  # a reason for a table
 
 
-class CudnnBadParameter(CudnnError):
-    """A parameter that cuDNN refuses."""
-
-
 class CudnnLibrary(Library):
     """A loaded libcudnn; a failed call raises the `CudnnError` of its kind."""
 
@@ -119,21 +114,11 @@ class CudnnLibrary(Library):
 
     def _error(self, function: str, status: int) -> CudnnError:
         name = self._library.cudnnGetErrorString(status) or b"unknown status"
-        kind = _KINDS.get(status // 1000, CudnnError)
+        kind = CudnnNotSupported if status // 1000 == _NOT_SUPPORTED else CudnnError
         buffer = ctypes.create_string_buffer(_WORDS)
         self._library.cudnnGetLastErrorString(buffer, _WORDS)  # of this thread
         words = " ".join(buffer.value.decode("utf-8", "replace").split())
         return kind(function, status, name.decode("ascii", "replace"), words)
-
-    def _missing(self, name: str) -> str:
-        return (
-            f"{self.path}: cuDNN {version_text(self.version)} has no {name}; explicit algorithms "
-            "need a cuDNN 9 that still exports it"
-        )
-
-
-# by the thousands of a status; the rest says more
-_KINDS: Final[Mapping[int, type[CudnnError]]] = {2: CudnnBadParameter, 3: CudnnNotSupported}
 
 
 def version_text(version: int) -> str:

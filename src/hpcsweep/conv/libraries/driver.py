@@ -60,14 +60,11 @@ class Library(ABC):
     @abstractmethod
     def _error(self, function: str, status: int) -> Exception: ...
 
-    @abstractmethod
-    def _missing(self, name: str) -> str: ...
-
     def _bind(self, name: str) -> Any:  # noqa: ANN401 - a ctypes function
         try:
             function = getattr(self._library, name)
         except AttributeError as error:
-            raise LibraryUnusable(self._missing(name)) from error
+            raise LibraryUnusable(f"{self.path}: this {self.vendor} has no {name}") from error
         function.restype = ctypes.c_int
         function.argtypes = self.signatures[name]
         return function
@@ -236,5 +233,5 @@ class Driver(ABC, Generic[L]):
 
 
 def no_gpu(vendor: str, gpu: str, error: Exception) -> LibraryUnusable:
-    """Return the error of a library that finds no GPU."""
-    return LibraryUnusable(f"{vendor} finds no {gpu} GPU here ({error})")
+    """Return the error of a library that makes no handle."""
+    return LibraryUnusable(f"{vendor} finds no {gpu} GPU here, or makes no handle on it ({error})")

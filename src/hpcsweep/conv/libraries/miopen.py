@@ -51,11 +51,6 @@ _FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")
 _MAJORS: Final = (2, 3)
 _MOST_SOLUTIONS: Final = 128
 
-# miopenStatus_t, in the order of its values
-_STATUSES: Final = (
-    "Success", "NotInitialized", "InvalidValue", "BadParm", "AllocFailed", "InternalError",
-    "NotImplemented", "UnknownError", "UnsupportedOp", "GpuOperationsSkipped", "VersionMismatch",
-)  # fmt: skip
 # miopenDataType_t
 _DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
 # miopenConvAlgorithm_t: one numbering for all directions
@@ -111,9 +106,7 @@ class MiopenError(LibraryError):
     def __init__(self, function: str, status: int, words: str) -> None:
         self.function = function
         self.status = status
-        known = 0 <= status < len(_STATUSES)
-        name = f"miopenStatus{_STATUSES[status]}" if known else f"status {status}"
-        super().__init__(f"{function}: {name}{': ' + words if words and words != name else ''}")
+        super().__init__(f"{function}: {words or f'status {status}'}")
 
 
 class MiopenLibrary(Library):
@@ -135,9 +128,6 @@ class MiopenLibrary(Library):
         words.restype = c_char_p
         words.argtypes = (c_int,)
         return MiopenError(function, status, (words(status) or b"").decode("ascii", "replace"))
-
-    def _missing(self, name: str) -> str:
-        return f"{self.path}: no {name}; is this MIOpen 2 or 3?"
 
 
 @lru_cache(maxsize=1)
