@@ -13,7 +13,7 @@ import click
 from hpcsweep import environment, messages
 from hpcsweep.cli import answer, settings
 from hpcsweep.cli.answer import Answer, show
-from hpcsweep.cli.settings import COUNT, ByHand, flag, off, option, several
+from hpcsweep.cli.settings import COUNT, by_hand, flag, off, option, several
 from hpcsweep.errors import ProfileError, UsageError
 
 if TYPE_CHECKING:
@@ -72,10 +72,9 @@ sample_option = option(
     "other axes.",
     type=COUNT,
 )
-again_option = flag(
+again_option = by_hand(
     "--again",
     "Measure everything once more, as a new run; go on with the last one if it lacks points.",
-    cls=ByHand,
 )
 nodes_option = option(
     "--nodes N",

@@ -7,7 +7,7 @@ has the options of a command. The command line goes before variables, and these 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,16 +53,17 @@ several = partial(option, type=Names(), multiple=True)
 COUNT: Final = click.IntRange(min=1)
 COUNT.name = "whole number"  # as click's complaints name it
 PATH: Final = click.Path(path_type=Path)
+# by the type of an option: the type that a file's value must have
+_NEEDS: Final = (
+    (click.types.BoolParamType, bool, "needs true or false"),
+    (click.types.IntParamType, int, "needs a whole number"),
+    (click.types.FloatParamType, (int, float), "needs a number"),
+    (click.ParamType, str, "needs text; quote it if it is"),
+)
 
 
-class ByHand(click.Option):
-    """An option that the command line alone gives: set for good, it would act with every call."""
-
-    def resolve_envvar_value(self, ctx: click.Context) -> None:
-        """Take nothing from a variable, and say so if it is set."""
-        name = _variable_of(self, ctx)
-        if os.environ.get(name) and not ctx.resilient_parsing:
-            messages.note(f"{name} is not taken: only the command line gives {self.opts[0]}")
+# the command line alone gives it: set for good, it would act with every call
+by_hand = partial(flag, allow_from_autoenv=False)
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,11 @@ def load(ctx: click.Context) -> None:
 
 def _of_files(params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
     """Return what the files set; `ConfigError` has a line for each mistake of a file."""
+    params = {**params, CLUSTER: params[_DEFAULT_CLUSTER[0]]}
+    del params["debug",]  # see `run`
     values: dict[Loc, Value] = {}
     for path in lookup.config_files():
-        values |= _ConfigFile(path, params).values()
+        values |= _of_file(path, params)
     if clusters := values.pop(CLUSTER, None):
         values = {**dict.fromkeys(_DEFAULT_CLUSTER, clusters), **values}
     return values
@@ -127,82 +130,65 @@ def default_clusters(program: click.Command) -> list[str]:
     return clusters.value if clusters else []
 
 
-class _ConfigFile:
-    """Checks a configuration file against the options that there are."""
-
-    def __init__(self, path: Path, params: Mapping[Loc, click.Option]) -> None:
-        from hpcsweep.spec import document
-
-        self._doc = document.read_toml(path)
-        self._complaints = document.Complaints(self._doc)
-        self._by_hand = {loc for loc, param in params.items() if isinstance(param, ByHand)}
-        without = {("debug",), *self._by_hand}  # see `run`
-        self._params = {loc: param for loc, param in params.items() if loc not in without}
-        self._params[CLUSTER] = params[_DEFAULT_CLUSTER[0]]
-
-    def values(self) -> dict[Loc, Value]:
-        values = dict(self._in(self._doc.data, ()))
-        self._complaints.tell()
-        return values
-
-    def _in(self, data: Mapping[str, Any], above: Loc) -> Iterator[tuple[Loc, Value]]:
-        for key, value in data.items():
-            loc = (*above, key)
-            if loc in self._params:
-                try:
-                    taken = _taken(self._params[loc], value, self._doc.path.parent)
-                    yield loc, Value(taken, f"{self._doc.path}:{self._doc.line(loc)}")
-                except (ValueError, OverflowError, click.BadParameter) as error:
-                    self._complaints.add(loc, _complaint(value, error))
-            elif loc not in {known[: len(loc)] for known in self._params}:
-                self._complaints.add(loc, self._unknown(loc))
-            elif isinstance(value, dict):
-                yield from self._in(value, loc)
-            else:
-                self._complaints.add(loc, _complaint(value, ValueError(f"needs a table: [{key}]")))
-
-    def _unknown(self, loc: Loc) -> str:
-        if loc in self._by_hand:
-            return "only the command line gives it, or each call would do it again"
-        above = loc[:-1]
-        key = loc[-1]
-        inside = [known[len(above)] for known in self._params if known[: len(above)] == above]
-        allowed = list(dict.fromkeys(inside))
-        homes = [".".join(known[:-1]) for known in self._params if known[-1] == key and known[:-1]]
-        where = f"; it belongs below [{'] or ['.join(homes)}]" if homes else suggest(key, allowed)
-        return f"unknown key, allowed are {', '.join(allowed)}{where}"
-
-
-def _complaint(value: object, error: Exception) -> str:
+def _of_file(path: Path, params: Mapping[Loc, click.Option]) -> dict[Loc, Value]:
+    """Return what a file sets, checked against the options that there are."""
     from hpcsweep.spec import document
 
-    text = error.message if isinstance(error, click.BadParameter) else str(error)
-    return f"found {document.show(value)}, {text.rstrip('.')}"
+    doc = document.read_toml(path)
+    wrong = document.Complaints(doc)
+    values: dict[Loc, Value] = {}
+
+    def look(data: Mapping[str, Any], above: Loc) -> None:
+        for key, value in data.items():
+            loc = (*above, key)
+            param = params.get(loc)
+            found = f"found {document.show(value)}"
+            if param and not param.allow_from_autoenv:
+                told = "only the command line gives it, or each call would do it again"
+                wrong.add(loc, told)
+            elif param:
+                try:
+                    values[loc] = Value(_taken(param, value, path), f"{path}:{doc.line(loc)}")
+                except click.BadParameter as error:
+                    wrong.add(loc, f"{found}, {error.message.rstrip('.')}")
+                except (ValueError, OverflowError) as error:
+                    wrong.add(loc, f"{found}, {error}")
+            elif loc not in {known[: len(loc)] for known in params}:
+                wrong.add(loc, _unknown(loc, params))
+            elif isinstance(value, dict):
+                look(value, loc)
+            else:
+                wrong.add(loc, f"{found}, needs a table: [{key}]")
+
+    look(doc.data, ())
+    wrong.tell()
+    return values
 
 
-def _taken(param: click.Option, value: object, folder: Path) -> object:
+def _unknown(loc: Loc, params: Iterable[Loc]) -> str:
+    *above, key = loc
+    allowed = list(
+        dict.fromkeys(one[len(above)] for one in params if [*one[: len(above)]] == above)
+    )
+    homes = [".".join(known[:-1]) for known in params if known[-1] == key and known[:-1]]
+    where = f"; it belongs below [{'] or ['.join(homes)}]" if homes else suggest(key, allowed)
+    return f"unknown key, allowed are {', '.join(allowed)}{where}"
+
+
+def _taken(param: click.Option, value: object, path: Path) -> object:
     """Return a value as click takes it as a default; paths are relative to the file's folder."""
-    if param.is_flag:
-        if not isinstance(value, bool):
-            raise ValueError("needs true or false")
-        return value
-    if not param.multiple:
-        return _single(param, value, folder)
-    items = value if isinstance(value, list) else [value]
-    return [_single(param, item, folder) for item in items]
+    if param.multiple and isinstance(value, list):
+        return [_single(param, item, path.parent) for item in value]
+    single = _single(param, value, path.parent)
+    return [single] if param.multiple else single
 
 
 def _single(param: click.Option, value: object, folder: Path) -> object:
-    wanted: type | tuple[type, ...] = str
-    needs = "needs text; quote it if it is"
-    if isinstance(param.type, click.types.IntParamType):
-        wanted = int
-        needs = "needs a whole number"
-    elif isinstance(param.type, click.types.FloatParamType):
-        wanted = (int, float)
-        needs = "needs a number"
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        raise ValueError(needs)  # noqa: TRY004 - a mistake of the file
+    for kind, wanted, needs in _NEEDS:
+        if isinstance(param.type, kind):
+            if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+                raise ValueError(needs)
+            break
     text = str(value)
     if isinstance(param.type, click.Path) or (param.name == "cluster" and lookup.is_path(text)):
         value = str(folder / Path(text).expanduser())
@@ -229,7 +215,7 @@ def shown(ctx: click.Context) -> Iterator[dict[str, Any]]:
             ParameterSource.ENVIRONMENT: f"environment: {variable(loc)}",
             ParameterSource.DEFAULT_MAP: values[loc].where if loc in values else "",
         }.get(within.get_parameter_source(name), "default")  # type: ignore[arg-type]
-        by = "" if isinstance(param, ByHand) else variable(loc)
+        by = variable(loc) if param.allow_from_autoenv else ""
         value: Any = within.params.get(name)
         is_list = isinstance(value, (list, tuple))
         value = [*map(_plain, value)] if is_list else _plain(value)
@@ -248,19 +234,14 @@ def blamed(error: click.ClickException) -> str:
     """Return `` (from VARIABLE)`` if a wrong value of an option stands in a variable."""
     param = getattr(error, "param", None)
     ctx = getattr(error, "ctx", None)
-    if param is None or ctx is None:
+    if not (param and ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT):
         return ""
-    is_set = ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT
-    return f" (from {_variable_of(param, ctx)})" if is_set else ""
-
-
-def _variable_of(param: click.Parameter, ctx: click.Context) -> str:
-    return str(param.envvar or f"{ctx.auto_envvar_prefix}_{param.name}".upper())
+    return f" (from {param.envvar or f'{ctx.auto_envvar_prefix}_{param.name}'.upper()})"
 
 
 def unknown_variables(program: click.Command) -> list[str]:
     """Return a line for each variable that looks like one of ours and is none."""
-    known = {variable(loc) for loc, param in options(program) if not isinstance(param, ByHand)}
+    known = {variable(loc) for loc, param in options(program) if param.allow_from_autoenv}
     known |= {name for name in vars(environment).values() if isinstance(name, str)}
     ours = sorted(name for name in os.environ if name.startswith(f"{PREFIX}_"))
     return [f"{name}: no such variable{suggest(name, known)}" for name in ours if name not in known]
@@ -288,11 +269,8 @@ def config(ctx: click.Context, *, all: bool) -> Answer:
 
 
 def _told(value: object) -> str:
-    if isinstance(value, list):
-        value = ", ".join(map(str, value))
-    elif isinstance(value, bool):
-        value = str(value).lower()
-    return "-" if value in {None, ""} else str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return {"None": "-", "": "-", "True": "true", "False": "false"}.get(text, text)
 
 
 def _plain(value: object) -> object:

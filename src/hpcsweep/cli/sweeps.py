@@ -13,7 +13,7 @@ import click
 from hpcsweep import extras
 from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import Answer
-from hpcsweep.cli.settings import ByHand, flag, option, several
+from hpcsweep.cli.settings import by_hand, flag, option, several
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @flag("--watch", "With --until-error: wait for each round, and send the next.")
 @several("--allow-node NODE", "Allow a node that was excluded after a failure; repeatable.")
 @flag("--skip-dominated", "Skip points that are larger than one that ran out of memory.")
-@flag("--join", "Go on in the results of another sweep file that has the same name.", cls=ByHand)
+@by_hand("--join", "Go on in the results of another sweep file that has the same name.")
 @flag("--collect", "Merge the results into the tables at the end (local runs only).")
 @common.doctor_option
 @click.pass_obj
@@ -338,7 +338,7 @@ def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
 @click.argument("sweep")
 @flag("--old-attempts", "Remove only attempts none of whose rows is in a table.")
 @flag("--dry-run", "Say what would be removed; remove nothing.")
-@flag("--yes", "Do not ask.", cls=ByHand)
+@by_hand("--yes", "Do not ask.")
 @click.pass_obj
 def rm(results: Path, sweep: str, *, old_attempts: bool, dry_run: bool, yes: bool) -> Answer:
     """Remove a sweep, or a run of it, with all that was measured.
