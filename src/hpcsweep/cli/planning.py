@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from hpcsweep.submit.support import Cell, Support
 
 _ALWAYS = ("model", "input_size")  # shown even if they do not vary
-_BLOCK: Final = 1000  # points that are printed at once
-_REMEMBERED: Final = 4096  # values of a column
 
 
 @click.command()
@@ -129,33 +126,25 @@ def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterato
 
 
 def _table(points: Expansion, limit: int | None) -> Iterator[str]:
-    """Yield a header and the points, with the columns whose values differ."""
+    """Yield a header and the points, with the columns whose values differ in the sweep."""
     from hpcsweep.spec import expansion
 
-    def text(name: str, value: object, width: int = 0) -> str:
-        shown = points.sweep.named(value) if name == "algorithm" else value
-        return (cell(shown) or "unset").ljust(width)
+    sweep = points.sweep
 
+    def text(name: str, value: object) -> str:
+        return cell(sweep.named(value) if name == "algorithm" else value) or "unset"
+
+    first = expansion.flat(next(iter(points)))
     widths: dict[str, int] = {}
-    differ = set(_ALWAYS)
-    last: dict[str, object] = {}
-    for point in map(expansion.flat, islice(points, limit)):
-        for name, value in point.items():
-            if name not in last or value is not last[name]:
-                widths[name] = max(widths.get(name, len(name)), len(text(name, value)))
-                differ |= {name} if value != last.get(name, value) else set()
-                last[name] = value
-    widths = {name: width for name, width in widths.items() if name in differ}
-    text_of: dict[str, Callable[[Any], str]] = {}
-    for name, width in widths.items():
-        of_column = partial(text, name, width=width)
-        # a map of algorithms has no hash
-        text_of[name] = of_column if name == "algorithm" else lru_cache(_REMEMBERED)(of_column)
+    for name, value in first.items():
+        texts = {text(name, each) for each in chain([value], sweep.values(name))}
+        if name == "point_id":
+            texts = {text(name, value)} if value else set()
+        if texts and (name in _ALWAYS or name == "point_id" or len(texts) > 1):
+            widths[name] = max(map(len, (name, *texts)))
     yield in_columns(list(widths), list(widths.values()))
-    flat = map(expansion.flat, islice(points, limit))
-    while some := list(islice(flat, _BLOCK)):
-        rows = ([write(point[name]) for name, write in text_of.items()] for point in some)
-        yield "\n".join("  ".join(row).rstrip() for row in rows)
+    for point in map(expansion.flat, islice(points, limit)):
+        yield in_columns([text(name, point[name]) for name in widths], list(widths.values()))
 
 
 @click.command()
