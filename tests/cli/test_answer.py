@@ -142,15 +142,6 @@ def test_quiet_leaves_only_answers(desk):
     assert desk.run("-q", "report", "nothing").stderr
 
 
-def test_verbose_tells_what_is_read_and_started(desk):
-    """On stderr; the next call in the same process is as it was."""
-    desk.spec(NOOP)
-    done = desk.run("--verbose", "submit", "sweep.yaml", "--cluster", "local")
-    assert "hpcsweep.spec.lookup: reads sweep.yaml" in done.stderr
-    assert "starts the supervisor of chunk 0" in done.stderr
-    assert "reads" not in desk.run("expand", "sweep.yaml").stderr
-
-
 def test_no_color_is_obeyed(desk):
     """A bar on a terminal has colours, unless NO_COLOR says no."""
     desk.spec(NOOP)

@@ -107,16 +107,14 @@ def test_no_sweep_is_measured_on_a_login_node_by_accident(desk):
 
 
 def test_statuses_marks_and_verdicts_have_colours_on_a_terminal(layered_desk):
-    """Not in a file, a document or a form for programs, nor with NO_COLOR; --color decides."""
+    """Not in a file, a document or a form for programs, nor with NO_COLOR."""
     desk, green = layered_desk, "\x1b[32m"
     assert green in on_a_terminal(desk.folder, "report", "demo", NO_COLOR="")
-    assert green in desk.run("--color", "always", "report", "demo").stdout
     colourless = [
         on_a_terminal(desk.folder, "report", "demo"),
         on_a_terminal(desk.folder, "report", "demo", NO_COLOR="", TERM="dumb"),
-        on_a_terminal(desk.folder, "--color", "never", "report", "demo", NO_COLOR=""),
-        desk.run("--color", "always", "report", "demo", "--format", "csv").stdout,
-        desk.run("--color", "always", "report", "demo", "--json").stdout,
+        on_a_terminal(desk.folder, "report", "demo", "--format", "csv", NO_COLOR=""),
+        on_a_terminal(desk.folder, "report", "demo", "--json", NO_COLOR=""),
         desk.run("report", "demo").stdout,
     ]
     assert [text for text in colourless if "\x1b" in text or not text] == []

@@ -113,7 +113,7 @@ COMMANDS = [
     ("config --set top=5", "no option --set: to set one, write a line into hpcsweep.toml"),
     ("submit quickstart --html x.html", "no option --html: it belongs to `hpcsweep report`"),
     ("zzzz", "no command 'zzzz' (there are: init, "),
-    ("--color", "'--color' requires an argument (see `hpcsweep --help`)"),
+    ("--results", "'--results' requires an argument (see `hpcsweep --help`)"),
 ]
 
 

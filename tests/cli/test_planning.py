@@ -121,17 +121,6 @@ def test_expand_writes_values_as_a_sweep_file_does(desk):
     assert '{"fc":"gemm"}' in shown
 
 
-def test_points_are_spread_over_nodes_when_asked(desk):
-    """300 points are one chunk by themselves; here they would be side by side."""
-    desk.spec(NOOP.replace("[1, 2, 3]", "{start: 1, stop: 300, num: 300}"))
-    desk.spec("gpu: any\ntime: 60\n", "site.yaml")
-    for more, chunks in (((), 1), (("--nodes", "4"), 4)):
-        done = desk.run("estimate", "sweep.yaml", "--cluster", "site.yaml", *more, "--json")
-        assert json.loads(done.stdout)["estimates"][0]["chunks"] == chunks, done.stderr
-    refused = desk.run("submit", "sweep.yaml", "--cluster", "local", "--nodes", "2")
-    assert (refused.returncode, "use --workers" in refused.stderr) == (2, True)
-
-
 def test_a_dry_run_says_how_long_its_point_takes(desk):
     """Before it is measured; `estimate` measures none."""
     desk.spec(NOOP)

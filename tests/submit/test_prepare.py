@@ -54,17 +54,6 @@ def test_one_point_is_taken_again_by_its_id(measured):
     assert Counter(row["point_id"] for row in measured.rows())[point_id] == 2
 
 
-def test_more_than_a_week_here_has_to_be_allowed(desk):
-    """With what allows it; a job in Slurm has a time limit of its own."""
-    desk.spec(TEN + "measure: {sleep_ms: 360000000}\n")
-    for more in ((), ("--dry-run",)):
-        refused = desk.submit(*more)
-        assert (refused.returncode, len(refused.stderr.splitlines())) == (5, 1)
-        assert "takes about 1,000.0 h, more than a week; nothing was started" in refused.stderr
-        assert "--max-gpu-hours 1001" in refused.stderr
-    assert desk.rows() == []
-
-
 def test_results_of_a_newer_version_are_told(measured):
     """They are not touched."""
     (submission,) = measured.sweep().submissions()

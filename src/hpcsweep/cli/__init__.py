@@ -163,22 +163,13 @@ class _Program(click.Group):
     show_default="results",
 )
 @flag("-q --quiet", "Print answers and errors only: no progress.")
-@option(
-    "--color",
-    "Colour statuses, marks and verdicts; auto: on a terminal, without NO_COLOR.",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-)
-@flag("-v --verbose", "Tell what is started and read.")
 @click.pass_context
-def main(  # noqa: PLR0913 - one argument per option
+def main(
     ctx: click.Context,
     results: Path,
-    color: str,
     *,
     debug: bool,  # noqa: ARG001 - see run
     quiet: bool,
-    verbose: bool,
 ) -> None:
     """Measure convolutional networks: from one YAML file to one checked table.
 
@@ -188,12 +179,9 @@ def main(  # noqa: PLR0913 - one argument per option
           hpcsweep report quickstart
     """
     answer.mode.quiet = quiet
-    answer.mode.colour = color
     if wrong := ctx.meta.get(settings.WRONG):
         raise wrong
     ctx.obj = results
-    if verbose:
-        ctx.with_resource(answer.verbose())
 
 
 _PURPOSES: Final = {  # in the order of use

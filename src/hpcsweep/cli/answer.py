@@ -42,8 +42,7 @@ class Mode:
     json: bool = False
     quiet: bool = False
     whole: bool = False  # tables with every row
-    plain: bool = False  # for programs: no colour, whatever `colour` says
-    colour: str = "auto"
+    plain: bool = False  # for programs: no colour
     done: bool = False  # the document is out
     messages: list[Message] = field(default_factory=list)  # what was told besides the answer
 
@@ -225,11 +224,9 @@ def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool 
 
 
 def _wants_colour(stream: TextIO) -> bool:
-    """Follow --color, NO_COLOR (no-color.org), and whether people look at a terminal."""
-    if mode.colour == "never" or ((mode.json or mode.plain) and stream is sys.stdout):
+    """Follow NO_COLOR (no-color.org), and whether people look at a terminal."""
+    if (mode.json or mode.plain) and stream is sys.stdout:
         return False
-    if mode.colour == "always":
-        return True
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -244,23 +241,6 @@ _CODES: Final = {1: 32, 2: 33, 3: 31}  # of terminals, by the pattern's group
 
 def _coloured(text: str) -> str:
     return _COLOURS.sub(lambda word: f"\x1b[{_CODES[word.lastindex or 1]}m{word[0]}\x1b[0m", text)
-
-
-@contextmanager
-def verbose() -> Iterator[None]:
-    """Print what the program does to stderr while the block runs: programs started, files read."""
-    import logging
-
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    logger = logging.getLogger("hpcsweep")
-    logger.setLevel(logging.DEBUG)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(logging.NOTSET)
 
 
 def discard(stream: TextIO) -> None:

@@ -76,12 +76,6 @@ again_option = by_hand(
     "--again",
     "Measure everything once more, as a new run; go on with the last one if it lacks points.",
 )
-nodes_option = option(
-    "--nodes N",
-    "Spread the points over N tasks of Slurm, which may run on N nodes at a time; more tasks "
-    "where one would exceed the limits of the profile.",
-    type=COUNT,
-)
 workers_option = option(
     "--workers N", "Measure N points side by side (local runs only).", type=COUNT
 )

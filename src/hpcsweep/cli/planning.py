@@ -150,7 +150,6 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
 @click.command()
 @click.argument("spec")
 @common.cluster_option
-@common.nodes_option
 @common.sample_option
 @common.again_option
 @click.pass_obj

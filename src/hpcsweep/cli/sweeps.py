@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @click.argument("spec")
 @common.cluster_option
 @common.workers_option
-@common.nodes_option
 @common.sample_option
 @common.again_option
 @flag("--dry-run", "Show the plan and the job script, measure one point here, submit nothing.")

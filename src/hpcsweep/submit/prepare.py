@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 # Share of the time limit that the estimate of a chunk may fill: estimates can be too low.
 _FILL: Final = 0.85
-_WEEK: Final = 7 * 86400.0  # seconds
 _ELSEWHERE: Final = {"gpu", *(one.name for one in fields(RunSettings))}  # keys of a profile
 
 
@@ -98,7 +97,7 @@ def prepare(
             packed = map(packing.arranged, packed)
         points, each = chunk_file.write_chunks(submission.chunks, packed)
         seconds = sum(each)
-        check_cost(seconds, request)
+        check_budget(seconds, request.options.max_gpu_hours)
         manifest = Manifest(
             id=submission.id,
             round=number,
@@ -207,17 +206,6 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
         )
 
 
-def check_cost(seconds: float, request: Request) -> None:
-    """Refuse what exceeds the limit; here, where there is none, what takes more than a week."""
-    check_budget(seconds, request.options.max_gpu_hours)
-    here = seconds / request.workers
-    if request.options.max_gpu_hours is None and not request.profile.in_slurm and here > _WEEK:
-        raise Refused(
-            f"{request.words()} takes about {duration(here)}, more than a week; nothing was "
-            f"started. Use --sample, or allow it: --max-gpu-hours {math.ceil(seconds / 3600)}"
-        )
-
-
 def known_points(sweep_dir: SweepDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
     """Return the points that are measured, queued or running, for a request.
 
@@ -303,8 +291,6 @@ def chunks(
     by_time = _FILL * (profile.time_seconds or math.inf)
     seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
     limits = packing.Limits(seconds, profile.max_points_per_chunk, start, starts.worker)
-    if request.options.nodes:
-        return packing.spread(blocks, seconds_of, worker_of, limits, request.options.nodes)
     return packing.pack(blocks, seconds_of, worker_of, limits)
 
 

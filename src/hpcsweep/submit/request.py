@@ -22,7 +22,6 @@ class Options:
 
     sample: int | None = None
     workers: int | None = None  # None: as the profile says
-    nodes: int | None = None  # spread the points over so many tasks of Slurm
     max_gpu_hours: float | None = None
     skip_dominated: bool = False
     suppress_next_hint: bool = False  # who asked goes on with the rows by itself
@@ -101,8 +100,6 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
     device is none of them, the request is a rehearsal: its points get the device's name, and ids of
     their own.
     """
-    if options.nodes and not chosen.in_slurm:
-        raise UsageError(f"--nodes is for Slurm; profile {chosen.name} runs here: use --workers")
     device = chosen.gpu or this_machine.local_device()
     named = gpus(sweep)
     return Request(
