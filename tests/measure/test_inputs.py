@@ -32,9 +32,9 @@ def case(workload: str = "inference", **axes: Any) -> dict[str, Any]:
 
 def look(layers: dict[str, str], *cases: dict[str, Any], workload: str = "inference") -> Any:
     """Ask about one map."""
-    asked = {"workload": workload, "layers": layers, "cases": cases}
-    answer = inputs.answer({"search_path": [], "weights": [], "maps": [asked]})
-    (found,) = json.loads(json.dumps(answer))["maps"]
+    asked = {"about": "map", "workload": workload, "layers": layers, "cases": cases}
+    answer = inputs.answer({"search_path": [], "questions": [asked]})
+    (found,) = json.loads(json.dumps(answer))["answers"]
     return found
 
 

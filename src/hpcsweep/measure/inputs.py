@@ -14,7 +14,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -57,23 +57,18 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     search_path.use(question["search_path"])
     if "devices" in question:
         return engines(question)
-    return {
-        "weights": [_weights_problems(**request) for request in question["weights"]],
-        "maps": [_look(**request) for request in question["maps"]],
-        "networks": [_try(question, axes) for axes in question.get("networks", ())],
-    }
+    return {"answers": [_ABOUT[one.pop("about")](**one) for one in question["questions"]]}
 
 
-def _try(question: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, str]:
+def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, str]:
     """Build a network and pass images through it; return what is `wrong`, or this machine's."""
     try:
-        shapes(question["workload"], json.dumps(axes))
+        shapes(workload, json.dumps(axes))
     except Exception as error:  # noqa: BLE001 - a network does whatever its author wrote
         own = [
             f"{at.filename}:{at.lineno}: "
             for at in traceback.extract_tb(error.__traceback__)
-            if at.filename.startswith((*question["search_path"],))
-            and not _OTHERS.search(at.filename)
+            if at.filename.startswith(search_path.in_use()) and not _OTHERS.search(at.filename)
         ]
         where = own[-1] if own else ""
         is_machine = isinstance(error, _OF_MACHINES) or _GPUS.search(str(error))
@@ -81,13 +76,11 @@ def _try(question: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, str]
     return {}
 
 
-def _weights_problems(
-    home: Mapping[str, str], wanted: Sequence[tuple[str, str]]
-) -> list[dict[str, str]]:
-    """Return the problem of each of the wanted weights, below the TORCH_HOME of a profile."""
+def _weights(home: Mapping[str, str], model: str, name: str) -> dict[str, str]:
+    """Return the problem of weights, below the TORCH_HOME of a profile."""
     os.environ.pop("TORCH_HOME", None)  # the previous profile's
     os.environ.update(home)
-    return downloads.problems(wanted)
+    return downloads.problem(model, name)
 
 
 def _look(
@@ -115,6 +108,13 @@ def _look(
         if time.monotonic() > end or (looked and not left):
             break
     return {"idle": convolutions.idle(layers, names)} if looked else {"unchecked": why}
+
+
+_ABOUT: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
+    "weights": _weights,
+    "map": _look,
+    "network": _try,
+}
 
 
 @lru_cache(maxsize=1000)

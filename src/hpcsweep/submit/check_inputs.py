@@ -13,8 +13,9 @@ import shlex
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,8 @@ SHAPES: Final = (
     "amp",
 )
 _MOST_CASES: Final = 1000  # sizes of one network with one map
+# a question to torch, and what its answer, or why there is none, is made into
+_Asked = tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]
 
 
 @dataclass
@@ -53,6 +56,7 @@ class _Mistakes:
     sweep: Sweep
     kept: list[tuple[str, object, str]] = field(default_factory=list)
     told_of: list[object] = field(default_factory=list)  # values
+    patterns: list[tuple[object, str, str]] = field(default_factory=list)  # of maps
 
     def add(
         self, request: Request, key: str, name: object, told: str, *, sure: bool = False
@@ -65,16 +69,15 @@ class _Mistakes:
             what = f"'{name}': " if isinstance(name, str) else ""
             self.kept.append((key, name, f"{what}{told}"))
 
-    def tell(self, patterns: Iterable[tuple[dict[str, str], str, str]] = ()) -> None:
+    def tell(self) -> None:
         """Raise `SpecError` with a line for each, at the place where the sweep names it."""
-        patterns = [*patterns]
-        if not self.kept and not patterns:
+        if not self.kept and not self.patterns:
             return
         doc = document.read_document(self.sweep.path, SpecError)
         wrong = document.Complaints(doc)
         for key, name, told in self.kept:
             wrong.add(_place(doc, key, name), told)
-        for layers, pattern, told in patterns:
+        for layers, pattern, told in self.patterns:
             wrong.add((*_place(doc, "algorithm", layers), pattern), told)
         wrong.tell()
 
@@ -86,38 +89,28 @@ def check_inputs(results: Path, requests: Sequence[Request]) -> None:
     """
     sweep = requests[0].sweep
     mistakes = _Mistakes(sweep)
+    asked: list[_Asked] = []
     for request in requests:
         _check_packages(request)
         if request.rehearsal:
             _tell_unknown_gpus(sweep)
         if sweep.workload == COMMAND.name:
             _check_program(request, mistakes)
-        elif WORKLOADS[sweep.workload].runs_network:
+        if WORKLOADS[sweep.workload].runs_network:
             _check_names(request, mistakes)
             _check_data(request)
-    if not WORKLOADS[sweep.workload].runs_network:
-        mistakes.tell()
-        return
-    weights = [named_weights(request) for request in requests]
-    maps = _maps(requests)
-    own = [] if extras.lacking("measure") else _own_networks(results, requests, mistakes)
-    if not maps and not own and not any(weights):
-        mistakes.tell()
-        return
-    homes = [search_path.torch_home(request.profile.env) for request in requests]
-    answer = _ask_torch(
-        {
-            "search_path": requests[0].search_path,
-            "workload": sweep.workload,
-            "weights": [{"home": h, "wanted": w} for h, w in zip(homes, weights, strict=True)],
-            "maps": maps,
-            "networks": [axes for _, axes in own],
-        }
-    )
-    for request, wanted, problems in zip(requests, weights, answer["weights"], strict=True):
-        _check_weights(request, wanted, problems, mistakes)
-    _check_networks(own, answer["networks"], mistakes)
-    mistakes.tell(_idle(maps, answer["maps"]))
+            asked += _weights(request, mistakes)
+    if WORKLOADS[sweep.workload].runs_network:
+        asked += _maps(requests, mistakes)
+        if not extras.lacking("measure"):
+            asked += _own_networks(results, requests, mistakes)
+    if asked:
+        questions = [question for question, _ in asked]
+        found = ask({"search_path": requests[0].search_path, "questions": questions})
+        answers = found.get("answers", [found] * len(asked))
+        for (_, tell), answer in zip(asked, answers, strict=True):
+            tell(answer)
+    mistakes.tell()
 
 
 def _tell_unknown_gpus(sweep: Sweep) -> None:
@@ -131,44 +124,42 @@ def _tell_unknown_gpus(sweep: Sweep) -> None:
 
 def _own_networks(
     results: Path, requests: Sequence[Request], mistakes: _Mistakes
-) -> list[tuple[Request, dict[str, Any]]]:
-    """Return the cases of each own network's smallest and largest images that are not measured."""
+) -> Iterator[_Asked]:
+    """Ask whether each own network takes its smallest and its largest images, if not measured."""
     sweep = requests[0].sweep
     if not any(map(_is_factory, named(sweep, "model"))):
-        return []
+        return
     measured = runs.statuses(SweepDir(results / sweep.name))
     found: dict[str, list[tuple[int, Request, Mapping[str, Any]]]] = {}
     for request in requests:
         for point in request.points():
-            axes = point.axes
-            if _is_factory(axes["model"]) and measured.get(point.point_id) is not PointStatus.OK:
-                found.setdefault(axes["model"], []).append((axes["input_size"], request, axes))
-    return [
-        (request, {name: axes[name] for name in SHAPES if name in axes})
-        for model, cases in found.items()
-        if model not in mistakes.told_of
-        for _, request, axes in (min(cases, key=itemgetter(0)), max(cases, key=itemgetter(0)))
-    ]
+            model = point.axes["model"]
+            is_left = measured.get(point.point_id) is not PointStatus.OK
+            if is_left and _is_factory(model) and model not in mistakes.told_of:
+                size = point.axes["input_size"]
+                found.setdefault(model, []).append((size, request, point.axes))
+    for model, cases in found.items():
+        for size, request, axes in (min(cases, key=itemgetter(0)), max(cases, key=itemgetter(0))):
+            question = {
+                "about": "network",
+                "workload": sweep.workload,
+                "axes": {name: axes[name] for name in SHAPES if name in axes},
+            }
+            yield question, partial(_tell_network, mistakes, request, model, size)
 
 
-def _check_networks(
-    own: Sequence[tuple[Request, dict[str, Any]]],
-    answers: Sequence[Mapping[str, str]],
-    mistakes: _Mistakes,
+def _tell_network(
+    mistakes: _Mistakes, request: Request, model: str, size: int, answer: Mapping[str, str]
 ) -> None:
-    """Refuse own networks that cannot be built, or do not take their images."""
-    told = set[str]()
-    for (request, axes), answer in zip(own, answers, strict=True):
-        model = axes["model"]
-        if not answer or model in told:
-            continue
-        told.add(model)  # at its smallest images
-        ((level, why),) = answer.items()
-        why = f"at input_size {axes['input_size']}: {why}"
-        if level == "wrong":
-            mistakes.add(request, "model", model, f"{why}; mend it, or exclude it")
-        else:
-            messages.note(f"model '{model}' could not be tried here {why}")
+    """Refuse an own network that cannot be built, or does not take its images."""
+    if model in mistakes.told_of:
+        return  # at its smallest images
+    if wrong := answer.get("wrong"):
+        told = f"at input_size {size}: {wrong}; mend it, or exclude it"
+        mistakes.add(request, "model", model, told)
+    elif why := answer.get("unsure"):
+        mistakes.told_of.append(model)
+        messages.note(f"model '{model}' could not be tried here at input_size {size}: {why}")
 
 
 def _check_packages(request: Request) -> None:
@@ -248,45 +239,31 @@ def named_weights(request: Request) -> list[tuple[str, str]]:
     ]
 
 
-def _check_weights(
-    request: Request,
-    wanted: Sequence[tuple[str, str]],
-    problems: Sequence[Mapping[str, str]],
-    mistakes: _Mistakes,
-) -> None:
-    """Refuse weights by torchvision's name that are not in torch's cache: no job downloads any."""
+def _weights(request: Request, mistakes: _Mistakes) -> Iterator[_Asked]:
+    """Ask for weights by torchvision's name that are not in torch's cache: no job downloads any."""
+    home = search_path.torch_home(request.profile.env)
     where = ["--cluster", request.profile.name, "--download"]
     command = shlex.join(["hpcsweep", "submit", str(request.sweep.path), *where])
-    for (model, name), problem in zip(wanted, problems, strict=True):
-        if not problem:
-            continue
-        told = problem.get("wrong") or (
-            f"{model}: {problem['missing']}; `{command}` on a login node downloads what is missing"
-        )
-        mistakes.add(request, "weights", name, told)
+
+    def tell(model: str, name: str, answer: Mapping[str, str]) -> None:
+        missing = answer.get("missing")
+        if why := answer.get("failed"):
+            missing = f"nobody could tell whether they are there ({why})"
+        wanted = f"`{command}` on a login node downloads what is missing"
+        told = answer.get("wrong") or (f"{model}: {missing}; {wanted}" if missing else "")
+        if told:
+            mistakes.add(request, "weights", name, told)
+
+    for model, name in named_weights(request):
+        question = {"about": "weights", "home": home, "model": model, "name": name}
+        yield question, partial(tell, model, name)
 
 
-def _idle(
-    maps: Sequence[dict[str, Any]], answers: Sequence[dict[str, Any]]
-) -> Iterator[tuple[dict[str, str], str, str]]:
-    """Yield the patterns of maps that match no layer, with what to tell of each."""
-    unchecked = dict[str, dict[str, None]]()
-    for question, answer in zip(maps, answers, strict=True):
-        model = question["cases"][0]["model"]
-        if why := answer.get("unchecked"):
-            unchecked.setdefault(why, {})[model] = None
-        for pattern, hint in answer.get("idle", {}).items():
-            told = f"this pattern matches no convolution of {model}{hint}"
-            yield question["layers"], pattern, told
-    for why, models in unchecked.items():
-        messages.note(f"map patterns are not checked here: {why} ({', '.join(models)})")
-
-
-def _maps(requests: Sequence[Request]) -> list[dict[str, Any]]:
-    """Return each map with each network that has it, and the cases of shapes in which it does."""
+def _maps(requests: Sequence[Request], mistakes: _Mistakes) -> Iterator[_Asked]:
+    """Ask of each map, with each network that has it, for patterns that match no layer."""
     sweep = requests[0].sweep
     if not any(isinstance(value, dict) for value in sweep.values("algorithm")):
-        return []
+        return
     names = [name for name in SHAPES if sweep.workload in AXES[name].workloads]
     found: dict[tuple[str, int], tuple[dict[str, str], dict[tuple[Any, ...], None]]] = {}
     for request in requests:
@@ -297,27 +274,23 @@ def _maps(requests: Sequence[Request]) -> list[dict[str, Any]]:
                 _, cases = found.setdefault(key, (layers, {}))
                 if len(cases) < _MOST_CASES:
                     cases[tuple(map(point.axes.__getitem__, names))] = None
-    return [
-        {
+
+    def tell(model: str, layers: dict[str, str], answer: Mapping[str, Any]) -> None:
+        why = answer.get("failed") or f"{answer.get('unchecked')} ({model})"
+        if "idle" not in answer:
+            messages.note(f"map patterns are not checked here: {why}")
+        for pattern, hint in answer.get("idle", {}).items():
+            told = f"this pattern matches no convolution of {model}{hint}"
+            mistakes.patterns.append((layers, pattern, told))
+
+    for (model, _), (layers, cases) in found.items():
+        question = {
+            "about": "map",
             "workload": sweep.workload,
             "layers": layers,
             "cases": [dict(zip(names, case, strict=True)) for case in cases],
         }
-        for layers, cases in found.values()
-    ]
-
-
-def _ask_torch(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a problem or "" of each weights, and what no layer matches or why that is unknown."""
-    found = ask(question)
-    if why := found.get("failed"):
-        told = f"nobody could tell whether they are there ({why})"
-        return {
-            "weights": [[{"missing": told} for _ in one["wanted"]] for one in question["weights"]],
-            "maps": [{"unchecked": why} for _ in question["maps"]],
-            "networks": [{} for _ in question["networks"]],
-        }
-    return found
+        yield question, partial(tell, model, layers)
 
 
 def ask(question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any]:

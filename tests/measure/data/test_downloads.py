@@ -218,7 +218,7 @@ def test_submit_fetches_the_weights_of_a_sweep_to_where_a_point_looks(
     published: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once; the second time they are there."""
-    monkeypatch.setattr(check_inputs, "_ask_torch", inputs.answer)  # with the URL of this process
+    monkeypatch.setattr(check_inputs, "ask", inputs.answer)  # with the URL of this process
     desk.spec(SWEEP)
     place = desk.folder / "home" / "hub" / "checkpoints" / published.name
     for told in ("were downloaded", "are there"):
@@ -264,7 +264,7 @@ def test_what_cannot_be_downloaded_is_named_with_its_place(
 
 def test_problems_are_told_for_each_of_several_weights(published: Path) -> None:
     """Missing, unknown, or none."""
-    missing, unknown = downloads.problems([WANTED, (WANTED[0], "IMAGENET1K_V9")])
+    missing, unknown = (downloads.problem(WANTED[0], name) for name in (WANTED[1], "IMAGENET1K_V9"))
     assert missing == {"missing": f"{cached_weights(published.name)} is not there"}
     assert unknown["wrong"].startswith(
         "squeezenet1_1 has IMAGENET1K_V1, DEFAULT, a path, or 'random'"
@@ -272,4 +272,4 @@ def test_problems_are_told_for_each_of_several_weights(published: Path) -> None:
     assert unknown["wrong"].endswith("; did you mean 'IMAGENET1K_V1'?")
     home = {"TORCH_HOME": os.environ["TORCH_HOME"]}
     downloads.get_weights([WANTED], home)
-    assert downloads.problems([WANTED]) == [{}]
+    assert downloads.problem(*WANTED) == {}

@@ -255,12 +255,8 @@ def _got(url: str, model: str, name: str) -> str:
     return ""
 
 
-def problems(wanted: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-    """Return, for each of the wanted weights, why they are `wrong`, or which file is `missing`."""
-    return [_problem(*pair) for pair in wanted]
-
-
-def _problem(model: str, name: str) -> dict[str, str]:
+def problem(model: str, name: str) -> dict[str, str]:
+    """Return why weights are `wrong`, or which file of them is `missing`."""
     try:
         file = models.cached_weights(models.weights_url(model, name))
     except UsageError as error:
