@@ -102,21 +102,21 @@ def _prove(line: bytes) -> None:
 
 def _encode(chunk: Chunk) -> dict[str, Any]:
     first = chunk.points[0]
-    columns = ([point.axes[name] for point in chunk.points] for name in first.axes)
+    rows = ([*map(point.axes.__getitem__, first.axes)] for point in chunk.points)
     return {
         "chunk": chunk.index,
         "seconds": round(chunk.seconds, 3),
         "workload": first.workload,
         "measure": dict(first.measure),
         "axes": [*first.axes],
-        "values": [*map(_squeeze, columns)],
+        "values": [_squeeze(column) for column in map(list, zip(*rows, strict=True))],
         "ids": [point.point_id for point in chunk.points],
     }
 
 
 def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what YAML holds
     first = column[0]
-    same = all(value == first and type(value) is type(first) for value in column)
+    same = column.count(first) == len(column) and len({*map(type, column)}) == 1
     return first if same else column
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from hpcsweep.catalog import VISIT
 from hpcsweep.catalog.sharing import network_of
-from hpcsweep.point import Point, canonical_json
+from hpcsweep.point import Point
 from hpcsweep.store.chunk_file import Chunk
 
 Block = Sequence[Any]  # of points, or of what stands for them
@@ -52,8 +52,8 @@ def blocks(points: Iterable[Point]) -> Iterator[list[Point]]:
         yield list(block)
 
 
-def _configuration(point: Point) -> dict[str, Any]:
-    return {name: value for name, value in point.axes.items() if name not in _COMPARED}
+def _configuration(point: Point) -> Hashable:
+    return tuple([value for name, value in point.axes.items() if name not in _COMPARED])
 
 
 def pack(
@@ -133,11 +133,8 @@ def arranged(chunk: Chunk) -> Chunk:
     def network(point: Point) -> Hashable:
         return network_of(point.axes)
 
-    def configuration(point: Point) -> str:
-        return canonical_json(_configuration(point))
-
     visits: dict[int, list[Point]] = {}
     for point in sorted(chunk.points, key=attrgetter("point_id")):
         visits.setdefault(point.axes.get(VISIT, 1), []).append(point)
-    order = (shuffled(visits[visit], network, configuration) for visit in sorted(visits))
+    order = (shuffled(visits[visit], network, _configuration) for visit in sorted(visits))
     return replace(chunk, points=tuple(chain.from_iterable(order)))
