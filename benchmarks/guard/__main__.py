@@ -1,17 +1,22 @@
-"""Names what became slower than in another revision: a fixed set of runs, in interleaved pairs.
+"""Names what became slower or larger than it was: a fixed set of runs, in interleaved pairs.
 
 ::
 
-    python -m benchmarks.guard [--against REVISION] [--minutes 9] [--only WORD] [--record]
+    python -m benchmarks.guard [--against REVISION] [--minutes 9] [--only WORD]
+    python -m benchmarks.guard --record [--give-up WORD]
 
-Without `--against` it is the revision of the last record in `results/reference/guard.json`, or the
-parent. That revision is checked out beside this one and run by the same Python. Each round runs
-each case three times: the other revision, this one, and the other again, in changing order; so a
-machine that drifts drifts for all, and the A/A column says how small a difference can be believed.
-Printed are ratios of wall and CPU seconds (children included), with a 95 % interval of their mean
-over rounds (Student's t of the logarithms). Slower is what takes a tenth more and whose interval
-lies above 1 while that of A/A does not. The exit code is 1 then. `--record` writes the seconds,
-with the environment, to the file that the next run compares with.
+Each case is run beside the revision that holds its best figure in `results/reference/guard.json`,
+so ten steps of 5 % are one of 60; a case that is not there, beside the parent. `--against` names
+one for all, such as the last release. These revisions are checked out beside this one and run by
+the same Python. Each round runs each case three times: the other revision, this one, and the other
+again, in changing order; so a machine that drifts drifts for all, and the A/A column says how small
+a difference can be believed. Printed are ratios of wall and CPU seconds (children included), with a
+95 % interval of their mean over rounds (Student's t of the logarithms), and the MiB of the largest
+process. Slower is what takes a tenth more and whose interval lies above 1 while that of A/A does
+not; larger is what takes a tenth more memory. The exit code is 1 then.
+
+`--record` makes this revision the one that holds a figure, where there was none or it is faster.
+What was given up on purpose is named with `--give-up`, in the commit that gives it up.
 """
 
 from __future__ import annotations
@@ -28,13 +33,11 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Final
-
-from scipy import stats
+from typing import Any, Final
 
 from benchmarks.guard.cases import CASES, Case, Run, Skipped
 from benchmarks.markdown import print_head, print_row
@@ -43,7 +46,8 @@ ROOT: Final = Path(__file__).parents[2]
 RECORD: Final = ROOT / "results" / "reference" / "guard.json"
 SLOWER: Final = 1.1
 ARMS: Final = ("other", "this", "again")
-Cost = Mapping[str, float]  # wall and CPU seconds
+KINDS: Final = ("wall_s", "cpu_s", "mib")
+Cost = Mapping[str, float]  # by kind
 
 
 @dataclass
@@ -62,11 +66,19 @@ class Costs:
         mean = statistics.fmean(logs)
         if len(logs) < 2:
             return math.exp(mean), 0.0, math.inf
+        from scipy import stats  # noqa: PLC0415 - a child's MiB begin with those of this process
+
         half = stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
         return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
+    def is_faster(self) -> bool:
+        """Say whether this revision takes less, and not by chance."""
+        return self.ratio("this", "cpu_s")[2] < min(1.0, self.ratio("again", "cpu_s")[2])
+
     def is_slower(self) -> bool:
         """Say whether this revision takes a tenth more, and not by chance."""
+        if self.median("this", "mib") > SLOWER * self.median("other", "mib"):
+            return True
         for kind in ("wall_s", "cpu_s"):
             ratio, low, _ = self.ratio("this", kind)
             control, control_low, _ = self.ratio("again", kind)
@@ -80,36 +92,48 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--against", default=_last_recorded() or "HEAD~1")
+    parser.add_argument("--against", default="", help="one revision for all cases")
     parser.add_argument("--minutes", type=float, default=9.5, help="for all of it; two rounds run")
     parser.add_argument("--only", default="", help="only the cases whose name has this word")
-    parser.add_argument("--record", action="store_true", help="keep the seconds of this revision")
+    parser.add_argument("--record", action="store_true", help="keep figures that became better")
+    parser.add_argument("--give-up", metavar="WORD", help="keep those of these cases in any case")
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     cases = [case for case in CASES if options.only in case.name]
-    with tempfile.TemporaryDirectory() as name, _checked_out(options.against, Path(name)) as other:
-        trees = {"other": other, "this": ROOT}
-        costs = _measured(cases, trees, Path(name), end)
-    print(f"This revision beside {options.against}, {_environment()['machine']}\n")
-    print_head("case | s before | s now | wall | CPU | A/A wall | A/A CPU | rounds")
+    known = json.loads(RECORD.read_text())["cases"]
+    others = {
+        case.name: options.against or known.get(case.name, {}).get("revision", "HEAD~1")
+        for case in cases
+    }
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        trees = {
+            revision: stack.enter_context(_checked_out(revision, Path(name) / f"tree-{number}"))
+            for number, revision in enumerate(dict.fromkeys(others.values()))
+        }
+        beside = {case.name: trees[others[case.name]] for case in cases}
+        costs = _measured(cases, beside, Path(name), end)
+    print(f"This revision beside the best on record, {_environment()['machine']}\n")
+    head = "case | beside | s before | s now | MiB before | now"
+    print_head(f"{head} | wall | CPU | A/A wall | A/A CPU | rounds")
     for case, found in costs.items():
         ratios = [
             _spelled(found.ratio(arm, k)) for arm in ("this", "again") for k in ("wall_s", "cpu_s")
         ]
         seconds = [f"{found.median(arm, 'wall_s'):.2f}" for arm in ("other", "this")]
-        print_row(case, *seconds, *ratios, len(found.rounds))
+        memory = [f"{found.median(arm, 'mib'):.0f}" for arm in ("other", "this")]
+        print_row(case, others[case], *seconds, *memory, *ratios, len(found.rounds))
     slower = [case for case, found in costs.items() if found.is_slower()]
-    print(f"\nslower by more than a tenth: {', '.join(slower) or 'nothing'}")
+    print(f"\nslower or larger by more than a tenth: {', '.join(slower) or 'nothing'}")
     if options.record:
-        _record(costs)
+        _record(known, costs, options.give_up)
     return int(bool(slower))
 
 
 def _measured(
-    cases: Sequence[Case], trees: Mapping[str, Path], folder: Path, end: float
+    cases: Sequence[Case], beside: Mapping[str, Path], folder: Path, end: float
 ) -> dict[str, Costs]:
     """Run the cases twice, then those again, in turns, that are over by the end."""
-    prepared = {case.name: _prepared(case, trees, folder) for case in cases}
+    prepared = {case.name: _prepared(case, beside[case.name], folder) for case in cases}
     ready = {name: runs for name, runs in prepared.items() if runs}
     costs: dict[str, Costs] = defaultdict(Costs)
     took: dict[str, float] = {}
@@ -130,8 +154,9 @@ def _measured(
     return dict(costs)
 
 
-def _prepared(case: Case, trees: Mapping[str, Path], folder: Path) -> dict[str, Run]:
+def _prepared(case: Case, other: Path, folder: Path) -> dict[str, Run]:
     """Return a case's run for each arm, or none where a revision cannot do it."""
+    trees = {"other": other, "this": ROOT}
     try:
         runs = {arm: case.prepare(tree, folder / arm) for arm, tree in trees.items()}
     except Skipped as why:
@@ -141,21 +166,20 @@ def _prepared(case: Case, trees: Mapping[str, Path], folder: Path) -> dict[str, 
 
 
 def _cost(run: Run, number: int) -> Cost:
-    """Run a prepared case once and return its wall and CPU seconds, those of children included."""
+    """Run a prepared case once; return wall and CPU seconds, and the MiB of its largest process."""
     before = os.times()
     begin = time.perf_counter()
-    run(number)
+    mib = run(number)
     wall = time.perf_counter() - begin
     after = os.times()
     cpu = sum(after[2:4]) - sum(before[2:4])
-    return {"wall_s": wall, "cpu_s": cpu}
+    return {"wall_s": wall, "cpu_s": cpu, "mib": mib}
 
 
 @contextmanager
-def _checked_out(revision: str, folder: Path) -> Iterator[Path]:
+def _checked_out(revision: str, tree: Path) -> Iterator[Path]:
     """Check a revision out beside this one."""
     git = ("git", "-C", str(ROOT), "worktree")
-    tree = folder / "tree"
     subprocess.run([*git, "add", "--quiet", "--detach", str(tree), revision], check=True)
     try:
         yield tree
@@ -172,29 +196,21 @@ def _revision() -> str:
     return subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _last_recorded() -> str:
-    """Return the revision of the last record where this repository has it."""
-    if not RECORD.is_file():
-        return ""
-    revision = json.loads(RECORD.read_text())["revision"]
-    known = ("git", "-C", str(ROOT), "cat-file", "-e", f"{revision}^{{commit}}")
-    return (
-        revision if subprocess.run(known, check=False, capture_output=True).returncode == 0 else ""
-    )
-
-
 def _environment() -> dict[str, str]:
     machine = f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
     return {"machine": machine, "python": platform.python_version()}
 
 
-def _record(costs: Mapping[str, Costs]) -> None:
-    seconds = {
-        case: {kind: round(found.median("this", kind), 3) for kind in ("wall_s", "cpu_s")}
-        for case, found in costs.items()
-    }
-    record = {"revision": _revision(), **_environment(), "seconds": seconds}
-    RECORD.write_text(json.dumps(record, indent=1) + "\n")
+def _record(
+    known: dict[str, dict[str, Any]], costs: Mapping[str, Costs], given_up: str | None
+) -> None:
+    for case, found in costs.items():
+        named = given_up is not None and given_up in case
+        if case not in known or named or found.is_faster():
+            figures = {kind: round(found.median("this", kind), 3) for kind in KINDS}
+            known[case] = {"revision": _revision(), **figures}
+            print(f"kept: {case}")
+    RECORD.write_text(json.dumps({**_environment(), "cases": known}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +34,7 @@ STATUS: Final = """
 import sys
 from pathlib import Path
 from benchmarks import status
-status._make(Path(sys.argv[1]), Path(sys.argv[1]) / "results", 100_000, 1_000)
+status._make(Path(sys.argv[1]), Path(sys.argv[1]) / "results", 100_000, 2_000)
 """
 LAYERS: Final = """
 import sys
@@ -65,7 +67,7 @@ class Skipped(Exception):
     """The other revision cannot do it."""
 
 
-Run = Callable[[int], None]
+Run = Callable[[int], float]  # returns the MiB of its largest process
 
 
 @dataclass(frozen=True)
@@ -90,20 +92,33 @@ class Program:
     tree: Path
     folder: Path
 
-    def python(self, *arguments: str) -> None:
-        """Run Python on this revision's source; `Skipped` where it fails."""
+    def python(self, *arguments: str) -> float:
+        """Run Python on this revision's source; return its MiB. `Skipped` where it fails."""
         path = os.pathsep.join((str(self.tree / "src"), str(self.tree)))
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=self.folder, env=environment, check=False,
-            capture_output=True, text=True,
-        )  # fmt: skip
-        if done.returncode:
-            raise Skipped((done.stderr.strip().splitlines() or ["no reason"])[-1])
+        with tempfile.TemporaryFile("w+") as said:
+            command = [sys.executable, *arguments]
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=said
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            said.seek(0)
+            if process.returncode:
+                raise Skipped((said.read().strip().splitlines() or ["no reason"])[-1])
+        return usage.ru_maxrss / 1024
 
-    def command(self, *arguments: str) -> None:
+    def command(self, *arguments: str) -> float:
         """Run a command."""
-        self.python(*RUN, *arguments)
+        return self.python(*RUN, *arguments)
+
+    def results_of(self, script: str) -> Path:
+        """Return the results that a script of this revision makes, once for all cases."""
+        made = self.folder.parent / f"made-{zlib.crc32(script.encode())}"
+        if not made.exists():
+            made.mkdir()
+            self.python("-c", script, str(made))
+        return made / "results"
 
     def write(self, name: str, text: str) -> str:
         """Write a file and return its name."""
@@ -112,7 +127,7 @@ class Program:
 
 
 def _start(program: Program) -> Run:
-    return lambda _: [program.command(name, "--help") for name in COMMANDS] and None
+    return lambda _: max(program.command(name, "--help") for name in COMMANDS)
 
 
 def _points(number: int) -> Callable[[Program], Run]:
@@ -133,12 +148,12 @@ def _made(script: str, *arguments: str, forget: str = "") -> Callable[[Program],
     """Time a command on a folder that a script of the same revision makes."""
 
     def make(program: Program) -> Run:
-        program.python("-c", script, str(program.folder))
+        results = program.results_of(script)
 
-        def run(_: int = 0) -> None:
-            for path in program.folder.glob(forget) if forget else ():
+        def run(_: int = 0) -> float:
+            for path in results.glob(forget) if forget else ():
                 path.unlink()
-            program.command(*arguments)
+            return program.command("--results", str(results), *arguments)
 
         run()  # else a revision that cannot do it would be found in the rounds
         return run
@@ -183,9 +198,10 @@ CASES: Final = (
     Case("20,000 points that do nothing", _points(20_000)),
     Case("a million points expanded", _expansion),
     Case("status of 100,000 points", _made(STATUS, "status", "--json")),
+    Case("collect of 100,000 points", _made(STATUS, "collect", "large", forget="large/.collect*")),
+    Case("report of 100,000 points", _made(STATUS, "report", "large", "--json")),
     Case(
-        "collect of a million layer rows",
-        _made(LAYERS, "collect", "many", forget="results/many/.collect*"),
+        "collect of a million layer rows", _made(LAYERS, "collect", "many", forget="many/.collect*")
     ),
     Case("page of 12 points", _measured("report", "measured", "--html", "page.html")),
     Case("forecast", _measured("predict", "measured", "--check")),
