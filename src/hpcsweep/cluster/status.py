@@ -1,6 +1,6 @@
 """Reads which points of sweeps are measured, queued, running and failed.
 
-Each shard is read once, and only a few cells of each row are parsed; `benchmarks/status.py`
+Each shard is read once, and only a few cells of each row are parsed; `make bench`
 measures the cost. Slurm gets two questions at most, whatever the number of sweeps, and none where
 every chunk has its rows. Nothing here takes a lock or writes.
 """
