@@ -6,7 +6,6 @@ says its unit, and whether more of it is better.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,12 +55,6 @@ def label(column: str) -> str:
         unit = _SUFFIXES[suffix]
     words = name.replace("_", " ")
     return f"{words} ({unit})" if unit else words
-
-
-def rounded(value: float, half: float) -> str:
-    """Return a number with the digits that half the width of its interval knows, two of it."""
-    places = 1 - math.floor(math.log10(half))
-    return f"{round(value, places):.{max(0, places)}f}"
 
 
 def is_time(column: str) -> bool:

@@ -403,37 +403,35 @@ def data(tmp_path_factory):
     return dataset.read_dataset(manypoints.collected(tmp_path_factory.mktemp("tables"), SMALL))
 
 
-def texts(table):
-    """Return what a reader sees."""
-    return [[text for text, _ in row] for row in table.rows]
-
-
 def test_every_point_has_a_row_measured_or_not(data):
     """A cell without a value is empty."""
     every = pd.concat([data.rows, data.failed])
     table = write._all_points(every, frames.layout(data.rows))
-    heads = [name for name, _ in table.heads]
-    rows = [dict(zip(heads, row, strict=True)) for row in texts(table)]
-    assert len(rows) == len(every)
-    assert heads[:5] == ["gpu", "model", "algorithm", "input_size", "status"]
-    failed = [row for row in rows if row["status"] == "oom"]
+    assert len(table) == len(every)
+    assert table.columns[:5].tolist() == ["gpu", "model", "algorithm", "input_size", "status"]
+    failed = table[table["status"] == "oom"]
     assert len(failed) == 4
-    assert {row["median_ms"] for row in failed} == {""}
-    assert {row["algorithm"] for row in failed} == {"fft"}
+    assert failed["median_ms"].isna().all()
+    assert {*failed["algorithm"]} == {"fft"}
 
 
-def test_failures_are_counted_with_their_reason(data):
-    """As in the report."""
-    ((status, reason, points, _first),) = texts(write._failures(data))
-    assert (status, points) == ("oom", "4")
+def test_failures_are_counted_with_their_reason(large, sizes):
+    """As in the report; a cell without a value is empty, and failed points stand in the table."""
+    (row,) = large.locator("#failures tbody tr").all_inner_texts()
+    status, reason, points, _first = row.split("\t")
+    assert (status, points) == ("oom", str({5: 4, 50: 24}[sizes]))
     assert "out of memory" in reason
+    large.fill("#search", "oom")
+    cells = large.locator("#points tbody tr >> nth=0").inner_text().split("\t")
+    assert cells[cells.index("oom") + 1] == ""
+    large.fill("#search", "")
 
 
 def test_each_gpu_has_a_column_of_its_environment(data):
     """Device, node, versions: whatever is known."""
     table = write._environment(data.rows)
-    assert [head for _, head in table.heads] == ["fact", "h100", "v100"]
-    rows = {row[0]: row[1:] for row in texts(table)}
+    assert table.columns.tolist() == ["fact", "h100", "v100"]
+    rows = {row[0]: row[1:] for row in table.to_numpy().tolist()}
     assert rows["device name"] == ["NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB"]
     assert rows["driver version"] == ["550.54", "550.54"]
 
@@ -441,7 +439,7 @@ def test_each_gpu_has_a_column_of_its_environment(data):
 def test_flags_have_their_meaning_and_a_count():
     """Also those that only explain."""
     rows = pd.DataFrame({"flags": ["noisy;fallback", "noisy", None, ""]})
-    assert texts(write._flags(rows)) == [
-        ["noisy", "relative IQR above 10 %", "2"],
-        ["fallback", "some convolutions ran another algorithm than the requested one", "1"],
+    assert write._flags(rows).to_numpy().tolist() == [
+        ["noisy", "relative IQR above 10 %", 2],
+        ["fallback", "some convolutions ran another algorithm than the requested one", 1],
     ]

@@ -6,9 +6,13 @@ const legend = [...document.querySelectorAll("#legend button")];
 const search = document.getElementById("search"), tip = document.getElementById("tip");
 const table = document.querySelector("table.sortable");
 const heads = [...table.tHead.rows[0].cells], MOST = 500; // rows that a browser shows at once
-const text = (cell) => Array.isArray(cell) ? cell[0] : cell, key = (cell) => Array.isArray(cell) ? cell[1] : cell;
-const lines = read("rows").map(([doubtful, ...cells]) => ({ doubtful, cells, words: cells.map(text).join("\n").toLowerCase() }));
+const TIMES = ["median_ms", "ci95_lo_ms", "ci95_hi_ms"]; // have as many digits as the interval knows
 const place = Object.fromEntries(heads.map((head, index) => [head.dataset.column, index]));
+const lines = read("rows").map((cells) => {
+  const doubtful = cells.pop(), half = (cells[place.ci95_hi_ms] - cells[place.ci95_lo_ms]) / 2 || 0;
+  const texts = cells.map((cell, index) => Number.isInteger(cell) ? String(cell) : told(cell, TIMES.includes(heads[index].dataset.column) ? half : 0));
+  return { doubtful, cells, texts, words: texts.join("\n").toLowerCase() };
+});
 const value = (one) => one.type === "checkbox" ? one.checked : one.value;
 const hidden = () => legend.filter((one) => one.getAttribute("aria-pressed") === "false").map((one) => one.value);
 let state = {};
@@ -42,11 +46,11 @@ function draw(id) {
 function filter() {
   const wanted = controls.filter((one) => one.dataset.axis in place && one.value);
   const away = new Set(hidden()), colour = place[document.getElementById("legend").dataset.axis], flags = place.flags;
-  const shown = lines.filter((row) => wanted.every((one) => text(row.cells[place[one.dataset.axis]]) === one.value)
-    && !away.has(text(row.cells[colour])) && !(state.reliable && row.doubtful) && row.words.includes(search.value.toLowerCase()));
+  const shown = lines.filter((row) => wanted.every((one) => row.texts[place[one.dataset.axis]] === one.value)
+    && !away.has(row.texts[colour]) && !(state.reliable && row.doubtful) && row.words.includes(search.value.toLowerCase()));
   table.tBodies[0].replaceChildren(...shown.slice(0, MOST).map((row) => {
     const line = document.createElement("tr");
-    for (const cell of row.cells) Object.assign(line.insertCell(), { textContent: text(cell), title: text(cell), className: Array.isArray(cell) ? "number" : "" });
+    row.texts.forEach((text, index) => Object.assign(line.insertCell(), { textContent: text, title: text, className: typeof row.cells[index] === "number" ? "number" : "" }));
     return line;
   }));
   document.getElementById("shown").textContent = `${shown.length} of ${lines.length} points.${shown.length > MOST ? ` The first ${MOST} are here.` : ""}`;
@@ -81,8 +85,8 @@ function restore() {
 function sort(head) {
   const index = heads.indexOf(head), down = head.getAttribute("aria-sort") === "ascending";
   const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
-  const of = (row) => key(row.cells[index]);
-  lines.sort((a, b) => (of(a) === "") - (of(b) === "") || (down ? -1 : 1) * compare(of(a), of(b)));
+  const of = (row) => row.cells[index];
+  lines.sort((a, b) => (of(a) === null) - (of(b) === null) || (down ? -1 : 1) * compare(of(a), of(b)));
   filter();
   heads.forEach((other) => other.removeAttribute("aria-sort"));
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
@@ -121,7 +125,7 @@ function offer(name, content, type) {
 
 function csv() {
   const quoted = (cell) => /[",\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : cell;
-  const rows = [heads.map((head) => head.dataset.column), ...filter().map((row) => row.cells.map(key))];
+  const rows = [heads.map((head) => head.dataset.column), ...filter().map((row) => row.cells.map((cell) => cell ?? ""))];
   offer("points.csv", rows.map((row) => row.map(quoted).join(",")).join("\n") + "\n", "text/csv");
 }
 

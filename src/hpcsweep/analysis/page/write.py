@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -65,7 +65,6 @@ def _is_page(text: bytes) -> bool:
 def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     everything = pd.concat([data.rows, data.failed])
     points = _all_points(everything, seen)
-    doubtful = dataset.doubtful(everything.reset_index(drop=True))
     figures = {figure.ident: figure.spec for part in drawn.sections for figure in part.figures}
     made = report.make(data)
     script = _resource("figures.js")
@@ -81,16 +80,15 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
         colour=seen.colour, legend=styles.items(), shapes=dict(_SHAPE.findall(script)),
         sections=drawn.sections,
         report=[_report(view, space.legend(data.maps)) for view in made.views()],
-        points=points, failures=_failures(data), flags=_flags(data.rows), copies=_copies(data),
-        machines=_environment(data.rows),
+        heads={name: formats.label(str(name)) for name in points},
+        failures=pd.DataFrame(map(asdict, data.failures())), flags=_flags(data.rows),
+        copies=_copies(data), machines=_environment(data.rows),
         css=_resource("page.css"), script=script + _resource("page.js"),
         specs=_harmless(json.dumps(specs, separators=(",", ":"))),
         labels=_harmless(json.dumps({name: formats.label(name) for name in sorted(columns)})),
-        data=_embedded(drawn.data), rows=_harmless(json.dumps(
-            [[bad, *(cell if isinstance(cell[1], int | float) else cell[0] for cell in row)]
-             for bad, row in zip(doubtful.tolist(), points.rows, strict=True)],
-            separators=(",", ":"),
-        )),
+        data=_embedded(drawn.data), rows=_harmless(
+            points.assign(doubtful=dataset.doubtful(everything)).to_json(orient="values")
+        ),
     )  # fmt: skip
 
 
@@ -113,15 +111,12 @@ def _controls(rows: pd.DataFrame, seen: Layout, drawn: Drawn) -> list[dict[str, 
     ]  # fmt: skip
 
 
-def _report(view: View, legend: Sequence[str]) -> PageTable:
+def _report(view: View, legend: Sequence[str]) -> dict[str, Any]:
     texts = view.texts.apply(lambda column: column.str.strip())
-    heads = [(str(name), str(name)) for name in texts]
-    shown = texts.head(_MOST_ROWS).itertuples(index=False)
-    # a cell that begins with a digit is aligned as a number
-    values = [[(text, 0.5 if text[:1].isdigit() else text) for text in row] for row in shown]
-    rest = len(texts) - len(values)
-    more = [f"... and {count(rest, 'row')} more: hpcsweep report --all"] if rest else []
-    return PageTable(heads, values, title=view.title, marks=[*more, *view.marks, *legend])
+    rest = len(texts) - _MOST_ROWS
+    more = [f"... and {count(rest, 'row')} more: hpcsweep report --all"] if rest > 0 else []
+    marks = [*more, *view.marks, *legend]
+    return {"title": view.title, "texts": texts.head(_MOST_ROWS), "marks": marks}
 
 
 def when(rows: pd.DataFrame) -> str:
@@ -210,51 +205,30 @@ _CITED: Final = ("hpcsweep_version", "git_sha")
 _COMMANDS: Final = ("report", "layers", "best", "bundle")
 _SWITCHES: Final = (("reliable", "only reliable"), ("logx", "log x"), ("logy", "log y"))
 _SHAPE: Final = re.compile(r'[{ ]"?(\S)"?: "(M[^"]+)"')  # of figures.js: a mark and its outline
-_WITH_INTERVAL: Final = ("median_ms", "ci95_lo_ms", "ci95_hi_ms")
 _MOST_ROWS: Final = 300  # of the report
 _FEW: Final = 6  # values of a cell that are named
 _FEW_NAMED: Final = 3  # values of an axis that the headline names
 
 
-@dataclass(frozen=True)
-class PageTable:
-    """Heads with their columns, and rows of cells as text; a number cell is a (text, value)."""
-
-    heads: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[tuple[str, Any]]]
-    title: str = ""
-    marks: Sequence[str] = ()
-
-
-def _all_points(rows: pd.DataFrame, seen: Layout) -> PageTable:
+def _all_points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
-    names = [name for name in wanted if name in rows and rows[name].notna().any()]
-    return _grid(rows[names], formats.label)
+    return rows[[name for name in wanted if name in rows and rows[name].notna().any()]]
 
 
-def _grid(frame: pd.DataFrame, label: Callable[[str], str] = str) -> PageTable:
-    heads = [(str(name), label(str(name))) for name in frame]
-    return PageTable(heads, [*_cells(frame)])
-
-
-def _failures(data: dataset.Dataset) -> PageTable:
-    return _grid(pd.DataFrame(map(asdict, data.failures())))
-
-
-def _flags(rows: pd.DataFrame) -> PageTable:
+def _flags(rows: pd.DataFrame) -> pd.DataFrame:
     counts = dataset.flags(rows).replace("", None).value_counts()
     meanings = [FLAGS.get(str(flag), "") for flag in counts.index]
     table = {"flag": counts.index, "meaning": meanings, "points": counts.to_numpy()}
-    return _grid(pd.DataFrame(table))
+    return pd.DataFrame(table)
 
 
-def _environment(rows: pd.DataFrame) -> PageTable:
+def _environment(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what is known of each GPU: a column per GPU, a row per fact."""
     facts = [name for name in _MACHINE if name in rows and rows[name].notna().any()]
     table = {"fact": [formats.label(name) for name in facts]}
     for gpu in rows["gpu"].dropna().unique():
         table[gpu] = [values_in(rows[rows["gpu"] == gpu], name) for name in facts]
-    return _grid(pd.DataFrame(table))
+    return pd.DataFrame(table)
 
 
 def values_in(rows: pd.DataFrame, name: str) -> str:
@@ -265,30 +239,6 @@ def values_in(rows: pd.DataFrame, name: str) -> str:
         return ", ".join(texts)
     several = f"{', '.join(texts[:_FEW])}, ... ({len(values)})"
     return several if isinstance(values[0], str) else f"{texts[0]} to {texts[-1]}"
-
-
-def _cells(rows: pd.DataFrame) -> Iterable[list[tuple[str, Any]]]:
-    """Return the cells of rows: the text, and the value that sorts them."""
-    for record in rows.itertuples(index=False):
-        values = zip(map(str, rows), record, strict=True)
-        cells = {name: dataset.to_json(name, value) for name, value in values}
-        low = cells.get("ci95_lo_ms")
-        high = cells.get("ci95_hi_ms")
-        half = 0.0 if low is None or high is None else (high - low) / 2
-        yield [
-            ("" if value is None else _text(value, half * (name in _WITH_INTERVAL)),
-             "" if value is None else value)
-            for name, value in cells.items()
-        ]  # fmt: skip
-
-
-def _text(value: object, half: float) -> str:
-    """Return a cell; a time with as many digits as its interval knows."""
-    if not isinstance(value, float):
-        return str(value)
-    if half > 0:
-        return formats.rounded(value, half)
-    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def _headline(
