@@ -168,11 +168,6 @@ class Plan(ABC):
         """The library's own name of the plan, and its notes on it, where it has any."""
         return None, None
 
-    @property
-    def candidates(self) -> tuple[Plan, ...]:
-        """The plans of the problem that can be taken; the one that takes least when tried is."""
-        return (self,)
-
     @abstractmethod
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the work on a stream; tensors by address, in the order of `Problem.sizes`."""

@@ -10,11 +10,9 @@ does not wait for the device.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any, Final
 
 import torch
@@ -47,7 +45,6 @@ _FRAMEWORK_CALLS: Final = (
 )
 _FRAMEWORK_GRADIENT: Final = Expected(must=((FRAMEWORK_BACKWARD,),), must_not=LIBRARY_CALLS)
 _NO_RANGE: Final = nullcontext()
-_TRIES: Final = 5  # of a plan that has alternatives
 _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 
 
@@ -232,11 +229,10 @@ class VendorBackend:
             answer = self._answers[key] = self._ask(*key)
         if isinstance(answer, str):
             return answer
-        least = min(plan.workspace_bytes for plan in answer.candidates)
-        if least > most:
-            return too_large(least, most)
+        if answer.workspace_bytes > most:
+            return too_large(answer.workspace_bytes, most)
         if key not in self._tried:
-            answer = self._answers[key] = self._fastest(answer, problem, most)
+            answer = self._answers[key] = self._try(answer, problem)
             self._tried.add(key)
         return answer
 
@@ -253,55 +249,33 @@ class VendorBackend:
             self._wait()
             return f"failed when planned: {error}"
 
-    def _fastest(self, plan: Plan, problem: Problem, most: float) -> Plan | str:
-        """Return the plan that took least when it ran, or why the first one did not run."""
-        plans = [one for one in plan.candidates if one.workspace_bytes <= most]
-        reasons = list[str]()
-        took = list[tuple[float, Plan]]()
-        runs = _TRIES if plans[1:] else 1
-        for one in plans:
-            try:
-                took.append((self._try(one, problem, runs), one))
-            except NotSupported as error:  # noqa: PERF203 - a run takes longer
-                reasons.append(str(error))
-        return min(took, key=itemgetter(0))[1] if took else reasons[0]
+    def _try(self, plan: Plan, problem: Problem) -> Plan | str:
+        """Run a plan once: some libraries take a problem and then do not do it.
 
-    def _try(self, plan: Plan, problem: Problem, runs: int) -> float:
-        """Run a plan: some libraries take a problem and then do not do it.
-
-        Return the seconds of the fastest run, from an idle device to an idle device. Where there is
-        no memory for that, the real run will say so.
+        Return the plan, or why it did not run, as TensorFlow and XLA, too, leave out an algorithm
+        that fails when tried. Where there is no memory for that, the real run will say so.
         """
         layout = _LAYOUTS[problem.layout]
         dtype = getattr(torch, problem.shape.dtype)
         try:
-            tensors = [
+            first, second, out = (
                 torch.zeros(size, dtype=dtype, device=self._device_type).to(memory_format=layout)
                 for size in problem.sizes
-            ]
-            workspace = tensors[0].new_empty(plan.workspace_bytes, dtype=torch.uint8)
+            )
+            workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
-            return 0.0
-        return min(self._attempt(plan, (*tensors, workspace)) for _ in range(runs))
-
-    def _attempt(self, plan: Plan, tensors: tuple[Tensor, ...]) -> float:
-        """Run a plan and wait for it: a failure here is an answer, unless it broke the device.
-
-        Return seconds. TensorFlow and XLA, too, leave out an algorithm that fails when tried.
-        """
-        began = time.perf_counter()
+            return plan
         try:
-            _queue(plan, tensors)
-        except NotSupported:
-            raise
+            _queue(plan, (first, second, out, workspace))
+        except NotSupported as error:
+            return str(error)
         except RuntimeError as error:
             self._wait()
-            if "ALLOC" not in str(error):
-                raise NotSupported(f"failed when tried: {error}") from error
+            return plan if "ALLOC" in str(error) else f"failed when tried: {error}"
         self._wait()
-        return time.perf_counter() - began
+        return plan
 
     def _wait(self) -> None:
         """Wait until the device is idle; raise its error if an earlier call broke it."""

@@ -1,11 +1,11 @@
 """The MIOpen back-end: immediate mode, with a solution of the wanted algorithm.
 
-MIOpen groups its solutions (kernels with their parameters) by algorithm. Those of the requested
-algorithm are compiled and tried, and the one that took least runs. MIOpen's own times are not read:
-of a problem that is not in its database they are invented (10 ms times a rank, or 10 ms over an
-index of efficiency), and its interface does not say whether they are. For the same reason a problem
-for which it offers no such solution is unsupported by its guess. Compilation and tries happen while
-support is asked; the column `algorithm_setup_ms` has their time.
+MIOpen groups its solutions (kernels with their parameters) by algorithm, and orders them by the
+times of its database, or by a guess for a problem that is not in it. Of the requested algorithm the
+first solution that compiles runs; the row has its name, and by name each can be asked for. A
+problem for which MIOpen offers no solution of an algorithm is unsupported, which may be its guess,
+too. Compilation and a try happen while support is asked; the column `algorithm_setup_ms` has their
+time.
 
 Values, structures and signatures are those of ``include/miopen/miopen.h`` of ROCm/MIOpen at
 2d1fd997a6fc (version 3.3, October 2024). The functions are part of the stable interface since
@@ -20,8 +20,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -178,17 +179,11 @@ class MiopenPlan(Plan):
     driver: Miopen
     forward: bool
     solution: int
-    others: tuple[MiopenPlan, ...] = ()
 
     @property
     def told(self) -> tuple[str | None, str | None]:
         """The solution, and the algorithm that MIOpen files it under."""
         return f"sol{self.solution}", self.algorithm
-
-    @property
-    def candidates(self) -> tuple[Plan, ...]:
-        """This solution, and the others of the algorithm."""
-        return self, *self.others
 
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the convolution."""
@@ -209,7 +204,7 @@ class Miopen(Driver[MiopenLibrary]):
     name: ClassVar[str] = NAME
 
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
-        """Compile the solutions of the algorithm; which of them runs is found by trying."""
+        """Compile the first solution of the algorithm that can be."""
         name = problem.algorithm.partition("@")[0]
         wanted = ALGORITHMS.get(name)
         if wanted is None and not name.startswith("sol") and name != catalog.HEURISTIC:
@@ -235,19 +230,12 @@ class Miopen(Driver[MiopenLibrary]):
                 f"MIOpen offers no {problem.algorithm} for this shape "
                 f"(but: {', '.join(there) or 'none'}); that may be its guess"
             )
-        first, *others = [
-            MiopenPlan(
-                *(f"{function}Immediate", _NAMES[solution.algorithm], device, described),
-                *(
-                    solution.workspace_size,
-                    self,
-                    problem.way is Direction.FORWARD,
-                    solution.solution_id,
-                ),
-            )
-            for solution in self._compiled(function, described, device, fitting)
-        ]
-        return replace(first, others=tuple(others))
+        solution = self._compiled(function, described, device, fitting)
+        return MiopenPlan(
+            *(f"{function}Immediate", _NAMES[solution.algorithm], device, described),
+            *(solution.workspace_size, self, problem.way is Direction.FORWARD),
+            solution.solution_id,
+        )
 
     def plans(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the solutions that MIOpen offers, in its order; it offers no others."""
@@ -290,23 +278,17 @@ class Miopen(Driver[MiopenLibrary]):
         described: tuple[Descriptor, ...],
         device: int,
         solutions: Sequence[Solution],
-    ) -> list[Solution]:
-        """Return the solutions that compile; where none does, raise the first one's error."""
+    ) -> Solution:
+        """Return the first solution that compiles; where none does, raise the last one's error."""
+        *others, last = solutions
         handle = self.handle(device, 0)
-        errors = list[MiopenError]()
-        done = list[Solution]()
-        for solution in solutions:
-            try:
-                self.library.call(
-                    f"{function}CompileSolution", handle, *described, solution.solution_id
-                )
-            except MiopenError as error:  # noqa: PERF203 - compiling takes a second
-                errors.append(error)
-            else:
-                done.append(solution)
-        if not done:
-            raise errors[0]
-        return done
+        function = f"{function}CompileSolution"
+        for solution in others:
+            with suppress(MiopenError):
+                self.library.call(function, handle, *described, solution.solution_id)
+                return solution
+        self.library.call(function, handle, *described, last.solution_id)
+        return last
 
 
 def _name(solution: Solution) -> str:
