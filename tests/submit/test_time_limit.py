@@ -52,7 +52,7 @@ class Site:
 def test_without_measured_points_jobs_ask_for_the_profiles_time(tmp_path):
     """Peaks alone, or other algorithms, are too weak a ground."""
     site = Site(tmp_path)
-    assert cost.cost_of(tmp_path / "results", site.asked()).time_limit == ""
+    assert cost.cost_of(tmp_path / "results", site.asked()).ready.time_limit == ""
     ready, used = site.ready()
     assert (ready.time_limit, used.time) == ("", "24:00:00")
 
@@ -61,7 +61,7 @@ def test_with_measured_points_jobs_ask_for_what_they_need(tmp_path):
     """At least the longest time of one point, 10 min here, a slow start, and the end of a job."""
     site = Site(tmp_path)
     site.measure()
-    assert cost.cost_of(tmp_path / "results", site.asked()).time_limit == "00:18:00"
+    assert cost.cost_of(tmp_path / "results", site.asked()).ready.time_limit == "00:18:00"
     ready, used = site.ready()
     assert (ready.time_limit, used.time) == ("00:18:00", "00:18:00")
     assert used.time_seconds >= 600 + ENDS
@@ -110,7 +110,7 @@ def test_what_a_job_of_a_shorter_limit_left_goes_with_the_profiles(tmp_path):
     assert first.time_limit
     again, used = site.ready()
     assert (again.points, again.time_limit, used.time) == (first.points, "", "24:00:00")
-    assert cost.cost_of(tmp_path / "results", site.asked()).time_limit == ""
+    assert cost.cost_of(tmp_path / "results", site.asked()).ready.time_limit == ""
 
 
 def test_other_points_still_get_the_shorter_limit(tmp_path):

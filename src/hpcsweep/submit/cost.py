@@ -2,112 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from operator import itemgetter
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.cluster.slurm import liveness
-from hpcsweep.forecast import Basis, estimate
-from hpcsweep.store import folders
-from hpcsweep.submit import packing, prepare
+from hpcsweep.forecast import Basis
+from hpcsweep.store.folders import SweepDir
+from hpcsweep.submit import prepare
+from hpcsweep.submit.prepare import PreparedSubmission
 from hpcsweep.submit.request import Request
-from hpcsweep.submit.time_limit import limit_of
 from hpcsweep.text import count, duration
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cost:
-    """Points, chunks and expected seconds by GPU; `counts` say what the points' times rest on."""
+    """A submission that was prepared for its figures alone."""
 
-    sweep: str
-    profile: str
-    points: int
-    chunks: int
-    settled: int
-    queued: int  # or running
-    seconds: Mapping[str, float]
-    run: int | None = None  # of a sweep that is measured once more
-    width: float | None = None  # the factor that they may be too low by, nine times in ten
-    counts: Mapping[Basis, int] = field(default_factory=dict)
-    basis: str = ""
-    time_limit: str = ""  # that jobs ask for, if it is shorter than the profile's
+    request: Request
+    ready: PreparedSubmission
+
+    @property
+    def seconds(self) -> float:
+        return self.ready.seconds
+
+    @cached_property
+    def width(self) -> float | None:
+        """The factor that the seconds may be too low by, nine times in ten; None: nobody knows."""
+        estimates = self.ready.estimates
+        return estimates.width if estimates and estimates.is_calibrated else None
 
     @property
     def share_from_rows(self) -> float:
-        return self.counts.get(Basis.MEASURED, 0) / self.points if self.points else 0.0
+        return self._rests_on[Basis.MEASURED] / (self.ready.points or 1)
+
+    @property
+    def _rests_on(self) -> Counter[Basis]:
+        return Counter(self.ready.estimates.counts if self.ready.estimates else {})
+
+    @property
+    def _run(self) -> int | None:
+        return self.ready.again + 1 if self.request.options.again else None
+
+    @property
+    def _queued(self) -> int:
+        return self.ready.settled.get(prepare.LIVE, 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
+        hours = self.seconds / 3600
         return {
-            "sweep": self.sweep,
-            "profile": self.profile,
-            "run": self.run,
-            "points": self.points,
-            "chunks": self.chunks,
-            "already_measured": self.settled,
-            "queued": self.queued,
-            "gpu_hours": {gpu: seconds / 3600 for gpu, seconds in self.seconds.items()},
+            "sweep": self.request.sweep.name,
+            "profile": self.request.profile.name,
+            "run": self._run,
+            "points": self.ready.points,
+            "chunks": self.ready.chunks,
+            "already_measured": self._measured,
+            "queued": self._queued,
+            "gpu_hours": {self.request.device: hours} if hours else {},
             "upper_factor": self.width,
             "share_from_rows": self.share_from_rows,
-            "rests_on": {str(basis): number for basis, number in self.counts.items()},
-            "time_limit": self.time_limit or None,
+            "rests_on": {str(basis): number for basis, number in self._rests_on.items()},
+            "time_limit": self.ready.time_limit or None,
         }
+
+    @property
+    def _measured(self) -> int:
+        return sum(self.ready.settled.values()) - self._queued
 
     def text(self) -> str:
         """Return the counts, the time, and what that rests on."""
-        run = f", run {self.run}" if self.run else ""
+        ready = self.ready
+        run = f", run {self._run}" if self._run else ""
         head = (
-            f"{self.sweep}{run} on {self.profile}: {count(self.points, 'point')} in "
-            f"{count(self.chunks, 'chunk')}, {self.settled:,} measured already"
-            f"{f', {self.queued:,} {prepare.LIVE}' if self.queued else ''}"
+            f"{self.request.sweep.name}{run} on {self.request.profile.name}: "
+            f"{count(ready.points, 'point')} in {count(ready.chunks, 'chunk')}, "
+            f"{self._measured:,} measured already"
+            f"{f', {self._queued:,} {prepare.LIVE}' if self._queued else ''}"
         )
-        if not self.points:
+        if ready.estimates is None:
             return head
-        times = [f"{duration(seconds)} on {gpu}{self._upper(seconds)}"
-                 for gpu, seconds in self.seconds.items()]  # fmt: skip
-        lines = [head, f"expected: {', '.join(times)}", f"  {self.basis}"]
-        if self.time_limit:
-            lines.append(f"  jobs would ask for {self.time_limit}, less than the profile's `time`")
+        about = duration(self.seconds)
+        upper = duration((self.width or 1.0) * self.seconds)
+        most = f" (nine times in ten below {upper})" if upper != about else ""
+        lines = [head, f"expected: {about} on {self.request.device}{most}"]
+        lines.append(f"  {ready.estimates.basis()}")
+        if ready.time_limit:
+            lines.append(f"  jobs would ask for {ready.time_limit}, less than the profile's `time`")
         return "\n".join(lines)
-
-    def _upper(self, seconds: float) -> str:
-        upper = duration((self.width or 1.0) * seconds)
-        return f" (nine times in ten below {upper})" if upper != duration(seconds) else ""
 
 
 def cost_of(results: Path, request: Request) -> Cost:
-    """Return what a request is expected to cost, without writing anything."""
-    sweep_dir = folders.SweepDir(results / request.sweep.name)
-    seconds_of = estimate.estimator(sweep_dir, request.sweep, request.device)
-    settled: dict[str, int] = {}
-    known = prepare.known_points(
-        sweep_dir,
-        request,
-        liveness.ask_slurm(sweep_dir.submissions()).live_chunks_of,
-    )
-    # all points would fill the memory; their seconds do not
-    points = prepare.unmeasured(request, known, settled)
-    blocks = [
-        [(seconds_of(point), worker_key(point)) for point in block]
-        for block in packing.blocks(points)
-    ]
-    packed = prepare.chunks(request, blocks, itemgetter(0), itemgetter(1), seconds_of)
-    chunks = [chunk.seconds for chunk in packed]
-    queued = settled.pop(prepare.LIVE, 0)
-    return Cost(
-        sweep=request.sweep.name,
-        profile=request.profile.name,
-        points=sum(map(len, blocks)),
-        chunks=len(chunks),
-        settled=sum(settled.values()),
-        queued=queued,
-        seconds={request.device: sum(chunks)} if chunks else {},
-        run=known.again + 1 if request.options.again else None,
-        width=seconds_of.width if seconds_of.is_calibrated else None,
-        counts=dict(seconds_of.counts),
-        basis=seconds_of.basis(),
-        time_limit=limit_of(sweep_dir, request, max(chunks), seconds_of) if chunks else "",
-    )
+    """Return what a request is expected to cost; nothing stays of what is written for that."""
+    sweep_dir = SweepDir(results / request.sweep.name)
+    queue = liveness.ask_slurm(sweep_dir.submissions()).live_chunks_of
+    free = replace(request, options=replace(request.options, max_gpu_hours=None))
+    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
+        into = SweepDir(Path(folder) / sweep_dir.name)
+        return Cost(request, prepare.prepare(sweep_dir, free, queue, into))

@@ -38,8 +38,8 @@ def run(results: Path, request: Request) -> int:
     request = check_inputs.told_of_changes(sweep, request)
     expected = cost.cost_of(results, request)
     messages.progress(expected.text())
-    prepare.check_budget(sum(expected.seconds.values()), request.options.max_gpu_hours)
-    if request.profile.in_slurm and expected.points:
+    prepare.check_budget(expected.seconds, request.options.max_gpu_hours)
+    if request.profile.in_slurm and expected.ready.points:
         if request.options.doctor:
             queue.check(request.profile, sweep.path)
         _show(sweep, request)

@@ -55,7 +55,7 @@ class PreparedSubmission:
     chunks: int = 0
     seconds: float = 0.0
     time_limit: str = ""  # of its jobs, where it is shorter than the profile's
-    basis: str = ""  # what `seconds` rest on
+    estimates: estimate.Estimates | None = None  # what `seconds` rest on
     settled: Mapping[str, int] = field(default_factory=dict)  # points left out, by status
     live: Sequence[str] = ()  # the submissions that hold the live points
     again: int = 0  # the run that it belongs to, from 0
@@ -92,7 +92,7 @@ def prepare(
     submission = folders.new_submission(into or sweep_dir, request.profile.name)
     with _discarded_on_failure(submission):
         blocks = packing.blocks(chain([first], left))
-        packed = chunks(request, blocks, seconds_of, worker_key, seconds_of)
+        packed = chunks(request, blocks, seconds_of)
         if not request.options.skip_dominated:  # which finds the smallest that is too large first
             packed = map(packing.arranged, packed)
         points, each = chunk_file.write_chunks(submission.chunks, packed)
@@ -118,7 +118,7 @@ def prepare(
         chunks=manifest.chunks,
         seconds=seconds,
         time_limit=manifest.time_limit,
-        basis=seconds_of.basis(),
+        estimates=seconds_of,
         settled=settled,
         again=before.again,
     )
@@ -277,21 +277,19 @@ def _settings(request: Request, measured: ledger.Ledger) -> RunSettings:
 def chunks(
     request: Request,
     blocks: Iterable[packing.Block],
-    seconds_of: packing.Seconds,
-    worker_of: packing.WorkerOf,
-    starts: estimate.Estimates,
+    seconds_of: estimate.Estimates,
 ) -> Iterable[chunk_file.Chunk]:
     """Return blocks in chunks: one for each worker here, or within the profile's limits."""
     profile = request.profile
     # torch is imported for each visit, and then it is a worker that starts
-    start = request.sweep.repeats * max(0.0, starts.start - starts.worker)
+    start = request.sweep.repeats * max(0.0, seconds_of.start - seconds_of.worker)
     if not profile.in_slurm:
-        limits = packing.Limits(start=start, worker=starts.worker)
-        return packing.spread(blocks, seconds_of, worker_of, limits, request.workers)
+        limits = packing.Limits(start=start, worker=seconds_of.worker)
+        return packing.spread(blocks, seconds_of, worker_key, limits, request.workers)
     by_time = _FILL * (profile.time_seconds or math.inf)
     seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
-    limits = packing.Limits(seconds, profile.max_points_per_chunk, start, starts.worker)
-    return packing.pack(blocks, seconds_of, worker_of, limits)
+    limits = packing.Limits(seconds, profile.max_points_per_chunk, start, seconds_of.worker)
+    return packing.pack(blocks, seconds_of, worker_key, limits)
 
 
 def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
