@@ -17,7 +17,7 @@ from hpcsweep import files, messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
-from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed
+from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.store import folders, ledger, locks, outcomes, runs
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import PointTally
@@ -180,7 +180,23 @@ def _exit_code(job: Submit) -> int:
 
 
 def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
-    """Check the inputs of all profiles before anything enters the queue; return the requests."""
+    """Check every profile before anything enters the queue; return the requests, checked."""
     check_inputs.check_inputs(results, requests)
     support.warn(results, requests)
-    return [replace(request, checked=True) for request in requests]
+    unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
+    if unchecked:
+        from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as above
+        from hpcsweep.cluster.slurm import site  # noqa: PLC0415 - as above
+        from hpcsweep.submit import cost  # noqa: PLC0415 - as above
+
+        described = site.describe() if slurm.available() else None
+        for each in unchecked:
+            try:
+                queue.check(each.profile, results / each.sweep.name, described)
+            except Refused:  # noqa: PERF203 - a few profiles
+                if cost.cost_of(results, each).ready.chunks:
+                    raise
+    return [
+        replace(request, checked=True, options=replace(request.options, doctor=False))
+        for request in requests
+    ]
