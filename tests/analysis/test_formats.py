@@ -28,16 +28,15 @@ def test_markdown_and_latex_escape_what_means_something_there():
     assert r"\begin{tabular}{lr}" in VIEW.written("latex")
 
 
-def test_latex_has_numbers_in_number_cells():
-    """A mark stands in the cell behind; caption, label and note around the table."""
+def test_latex_has_caption_label_and_notes():
+    """Around the table, which booktabs rules."""
     texts = pd.DataFrame({"name": ["a", "b"], "ms": ["1.23 ?  83 %", "timeout"]})
     view = View("demo: ms (1 ok)", FRAME, texts, left=1, notes=["why_not"], marks=["%  share"])
     lines = view.written("latex").splitlines()
     assert lines[2:4] == [r"\caption{demo: ms (1 ok)}", r"\label{tab:demo-ms}"]
-    assert r"\begin{tabular}{lr@{ }l}" in lines
-    assert r"name & \multicolumn{2}{r}{ms} \\" in lines
-    assert r"a & 1.23 & ?  83 \% \\" in lines
-    assert r"b & timeout &  \\" in lines
+    assert r"\begin{tabular}{lr}" in lines
+    assert r"a & 1.23 ?  83 \% \\" in lines
+    assert r"\midrule" in lines
     assert lines[-3:-1] == [rf"\par\smallskip\footnotesize {x}" for x in (r"\% share", r"why\_not")]
 
 

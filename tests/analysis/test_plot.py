@@ -136,11 +136,7 @@ def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
     assert "2x?" in table_of(found)
 
 
-def test_a_baseline_that_where_leaves_out_is_told_with_what_to_type(run):
+def test_a_baseline_that_where_leaves_out_is_told(run):
     """One value of a column cannot be compared with another of the same column."""
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=r"has algorithm=gemm \(algorithm is one of winograd\)"):
         plot.read_plot(run, "batch_size", where="algorithm=winograd", baseline="algorithm=gemm")
-    assert str(caught.value) == (
-        "--where algorithm=winograd leaves out the rows of --baseline algorithm=gemm; write no "
-        "algorithm in --where: with --baseline algorithm=gemm every algorithm is compared with gemm"
-    )

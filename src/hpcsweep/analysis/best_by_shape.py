@@ -58,9 +58,6 @@ class BestByShape:
                     "confirmed": False, "map": self.map()},
         )  # fmt: skip
 
-    def _by_algorithm(self) -> pd.DataFrame:
-        return self.times.pivot_table(index="key", columns="algorithm", values="ms")
-
     def map(self) -> dict[str, str]:
         """Return layer to algorithm; a layer with calls of several choices goes by their shapes."""
         calls = self.calls.fillna({"algorithm": catalog.AUTO}).assign(config=0)
@@ -91,22 +88,7 @@ class BestByShape:
         if rest:
             shapes = count(self.calls["key"].nunique() - timed["key"].nunique(), "shape")
             lines.append(f"{count(rest, 'call')} of {shapes} without a time keep {catalog.AUTO}")
-        return [*lines, *self._singles(timed)]
-
-    def _singles(self, timed: pd.DataFrame) -> list[str]:
-        """Return what the best single algorithm would take; where it has no time, the fastest."""
-        own = self._by_algorithm().reindex(timed["key"])
-        own = own.loc[:, 2 * own.notna().sum() > len(own)]  # of few calls it would seem to be fast
-        sums = own.apply(lambda times: times.fillna(pd.Series(timed["ms"].to_numpy(), own.index)))
-        if sums.empty:
-            return []
-        totals = sums.sum()
-        name = str(totals.idxmin())
-        total = float(totals.min())
-        calls = int(own[name].notna().sum())
-        gain = 100 * (1 - timed["ms"].sum() / total)
-        alone = f"{name} for the {count(calls, 'call')} that it has a time of: {total:.3f} ms"
-        return [f"{alone}; the fastest of each shape takes {gain:.1f} % less, unconfirmed"]
+        return lines
 
 
 def best_of_shapes(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MARKUP: Final = re.compile(r"[\\`*<>&\[\]|~$]|\b_|_\b")  # of Markdown; within words _ means itself
-_NUMBER: Final = re.compile(r"[-+]?\d[\d.,]*")
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")  # of a label
 _TEX: Final = str.maketrans({
     **{letter: f"\\{letter}" for letter in "&%$#_{}"}, "\\": r"\textbackslash{}",
@@ -118,29 +117,17 @@ class View:
         ]
 
     def _latex(self) -> str:
-        """Return a table with caption, label and note; a mark behind a number has its own cell."""
-        form = ""
-        lines: list[list[str]] = [[] for _ in self._lines()]
-        for place, column in enumerate(zip(*self._lines(), strict=True)):
-            head, *cells = (_tex(cell.strip()) for cell in column)
-            parts = [cell.split(maxsplit=1) for cell in cells]
-            marked = place >= self.left and any(
-                len(part) > 1 and _NUMBER.fullmatch(part[0]) for part in parts
-            )
-            if marked:
-                cells = [" & ".join([*part, "", ""][:2]) for part in parts]
-                head = rf"\multicolumn{{2}}{{r}}{{{head}}}"
-            form += "l" if place < self.left else "r@{ }l" if marked else "r"
-            for line, cell in zip(lines, (head, *cells), strict=True):
-                line.append(cell)
-        first, *rows = (rf"{' & '.join(line)} \\" for line in lines)
         name = _NO_NAME.sub("-", self.title.partition("(")[0].lower()).strip("-")
+        tabular = self.texts.map(str.strip).to_latex(
+            index=False,
+            escape=True,
+            column_format="l" * self.left + "r" * (len(self.texts.columns) - self.left),
+        )
         notes = [rf"\par\smallskip\footnotesize {_tex(' '.join(note.split()))}"
                  for note in (*self.marks, *self.notes)]  # fmt: skip
         return "\n".join([
             r"\begin{table}", r"\centering", rf"\caption{{{_tex(self.title)}}}",
-            rf"\label{{tab:{name}}}", rf"\begin{{tabular}}{{{form}}}", r"\toprule", first,
-            r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}",
+            rf"\label{{tab:{name}}}", tabular.rstrip(), *notes, r"\end{table}",
         ])  # fmt: skip
 
     def _lines(self) -> list[list[str]]:

@@ -159,8 +159,6 @@ def _no_numbers(cells: pd.Series[Any], kind: str) -> pd.Series[bool]:
 
 
 _PART: Final = re.compile(r"([^=<>!~]+)(==|[<>!]=|[=<>])([^=<>!].*)")
-_MEANT: Final = re.compile(r"([^=<>!~]+)(=>|=<|<>|=!|~=)(.+)")
-_RIGHT: Final = {"=>": ">=", "=<": "<=", "<>": "!=", "=!": "!=", "~=": "="}
 _ORDER: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -193,9 +191,6 @@ def parse(text: str) -> list[Condition]:
 
 
 def _no_condition(part: str, before: Sequence[Condition]) -> str:
-    if meant := _MEANT.fullmatch(part):
-        column, sign, value = map(str.strip, meant.groups())
-        return f"'{part}': did you mean '{column}{_RIGHT[sign]}{value}'?"
     text = f"'{part}' is no column=value (several are joined by commas; also !=, <, <=, >, >= in"
     text += " quotes, for the shell, and column=low..high)"
     if before and not re.search("[=<>!]", part):

@@ -148,7 +148,6 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     """
     data = dataset.read_dataset(sweep_dir, where)
     match = data.pairs(baseline)
-    _check_where(data.conditions(where), match)
     named = [name for name in (x, y, *by) if name]
     data.check(named)
     needed = {
@@ -241,19 +240,6 @@ def _value(dot: Dot) -> str:
 
 def _ratio(dot: Dot) -> str:
     return "- " if dot.speedup is None else f"{dot.speedup:.3g}x{'?' if dot.unsure else ' '}"
-
-
-def _check_where(where: Sequence[Condition], match: Mapping[str, str]) -> None:
-    """Raise `UsageError` where the rows that are chosen cannot have the values of a baseline."""
-    for column, value in match.items():
-        chosen = [one for one in where if one.column == column and one.sign == "="]
-        if chosen and all(one.value != value and ".." not in one.value for one in chosen):
-            some = ",".join(map(str, chosen))
-            base = f"{column}={value}"
-            raise UsageError(
-                f"--where {some} leaves out the rows of --baseline {base}; write no {column} in "
-                f"--where: with --baseline {base} every {column} is compared with {value}"
-            )
 
 
 def speedups(

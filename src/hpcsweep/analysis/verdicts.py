@@ -40,6 +40,8 @@ _MOST_DF: Final = 30.0  # a prior that is surer than this would be pooling
 _COMMON: Final = 0.05  # the chance at which rows are taken to share noise
 _LEAST_CHANCE: Final = 1e-12
 _HALVINGS: Final = 50
+_LEAST_HALF: Final = 1e-3  # half of the least degrees of freedom of a prior
+_STEPS: Final = 10_000
 _TWO: Final = 1.5  # degrees of freedom: more than those of one difference, give or take a share
 _TELLING: Final = 2.5
 
@@ -83,11 +85,9 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
     logs = np.log(variances) - polygamma(0, half) + np.log(half)
     scatter = float(np.var(logs, ddof=1) - np.mean(polygamma(1, half)))
     prior_df = _MOST_DF
-    if scatter > polygamma(1, _MOST_DF / 2):  # which falls, and is more than 1 / x
-        half_df = scipy.optimize.brentq(
-            lambda x: polygamma(1, x) - scatter, 1 / scatter, _MOST_DF / 2
-        )
-        prior_df = 2 * float(half_df)
+    if scatter > polygamma(1, _MOST_DF / 2):
+        halves = np.geomspace(_MOST_DF / 2, _LEAST_HALF, _STEPS)
+        prior_df = 2 * float(np.interp(scatter, polygamma(1, halves), halves))
     mean = float(np.mean(logs)) + float(polygamma(0, prior_df / 2)) - np.log(prior_df / 2)
     return float(np.exp(mean)), prior_df
 
@@ -262,15 +262,16 @@ def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, 
     """Return mean gaps of pairs (rows) over visits (columns), and how likely chance is."""
     visits = (~np.isnan(gaps)).sum(axis=1)
     mean = np.array([np.nanmean(of) if n else 0.0 for of, n in zip(gaps, visits, strict=True)])
-    # what all rows of an algorithm share in a visit counts as `judge` counts it
-    chance = 2 * scatter(gaps, inside).chance_of(mean, visits.clip(1), max(gaps.shape[1], 1))
-    once = np.ones(len(mean))
+    chance = np.ones(len(mean))
     if machine is not None:
         error = np.sqrt((2 * machine.variance + inside) / visits.clip(1))
-        once = 2 * scipy.special.stdtr(machine.df, -mean / error)
+        chance = 2 * scipy.special.stdtr(machine.df, -mean / error)
     # where a visit is missing, the other rows tell how much visits differ
-    least = VISITS - 1 if np.sum(visits >= VISITS) >= FEW_ROWS else VISITS
-    return {"gap": mean, "visits": visits, "chance": np.where(visits < least, once, chance)}
+    repeated = visits >= (VISITS - 1 if np.sum(visits >= VISITS) >= FEW_ROWS else VISITS)
+    if repeated.any():  # what all rows of an algorithm share in a visit counts as in `judge`
+        told = scatter(gaps, inside).chance_of(mean, visits.clip(1), gaps.shape[1])
+        chance = np.where(repeated, 2 * told, chance)
+    return {"gap": mean, "visits": visits, "chance": chance}
 
 
 @dataclass(frozen=True)
