@@ -81,9 +81,9 @@ def test_an_axis_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
     """Points, ids, column, JSON Schema and documentation follow; ids of the default stay."""
     told = _told(
         tmp_path,
-        "catalog/__init__.py",
-        'Axis("tf32", ',
-        '    Axis("padding_of_images", "int", 3, "pixels around an image", minimum=2),',
+        "catalog/axes.csv",
+        "tf32,",
+        "padding_of_images,int,3,2,,inference training noop,setting,pixels around an image",
         PLAIN.replace("}", ", padding_of_images: [3, 5]}"),
     )
     assert told["plain"] == plain_ids

@@ -80,13 +80,9 @@ def program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("copy")
     source = Path(hpcsweep.__file__).parent
     shutil.copytree(source, folder / "hpcsweep", ignore=shutil.ignore_patterns("__pycache__"))
-    file = folder / "hpcsweep" / "catalog" / "__init__.py"
-    lines = "".join(
-        f'    Axis("axis_of_{role}", "int", 1, "throw-away", role=Role.{role.upper()}),\n'
-        for role in ROLES
-    )
-    head, end, rest = file.read_text().partition(")\n# fmt: on\nAXES")
-    file.write_text(head + lines + end + rest)
+    with (folder / "hpcsweep" / "catalog" / "axes.csv").open("a") as file:
+        for role in ROLES:
+            file.write(f"axis_of_{role},int,1,,,inference training noop,{role},throw-away\n")
     return folder
 
 

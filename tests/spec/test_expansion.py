@@ -67,7 +67,7 @@ def test_a_point_has_every_axis_and_every_setting_of_its_workload(tmp_path: Path
     assert point.workload == "noop"
     assert point.axes["input_size"] == 224
     assert point.axes["gpu"] is None
-    assert point.measure == {"sleep_ms": 3, "fail": ()}
+    assert point.measure == {"sleep_ms": 3, "fail": []}
 
 
 def test_the_shipped_sweep_has_exactly_the_sizes_of_the_study_it_repeats(

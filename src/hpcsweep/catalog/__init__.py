@@ -1,17 +1,21 @@
 """What exists, without torch: workloads with their axes, settings and algorithms, and launchers.
 
-Models, GPUs and columns have tables of their own beside this one. The tests compare the tables with
-torchvision, cuDNN's headers and the vendors' figures without sparsity.
+Axes, settings, models, GPUs and columns stand in the tables beside this module. The tests compare
+the tables with torchvision, cuDNN's headers and the vendors' figures without sparsity.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
-from functools import cache, partial
+from functools import cache, reduce
+from operator import or_
 from typing import Any, Final, Literal
+
+from hpcsweep.catalog.record import packaged
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,6 @@ COMMAND: Final = Workload("command", runs_network=False)
 WORKLOADS: Final[Mapping[str, Workload]] = {
     workload.name: workload for workload in (INFERENCE, TRAINING, NOOP, COMMAND)
 }
-_EVERY: Final = tuple(WORKLOADS)
-_OURS: Final = (INFERENCE.name, TRAINING.name, NOOP.name)  # a command has axes of its own
 
 AUTO: Final = "auto"
 AUTOTUNE: Final = "autotune"
@@ -71,8 +73,6 @@ PLAN: Final = r"(eng\d+(_k\d+=-?\d+)*|sol\d+)(@[\d.]+)?"
 # NVIDIA's guide to cuDNN: the forward algorithms that may use tensor cores, TF32 among them
 _ON_TENSOR_CORES: Final = frozenset({"implicit_precomp_gemm", "winograd_nonfused"})
 
-DTYPES: Final = ("float32", "float16", "bfloat16", "float64")
-
 Kind = Literal["str", "int", "bool", "float", "list", "algorithm", "model", "dataset", "gpu", "any"]
 
 
@@ -91,7 +91,7 @@ class Entry:
     doc: str
     choices: tuple[Any, ...] = ()
     minimum: float | None = None
-    workloads: tuple[str, ...] = _OURS
+    workloads: tuple[str, ...] = ()
 
 
 class Role(Flag):
@@ -119,89 +119,40 @@ VISIT: Final = "visit"
 ON_DISK: Final = ("cifar10", "cifar100")  # below the folder in HPCSWEEP_DATA
 DATASETS: Final = ("synthetic", *ON_DISK)
 
-NETWORK, INPUT, AMOUNT, SETTING, NUMBERS, REPETITION, PLACE = Role
-_one_pass = partial(Axis, workloads=(INFERENCE.name, NOOP.name))  # means nothing to a training step
-_training = partial(Axis, workloads=(TRAINING.name,))
 
-# One line adds an axis: column, JSON Schema and documentation follow. The defaults of training are
-# those of plain float32 training of an ImageNet network.
-# fmt: off
-_AXES: Final = (
-    Axis("model", "model", None, "a torchvision classifier, or package.module:factory",
-        role=NETWORK),
-    Axis("input_size", "int", 224, "image height, and width where no other is set, pixels",
-        minimum=1, role=INPUT | AMOUNT),
-    _one_pass("input_width", "int", None, "image width, pixels; unset: `input_size`", minimum=1,
-        role=INPUT | AMOUNT),
-    _one_pass("input_channels", "int", 3, minimum=1,
-        doc="channels of an image; the first convolution of a torchvision network takes as many",
-        role=NETWORK | INPUT),
-    Axis("batch_size", "int", 1, "images per pass", minimum=1, role=INPUT | AMOUNT),
-    Axis("algorithm", "algorithm", AUTO, "convolution algorithm, or a map of layers to names"),
-    Axis("dtype", "str", "float32", "type of weights and activations", choices=DTYPES,
-        role=NETWORK | SETTING),
-    Axis("gpu", "gpu", None, "GPU type; unset: that of the profile", role=PLACE,
-        workloads=_EVERY),
-    Axis("weights", "str", "random", "random, a torchvision weights name, or a path",
-        role=NETWORK | NUMBERS),
-    Axis("memory_format", "str", "nchw", "layout of activations", choices=("nchw", "nhwc"),
-        role=NETWORK | SETTING),
-    _one_pass("launch", "str", "eager", choices=("eager", "graph"),
-        doc="eager, or one replay of a CUDA graph"),
-    _one_pass("cache_state", "str", "hot", choices=("hot", "cold", "rotated"),
-        doc="cache before a pass: as left (hot), flushed (cold), or with rotated inputs"),
-    Axis("tf32", "bool", default=False, doc="allow TF32 tensor cores for float32"),
-    Axis("num_threads", "int", None, minimum=1,
-        doc="CPU threads of one operator; unset: torch's choice"),
-    Axis("input_fill", "str", "randn", "contents of inputs", choices=("randn", "uniform", "zeros"),
-        role=INPUT | NUMBERS),
-    Axis("seed", "int", 0, "seed of weights, inputs and the order of data", minimum=0,
-        role=NETWORK | INPUT | NUMBERS | REPETITION),
-    Axis(VISIT, "int", 1, minimum=1,
-        doc="number of the visit: `measure: {repeats: N}` visits each point so often",
-        role=REPETITION, workloads=_EVERY),
-    _training("dataset", "dataset", "synthetic",
-        doc="synthetic, cifar10, cifar100, or package.module:factory",
-        role=NETWORK | INPUT | AMOUNT),
-    _training("num_classes", "int", None, minimum=2,
-        doc="classes of a synthetic data set, unset: 10; other data sets fix theirs",
-        role=NETWORK),
-    _training("stem", "str", "imagenet", choices=("imagenet", "cifar"),
-        doc="first layers of a ResNet; cifar: 3x3 of stride 1 and no pooling, for 32x32 images",
-        role=NETWORK),
-    _training("epochs", "int", 1, "passes over the training data", minimum=1, role=AMOUNT),
-    _training("steps_per_epoch", "int", None, minimum=1,
-        doc="batches per epoch; unset: all of the data, or 20 of a synthetic data set",
-        role=AMOUNT),
-    _training("optimizer", "str", "sgd", choices=("sgd", "adam", "adamw"),
-        doc="sgd (with momentum 0.9), adam or adamw"),
-    _training("lr", "float", None, minimum=0,
-        doc="learning rate; unset: 0.1 for sgd, 0.001 for adam and adamw", role=NUMBERS),
-    _training("weight_decay", "float", None, minimum=0,
-        doc="weight decay; unset: the optimizer's default (0, and 0.01 for adamw)", role=NUMBERS),
-    _training("lr_schedule", "str", "constant", choices=("constant", "cosine"),
-        doc="constant, or cosine decay to zero over the whole training", role=NUMBERS),
-    _training("lr_warmup_steps", "int", 0, minimum=0,
-        doc="steps in which the learning rate rises linearly to `lr`", role=NUMBERS),
-    _training("label_smoothing", "float", 0.0, minimum=0,
-        doc="label smoothing of the cross-entropy loss, 0 to 1", role=NUMBERS),
-    _training("amp", "str", "off", choices=("off", "fp16", "bf16"),
-        doc="automatic mixed precision: off, bf16, or fp16 with gradient scaling"),
-    _training("compile", "str", "none", choices=("none", "torchscript", "inductor"),
-        doc="compiler of the network: none, torchscript or inductor (torch.compile)"),
-    _training("cudnn_benchmark", "bool", default=False,
-        doc="cuDNN benchmarks its algorithms; the same as `algorithm: autotune`"),
-    _training("cudnn_deterministic", "bool", default=False,
-        doc="only algorithms of cuDNN that give the same bits every time"),
-    _training("deterministic", "bool", default=False,
-        doc="torch.use_deterministic_algorithms: every operator gives the same bits"),
-    _training("pin_memory", "bool", default=False,
-        doc="batches are in page-locked memory and copied while the GPU works"),
-    _training("num_workers", "int", 0, minimum=0,
-        doc="processes that load data; 0: the training process loads them"),
-)
-# fmt: on
-AXES: Final[Mapping[str, Axis]] = {axis.name: axis for axis in _AXES}
+def _default(kind: str, text: str) -> object:
+    """Return a default: JSON, or text where the kind is one; without a text it is unset."""
+    if kind in {"int", "float", "bool", "list"}:
+        return json.loads(text or "null")
+    return text if kind == "str" else text or None
+
+
+def _entries(table: str) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the axes or settings in a table, for which a row is all that is needed.
+
+    Column, JSON Schema and documentation follow.
+    """
+    for row in packaged(table):
+        yield {
+            **row,
+            "default": _default(row["kind"], row["default"]),
+            "minimum": json.loads(row["minimum"] or "null"),
+            "choices": tuple(_SPELLED.get(word, word) for word in row["choices"].split()),
+            "workloads": tuple(row["workloads"].split()),
+        }
+
+
+def _role(word: str) -> Role:
+    return Role[word.upper()]
+
+
+_SPELLED: Final = {"true": True, "false": False}
+# The defaults of training are those of plain float32 training of an ImageNet network.
+AXES: Final[Mapping[str, Axis]] = {
+    row["name"]: Axis(**{**row, "role": reduce(or_, map(_role, row["role"].split()))})
+    for row in _entries("axes.csv")
+}
+DTYPES: Final[tuple[str, ...]] = AXES["dtype"].choices
 
 
 @cache
@@ -221,64 +172,10 @@ def sizes_of_inputs() -> tuple[str, ...]:
 class Setting(Entry):
     """One key of `measure`."""
 
-    workloads: tuple[str, ...] = (INFERENCE.name, TRAINING.name)
 
-
-_inference_setting = partial(Setting, workloads=(INFERENCE.name,))
-_training_setting = partial(Setting, workloads=(TRAINING.name,))
-_noop_setting = partial(Setting, workloads=(NOOP.name,))
-
-# fmt: off
-_SETTINGS: Final = (
-    Setting("warmup", "int", 10, "warm-up passes, which are not counted", minimum=0),
-    Setting("iterations", "int", 20, minimum=1,
-        doc="timed passes when `stop` is fixed; in training, steps of the phase and layer passes"),
-    Setting("repeats", "int", 1, minimum=1, workloads=_EVERY,
-        doc="visits of each point, each in another process and at another time; a row each"),
-    _inference_setting("stop", "str", "fixed", choices=("fixed", "adaptive"),
-        doc="fixed: `iterations` passes; adaptive: until the noise is small or stable"),
-    _inference_setting("target", "float", 0.01, minimum=1e-6,
-        doc="adaptive: target of the relative IQR, or of the CI of the median"),
-    _inference_setting("min_iterations", "int", 30, "adaptive: fewest timed passes", minimum=3),
-    _inference_setting("max_seconds", "float", 60.0, minimum=0,
-        doc="adaptive: longest time of the timed passes, seconds"),
-    _training_setting("validation", "bool", default=True,
-        doc="loss and accuracy on the validation data, before training and after each epoch"),
-    Setting("layers", "bool", default=True, choices=(True, False, "unique", "batched", "plans"),
-        doc="time every layer in a separate pass; unique: each distinct convolution alone; "
-        "batched: many calls of each in one graph, divided by their number; plans: every plan of "
-        "the library for each distinct convolution, with its error against float64"),
-    _inference_setting("plans", "int", 20, minimum=1,
-        doc="layers: plans: most of the heuristic's plans; engines that it leaves out come, too"),
-    Setting("evidence", "bool", default=True, doc="one profiled pass that proves the algorithm"),
-    Setting("numerics", "bool", default=True, choices=(True, False, "layers"),
-        doc="compare outputs and convolutions with float64; layers: each value, in layer rows"),
-    _inference_setting("energy", "bool", default=True,
-        doc="measure energy: 1.5 more seconds of passes on a GPU with an energy counter"),
-    _inference_setting("fresh_inputs", "bool", default=True,
-        doc="time a few passes on inputs that the network never saw"),
-    Setting("unsupported", "str", "fallback", choices=("fallback", "skip", "error"),
-        doc="if the algorithm cannot do a layer: run `auto` there, skip the point, or fail it"),
-    Setting("workspace_mib", "float", 4096.0, minimum=0,
-        doc="most scratch memory of a convolution, MiB; what needs more is unsupported"),
-    Setting("profile", "list", [], choices=("torch", "cprofile", "nvtx"),
-        doc="profilers, each in passes after the timed ones; see docs/profiles.md"),
-    _training_setting("save_every", "int", 0, minimum=0,
-        doc="keep checkpoints: last, best, and one every so many epochs; 0: none"),
-    _training_setting("save_final", "bool", default=False,
-        doc="keep the final weights, in the form that the axis `weights` takes"),
-    _training_setting("resume_from", "str", "", "checkpoint from which to continue"),
-    Setting("profile_passes", "int", 3, minimum=0,
-        doc="passes under `torch` and `cprofile`; 0: as many as are timed, so all of a training"),
-    Setting("profile_iter", "int", 1, minimum=1,
-        doc="number of the pass after the warm-up that `nvtx` marks"),
-    Setting("artifact_mb", "float", 100.0, "largest trace that is kept, MB", minimum=0),
-    _noop_setting("sleep_ms", "float", 0.0, "length of a pass, ms", minimum=0),
-    _noop_setting("fail", "list", (),
-        doc="failures to inject: [{when: {axis: value}, how: crash, attempts: 1}]"),
-)
-# fmt: on
-SETTINGS: Final[Mapping[str, Setting]] = {setting.name: setting for setting in _SETTINGS}
+SETTINGS: Final[Mapping[str, Setting]] = {
+    row["name"]: Setting(**row) for row in _entries("settings.csv")
+}
 
 # the failures that can be injected into a no-op point; and the status that its row has then
 INJECTIONS: Final[Mapping[str, str]] = {

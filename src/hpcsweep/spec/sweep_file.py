@@ -113,7 +113,7 @@ def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
     if file.workload == COMMAND.name:
         return {**settings, **command.settings(doc)}
     if "fail" in settings:
-        settings["fail"] = tuple(doc.data.get("measure", {}).get("fail", ()))  # without defaults
+        settings["fail"] = doc.data.get("measure", {}).get("fail", [])  # without defaults
     return settings
 
 
