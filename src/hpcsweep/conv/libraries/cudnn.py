@@ -166,9 +166,9 @@ class Cudnn(Driver[CudnnLibrary]):
             *(ctypes.byref(factor(1)), ctypes.byref(factor(0))),
         )
 
-    def plans(self, problem: Problem, device: int, most: int) -> list[str]:
+    def plans(self, problem: Problem, device: int, most: int) -> list[str]:  # noqa: ARG002
         """Return the names of mode A's plans, then of the engines that it left out."""
-        return self._front_end.names(problem, device, most)
+        return self._front_end.names(problem, most)
 
     @cached_property
     def _front_end(self) -> FrontEnd:

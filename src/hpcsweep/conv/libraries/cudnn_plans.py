@@ -111,32 +111,21 @@ class FrontEnd:
         described = (_CALL, full, device, (), size)
         return CudnnGraphPlan(*described, self, graph, index, notes)
 
-    def names(self, problem: Problem, device: int, most: int) -> list[str]:
+    def names(self, problem: Problem, most: int) -> list[str]:
         """Return the names of mode A's plans, at most so many, then the engines left out.
 
         What the point's switches forbid is left out, since it would be refused.
         """
-        handle = self.handle(device, 0)
-        try:
-            graph = self.graph(problem, handle=handle)
-            places = self._places(graph, catalog.HEURISTIC)
-        except self.refusals:
-            return []  # of which it knows no convolution
-        engines = self._asked(problem)["engines"]
+        asked = self._asked(problem)
         unwanted = _unwanted(problem)
-        allowed = {one["engine"]: unwanted.isdisjoint(one["notes"]) for one in engines}
-        listed = [
-            graph.get_plan_name_at_index(index)
-            for index in places
-            if allowed.get(graph.get_engine_and_knobs_at_index(index)[0], True)
-        ][:most]
-        can = (
-            one["engine"]
-            for one in engines
-            if one["workspace_bytes"] is not None and allowed[one["engine"]]
-        )
-        seen = {name.partition("_")[0] for name in listed}
-        return listed + [name for engine in can if (name := f"eng{engine}") not in seen]
+        engines = {f"eng{one['engine']}": one for one in asked["engines"]}
+        forbidden = {name for name, one in engines.items() if unwanted & {*one["notes"]}}
+        listed = [name for name in asked["heuristic"] if name.partition("_")[0] not in forbidden][
+            :most
+        ]
+        without = forbidden | {name.partition("_")[0] for name in listed}
+        can = (name for name, one in engines.items() if one["workspace_bytes"] is not None)
+        return listed + [name for name in can if name not in without]
 
     def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
         """Describe a problem: `handle`, or `device_property` for a device that is not here."""
