@@ -119,7 +119,6 @@ class _Nvml:
             "ecc": bool(ecc[0]) if ecc else None,
             "mig": bool(mig[0]) if mig else None,
             "persistence": self._ask("nvmlDeviceGetPersistenceMode"),
-            "compute_mode": self._ask("nvmlDeviceGetComputeMode"),
             "energy_resolution_uj": 1000 if self.energy_j() else None,
             "power_limit_default_mw": self._ask("nvmlDeviceGetPowerManagementDefaultLimit"),
         }

@@ -129,11 +129,8 @@ def _host() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "cpus_allowed": allowed,
         "cpu_cache_bytes": caches.host_cache_bytes(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
         "memory_limit_bytes": memory.MemoryWatch().limit(),
         "torch_threads": torch.get_num_threads(),
-        "cgroup": _first_line(Path("/proc/self/cgroup")),
     }
 
 
@@ -148,7 +145,6 @@ def _gpu(device: Device) -> dict[str, Any]:
         "gcn_arch": getattr(properties, "gcnArchName", None) if torch.version.hip else None,
         "vram_bytes": properties.total_memory,
         "l2_bytes": getattr(properties, "L2_cache_size", None),
-        "count_visible": torch.cuda.device_count(),
     }
 
 
@@ -158,23 +154,13 @@ def _software() -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
-        "torch_git": torch.version.git_version,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": _cudnn_version(),
-        "mkldnn": torch.backends.mkldnn.is_available(),
         "torch_config": torch.__config__.show(),
-        "parallel_info": torch.__config__.parallel_info(),
     }
 
 
 def _cudnn_version() -> str | None:
     version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
     return str(version) if version else None
-
-
-def _first_line(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()[0]
-    except (OSError, IndexError):
-        return None

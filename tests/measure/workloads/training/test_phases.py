@@ -55,7 +55,7 @@ def test_each_phase_has_its_own_time_and_the_step_its_own_clock():
     timer = _host_phases(clock)
     for _ in range(4):
         _step(clock, timer)
-    times = timer.times()
+    times = timer.times
     row = times.cells(steps=1000, median_ms=20.0)
     assert [row[f"phase_{name}_ms"] for name in PHASES] == [1, 2, 3, 4, 5, 6]
     assert row["phase_step_ms"] == 21
@@ -72,7 +72,7 @@ def test_time_in_no_phase_is_flagged_beyond_five_percent(between, flags):
     clock = Clock()
     timer = _host_phases(clock)
     _step(clock, timer, between)
-    assert timer.times().flags() == flags
+    assert timer.times.flags() == flags
 
 
 def test_phases_that_are_longer_than_the_step_are_flagged_too():
@@ -87,7 +87,7 @@ def test_a_phase_of_an_asynchronous_device_ends_when_the_device_has():
     clock = Clock()
     timer = _host_phases(clock, after_phase=lambda: clock.pass_ms(1))
     _step(clock, timer)
-    assert timer.times().phases["h2d"] == [3]
+    assert timer.times.phases["h2d"] == [3]
 
 
 def test_device_phases_are_the_devices_and_data_is_the_hosts():
@@ -103,7 +103,7 @@ def test_device_phases_are_the_devices_and_data_is_the_hosts():
                         gpu.host += 4.0
                     else:
                         gpu.issue(0.01, 2.0)
-    times = timer.times()
+    times = timer.times
     assert times.phases[DATA] == pytest.approx([4.0] * 3)
     assert times.phases["backward"] == pytest.approx([2.0] * 3, rel=0.01)
     assert times.steps == pytest.approx([14.0] * 3, rel=0.01)

@@ -209,7 +209,7 @@ def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> 
         for batches in next_steps(data, steps):
             with timer.step():
                 trainer.step(batches, score, timer.phase)
-    return timer.times()
+    return timer.times
 
 
 def average_memory(trainer: Trainer, data: Data, memory: MemoryWatch) -> int | None:

@@ -11,9 +11,9 @@ independent number.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -34,13 +34,12 @@ def untimed(_name: str) -> AbstractContextManager[object]:
     return _UNTIMED
 
 
+@dataclass
 class PhaseTimes:
     """Milliseconds of each phase and of the whole, step by step."""
 
-    def __init__(self, steps: Sequence[float], phases: Mapping[str, Sequence[float]]) -> None:
-        """Take the times of at least one step, and of each phase in every step."""
-        self.steps = list(steps)
-        self.phases = {name: list(phases[name]) for name in PHASES}
+    steps: list[float] = field(default_factory=list)
+    phases: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in PHASES})
 
     @property
     def sum_over_step(self) -> float:
@@ -87,8 +86,7 @@ class PhaseTimer:
         self._host = host or HostStamps()
         self._after_phase = after_phase
         self._around_step = around_step
-        self._steps: list[float] = []
-        self._phases: dict[str, list[float]] = defaultdict(list)
+        self.times = PhaseTimes()
         self._spans: list[tuple[str, Stamps, Any, Any]] = []
 
     @contextmanager
@@ -98,9 +96,9 @@ class PhaseTimer:
         begin = self._host.now()
         yield
         self._around_step()
-        self._steps.append(self._host.ms(begin, self._host.now()))
+        self.times.steps.append(self._host.ms(begin, self._host.now()))
         for name, stamps, first, last in self._spans:
-            self._phases[name].append(stamps.ms(first, last))
+            self.times.phases[name].append(stamps.ms(first, last))
         self._spans.clear()
         self._stamps.reuse()
 
@@ -112,10 +110,6 @@ class PhaseTimer:
         yield
         self._after_phase()
         self._spans.append((name, stamps, begin, stamps.now()))
-
-    def times(self) -> PhaseTimes:
-        """Return the times of all steps and phases."""
-        return PhaseTimes(self._steps, self._phases)
 
 
 class Ticker:
