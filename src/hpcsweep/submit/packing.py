@@ -13,12 +13,11 @@ builds a network once, and what will be compared lies side by side.
 
 from __future__ import annotations
 
+import hashlib
 import math
-import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import groupby
 from typing import Any, Final
 
 from hpcsweep.catalog import VISIT
@@ -117,24 +116,15 @@ def _shared(blocks: list[Block], costs: list[float], parts: int) -> list[list[Bl
 
 def arranged(chunk: Chunk) -> Chunk:
     """Return a chunk with its points in the order in which they are measured."""
-    dice = random.Random(chunk.order_seed)  # noqa: S311 - an order, no secret
 
-    def shuffled(some: list[Point], *levels: Callable[[Point], Hashable]) -> Iterator[Point]:
-        """Yield points in random order at each level; those with equal keys stay together."""
-        if not levels:
-            yield from dice.sample(some, len(some))
-            return
-        groups: dict[Hashable, list[Point]] = {}
-        for point in some:
-            groups.setdefault(levels[0](point), []).append(point)
-        for key in dice.sample(list(groups), len(groups)):
-            yield from shuffled(groups[key], *levels[1:])
+    def rank(*what: object) -> str:
+        """Return a random number of a thing, the same each time."""
+        return hashlib.sha256(repr((chunk.order_seed, *what)).encode()).hexdigest()
 
-    def network(point: Point) -> Hashable:
-        return network_of(point.axes)
+    def place(point: Point) -> tuple[Any, ...]:
+        visit = point.axes.get(VISIT, 1)
+        network = rank(visit, network_of(point.axes))
+        configuration = rank(visit, _configuration(point))
+        return visit, network, configuration, rank(point.point_id)
 
-    visits: dict[int, list[Point]] = {}
-    for point in sorted(chunk.points, key=attrgetter("point_id")):
-        visits.setdefault(point.axes.get(VISIT, 1), []).append(point)
-    order = (shuffled(visits[visit], network, _configuration) for visit in sorted(visits))
-    return replace(chunk, points=tuple(chain.from_iterable(order)))
+    return replace(chunk, points=tuple(sorted(chunk.points, key=place)))
