@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +110,33 @@ def test_a_network_that_nobody_can_build_here_is_not_judged() -> None:
     small, fits = (case(model="alexnet", input_size=size) for size in (8, 64))
     assert "8x8" in look({"features.0": "fft"}, small)["unchecked"]
     assert look({"features.0": "fft"}, small, fits) == {"idle": {}}
+
+
+OWN = """\
+import torch
+from torch import nn
+
+class Determined(nn.Module):
+    def forward(self, images):
+        images.sum().item()  # reads a value, which the meta device has not
+        return torch.linalg.det(images)
+
+class Headless(nn.Module):
+    def forward(self, images):
+        return images.mean((2, 3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "axes"),
+    [("Determined", "inference", {"dtype": "float16"}), ("Headless", "training", {})],
+)
+def test_what_this_machine_or_these_data_cannot_tell_refuses_no_network(
+    tmp_path: Path, name: str, workload: str, axes: dict[str, Any]
+) -> None:
+    """A type of numbers that CPUs lack, and a last layer that the data may fit."""
+    (tmp_path / "headnets.py").write_text(OWN)
+    of_point = case(workload, model=f"headnets:{name}", input_size=8, **axes)
+    asked = {"about": "network", "workload": workload, "axes": of_point}
+    answer = inputs.answer({"search_path": [str(tmp_path)], "questions": [asked]})
+    assert list(answer["answers"][0]) == ["unsure"], answer

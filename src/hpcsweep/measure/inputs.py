@@ -31,6 +31,7 @@ from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import convolutions, models
+from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
@@ -42,7 +43,7 @@ _IMAGES: Final = 2  # in a pass that must run for real, however large the batch 
 _SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried
 # what a network may meet on a login node, and not where it is measured
 _OF_MACHINES: Final = (ImportError, OSError, KeyError, AssertionError, MemoryError)
-_GPUS: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU")
+_GPUS: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU|not implemented for|allocate")
 _OTHERS: Final = re.compile(f"site-packages|{re.escape(str(Path(__file__).parents[1]))}")
 
 
@@ -71,7 +72,9 @@ def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, str]:
             if at.filename.startswith(search_path.in_use()) and not _OTHERS.search(at.filename)
         ]
         where = own[-1] if own else ""
-        is_machine = isinstance(error, _OF_MACHINES) or _GPUS.search(str(error))
+        # the classes of the data, and so the last layer, are not known here
+        is_open = WORKLOADS[workload].learns and isinstance(error, CannotMeasure)
+        is_machine = isinstance(error, _OF_MACHINES) or _GPUS.search(str(error)) or is_open
         return {"unsure" if is_machine else "wrong": f"{where}{words(error)}"}
     return {}
 
