@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import matplotlib as mpl
 import pytest
 
@@ -11,26 +13,28 @@ from hpcsweep.analysis import plot, plot_chart
 from hpcsweep.errors import UsageError
 
 
-def labels(found):
-    """Return the labels of the lines."""
-    return [line.label for line in found.lines]
+def dots(found, line, *columns):
+    """Return columns of the cells of a line, by its place; of one column its values."""
+    cells = found.cells[found.cells["line"] == found.lines[line]][[*columns]]
+    rows = [*cells.itertuples(index=False, name=None)]
+    return rows if len(columns) > 1 else [value for (value,) in rows]
 
 
 def test_there_is_a_line_for_every_combination_of_what_else_varies(run):
     """In the order of the catalogue and of numbers; the model does not vary, so it is not said."""
     found = plot.read_plot(run, "batch_size")
     assert found.by == ("algorithm", "num_threads")
-    assert labels(found) == [
+    assert found.lines == [
         f"{name}, num_threads {n}" for name in ("gemm", "winograd") for n in (1, 2, 4)
     ]
-    assert [(dot.x, dot.y) for dot in found.lines[1].dots] == [(1, 4.0), (4, 16.0), (16, 64.0)]
+    assert dots(found, 1, "place", "value") == [(1, 4.0), (4, 16.0), (16, 64.0)]
 
 
 def test_what_by_leaves_out_is_a_median_and_is_said(run):
     """Over threads here: 8, 4 and 2 ms."""
     found = plot.read_plot(run, "batch_size", by=["algorithm"])
-    assert labels(found) == ["gemm", "winograd"]
-    assert (found.lines[0].dots[0].y, found.lines[0].dots[0].n) == (4.0, 3)
+    assert found.lines == ["gemm", "winograd"]
+    assert dots(found, 0, "value", "n")[0] == (4.0, 3)
     assert "values are medians over num_threads, of up to 3 points each" in table_of(found)
 
 
@@ -42,7 +46,7 @@ def test_other_seeds_are_repeats(tmp_path):
         collected(tmp_path, text, lambda axes: {"median_ms": times[axes["seed"]]}), "batch_size"
     )
     assert found.by == ("algorithm",)
-    assert {(dot.y, dot.n) for line in found.lines for dot in line.dots} == {(3.0, 3)}
+    assert {*zip(found.cells["value"], found.cells["n"], strict=True)} == {(3.0, 3)}
 
 
 def test_x_is_the_numeric_axis_that_varies_where_there_is_one(tmp_path, run):
@@ -67,7 +71,7 @@ def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):
         return {**cells_of(axes), "flags": flags}
 
     found = plot.read_plot(collected(tmp_path, SWEEP, cells), "batch_size", by=["algorithm"])
-    assert [dot.doubtful for dot in found.lines[0].dots] == [False, True, False]
+    assert dots(found, 0, "doubtful") == [False, True, False]
     assert "16?" in table_of(found)
     assert "?  unreliable: noisy (3 points)" in table_of(found)
     with mpl.rc_context({"svg.fonttype": "none"}):
@@ -79,7 +83,7 @@ def test_doubtful_values_are_marked_in_table_record_and_picture(tmp_path):
 def test_a_baseline_is_the_point_that_is_equal_but_for_what_is_named(run):
     """Of a time: baseline over value."""
     found = plot.read_plot(run, "num_threads", by=["algorithm"], baseline="num_threads=1")
-    assert [dot.speedup for dot in found.lines[0].dots] == [1.0, 2.0, 4.0]
+    assert dots(found, 0, "speedup") == [1.0, 2.0, 4.0]
     assert found.compared == "speed-up over num_threads=1"
     assert "4x" in table_of(found)
 
@@ -87,14 +91,15 @@ def test_a_baseline_is_the_point_that_is_equal_but_for_what_is_named(run):
 def test_of_a_rate_more_is_faster(run):
     """Value over baseline."""
     found = plot.read_plot(run, "num_threads", "throughput_ips", baseline="num_threads=1")
-    assert {tuple(dot.speedup for dot in line.dots) for line in found.lines} == {(1.0, 2.0, 4.0)}
+    lines = range(len(found.lines))
+    assert {tuple(dots(found, line, "speedup")) for line in lines} == {(1.0, 2.0, 4.0)}
 
 
 def test_a_baseline_may_differ_in_several_columns(run):
     """Then every point is compared with one of another algorithm and other threads."""
     found = plot.read_plot(run, "batch_size", baseline="algorithm=gemm,num_threads=1")
-    best = next(line for line in found.lines if line.label == "winograd, num_threads 4")
-    assert [dot.speedup for dot in best.dots] == [8.0, 8.0, 8.0]
+    best = found.lines.index("winograd, num_threads 4")
+    assert dots(found, best, "speedup") == [8.0, 8.0, 8.0]
 
 
 def test_of_what_is_neither_time_nor_rate_a_ratio_is_told(tmp_path):
@@ -102,7 +107,7 @@ def test_of_what_is_neither_time_nor_rate_a_ratio_is_told(tmp_path):
     memory = collected(tmp_path, SWEEP, lambda axes: {"mem_peak_bytes": 1000 * axes["batch_size"]})
     found = plot.read_plot(memory, "num_threads", "mem_peak_bytes", baseline="batch_size=1")
     assert found.compared == "ratio to batch_size=1"
-    assert {dot.speedup for line in found.lines for dot in line.dots} == {1.0, 4.0, 16.0}
+    assert {*found.cells["speedup"]} == {1.0, 4.0, 16.0}
 
 
 def test_points_without_a_baseline_are_counted(tmp_path):
@@ -110,7 +115,8 @@ def test_points_without_a_baseline_are_counted(tmp_path):
     text = SWEEP + "exclude:\n  - {batch_size: 16, num_threads: 1}\n"
     found = plot.read_plot(collected(tmp_path, text), "batch_size", baseline="num_threads=1")
     assert "4 points have no baseline: no row has num_threads=1 with the same" in table_of(found)
-    assert [dot.speedup for dot in found.lines[1].dots] == [2.0, 2.0, None]
+    assert dots(found, 1, "speedup")[:2] == [2.0, 2.0]
+    assert math.isnan(dots(found, 1, "speedup")[2])
 
 
 def test_a_baseline_of_several_rows_is_told_and_is_their_median(tmp_path):
@@ -121,7 +127,7 @@ def test_a_baseline_of_several_rows_is_told_and_is_their_median(tmp_path):
     )
     found = plot.read_plot(run, "num_threads", baseline="num_threads=1")
     assert "a baseline matches up to 3 rows; their median counts" in table_of(found)
-    assert [dot.speedup for dot in found.lines[0].dots][1:] == pytest.approx([7 / 6, 7 / 6])
+    assert dots(found, 0, "speedup")[1:] == pytest.approx([7 / 6, 7 / 6])
 
 
 def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
@@ -131,8 +137,8 @@ def test_a_doubtful_baseline_puts_what_is_compared_in_doubt(tmp_path):
         lambda a: {**cells_of(a), "flags": "very_noisy" if a["num_threads"] == 1 else ""},
     )  # fmt: skip
     found = plot.read_plot(run, "num_threads", baseline="num_threads=1")
-    assert [dot.doubtful for dot in found.lines[0].dots] == [True, False, False]
-    assert all(dot.unsure for dot in found.lines[0].dots)
+    assert dots(found, 0, "doubtful") == [True, False, False]
+    assert all(dots(found, 0, "unsure"))
     assert "2x?" in table_of(found)
 
 

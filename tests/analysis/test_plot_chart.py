@@ -23,7 +23,7 @@ def test_a_picture_holds_twelve_lines(tmp_path):
     assert len(found.lines) == 14
     with pytest.raises(UsageError, match=r"14 lines \(algorithm x num_threads\).*--by"):
         plot_chart.draw(found, tmp_path / "x.png")
-    assert all(line.label in table_of(found) for line in found.lines)
+    assert all(line in table_of(found) for line in found.lines)
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ def test_pictures_say_quantities_units_and_lines(tmp_path, run, x):
     with mpl.rc_context({"svg.fonttype": "none"}):
         plot_chart.draw(found, tmp_path / "x.svg", log_x=x == "batch_size", log_y=True)
     text = (tmp_path / "x.svg").read_text()
-    labels = [line.label for line in found.lines]
+    labels = found.lines
     for words in ("median (ms)", "speed-up", "over num_threads=1", *labels):
         assert words in text, words
     assert ("batch size (images)" if x == "batch_size" else "winograd") in text
@@ -92,13 +92,13 @@ def drawn(plotted, **options):
 def test_values_have_their_stored_intervals(paper):
     """In the picture, in JSON and in CSV; a column without an interval has none."""
     found = plot.read_plot(paper, "input_size")
-    assert found.records()[0]["ci95_lo_ms"] == pytest.approx(5.4)
+    assert found.frame()["ci95_lo_ms"][0] == pytest.approx(5.4)
     bars = [c for c in drawn(found).axes[0].collections if isinstance(c, LineCollection)]
     ends = sorted(bar.get_segments()[0][:, 1].tolist() for bar in bars)
     assert len(ends) == 4 * 5
     assert ends[0] == pytest.approx([5.4, 8.4])
     other = plot.read_plot(paper, "input_size", "algorithm_coverage_pct")
-    assert "ci95_lo_ms" not in other.records()[0]
+    assert "ci95_lo_ms" not in other.frame()
     assert not drawn(other).axes[0].collections
 
 
@@ -187,7 +187,7 @@ def test_an_algorithm_has_one_colour_and_mark_everywhere(paper):
     one = plot.read_plot(paper, "input_size", where="algorithm=implicit_gemm", by=["algorithm"])
     alone = plot_chart._styles(one)
     among = plot.read_plot(paper, "input_size", by=["algorithm"])
-    styles = dict(zip([line.label for line in among.lines], plot_chart._styles(among), strict=True))
+    styles = dict(zip(among.lines, plot_chart._styles(among), strict=True))
     assert alone == [styles["implicit_gemm"]]
     assert styles["implicit_gemm"][:2] == output.styles(["x", "implicit_gemm"])["implicit_gemm"]
     assert len({*styles.values()}) == len(styles)

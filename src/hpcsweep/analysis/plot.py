@@ -8,8 +8,7 @@ baseline is the row that is equal but for the columns that the baseline names.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,43 +26,22 @@ _COVERAGE: Final = "algorithm_coverage_pct"
 
 
 @dataclass(frozen=True)
-class Dot:
-    """The median of `n` rows, and its 95 % interval where there is one.
-
-    It is `partial` if the algorithm did not run in all convolutions. With a baseline: the speed-up
-    over it, and if that is unsure.
-    """
-
-    x: Any
-    y: float
-    n: int
-    doubtful: bool
-    speedup: float | None = None
-    unsure: bool = False
-    low: float | None = None
-    high: float | None = None
-    partial: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    """One combination of the columns `by`, and its values in the order of x."""
-
-    label: str
-    by: dict[str, Any]
-    dots: tuple[Dot, ...]
-
-
-@dataclass(frozen=True)
 class Plot:
-    """Lines of y over x; `against` is the baseline, as `column=value`."""
+    """Values of y over x; `against` is the baseline, as `column=value`.
+
+    `cells` has a row per value: its `line` and `place` on x, the `value`, the median of `n` rows,
+    its 95 % interval from `low` to `high`, and whether it is `doubtful`, or `partial`: the
+    algorithm did not run in all convolutions. With a baseline: the `speedup`, and if that is
+    `unsure`. `keys` has the values of the columns `by`, and of x, in the same rows.
+    """
 
     data: dataset.Dataset
     rows: pd.DataFrame
     x: str
     y: str
     by: tuple[str, ...]
-    lines: tuple[Line, ...]
+    cells: pd.DataFrame
+    keys: pd.DataFrame
     notes: tuple[str, ...]
     against: str = ""
     where: str = ""
@@ -74,34 +52,27 @@ class Plot:
         return all(isinstance(place, int | float) for place in self.places)
 
     @property
-    def dots(self) -> list[Dot]:
-        return [dot for line in self.lines for dot in line.dots]
+    def lines(self) -> list[str]:
+        return list(dict.fromkeys(self.cells["line"]))
 
     @property
     def places(self) -> list[Any]:
-        return sorted({dot.x for dot in self.dots}, key=lambda value: dataset.rank(self.x, value))
+        return sorted({*self.cells["place"]}, key=lambda value: dataset.rank(self.x, value))
 
     @property
     def compared(self) -> str:
         is_speed = formats.is_time(self.y) or formats.is_rate(self.y)
         return f"{'speed-up over' if is_speed else 'ratio to'} {self.against}"
 
-    @property
-    def _ends(self) -> list[tuple[str, str]]:
-        """The ends of the interval that some dot has: as attribute, and as column."""
-        some = any(dot.low is not None for dot in self.dots)
-        return list(zip(("low", "high"), _ENDS[self.y], strict=True)) if some else []
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return one flat record per value."""
-        return [
-            {
-                **line.by, self.x: dot.x, self.y: dot.y, "n": dot.n, "doubtful": dot.doubtful,
-                **{end: getattr(dot, name) for name, end in self._ends},
-                **({"baseline": self.against, "speedup": dot.speedup} if self.against else {}),
-            }
-            for line in self.lines for dot in line.dots
-        ]  # fmt: skip
+    def frame(self) -> pd.DataFrame:
+        """Return the values, with the columns of the tables."""
+        names = {"value": self.y, "n": "n", "doubtful": "doubtful"}
+        if self.cells["low"].notna().any():
+            names |= dict(zip(("low", "high"), _ENDS[self.y], strict=True))
+        values = self.cells[[*names]].rename(columns=names)
+        if self.against:
+            values = values.assign(baseline=self.against, speedup=self.cells["speedup"])
+        return pd.concat([self.keys, values], axis=1)
 
     def views(self) -> list[View]:
         """Return the values, and the comparison with the baseline; the first has both values."""
@@ -109,10 +80,11 @@ class Plot:
             f"{self.data.sweep_dir.name}: {formats.label(self.y)} over {formats.label(self.x)}"
         )
         where = f", where {self.where}" if self.where else ""
-        texts = [self._table(_value), *([self._table(_ratio)] if self.against else [])]
+        texts = [self._table("value", ".5g", "doubtful")]
+        texts += [self._table("speedup", ".3gx", "unsure")] if self.against else []
         left = 0 if self.numeric else 1
         titles = [f"{heading}{where} ({self.data.counts()})", self.compared]
-        frame = pd.DataFrame(self.records(), dtype=object)
+        frame = self.frame()
         views = [View(title, frame, text, left) for title, text in zip(titles, texts, strict=False)]
         views[-1] = replace(views[-1], notes=self.notes, marks=dataset.unreliable(self.rows))
         views[0] = replace(views[0], record={
@@ -121,14 +93,18 @@ class Plot:
         })  # fmt: skip
         return views
 
-    def _table(self, cell: Callable[[Dot], str]) -> pd.DataFrame:
-        cells = [{dot.x: cell(dot) for dot in line.dots} for line in self.lines]
+    def _table(self, column: str, form: str, doubt: str) -> pd.DataFrame:
+        number, unit = form[:3], form[3:]
+        texts = {
+            (cell["line"], cell["place"]):
+            f"{cell[column]:{number}}{unit}{'?' if cell[doubt] else ' '}"
+            for cell in self.cells.dropna(subset=column).to_dict("records")
+        }  # fmt: skip
         body = [
-            [dataset.format_value(self.x, x), *(column.get(x, "- ") for column in cells)]
+            [dataset.format_value(self.x, x), *(texts.get((line, x), "- ") for line in self.lines)]
             for x in self.places
         ]
-        heads = (f"{line.label or self.y} " for line in self.lines)
-        return pd.DataFrame(body, columns=[self.x, *heads])
+        return pd.DataFrame(body, columns=[self.x, *(f"{line or self.y} " for line in self.lines)])
 
 
 def read_plot(  # noqa: PLR0913 - one argument per option
@@ -173,8 +149,9 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     if match:
         rows, more = speedups(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
         notes += more
-    lines = _lines(rows, x, y, telling)
-    return Plot(data, rows, x, y, telling, lines, tuple(notes), baseline, where)
+    return Plot(
+        data, rows, x, y, telling, *_cells(rows, x, y, telling), tuple(notes), baseline, where
+    )
 
 
 def _axis(rows: pd.DataFrame) -> tuple[str, list[str]]:
@@ -206,40 +183,29 @@ def _medians(rows: pd.DataFrame, x: str, by: Sequence[str]) -> list[str]:
     return [f"values are medians{what}, of up to {most} points each"] if most > 1 else []
 
 
-def _lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str]) -> tuple[Line, ...]:
-    """Return the lines in catalogue order, each with its dots in the order of x."""
+def _cells(
+    rows: pd.DataFrame, x: str, y: str, by: Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a row per line and x, in catalogue order, and the columns that tell them apart."""
     low, high = (dataset.cells(rows, end, math.nan) for end in _ENDS.get(y, ("", "")))
-    partial = dataset.cells(rows, _COVERAGE, 100.0).astype(float) < 100
     table = rows.assign(
-        partial=partial, low=low, high=high, unsure=rows["unsure"] | rows["doubtful"]
-    )
-    cells = table.groupby([*by, x], dropna=False, sort=False).agg(
-        y=(y, "median"), n=(y, "size"), doubtful=("doubtful", "any"), partial=("partial", "any"),
-        speedup=("speedup", "median"), unsure=("unsure", "any"), low=("low", "min"),
-        high=("high", "max"),
+        partial=dataset.cells(rows, _COVERAGE, 100.0).astype(float) < 100,
+        low=low, high=high, unsure=rows["unsure"] | rows["doubtful"],
     )  # fmt: skip
-    lines: dict[tuple[Any, ...], list[Dot]] = defaultdict(list)
-    records: Any = cells.to_dict("records")
-    for key, cell in zip(cells.index.to_frame().itertuples(index=False), records, strict=True):
-        *line, place = map(dataset.to_json, (*by, x), key)
-        plain = {name: dataset.to_json(name, value) for name, value in cell.items()}
-        lines[tuple(line)].append(Dot(place, **plain))
-    return tuple(
-        Line(
-            ", ".join(map(dataset.format_labelled, by, values)),
-            dict(zip(by, values, strict=True)),
-            tuple(sorted(lines[values], key=lambda dot: dataset.rank(x, dot.x))),
-        )
-        for values in sorted(lines, key=lambda values: list(map(dataset.rank, by, values)))
-    )
-
-
-def _value(dot: Dot) -> str:
-    return f"{dot.y:.5g}{'?' if dot.doubtful else ' '}"
-
-
-def _ratio(dot: Dot) -> str:
-    return "- " if dot.speedup is None else f"{dot.speedup:.3g}x{'?' if dot.unsure else ' '}"
+    cells = table.groupby([*by, x], dropna=False, sort=False).agg(
+        value=(y, "median"), n=(y, "size"), doubtful=("doubtful", "any"),
+        partial=("partial", "any"), speedup=("speedup", "median"), unsure=("unsure", "any"),
+        low=("low", "min"), high=("high", "max"),
+    )  # fmt: skip
+    keys = cells.index.to_frame(index=False)
+    ranks = [[*map(dataset.rank, keys, key)] for key in keys.itertuples(index=False)]
+    order = sorted(range(len(keys)), key=ranks.__getitem__)
+    keys = keys.iloc[order].reset_index(drop=True)
+    lines = [
+        ", ".join(map(dataset.format_labelled, by, key)) for key in keys.itertuples(index=False)
+    ]
+    places = pd.Series([dataset.to_json(x, value) for value in keys[x]], dtype=object)
+    return cells.iloc[order].reset_index(drop=True).assign(line=lines, place=places), keys
 
 
 def speedups(

@@ -8,7 +8,8 @@ are the stored 95 % intervals.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,9 @@ from matplotlib.patches import Patch
 
 from hpcsweep.analysis import dataset, formats, output
 from hpcsweep.analysis.output import LOOK, MARKERS, Axes, Look, picture
-from hpcsweep.analysis.plot import Dot, Line, Plot
+from hpcsweep.analysis.plot import Plot
 from hpcsweep.errors import UsageError
 
-Height = Callable[[Dot], tuple[float | None, bool]]  # where a dot stands; if it is hollow
 Style = tuple[str, str, str]  # colour, marker, dash
 
 _MOST_LINES: Final = 12  # that a reader can tell apart in one picture
@@ -60,7 +60,7 @@ def draw(
     height = _height(plot)
     if log_x and not plot.numeric:
         raise UsageError(f"{plot.x} holds names: no logarithmic axis for them")
-    values = [dot.y for dot in plot.dots]
+    values = plot.cells["value"]
     for wanted, name, places in ((log_x, plot.x, plot.places), (log_y, plot.y, values)):
         if wanted and min(places) <= 0:
             raise UsageError(f"{name} has values that are not positive: no logarithmic axis")
@@ -81,15 +81,19 @@ def _height(plot: Plot) -> float:
 
 def _styles(plot: Plot) -> list[Style]:
     """Return the style of each line: of an algorithm its own; another axis turns the mark."""
-    names = [str(line.by.get("algorithm", line.label)) for line in plot.lines]
-    own = output.styles(dict.fromkeys(names))
-    others: dict[Any, int] = {}
+    firsts = plot.keys.loc[~plot.cells["line"].duplicated(), [*plot.by]].astype(str)
+    if "algorithm" not in firsts:
+        own = output.styles(plot.lines)
+        return [(*own[line], "-") for line in plot.lines]
+    own = output.styles(firsts["algorithm"].unique())
+    rest = [*firsts.drop(columns="algorithm").itertuples(index=False, name=None)]
+    places = [*dict.fromkeys(rest)]
     styles = []
-    for name, line in zip(names, plot.lines, strict=True):
-        rest = tuple(value for axis, value in line.by.items() if axis != "algorithm")
-        at = others.setdefault(rest, len(others)) if "algorithm" in line.by else 0
-        turned = MARKERS[(MARKERS.index(own[name][1]) + at) % len(MARKERS)]
-        styles.append((own[name][0], turned, _DASHES[at % len(_DASHES)]))
+    for name, others in zip(firsts["algorithm"], rest, strict=True):
+        colour, marker = own[name]
+        at = places.index(others)
+        turned = MARKERS[(MARKERS.index(marker) + at) % len(MARKERS)]
+        styles.append((colour, turned, _DASHES[at % len(_DASHES)]))
     return styles
 
 
@@ -99,12 +103,12 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
     top = panels[0]
     bottom = panels[-1]
     styles = _styles(plot)
-    _panel(top, plot, styles, lambda dot: (dot.y, dot.doubtful))
+    _panel(top, plot, styles, "value", "doubtful")
     title = f"{plot.data.sweep_dir.name}: {formats.label(plot.y)}"
     output.head(figure, top, look, title, dataset.hardware(plot.rows))
     top.set_ylabel(formats.label(plot.y))
     if plot.against:
-        _panel(bottom, plot, styles, lambda dot: (dot.speedup, dot.unsure))
+        _panel(bottom, plot, styles, "speedup", "unsure")
         bottom.axhline(1, color="0.3", linewidth=0.8, linestyle="--")
         bottom.set(ylabel=plot.compared.replace(" ", "\n", 1).replace(",", ",\n"))
     bottom.set(xlabel=formats.label(plot.x))
@@ -112,46 +116,36 @@ def _fill(figure: Figure, plot: Plot, look: Look = LOOK, *, log_x: bool, log_y: 
     _legend(figure, top, plot, styles, look)
 
 
-def _panel(axes: Axes, plot: Plot, styles: Sequence[Style], height: Height) -> None:
-    for index, (line, style) in enumerate(zip(plot.lines, styles, strict=True)):
+def _panel(axes: Axes, plot: Plot, styles: Sequence[Style], column: str, doubt: str) -> None:
+    """Draw a column; where `doubt` is true a mark or a bar is hollow."""
+    width = 0.8 / len(plot.lines)
+    for index, (line, (colour, marker, dash)) in enumerate(zip(plot.lines, styles, strict=True)):
+        dots = plot.cells[plot.cells["line"] == line].dropna(subset=column)
+        x = dots["place"]
         if plot.numeric:
-            _line(axes, line, style, height)
+            axes.plot(x, dots[column], color=colour, ls=dash, lw=1.2)
         else:
-            _bars(axes, plot, index, style[0], height)
+            x = x.map(plot.places.index) - 0.4 + width * (index + 0.46)
+        for place, dot in zip(x, dots.to_dict("records"), strict=True):
+            hollow = dot[doubt]
+            partial = dot["partial"]
+            if plot.numeric:
+                fill = "none" if hollow else "left" if partial else "full"
+                axes.plot(place, dot[column], marker, color=colour, fillstyle=fill, markersize=5)
+            else:
+                axes.bar(
+                    place, dot[column], width * 0.92, linewidth=1.2,
+                    hatch=_HATCH if partial else None, facecolor="white" if hollow else colour,
+                    edgecolor=_ink(colour) if partial and not hollow else colour,
+                )  # fmt: skip
+            if column == "value" and dot["low"] <= dot["high"]:
+                ink = colour if plot.numeric else "0.2"
+                axes.vlines(place, dot["low"], dot["high"], color=ink, linewidth=1.2)
+    if not plot.numeric:
+        turned: Any = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+        axes.set_xticks(range(len(plot.places)), [*map(str, plot.places)], **turned)
     axes.grid(which="major", axis="both" if plot.numeric else "y", alpha=0.3)
     axes.set_axisbelow(True)
-
-
-def _line(axes: Axes, line: Line, style: Style, height: Height) -> None:
-    colour, marker, dash = style
-    dots = [(dot, y, doubt) for dot in line.dots for y, doubt in [height(dot)] if y is not None]
-    axes.plot([dot.x for dot, *_ in dots], [y for _, y, _ in dots], color=colour, ls=dash, lw=1.2)
-    for dot, y, doubt in dots:
-        fill = "none" if doubt else "left" if dot.partial else "full"
-        axes.plot(dot.x, y, marker, color=colour, fillstyle=fill, markersize=5)
-        _interval(axes, dot, y, dot.x, colour)
-
-
-def _interval(axes: Axes, dot: Dot, y: float, x: float, colour: str) -> None:
-    if dot.low is not None and dot.high is not None and y == dot.y:
-        axes.vlines(x, dot.low, dot.high, color=colour, linewidth=1.2)
-
-
-def _bars(axes: Axes, plot: Plot, index: int, colour: str, height: Height) -> None:
-    places = plot.places
-    width = 0.8 / len(plot.lines)
-    for dot in plot.lines[index].dots:
-        left = places.index(dot.x) - 0.4 + width * index
-        top, doubtful = height(dot)
-        face = "white" if doubtful else colour
-        style = {"align": "edge", "facecolor": face, "edgecolor": colour, "linewidth": 1.2}
-        if dot.partial:
-            style |= {"hatch": _HATCH, "edgecolor": _ink(colour) if face == colour else colour}
-        axes.bar(left, top or 0.0, width * 0.92, **style)
-        _interval(axes, dot, top or 0.0, left + width * 0.46, "0.2")
-    names = [str(place) for place in places]
-    turned: Any = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-    axes.set_xticks(range(len(places)), names, **turned)
 
 
 def _ink(colour: str) -> str:
@@ -163,10 +157,9 @@ def _ink(colour: str) -> str:
 def _scales(panels: Axes, plot: Plot, *, log_x: bool, log_y: bool) -> None:
     top = panels[0]
     if plot.numeric:  # intervals of unreliable values do not set the scale
-        sure = [end for dot in plot.dots if not dot.doubtful for end in (dot.low, dot.high)]
-        ends = [*(dot.y for dot in plot.dots), *(end for end in sure if end is not None)]
-        highest = max(ends)
-        lowest = min(ends)
+        sure = plot.cells.loc[~plot.cells["doubtful"], ["low", "high"]].astype(float)
+        highest = max(plot.cells["value"].max(), sure.max().fillna(-math.inf).max())
+        lowest = min(plot.cells["value"].min(), sure.min().fillna(math.inf).min())
         top.set_ylim(top=highest * (1.1 if highest > 0 else 0.9))
         if log_y and lowest > 0:
             top.set_ylim(bottom=lowest / 1.1)
@@ -187,13 +180,13 @@ def _legend(figure: Figure, axes: Axes, plot: Plot, styles: Sequence[Style], loo
     bar = not plot.numeric
     if len(plot.lines) > 1 or plot.by:
         handles = [
-            _entry(line.label, colour, "full", bar=bar, marker=marker, linestyle=dash)
+            _entry(line, colour, "full", bar=bar, marker=marker, linestyle=dash)
             for line, (colour, marker, dash) in zip(plot.lines, styles, strict=True)
         ]
     if doubts := dataset.doubts(plot.rows):
         why = ":\n" + ",\n".join(doubts) if look.titled else ""
         handles.append(_entry(f"unreliable{why}", "0.4", "none", bar=bar))
-    if any(dot.partial for dot in plot.dots):
+    if plot.cells["partial"].any():
         handles.append(_entry("in a part of\nthe convolutions", "0.4", "left", bar=bar))
     if not handles:
         return
