@@ -10,7 +10,6 @@ import pytest
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
-from hpcsweep.conv.libraries.library_backend import VendorBackend
 from hpcsweep.conv.libraries.miopen import Miopen, MiopenLibrary
 from standins import StandIn, compile_library
 
@@ -64,7 +63,7 @@ def fake(_cudnn):
 @pytest.fixture
 def backend(fake):
     """Return a back-end that runs on the stand-in and host memory."""
-    return VendorBackend(Cudnn(lambda: fake.library), "cpu")
+    return Cudnn(lambda: fake.library, "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -82,4 +81,4 @@ def fake_miopen(_miopen):
 @pytest.fixture
 def miopen_backend(fake_miopen):
     """Return a back-end that runs on MIOpen's stand-in and host memory."""
-    return VendorBackend(Miopen(lambda: fake_miopen.library), "cpu")
+    return Miopen(lambda: fake_miopen.library, "cpu")

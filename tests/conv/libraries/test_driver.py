@@ -13,7 +13,6 @@ from hpcsweep.conv.libraries import driver as drivers
 from hpcsweep.conv.libraries import operator
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.driver import Problem
-from hpcsweep.conv.libraries.library_backend import VendorBackend
 from hpcsweep.conv.libraries.miopen import Miopen
 from hpcsweep.conv.shape import ConvShape
 from standins import EXPLICIT
@@ -27,7 +26,7 @@ def test_descriptors_are_given_back(fake, fake_miopen, vendor):
     """Nothing lives on when a back-end is gone, but the handle of the thread."""
     library, driver = {"cudnn": (fake, Cudnn), "miopen": (fake_miopen, Miopen)}[vendor]
     before = library.live()
-    one = VendorBackend(driver(lambda: library.library), "cpu")
+    one = driver(lambda: library.library, "cpu")
     for algorithm in EXPLICIT:
         one.unsupported(algorithm, ConvShape(1, 4, 16, 16, 4, 3, 3))
     assert library.live() > before + 4

@@ -21,7 +21,6 @@ from hpcsweep.conv.libraries import library_backend as vendor_backend
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
 from hpcsweep.conv.libraries.driver import NotSupported
-from hpcsweep.conv.libraries.library_backend import VendorBackend
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.shape import ConvShape
@@ -135,7 +134,7 @@ def test_a_device_that_planning_broke_is_an_error_and_no_answer(backend, fake, m
 def test_a_handle_that_cannot_be_made_is_no_answer_of_a_layer(fake):
     """Without a handle the library does no layer at all."""
     fake.fail("cudnnCreate", 4000)
-    alone = VendorBackend(Cudnn(lambda: fake.library), "cpu")
+    alone = Cudnn(lambda: fake.library, "cpu")
     with pytest.raises(LibraryUnusable, match=r"no handle.*CUDNN_STATUS_INTERNAL_ERROR"):
         alone.unsupported("gemm", ConvShape(1, 4, 17, 16, 4, 3, 3))
 

@@ -18,7 +18,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import miopen
-from hpcsweep.conv.libraries.library_backend import VendorBackend, _problem
+from hpcsweep.conv.libraries.library_backend import _problem
 from hpcsweep.conv.libraries.miopen import Miopen, MiopenLibrary, Solution
 from hpcsweep.conv.shape import ConvShape
 from standins import check_every_algorithm
@@ -96,7 +96,7 @@ def test_the_first_solution_in_miopens_order_runs(miopen_backend):
 def test_a_solution_that_needs_more_memory_than_is_allowed_is_refused(miopen_backend):
     """With both numbers; without a limit it runs."""
     problem = _problem(Direction.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3))
-    plan = miopen_backend._driver.plan(problem, 0)
+    plan = miopen_backend.plan(problem, 0)
     miopen_backend._answers[problem, 0] = replace(plan, workspace_bytes=1 << 20)
     told = miopen_backend.limited(1 << 10)._answer(problem)
     assert told == "a workspace of 1.0 MiB; 0.000976562 MiB are allowed"
@@ -126,7 +126,7 @@ def test_where_determinism_is_asked_for_it_is_refused_with_the_reason(
 def test_without_a_gpu_it_says_so(fake_miopen):
     """Before anything is timed."""
     fake_miopen.fail("miopenCreateWithStream", 5)
-    alone = VendorBackend(Miopen(lambda: fake_miopen.library), "cpu")
+    alone = Miopen(lambda: fake_miopen.library, "cpu")
     with pytest.raises(LibraryUnusable, match="no AMD GPU here"):
         alone.unsupported("gemm", ConvShape(1, 4, 19, 16, 4, 3, 3))
 

@@ -23,7 +23,6 @@ from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.driver import (
     Descriptor,
-    Driver,
     NotSupported,
     Plan,
     Problem,
@@ -120,7 +119,7 @@ def math_type(dtype: str, *, tf32: bool) -> int:
 class CudnnPlan(Plan):
     """An algorithm by its number, and the factors of result and previous content: 1 and 0."""
 
-    driver: Cudnn
+    backend: Cudnn
     forward: bool
     number: int
     one: Any
@@ -131,16 +130,16 @@ class CudnnPlan(Plan):
         if not self.forward:
             first, second = second, first
         a, b, convolution, result = self.descriptors
-        self.driver.library.call(
+        self.backend.library.call(
             self.function,
-            *(self.driver.handle(self.device, stream), self.one),
+            *(self.backend.handle(self.device, stream), self.one),
             *(a, first, b, second, convolution, self.number),
             *(workspace, self.workspace_bytes, self.zero, result, out),
         )
 
 
-class Cudnn(Driver[CudnnLibrary]):
-    """cuDNN as a driver."""
+class Cudnn(VendorBackend[CudnnLibrary]):
+    """cuDNN as a back-end."""
 
     name: ClassVar[str] = NAME
 
@@ -166,7 +165,7 @@ class Cudnn(Driver[CudnnLibrary]):
             *(ctypes.byref(factor(1)), ctypes.byref(factor(0))),
         )
 
-    def plans(self, problem: Problem, device: int, most: int) -> list[str]:  # noqa: ARG002
+    def _names(self, problem: Problem, device: int, most: int) -> list[str]:  # noqa: ARG002
         """Return the names of mode A's plans, then of the engines that it left out."""
         return self._front_end.names(problem, most)
 
@@ -180,7 +179,7 @@ class Cudnn(Driver[CudnnLibrary]):
             return catalog.HEURISTIC
         return _GRADIENTS[way].get(algorithm)
 
-    def expected(self, algorithm: str) -> Expected:
+    def _kernels(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""
         needed = (_TELLING[algorithm],) if algorithm in _TELLING else ()
         named = None if catalog.is_plan(algorithm) or algorithm == catalog.HEURISTIC else algorithm
@@ -202,6 +201,6 @@ class Cudnn(Driver[CudnnLibrary]):
         return size.value
 
 
-def create(device_type: str) -> VendorBackend:
+def create(device_type: str) -> Cudnn:
     """Return the back-end; the library is loaded when it is first asked."""
-    return VendorBackend(Cudnn(library_of.load), device_type)
+    return Cudnn(library_of.load, device_type)

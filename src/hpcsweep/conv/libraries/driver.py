@@ -1,27 +1,22 @@
-"""What a vendor's library needs to serve as a back-end: its functions, problems and plans.
-
-A driver turns problems into plans by a library that is called through ctypes.
-"""
+"""What a vendor's library is called with: its functions and descriptors, problems and plans."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
-from hpcsweep.conv.backend import Direction, Expected
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 
 Size = tuple[int, int, int, int]
 T = TypeVar("T")
-L = TypeVar("L", bound="Library")
 
 
 class NotSupported(RuntimeError):
@@ -171,60 +166,6 @@ class Plan(ABC):
     @abstractmethod
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:
         """Queue the work on a stream; tensors by address, in the order of `Problem.sizes`."""
-
-
-@dataclass
-class Driver(ABC, Generic[L]):
-    """A vendor's library, loaded when it is first needed, and a handle per thread and device."""
-
-    find: Callable[[], L]
-    name: ClassVar[str]
-    _library: L | None = None
-    _handles: threading.local = field(default_factory=threading.local)
-
-    @property
-    def library(self) -> L:
-        """The library.
-
-        Raises:
-            LibraryUnusable: it cannot be loaded.
-        """
-        if self._library is None:
-            self._library = self.find()
-        return self._library
-
-    def handle(self, device: int, stream: int) -> ctypes.c_void_p:
-        """Return this thread's handle of a device, set to a stream.
-
-        Raises:
-            LibraryUnusable: the library finds no GPU here.
-        """
-        handles: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
-        if device not in handles:
-            made = ctypes.c_void_p()
-            self._create_handle(ctypes.byref(made))
-            handles[device] = made
-        self.library.call(f"{self.name}SetStream", handles[device], stream)
-        return handles[device]
-
-    @abstractmethod
-    def plan(self, problem: Problem, device: int) -> Plan:
-        """Return how a problem is done on a device; raise `NotSupported`, or its error."""
-
-    @abstractmethod
-    def plans(self, problem: Problem, device: int, most: int) -> list[str]:
-        """Return the names of plans: at most so many of the heuristic's, then those left out."""
-
-    @abstractmethod
-    def backward_name(self, way: Direction, algorithm: str) -> str | None:
-        """Return what a gradient runs when its layer runs an algorithm; None: the framework's."""
-
-    @abstractmethod
-    def expected(self, algorithm: str) -> Expected:
-        """Return the kernels that prove an algorithm, or disprove it."""
-
-    @abstractmethod
-    def _create_handle(self, made: object) -> None: ...
 
 
 def no_gpu(vendor: str, gpu: str, error: Exception) -> LibraryUnusable:

@@ -1,7 +1,7 @@
 """What the back-ends of vendors' libraries share: they ask for support first, and copy nothing.
 
-A library's *driver* turns a problem (direction, algorithm, shape, layout, TF32) into a *plan*, or
-into the reason why it has none. Plans hold descriptors and are kept, so that asking again and
+A library turns a problem (direction, algorithm, shape, layout, TF32) into a *plan*, or into the
+reason why it has none. Plans hold descriptors and are kept, so that asking again and
 running cost little. A plan works with torch's own memory: tensors by address, the current stream,
 scratch memory from the caching allocator. It copies nothing, allocates nothing from the driver, and
 does not wait for the device.
@@ -9,11 +9,15 @@ does not wait for the device.
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,10 +34,14 @@ from hpcsweep.conv.backend import (
     too_large,
 )
 from hpcsweep.conv.libraries import operator
-from hpcsweep.conv.libraries.driver import Driver, LibraryError, NotSupported, Plan, Problem
+from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, Plan, Problem
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+L = TypeVar("L", bound=Library)
 _GRADIENT_OF: Final[Mapping[Direction, str]] = {
     Direction.DATA: "the input",
     Direction.FILTER: "the filters",
@@ -48,38 +56,78 @@ _NO_RANGE: Final = nullcontext()
 _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 
 
-class VendorBackend:
-    """A back-end on top of a driver; also the engine of torch's operators."""
+class VendorBackend(ABC, Generic[L]):
+    """A back-end by a library, loaded when it is first needed; the engine of torch's operators."""
 
-    def __init__(self, driver: Driver[Any], device_type: str = "cuda") -> None:
-        """Serve a kind of device, and the operators under the driver's name."""
-        self._driver = driver
+    name: ClassVar[str]  # what the column `backend` says; the operators are given it
+
+    def __init__(self, find: Callable[[], L], device_type: str = "cuda") -> None:
+        """Serve a kind of device by the library that is found."""
+        self._find = find
         self._device_type = device_type
+        self._handles = threading.local()  # for each thread and device
         self._answers: dict[tuple[Problem, int], Plan | str] = {}
         self._tried: set[tuple[Problem, int]] = set()
         self._most_workspace = math.inf
-        self._engine = driver.name
+        self._engine = self.name
         operator.ENGINES[self._engine] = self
 
-    def __deepcopy__(self, _memo: object) -> VendorBackend:
+    @cached_property
+    def library(self) -> L:
+        """The library.
+
+        Raises:
+            LibraryUnusable: it cannot be loaded.
+        """
+        return self._find()
+
+    def handle(self, device: int, stream: int) -> ctypes.c_void_p:
+        """Return this thread's handle of a device, set to a stream.
+
+        Raises:
+            LibraryUnusable: the library finds no GPU here.
+        """
+        handles: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
+        if device not in handles:
+            made = ctypes.c_void_p()
+            self._create_handle(ctypes.byref(made))
+            handles[device] = made
+        self.library.call(f"{self.name}SetStream", handles[device], stream)
+        return handles[device]
+
+    @abstractmethod
+    def plan(self, problem: Problem, device: int) -> Plan:
+        """Return how a problem is done on a device; raise `NotSupported`, or its error."""
+
+    @abstractmethod
+    def _names(self, problem: Problem, device: int, most: int) -> list[str]:
+        """Return the names of plans: at most so many of the heuristic's, then those left out."""
+
+    @abstractmethod
+    def backward_name(self, way: Direction, algorithm: str) -> str | None:
+        """Return what a gradient runs when its layer runs an algorithm; None: the framework's."""
+
+    @abstractmethod
+    def _kernels(self, algorithm: str) -> Expected:
+        """Return the kernels that prove an algorithm, or disprove it."""
+
+    @abstractmethod
+    def _create_handle(self, made: object) -> None: ...
+
+    def __deepcopy__(self, _memo: object) -> Self:
         return self  # shared by copies of a network: plans and handles belong to the process
 
     def __reduce__(self) -> tuple[Any, ...]:
         # found again by a process that unpickles a network
         return _limited, (self._device_type, self._most_workspace)
 
-    @property
-    def name(self) -> str:
-        """What the column `backend` says."""
-        return self._driver.name
-
-    def limited(self, most: float) -> VendorBackend:
+    def limited(self, most: float) -> Self:
         """Return this back-end with the same plans and another limit of scratch memory, in bytes.
 
         What needs more is refused before it is tried; gradients, too, which a step asks for by the
         engine's name. So the limit is that of the networks that were given this one.
         """
-        limited = object.__new__(VendorBackend)
+        limited = object.__new__(type(self))
         limited.__dict__.update(
             self.__dict__, _most_workspace=most, _engine=f"{self.name}:{most!r}"
         )
@@ -99,7 +147,7 @@ class VendorBackend:
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the names of the library's plans for a forward call."""
         problem = _problem(Direction.FORWARD, catalog.HEURISTIC, shape)
-        return self._driver.plans(problem, self._current(), most)
+        return self._names(problem, self._current(), most)
 
     def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[str | None, str | None]:
         """Return the name and the notes of a plan."""
@@ -159,7 +207,7 @@ class VendorBackend:
         return tuple(self._gradient(way, algorithm, shape) for way in _GRADIENT_OF)
 
     def _gradient(self, way: Direction, algorithm: str, shape: ConvShape) -> Gradient:
-        name = self._driver.backward_name(way, algorithm)
+        name = self.backward_name(way, algorithm)
         inside = operator.NAMES[way]
         if name is None:
             reason = f"{self.name} has no {algorithm} for the gradient of {_GRADIENT_OF[way]}"
@@ -173,12 +221,8 @@ class VendorBackend:
 
     def _called(self, plan: Plan, algorithm: str) -> Expected:
         """Return the library's call and the kernels that prove an algorithm."""
-        of_driver = self._driver.expected(algorithm)
-        return replace(
-            of_driver,
-            must=((plan.call,), *of_driver.must),
-            must_not=(*_FRAMEWORK_CALLS, *of_driver.must_not),
-        )
+        kernels = self._kernels(algorithm)
+        return replace(kernels, must=((plan.call,),), must_not=_FRAMEWORK_CALLS)
 
     def compute(
         self,
@@ -200,7 +244,7 @@ class VendorBackend:
             weight = size
         shape = operator.shape_of(first.dtype, x, weight, (algorithm, *steps))
         out = operator.empty(first, size or shape.output_size, nhwc=shape.layout == NHWC)
-        name = algorithm if forward else self._driver.backward_name(way, algorithm)
+        name = algorithm if forward else self.backward_name(way, algorithm)
         if name is None or (
             not forward and isinstance(self._answer(_problem(way, name, shape)), str)
         ):
@@ -242,7 +286,7 @@ class VendorBackend:
     def _ask(self, problem: Problem, device: int) -> Plan | str:
         """Plan a problem; any status of the library is an answer, unless it broke the device."""
         try:
-            return self._driver.plan(problem, device)
+            return self.plan(problem, device)
         except NotSupported as error:
             return str(error)
         except LibraryError as error:

@@ -34,7 +34,6 @@ from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries.driver import (
     Descriptor,
-    Driver,
     Library,
     LibraryError,
     NotSupported,
@@ -176,7 +175,7 @@ def _tensor(library: MiopenLibrary, problem: Problem, sizes: Size) -> Descriptor
 class MiopenPlan(Plan):
     """A compiled solution; `algorithm` is what MIOpen says that it is of."""
 
-    driver: Miopen
+    backend: Miopen
     forward: bool
     solution: int
 
@@ -190,16 +189,16 @@ class MiopenPlan(Plan):
         if self.forward:
             first, second = second, first
         a, b, convolution, result = self.descriptors
-        self.driver.library.call(
+        self.backend.library.call(
             self.function,
-            self.driver.handle(self.device, stream),
+            self.backend.handle(self.device, stream),
             *(a, first, b, second, convolution, result, out),
             *(workspace, self.workspace_bytes, self.solution),
         )
 
 
-class Miopen(Driver[MiopenLibrary]):
-    """MIOpen as a driver."""
+class Miopen(VendorBackend[MiopenLibrary]):
+    """MIOpen as a back-end."""
 
     name: ClassVar[str] = NAME
 
@@ -237,7 +236,7 @@ class Miopen(Driver[MiopenLibrary]):
             solution.solution_id,
         )
 
-    def plans(self, problem: Problem, device: int, most: int) -> list[str]:
+    def _names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the solutions that MIOpen offers, in its order; it offers no others."""
         function = _FUNCTIONS[problem.way]
         described = describe(self.library, problem)
@@ -249,7 +248,7 @@ class Miopen(Driver[MiopenLibrary]):
             return catalog.HEURISTIC
         return None if way is Direction.FILTER and algorithm == "fft" else algorithm
 
-    def expected(self, algorithm: str) -> Expected:
+    def _kernels(self, algorithm: str) -> Expected:
         """Return that the kernels must not be those of another algorithm."""
         return Expected(algorithm=algorithm if algorithm in ALGORITHMS else None)
 
@@ -296,6 +295,6 @@ def _name(solution: Solution) -> str:
     return f"sol{solution.solution_id}"
 
 
-def create(device_type: str) -> VendorBackend:
+def create(device_type: str) -> Miopen:
     """Return the back-end; the library is loaded when it is first asked."""
-    return VendorBackend(Miopen(load), device_type)
+    return Miopen(load, device_type)
