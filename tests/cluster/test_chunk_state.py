@@ -294,8 +294,8 @@ def test_another_clusters_number_is_never_looked_up_here(
 ) -> None:
     """A job here has the same one: it is not cancelled, and its end is not the other's."""
     site.sent(**OTHERS[origin])
-    site.program("squeue", f"printf '{site.row(state)}'")
-    site.program("sacct", f"printf '{site.account(state)}'")
+    site.program("squeue", f"printf '{site.row(state, '/of/another/job')}'")
+    site.program("sacct", f"printf '{site.account(state, '/of/another/job')}'")
     site.program("scancel", f'echo "$@" >> {shlex.quote(str(site.bin / "cancelled"))}')
     assert site.live()
     answer = liveness.ask_slurm([site.submission])
@@ -398,7 +398,9 @@ def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.Monkey
     monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
     (line,) = queue.left_alone(site.submission.sweep_dir, liveness.ask_slurm([site.submission]))
     where = "2 points of 20261121-073323-l40:0"
-    assert line == f"s: leaves {where} alone, which may be measured: on cluster b: ask there"
+    assert (
+        line == f"s: leaves {where} alone, which may be measured: on cluster b as {ME}: ask there"
+    )
 
 
 def test_what_was_cancelled_and_is_not_listed_is_over(site: Site) -> None:

@@ -63,11 +63,14 @@ def test_two_clusters_leave_each_others_jobs_alone(special_cluster, desk: Desk, 
     point_at(b, monkeypatch)
     told = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert "points are already queued or running in" in told.stdout, told.stderr
-    assert f"{first.id}:0-1 alone, which may be measured: on cluster a: ask there" in told.stderr
+    assert (
+        f"{first.id}:0-1 alone, which may be measured: on cluster a as root: ask there"
+        in told.stderr
+    )
     other = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert "12 points on l40" in other.stdout, other.stderr
     shown = desk.run("status", "s").stdout
-    assert f"{first.id}:0-1 running: runs on cluster a: ask there" in shown
+    assert f"{first.id}:0-1 running: runs on cluster a as root: ask there" in shown
     refused = desk.run("cancel", "s", first.id)
     assert refused.returncode == 7
     assert "did not cancel chunks 0-1 (jobs 1_[0-1]): on cluster a" in refused.stderr
@@ -75,7 +78,7 @@ def test_two_clusters_leave_each_others_jobs_alone(special_cluster, desk: Desk, 
 
     point_at(a, monkeypatch)
     shown = desk.run("status", "s").stdout
-    assert "on cluster b: ask there" in shown
+    assert "on cluster b as root: ask there" in shown
     assert not {"failed", "lost", "stopped"} & {*shown.replace(":", " ").split()}
     a.wait_for("the end", queue_is_over, timeout=90)
     b.run("scancel", "1")
@@ -108,11 +111,11 @@ def test_jobs_that_another_user_may_not_see_are_left_alone(special_cluster, desk
     (first,) = desk.sweep("s").submissions()
     lab.wait_for("a start", lambda: len(desk.sweep("s").shards()) == 2)
     told = _as_nobody(desk, "submit", "s.yaml", "--cluster", "v100")
-    why = "Slurm does not list its job (sent by root)"
-    assert f"{first.id}:0-1 alone, which may be measured: {why}, until" in told.stderr
+    why = "on cluster lab as root: ask there"
+    assert f"{first.id}:0-1 alone, which may be measured: {why}" in told.stderr
     assert "points are already queued or running" in told.stdout
     shown = _as_nobody(desk, "status", "s").stdout
-    assert f"{first.id}:0-1 lost?: {why}; counts as live until" in shown
+    assert f"{first.id}:0-1 running: runs {why}" in shown
     refused = _as_nobody(desk, "cancel", "s")
     assert (refused.returncode, why in refused.stderr) == (7, True), refused
     assert "R" in lab.run("squeue", "-h", "-o", "%t").stdout

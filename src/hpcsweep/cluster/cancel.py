@@ -78,7 +78,7 @@ def _cancel_in_slurm(
             if not verdict.live:
                 continue
             job = answer.tasks.get(sent.task_of[chunk])
-            if not verdict.elsewhere and (sent.owns(job) if job else sent.is_mine(answer.here)):
+            if sent.owns(job) if job else sent.is_mine(answer.here):
                 hit[submission].add(chunk)
             else:
                 others.setdefault(verdict.why, set()).add(chunk)

@@ -58,25 +58,21 @@ class Journal:
         """The cluster that `--clusters` named, which is asked by this name; empty: none did."""
         return "" if self.origin.controller else self.origin.cluster
 
-    def is_elsewhere(self, here: slurm.Here) -> bool:
-        """Say whether another cluster took it, without `--clusters` (Slurm here cannot know it)."""
-        return not self.named and self.origin.differs(here)
-
-    def is_anothers(self, here: slurm.Here) -> bool:
-        """Say whether another user sent it, whose jobs may be hidden."""
-        return bool(self.origin.user) and self.origin.user != here.user
+    def is_others(self, here: slurm.Here) -> bool:
+        """Say whether another cluster took it, or another user sent it: here it may be hidden."""
+        is_elsewhere = not self.named and self.origin.differs(here)
+        return is_elsewhere or self.origin.user not in {"", here.user}
 
     def is_mine(self, here: slurm.Here) -> bool:
         """Say whether this user sent it to this cluster, so that Slurm would list it."""
         recorded = self.origin.cluster and here.cluster and self.origin.user
-        return bool(recorded) and not self.is_elsewhere(here) and not self.is_anothers(here)
+        return bool(recorded) and not self.is_others(here)
 
     def place(self, here: slurm.Here) -> str:
-        """Return the name of its cluster for messages, with its user if that is another one."""
-        name = self.origin.cluster or "a cluster"
-        controller = self.origin.controller
-        other = f" of {controller}" if controller and name == here.cluster else ""
-        return f"cluster {name}{other}" + f" as {self.origin.user}" * self.is_anothers(here)
+        """Return who sent it, and the name of its cluster, for messages."""
+        twins = self.origin.cluster == here.cluster and self.origin.controller != here.controller
+        other = f" of {self.origin.controller}" * twins
+        return f"cluster {self.origin.cluster}{other} as {self.origin.user}"
 
     def owns(self, job: slurm.JobState) -> bool:
         """Say whether a job with a matching id works in this submission's folder, if Slurm says."""

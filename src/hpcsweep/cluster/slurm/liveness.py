@@ -91,36 +91,28 @@ class Liveness:
 def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether the task of a chunk may still write rows."""
     task = journal.task_of[chunk]
-    here = answer.here
-    if journal.is_elsewhere(here):
-        return _by_signs(chunk, journal, f"on {journal.place(here)}: ask there", elsewhere=True)
     if task[2] in answer.mute:
         return Liveness(live=True, why="squeue could not be asked")
     job = answer.tasks.get(task) or answer.tasks.get((task[0], None, task[2]))
-    is_its_own = job is not None and journal.owns(job) and job.state.name != _ELSEWHERE
-    if job and is_its_own and (job.state.over or job.source == "squeue"):
+    is_revoked = job is not None and job.state.name == _ELSEWHERE
+    owned = job is not None and journal.owns(job)
+    if job and owned and not is_revoked and (job.state.over or job.source == "squeue"):
         return Liveness(not job.state.over, job)
     if job is None and chunk in journal.cancelled_at:
         return Liveness(live=False)
-    return _by_signs(chunk, journal, *_doubt(journal, job, here))
-
-
-def _doubt(
-    journal: Journal, job: slurm.JobState | None, here: slurm.Here
-) -> tuple[str, timedelta | None]:
-    """Return why Slurm's list does not decide, and how long a task lives then, if not its limit."""
-    allowed = _BEATS if journal.is_mine(here) else None
-    if job and not journal.owns(job):
-        return f"{job.id} is another job here, in {job.folder}", allowed
-    if job and job.state.name == _ELSEWHERE:
-        return "another cluster of the federation has it", None
-    whose = f" (sent by {journal.origin.user})" if journal.is_anothers(here) else ""
-    return f"Slurm does not list its job{whose}", allowed
+    allowed = _BEATS if journal.is_mine(answer.here) and not is_revoked else None
+    if journal.is_others(answer.here):
+        why = f"on {journal.place(answer.here)}: ask there"
+        return _by_signs(chunk, journal, why, elsewhere=True)
+    why = "Slurm does not list its job"
+    if job and not owned:
+        why = f"{job.id} is another job here, in {job.folder}"
+    return _by_signs(chunk, journal, why, allowed)
 
 
 def liveness_of_unanswered(journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether chunks may be live whose entry in the journal is incomplete or damaged."""
-    if journal.is_elsewhere(answer.here) or journal.is_anothers(answer.here):
+    if journal.is_others(answer.here):
         return _by_signs(None, journal, f"sbatch's answer was lost on {journal.place(answer.here)}")
     return Liveness(live=True)
 

@@ -29,7 +29,7 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     """
     unclear = [journal for journal in map(read_journal, submissions) if journal.uncertain]
     here = slurm.this_cluster() if unclear else _NOWHERE
-    unclear = [j for j in unclear if not j.is_elsewhere(here) and not j.is_anothers(here)]
+    unclear = [journal for journal in unclear if not journal.is_others(here)]
     answers = {name: slurm.queue(cluster=name) for name in {j.named for j in unclear}}
     for journal in unclear:
         submission = journal.submission
