@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -55,26 +53,3 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
     ]
     assert cells[0].endswith(f"-{cells[1]}")
     assert sources.Sources([str(tmp_path)]).digest("weights", "w.pt") == cells[1]
-
-
-@pytest.mark.parametrize(
-    ("measured", "told"),
-    [
-        (Measurement({"median_ms": -1.5}), "`median_ms` is -1.5"),
-        (Measurement({"median_ms": float("nan")}), "`median_ms` is nan"),
-        (Measurement({}, [{"layer": "conv", "mean_ms": -1.0}]), "`mean_ms` is -1.0"),
-        (Measurement({}, samples=[1.0, float("inf")]), "a pass took inf ms"),
-    ],
-)
-def test_an_impossible_time_is_no_measurement(measured, told):
-    """Whatever went wrong in a clock."""
-    bench = SimpleNamespace(measure=lambda *_: measured)
-    outcome = worker.outcome(bench, Point("noop", {"model": "a"}, {}), 0)
-    assert (outcome.status, outcome.reason) == ("error", f"no measurement: {told}")
-
-
-def test_the_rest_of_a_layer_pass_may_be_negative():
-    """It is a difference of means."""
-    measured = Measurement({}, [{"layer": "__other__", "mean_ms": -0.1}])
-    bench = SimpleNamespace(measure=lambda *_: measured)
-    assert worker.outcome(bench, Point("noop", {"model": "a"}, {}), 0).status == "ok"

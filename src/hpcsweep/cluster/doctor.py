@@ -29,7 +29,6 @@ from hpcsweep.cluster.slurm.job_request import Finding, Wants
 from hpcsweep.spec.profile import Profile
 
 _MIN_FREE_GB: Final = 1.0
-_TORCH_PIN: Final = re.compile(r"torch ?\(?==\s*([^;) ]+)\)?.*")
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
 _SCRIPT: Final = 1 << 16  # bytes that are read of what may be a script
 _PROPERTIES: Final = "hpcsweep.measure.inputs"
@@ -170,17 +169,8 @@ def _packages(of_jobs: set[str]) -> Iterator[Finding]:
             detail = f"not here ({', '.join(lack)}); without it: {extras.EXTRAS[name].serves}"
             yield Finding("none", f"[{name}]", detail, extras.install(name))
     with suppress(importlib.metadata.PackageNotFoundError):
-        yield _pairing(*map(importlib.metadata.version, ("torch", "torchvision")))
-
-
-def _pairing(torch: str, vision: str) -> Finding:
-    wanted = importlib.metadata.requires("torchvision") or ()
-    pins = [match[1] for match in map(_TORCH_PIN.fullmatch, wanted) if match]
-    detail = f"torch {torch}, torchvision {vision}"
-    if pins and torch.split("+", maxsplit=1)[0] != pins[0].split("+")[0]:
-        do = f"install the two together: torchvision {vision} goes with torch {pins[0]}"
-        return Finding("fail", "torch", f"{detail} are not of one release", do)
-    return Finding("ok", "torch", detail)
+        torch, vision = map(importlib.metadata.version, ("torch", "torchvision"))
+        yield Finding("ok", "torch", f"torch {torch}, torchvision {vision}; --deep imports them")
 
 
 def _torch() -> Iterator[Finding]:

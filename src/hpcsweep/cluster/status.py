@@ -48,25 +48,17 @@ def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
 
 
 def watch(root: Path, names: Sequence[str]) -> None:
-    """Redraw the table until no point is queued or running."""
-    from rich.live import Live  # noqa: PLC0415 - 0.1 s, only with --watch
-    from rich.text import Text  # noqa: PLC0415
-
-    sweeps = read_status(root, names)
-
-    def screen() -> Text:
+    """Print the table anew until no point is queued or running."""
+    clear = "\x1b[H\x1b[J" * sys.stdout.isatty()
+    while True:
+        sweeps = read_status(root, names)
         width = shutil.get_terminal_size().columns
-        return Text(printable(sweep_status.as_text(sweeps, width, at_work=True)))
-
-    with Live(screen(), auto_refresh=False) as shown:
-        while any(profile.live for sweep in sweeps for profile in sweep.profiles):
-            in_slurm = any(sweep.in_slurm for sweep in sweeps)
-            time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
-            sweeps = read_status(root, names)
-            shown.update(screen(), refresh=True)
-    if not shown.console.is_terminal:
-        print()  # noqa: T201 - where lines are not drawn over, rich leaves the last one open
-    sys.stdout.flush()
+        text = printable(sweep_status.as_text(sweeps, width, at_work=True))
+        print(f"{clear}{text}", flush=True)  # noqa: T201
+        if not any(profile.live for sweep in sweeps for profile in sweep.profiles):
+            return
+        in_slurm = any(sweep.in_slurm for sweep in sweeps)
+        time.sleep(_WATCH_SLURM_SECONDS if in_slurm else _WATCH_SECONDS)
 
 
 @dataclass

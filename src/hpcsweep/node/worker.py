@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import json
-import math
 import os
 import select
 import signal
@@ -40,10 +39,9 @@ from hpcsweep.store.state import PointStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hpcsweep.measure.bench_api import Bench, Measurement
+    from hpcsweep.measure.bench_api import Bench
     from hpcsweep.point import Point
 
-_REST: Final = "__other__"
 _MOST_TRACE: Final = 1 << 16  # characters: a message may hold a whole tensor
 
 # Messages of a CUDA or HIP context that is beyond repair: only a new process helps.
@@ -136,8 +134,6 @@ def _outcome(bench: Bench, point: Point, tries: int) -> Outcome:
             trace=traceback.format_exc()[-_MOST_TRACE:],
             fatal=any(mark in text for mark in _STICKY),
         )
-    if impossible := _impossible_times(measured):
-        return Outcome(status=PointStatus.ERROR, reason=f"no measurement: {impossible}")
     return Outcome(
         status=PointStatus.OK,
         row=measured.row,
@@ -145,18 +141,6 @@ def _outcome(bench: Bench, point: Point, tries: int) -> Outcome:
         samples=measured.samples,
         timed_s=measured.timed_s,
     )
-
-
-def _impossible_times(measured: Measurement) -> str:
-    """Return a time that is negative or not finite; empty where there is none."""
-    for row in (measured.row, *measured.layers):
-        # the rest of a layer pass is a difference of means
-        least = -math.inf if row.get("layer") == _REST else 0.0
-        for name, value in row.items():
-            is_time = name.endswith(("_ms", "_s")) and isinstance(value, float)
-            if is_time and not least <= value < math.inf:
-                return f"`{name}` is {value}"
-    return next((f"a pass took {ms} ms" for ms in measured.samples if not 0 <= ms < math.inf), "")
 
 
 def _words(error: Exception) -> str:

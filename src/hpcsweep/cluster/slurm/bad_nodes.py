@@ -2,9 +2,9 @@
 
 Two sources name them: Slurm's accounts of every attempt (NODE_FAIL, BOOT_FAIL, ...:
 `slurm.STATES`), and attempts whose worker could not initialise the GPU of its job. Submit keeps the
-nodes in `nodes.json`, since the accounts forget them. A node that a person allows again is excluded
-only for later failures, and so is one of a day ago where Slurm makes nodes on demand, as in clouds:
-its name may be another machine's. Preemption is not a node's fault.
+nodes in `nodes.json`, since the accounts forget them, for a day: by then a site has mended a node,
+or a cloud has given its name to another machine. A node that a person allows again is excluded only
+for later failures. Preemption is not a node's fault.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BROKEN: Final = re.compile(
 )
 # Slurm sets one of these where it gave the job a GPU; without, a missing `gres` is to blame.
 _GIVEN: Final = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
-_LASTS: Final = timedelta(days=1)  # in a cloud
+_LASTS: Final = timedelta(days=1)
 _SMALL: Final = 1 << 14  # bytes: a larger shard has rows
 
 
@@ -77,9 +77,11 @@ def current(
         if node.name not in nodes or nodes[node.name].at < node.at:
             nodes[node.name] = node
     yesterday = (datetime.now(timezone.utc) - _LASTS).isoformat(timespec="seconds")
-    if any(node.at < yesterday for node in nodes.values()) and _makes_nodes():
-        nodes = {name: node for name, node in nodes.items() if node.at >= yesterday}
-    return [node for name, node in sorted(nodes.items()) if node.at > kept.allowed.get(name, "")]
+    return [
+        node
+        for name, node in sorted(nodes.items())
+        if node.at > max(kept.allowed.get(name, ""), yesterday)
+    ]
 
 
 def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> list[BadNode]:
@@ -115,13 +117,6 @@ def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
         return profile
     names = [*filter(None, [profile.exclude]), *(node.name for node in nodes)]
     return profile.model_copy(update={"exclude": ",".join(names)})
-
-
-def _makes_nodes() -> bool:
-    """Say whether Slurm starts nodes on demand."""
-    asked = slurm.config()
-    program = "" if isinstance(asked, slurm.CouldNotAsk) else asked.get("ResumeProgram", "")
-    return program not in {"", "(null)"}
 
 
 def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:
