@@ -41,10 +41,6 @@ class PointState:
         """Why the point failed, else the flags of its row."""
         return str(self.row.get("status_reason") or self.row.get("flags") or "")
 
-    def log_line(self) -> int:
-        """Return the number of the log's line where the point begins; 0 if it has none."""
-        return next((n for n, line in enumerate(self._lines, 1) if self.point_id in line), 0)
-
     def log_text(self) -> list[str]:
         """Return the log's lines about the point, up to the line that ends it."""
         lines: list[str] = []
@@ -58,7 +54,7 @@ class PointState:
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
         row = {name: cell for name, cell in self.row.items() if cell and isinstance(cell, str)}
-        where = {"log": str(self.log), "log_line": self.log_line()} if self.log else {}
+        where = {"log": str(self.log)} if self.log else {}
         named = {"point_id": self.point_id, "label": self.label, "status": self.status}
         return {**named, **row, **where}
 

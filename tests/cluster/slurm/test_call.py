@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import CouldNotAsk, Silence, Unanswered, site
+from hpcsweep.cluster.slurm import CouldNotAsk, Unanswered, site
 from hpcsweep.errors import MissingDependency, SchedulerError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_without_slurm_every_question_is_answered_at_once(
         slurm.hostnames("a[1-2]"),
         slurm.would_accept(tmp_path / "job.sh"),
     ]
-    assert all(isinstance(a, CouldNotAsk) and a.why is Silence.ABSENT for a in answers)
+    assert all(isinstance(a, CouldNotAsk) and a.text.startswith("not found") for a in answers)
     assert len(slurm.survey(["1"], SINCE).unanswered) == 2
     with pytest.raises(MissingDependency, match="sbatch: not found"):
         slurm.submit(tmp_path / "job.sh")
@@ -93,7 +93,7 @@ def test_a_program_that_hangs_is_ended(
     program("squeue", f"echo $$ > {tmp_path}/pid; exec sleep 60")
     answer = slurm.queue(["1"])
     assert isinstance(answer, CouldNotAsk)
-    assert (answer.why, "no answer within 0.5 s" in str(answer)) == (Silence.NO_ANSWER, True)
+    assert "no answer within 0.5 s" in str(answer)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
@@ -111,7 +111,7 @@ def test_a_program_that_cannot_start_is_not_called_missing(
     assert not caught.value.maybe_accepted
     answer = slurm.queue(["1"])
     assert isinstance(answer, CouldNotAsk)
-    assert (answer.why, "Exec format error" in str(answer)) == (Silence.FAILED, True)
+    assert "Exec format error" in str(answer)
 
 
 def test_the_last_words_of_a_program_that_hangs_are_told(

@@ -9,12 +9,12 @@ import pytest
 
 from clusters import CLUSTER, node, partition
 from hpcsweep.catalog import gpus
-from hpcsweep.cluster.slurm import CouldNotAsk, Silence, discover
+from hpcsweep.cluster.slurm import CouldNotAsk, discover
 from hpcsweep.cluster.slurm.site import Gres
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.spec import profile
 
-SILENT = CouldNotAsk("sinfo", Silence.DOWN, "slurmctld cannot be reached")
+SILENT = CouldNotAsk("sinfo", "slurmctld cannot be reached")
 
 
 def found(**answers):

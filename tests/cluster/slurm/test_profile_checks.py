@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from clusters import CLUSTER, partition
-from hpcsweep.cluster.slurm import CouldNotAsk, Silence, profile_checks
+from hpcsweep.cluster.slurm import CouldNotAsk, profile_checks
 from hpcsweep.spec import profile
 
-PRIVATE = CouldNotAsk("sacctmgr", Silence.DENIED, "this user may not ask")
+PRIVATE = CouldNotAsk("sacctmgr", "this user may not ask")
 
 
 def test_accounts_that_cannot_be_asked_matter_only_where_they_are_named(look):
@@ -74,7 +74,7 @@ def test_a_user_without_an_account_is_told_where_the_site_wants_one(look):
     assert look("", replace(wanted, config={"AccountingStorageEnforce": "none"})) == []
 
 
-SILENT = CouldNotAsk("scontrol", Silence.DOWN, "slurmctld cannot be reached")
+SILENT = CouldNotAsk("scontrol", "slurmctld cannot be reached")
 
 
 def test_a_profile_that_asks_for_nothing_special_is_fit(look):

@@ -12,7 +12,6 @@ read: Slurm's JSON changes between releases. Standard library only.
 from hpcsweep.cluster.slurm.call import (
     CouldNotAsk,
     Here,
-    Silence,
     amount,
     available,
     config,

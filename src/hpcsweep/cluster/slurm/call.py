@@ -16,7 +16,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from functools import lru_cache
 from typing import Final
 
@@ -73,24 +72,11 @@ def duration(text: str) -> int | None:
         return None
 
 
-class Silence(Enum):
-    """Why a question was not answered."""
-
-    ABSENT = "absent"  # the program is not installed
-    NO_ANSWER = "no answer"  # not within the time limit
-    DOWN = "down"  # slurmctld or slurmdbd cannot be reached
-    UNCONFIGURED = "unconfigured"  # there is no slurm.conf
-    DISABLED = "disabled"  # the cluster keeps no accounts
-    DENIED = "denied"  # the site does not let users ask
-    FAILED = "failed"  # anything else
-
-
 @dataclass(frozen=True)
 class CouldNotAsk:
     """A question that Slurm did not answer; its text is a line for the user."""
 
     program: str
-    why: Silence
     text: str
 
     def __str__(self) -> str:
@@ -109,18 +95,6 @@ class Reply:
 NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
 _HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
-_CAUSES: Final = (
-    (UNCONFIGURED, Silence.UNCONFIGURED, NO_CONF),
-    (
-        "storage is disabled|supported accounting_storage",
-        Silence.DISABLED,
-        "accounting is disabled",
-    ),
-    ("ersist_conn|Problem talking to the database", Silence.DOWN, "slurmdbd cannot be reached"),
-    ("Unable to contact slurm controller", Silence.DOWN, "slurmctld cannot be reached"),
-    ("timed out|imeout", Silence.NO_ANSWER, "no answer; is slurmctld overloaded?"),
-    ("denied|not permitted|not authorized", Silence.DENIED, "this user may not ask"),
-)
 
 
 def available() -> bool:
@@ -155,8 +129,8 @@ def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
     except OSError as error:
         if shutil.which(command[0]) is None:
             text = "not found; Slurm's programs are on the login nodes"
-            return CouldNotAsk(command[0], Silence.ABSENT, text)
-        return CouldNotAsk(command[0], Silence.FAILED, f"{error.strerror}: {error.filename}")
+            return CouldNotAsk(command[0], text)
+        return CouldNotAsk(command[0], f"{error.strerror}: {error.filename}")
 
 
 def ask(*command: str) -> str | CouldNotAsk:
@@ -187,17 +161,16 @@ def ask_for_rows(
 
 
 def cause(program: str, reply: Reply) -> CouldNotAsk:
-    """Return why a program that failed did not answer."""
-    for pattern, why, text in _CAUSES:
-        if re.search(pattern, reply.err):
-            return CouldNotAsk(program, why, text)
+    """Return why a program that failed did not answer: its last words."""
+    if re.search(UNCONFIGURED, reply.err):
+        return CouldNotAsk(program, NO_CONF)
     if reply.code is None:
         message = _message(program, reply) or "`scontrol ping` says whether slurmctld is up"
-        return CouldNotAsk(program, Silence.NO_ANSWER, f"no answer within {TIMEOUT:g} s; {message}")
+        return CouldNotAsk(program, f"no answer within {TIMEOUT:g} s; {message}")
     message = _message(program, reply) or f"exit code {reply.code}"
     if reply.code == 0 and not reply.err.strip():
         message = f"no job in what it prints: {cut(repr(last_line(reply.out)), _SHOWN)}"
-    return CouldNotAsk(program, Silence.FAILED, message)
+    return CouldNotAsk(program, message)
 
 
 def _message(program: str, reply: Reply) -> str:

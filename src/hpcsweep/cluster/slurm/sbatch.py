@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep.cluster.slurm import call
-from hpcsweep.cluster.slurm.call import NO_CONF, UNCONFIGURED, CouldNotAsk, Silence
+from hpcsweep.cluster.slurm.call import NO_CONF, UNCONFIGURED, CouldNotAsk
 from hpcsweep.cluster.slurm.ids import JobId, parse_id
 from hpcsweep.errors import MissingDependency, SchedulerError
 from hpcsweep.text import cut
@@ -161,7 +161,7 @@ def submit(
     command = ["sbatch", "--parsable", *options, str(script), *arguments]
     reply = call.run(command, timeout)
     if isinstance(reply, CouldNotAsk):
-        if reply.why is Silence.ABSENT:
+        if not call.available():
             raise MissingDependency(str(reply))
         raise Unanswered(f"{script}: {reply}; nothing was submitted", maybe_accepted=False)
     if reply.code is None and not BUSY.search(reply.err):

@@ -15,7 +15,6 @@ from hpcsweep.cluster.slurm import call
 from hpcsweep.cluster.slurm.call import (
     SEPARATOR,
     CouldNotAsk,
-    Silence,
     amount,
     ask,
     cause,
@@ -161,9 +160,6 @@ def _sacctmgr(entity: str, fields: tuple[str, ...], *chosen: str) -> list[list[s
     return [row for row in split if len(row) == len(fields)]
 
 
-_SILENT: Final = (Silence.ABSENT, Silence.DOWN, Silence.NO_ANSWER, Silence.UNCONFIGURED)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """A cluster's configuration. A field without an answer is empty; `unanswered` says why."""
@@ -180,9 +176,9 @@ class Cluster:
 def describe() -> Cluster:
     """Ask all questions; where the first is not answered no other is asked."""
     settings = _down() or config()
-    if isinstance(settings, CouldNotAsk) and settings.why in _SILENT:  # others would time out, too
+    if isinstance(settings, CouldNotAsk):  # others would time out, too
         return Cluster(unanswered={item.name: settings for item in fields(Cluster)})
-    name = "" if isinstance(settings, CouldNotAsk) else settings.get("ClusterName", "")
+    name = settings.get("ClusterName", "")
     with ThreadPoolExecutor() as pool:  # each of them waits for another program
         pending: dict[str, Future[Any]] = {
             "partitions": pool.submit(partitions),
@@ -199,14 +195,13 @@ def describe() -> Cluster:
 def _down() -> CouldNotAsk | None:
     """Return why no controller is up; `scontrol ping` fails at once, other questions in 19 s."""
     reply = call.run(["scontrol", "ping"], call.TIMEOUT)
-    if isinstance(reply, CouldNotAsk) or reply.code is None:
-        return reply if isinstance(reply, CouldNotAsk) else cause("scontrol", reply)
+    if isinstance(reply, CouldNotAsk):
+        return reply
     if reply.code == 0 or re.search(r"\bUP\b", reply.out):
         return None
-    why = cause("scontrol", reply)
-    if why.why is Silence.UNCONFIGURED:
-        return why
-    return CouldNotAsk("scontrol", Silence.DOWN, "slurmctld cannot be reached")
+    if reply.code is None or re.search(call.UNCONFIGURED, reply.err):
+        return cause("scontrol", reply)
+    return CouldNotAsk("scontrol", "slurmctld cannot be reached")
 
 
 def _groups() -> Iterator[str]:
