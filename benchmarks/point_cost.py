@@ -32,7 +32,7 @@ from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as proving
 from hpcsweep.measure.checks import numerics
-from hpcsweep.measure.timing import clocks, lanes
+from hpcsweep.measure.timing import clocks, lanes, loop
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
 from hpcsweep.point import Point
@@ -123,15 +123,19 @@ def main() -> None:
     found: dict[Path, list[list[Record]]] = {tree: [] for tree in trees}
     for _ in range(chosen.rounds):
         for tree in trees:
-            found[tree].append(run_child(tree))
+            found[tree].append(run_child(tree, chosen))
         trees.reverse()
     for tree, rounds in found.items():
         report(tree, rounds)
 
 
-def run_child(tree: Path) -> list[Record]:
+def run_child(tree: Path, chosen: argparse.Namespace) -> list[Record]:
     """Measure all points in a process that imports this tree."""
     environ = {**os.environ, "PYTHONPATH": str(tree.absolute())}
+    if (
+        chosen.cpu
+    ):  # the control, too: two threads that wait for each other burn time on a busy machine
+        environ["OMP_NUM_THREADS"] = "1"
     words = [sys.executable, __file__, "--child", *sys.argv[1:]]
     done = subprocess.run(words, env=environ, stdout=subprocess.PIPE, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -139,6 +143,8 @@ def run_child(tree: Path) -> list[Record]:
 
 def measure(chosen: argparse.Namespace) -> None:
     """Measure the points in the order of a sweep; print a line of JSON for each."""
+    models.torchvision_models()  # as the template has, before it makes a worker
+    loop.settle()
     stages = Stages(time.process_time if chosen.cpu else time.perf_counter)
     bench = watched_bench(stages)
     threads = 1 if chosen.cpu else None
