@@ -204,18 +204,19 @@ def test_errors_are_told_for_the_calls_that_are_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize("network", ["Residual", "Attention", "Borrowing", "Dicts"])
-def test_float64_layer_by_layer_is_float64_at_once(network, monkeypatch):
-    """Whoever uses a layer's weights without calling it gets all of them at once."""
-    monkeypatch.setattr(numerics, "_BLOCK", 16)  # so that linear layers have several blocks
+def test_float64_beside_each_operator_is_float64_at_once(network):
+    """Also for whoever uses a layer's weights without calling it; the network stays as it was."""
     model = models.build(models.ModelKey.of(point(f"tinynets:{network}")), CPU)
     image = torch.randn(2, 3, 16, 16, dtype=torch.float64)
     with torch.inference_mode():
-        found = [*tensors_in(numerics._layer_by_layer(model, image))]
+        output, coarsest = numerics._shadowed(model, model, torch.float32, image)
+        found = [*tensors_in(output)]
         wanted = [*tensors_in(copy.deepcopy(model).double()(image))]
     assert {tensor.dtype for tensor in found} == {torch.float64}
     assert all(
         torch.allclose(a, b, rtol=1e-13, atol=1e-14) for a, b in zip(found, wanted, strict=True)
     )
+    assert coarsest == unit(torch.float32)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert all("forward" not in module.__dict__ for module in model.modules())
 

@@ -100,17 +100,6 @@ def have_same_places(model: nn.Module, other: nn.Module) -> bool:
     return dict(_places(model)).keys() == dict(_places(other)).keys()
 
 
-def constants(model: nn.Module) -> set[int]:
-    """Return the ids of tensors that are no parameters, but for those inside of scripts."""
-    return {
-        id(tensor)
-        for module in _with_unregistered(model)
-        if not isinstance(module, torch.jit.ScriptModule)
-        for tensor in tensors_in([*module._buffers.values(), *_own_values(module)])  # noqa: SLF001
-        if not isinstance(tensor, nn.Parameter)
-    }
-
-
 def structure(model: nn.Module) -> list[tuple[object, ...]]:
     """Return a fingerprint of a network's modules and the names of their tensors."""
     return [(type(m), id(m), *m._parameters.keys(), *m._buffers.keys()) for m in model.modules()]  # noqa: SLF001
@@ -137,19 +126,6 @@ def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
             if isinstance(part, torch.jit.ScriptModule):  # deepcopy does not see its tensors
                 part._apply(change)  # noqa: SLF001 - its public `to` takes no function
         yield other
-
-
-@contextmanager
-def replaced(model: nn.Module, change: Change) -> Iterator[None]:
-    """Put changed tensors into the network itself, for functions that refer to it."""
-    modules = _with_unregistered(model)
-    memo = dict[int, Any]()
-    with _untouched(modules):
-        for held in (held for module in modules for held in _dicts(module)):
-            for name, value in held.items():
-                if isinstance(value, Tensor):
-                    held[name] = memo.setdefault(id(value), change(value))
-        yield
 
 
 @contextmanager

@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -34,8 +33,8 @@ from hpcsweep.conv.swap import is_plain
 from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding
 from hpcsweep.measure.machine import framework
-from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import Arithmetic, Exactness
+from hpcsweep.measure.shadow import Shadow, exact
 from hpcsweep.point import Point
 
 # Types that hold the drawn or trained weights without rounding.
@@ -47,7 +46,6 @@ _OUTPUT_AXES: Final = tuple(
     if axis.role & (Role.NETWORK | Role.INPUT) and Role.SETTING not in axis.role
 )
 _PRODUCTS: Final = re.compile("conv|linear|mm|matmul|attention")  # operators that sum products
-_BLOCK: Final = 1 << 19  # numbers of a linear layer's weights that are converted at a time
 _log = logging.getLogger(__name__)
 
 
@@ -147,23 +145,19 @@ class Float64Reference:
 
     def _run(self, point: Point, network: nn.Module) -> list[Tensor]:
         """Run the network, on parts of the batch where memory runs out."""
-        exact = replace(point, axes={**point.axes, "dtype": "float64", "memory_format": "nchw"})
-        (image,) = models.make_inputs(exact, self._device)
+        wide = replace(point, axes={**point.axes, "dtype": "float64", "memory_format": "nchw"})
+        (image,) = models.make_inputs(wide, self._device)
         reduced = point.axes["dtype"] not in _LOSSLESS
         drawn = not WORKLOADS[point.workload].learns  # else the weights were learned
+        as_drawn = network
         if drawn and (reduced or self._device.type != models.device_type(network)):
-            as_drawn = self._drawn.get(_as_drawn(point))
+            built = self._drawn.get(_as_drawn(point))
             if not self._keeps:
                 self._drawn.drop()
-            if not tensors.is_lazy(as_drawn) and tensors.have_same_places(as_drawn, network):
-                network = as_drawn
+            if not tensors.is_lazy(built) and tensors.have_same_places(built, network):
+                as_drawn = built
 
-        def run(images: Tensor) -> tuple[object, float]:
-            # the user's code may read the types of weights, which the layer-wise run converts late
-            if ":" not in point.axes["model"]:
-                return _layer_by_layer(network, images), 0.0
-            return _own_code(getattr(torch, point.axes["dtype"]), network, images)
-
+        run = partial(_shadowed, network, as_drawn, getattr(torch, point.axes["dtype"]))
         size = len(image)
         while size:
             try:
@@ -185,7 +179,7 @@ def _outputs_of(
 ) -> tuple[list[Tensor], float]:
     """Run a batch, `size` images at a time; return outputs, those of parts on the host.
 
-    Return the coarsest unit roundoff, too (see `_own_code`).
+    Return the coarsest unit roundoff, too (see `_shadowed`).
     """
     if size == len(image):
         output, coarsest = run(image)
@@ -276,10 +270,10 @@ class Convolutions:
 def explain_random(
     run: Callable[[], object], outputs: Sequence[Exactness], limit: float
 ) -> list[Exactness]:
-    """Add the reason to wrong outputs if two passes differ, too: the network is random."""
+    """Return wrong outputs with the reason if two passes differ, too: the network is random."""
     first, second = ([t.clone() for t in autograd_graph.tensors_in(run())] for _ in range(2))
     if not any(map(rounding.is_wrong, rounding.of_outputs(first, second, limit))):
-        return [*outputs]
+        return []
     reason = "two passes over one input differ; is the network random?"
     return [replace(v, reason=reason) if rounding.is_wrong(v) else v for v in outputs]
 
@@ -334,104 +328,37 @@ class Rounding(TorchDispatchMode):
 
 
 @framework.untuned()
-def _own_code(dtype: torch.dtype, module: nn.Module, image: Tensor) -> tuple[object, float]:
-    """Run a module's code, which was written for a type, in float64 (see `promotion`).
+def _shadowed(
+    network: nn.Module, drawn: nn.Module, dtype: torch.dtype, image: Tensor
+) -> tuple[object, float]:
+    """Run a network on an image of its type (see `shadow`).
 
-    Code that has another path for float64 may have it alone there, so it is tried as it is, too.
-    Return the output, and the largest unit roundoff of the types in which the code asks to compute.
+    `drawn` has its weights before they were rounded. Code that has another path for float64 may
+    have it alone there, so that is tried, too. Return the outputs in float64, and the largest unit
+    roundoff of the types in which the code computes.
     """
-    constants = tensors.constants(module)
-
-    def change(held: Tensor) -> Tensor:
-        moved = held.to(image.device)
-        return moved.clone() if id(held) in constants else rounding.exact(moved)
-
-    if dtype.to_real() != torch.float64:
-        promoting = Promoting(dtype)
-        try:
-            with parts.eagerly(), tensors.copied(module, change) as exact, promoting:
-                return exact(image.clone()), promoting.coarsest
-        except ReadsBitsError:
-            raise
-        except Exception as error:
-            if framework.is_out_of_memory(error):
-                raise
-            _log.info("not in float64 by promotion: %s", error)
-    return _in_float64(module, image), 0.0
-
-
-def _in_float64(module: nn.Module, *inputs: Tensor) -> object:
-    """Run a module's code with its tensors in float64, on the inputs' device."""
-    device = inputs[0].device
-
-    def change(held: Tensor) -> Tensor:
-        exact = rounding.exact(held.to(device))
-        return exact.clone() if exact is held else exact
-
-    with parts.eagerly():
-        with suppress(RuntimeError), tensors.copied(module, change) as exact:
-            return exact(*inputs)
-        with tensors.replaced(module, change):  # its code may refer to this very network
-            return module(*inputs)
-
-
-@framework.untuned()
-def _layer_by_layer(network: nn.Module, image: Tensor) -> object:
-    """Run a network in float64; convert weights only while their layer runs, to save memory.
-
-    If weights are used without a call of their layer, types do not fit: then convert all at once.
-    """
-    linear = [part for part in network.modules() if type(part) is nn.Linear]
-    others = [
-        part
-        for part in network.modules()
-        if type(part) is not nn.Linear
-        and (*part.parameters(recurse=False), *part.buffers(recurse=False))
-    ]
-    by_rows = parts.wrapped_forwards(linear, _by_rows)
-    in_turn = parts.wrapped_forwards(others, partial(_doubled, image.device))
+    shadow = Shadow(image.device)
+    held = zip(_held(network), _held(drawn), strict=True) if drawn is not network else ()
+    for tensor, numbers in held:
+        shadow.hold(tensor, exact(numbers.to(image.device)))
+    seen = image.to(next(network.parameters(), image).device, dtype, copy=True)
+    shadow.hold(seen, image)
     try:
-        with by_rows, in_turn:
-            return network(image)
-    except RuntimeError as error:
+        with parts.eagerly(), shadow:
+            output = network(seen)
+        return [*map(shadow.of, autograd_graph.tensors_in(output))], shadow.coarsest
+    except Exception as error:
         if framework.is_out_of_memory(error):
             raise
-    return _in_float64(network, image)
+        _log.info("no float64 beside each operator: %s", error)
+    change = partial(_exact_on, image.device)
+    with parts.eagerly(), tensors.copied(drawn, change) as wide:
+        return wide(image), 0.0
 
 
-def _by_rows(forward: Callable[..., object]) -> Callable[[Tensor], Tensor]:
-    """Return a linear layer's `forward` in float64 that converts a few rows of weights at a time.
-
-    Linear layers have most of the weights of some networks, and new memory for all of them takes
-    longer than the product.
-    """
-    layer: nn.Linear = forward.__self__  # type: ignore[attr-defined]
-
-    def run(x: Tensor) -> Tensor:
-        rows = max(1, _BLOCK // layer.in_features)
-        blocks = [F.linear(x, rounding.exact(w.to(x.device))) for w in layer.weight.split(rows)]
-        product = torch.cat(blocks, -1)
-        return product if layer.bias is None else product + layer.bias.to(x.device)
-
-    return run
+def _held(network: nn.Module) -> list[Tensor]:
+    return [*network.parameters(), *network.buffers()]
 
 
-def _doubled(device: torch.device, forward: Callable[..., object]) -> Callable[..., object]:
-    """Return a module's `forward` with its parameters and buffers in float64 while it runs."""
-    module: nn.Module = forward.__self__  # type: ignore[attr-defined]
-    held = (module._parameters, module._buffers)  # noqa: SLF001 - setattr wants Parameters
-
-    def run(*args: object, **kwargs: object) -> object:
-        before = [dict(tensors) for tensors in held]
-        try:
-            for tensors in held:
-                exact = {
-                    n: rounding.exact(t.to(device)) for n, t in tensors.items() if t is not None
-                }
-                tensors.update(exact)
-            return forward(*args, **kwargs)
-        finally:
-            for tensors, own in zip(held, before, strict=True):
-                tensors.update(own)
-
-    return run
+def _exact_on(device: torch.device, tensor: Tensor) -> Tensor:
+    return exact(tensor.to(device, copy=True))

@@ -40,6 +40,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.measure.machine import framework
+from hpcsweep.measure.shadow import exact
 from hpcsweep.measure.shape_pass import Shapes
 
 T = TypeVar("T")
@@ -332,12 +333,3 @@ def compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -
 
 def _size(tensor: Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "a number"
-
-
-def exact(tensor: Tensor) -> Tensor:
-    """Return a tensor's numbers in float64 or complex128; whole numbers as they are."""
-    tensor = tensor.dequantize() if tensor.is_quantized else tensor
-    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
-    if tensor.is_complex():
-        return tensor.to(torch.complex128).contiguous()
-    return tensor.double().contiguous() if tensor.is_floating_point() else tensor

@@ -418,35 +418,29 @@ def test_a_network_that_does_odd_things_is_not_accused(bench, network):
     assert (row["algorithm_coverage_pct"] == 100) == (left is None)
 
 
-CHOOSES = "rounding alone changes what float64 returns"
-
-
 @pytest.mark.parametrize("algorithm", ["auto", "gemm"])
-@pytest.mark.parametrize(
-    ("network", "why"),
-    [("Chosen", CHOOSES), ("Kept", CHOOSES), ("NoBoxes", "it has no values to compare")],
-)
-def test_where_values_choose_the_outputs_the_convolutions_are_the_judge(
-    bench, monkeypatch, network, why, algorithm
+@pytest.mark.parametrize("network", ["Chosen", "Kept", "KeptByFunction", "NoBoxes"])
+def test_outputs_that_values_choose_are_compared_where_float64_can_follow(
+    bench, monkeypatch, network, algorithm
 ):
-    """The best of nearly equal scores are others in float64: that is no error of a convolution."""
+    """The best of nearly equal scores may be others by another algorithm: that is no error.
+
+    Where there is nothing to compare, or float64 chooses others, the convolutions are the judge.
+    """
     wanted = point(f"oddoutputs:{network}", algorithm=algorithm)
     row = bench.measure(wanted).row
     assert {"inaccurate", "unverified"}.isdisjoint(row["flags"].split(";")), row["numerics_reason"]
-    assert "partly_checked" in row["flags"].split(";")
-    assert why in row["numerics_reason"]
+    if network == "NoBoxes" or algorithm == "auto":
+        empty = network == "NoBoxes"
+        assert ("partly_checked" in row["flags"].split(";")) == empty
+        assert ("it has no values to compare" in (row["numerics_reason"] or "")) == empty
+    if network == "KeptByFunction":
+        return
     if algorithm == "gemm":
         lying(monkeypatch, "gemm", lambda x, w, shape: 1.001 * F.conv2d(x, w, padding=1))
         row = bench.measure(wanted).row
         assert "inaccurate" in row["flags"].split(";")
         assert row["numerics_reason"].startswith("conv: error is ")
-
-
-def test_without_a_judge_outputs_that_values_choose_are_unverified(bench):
-    """No call of a layer could be compared instead."""
-    row = bench.measure(point("oddoutputs:KeptByFunction")).row
-    assert "unverified" in row["flags"].split(";")
-    assert CHOOSES in row["numerics_reason"]
 
 
 # Operations on two images of 32: of the stem, of a convolution of 8 channels, of the head.

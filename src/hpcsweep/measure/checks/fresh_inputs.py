@@ -22,7 +22,8 @@ from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
-from hpcsweep.measure.rounding import exact, if_it_fits
+from hpcsweep.measure.rounding import if_it_fits
+from hpcsweep.measure.shadow import exact
 from hpcsweep.measure.timing import lanes, loop, stats
 from hpcsweep.measure.timing.loop import Lane
 

@@ -97,11 +97,12 @@ class Check(PointCheck):
         rounded = numerics.Rounding(dtype, rounding.size_of_each(limit, network.shapes))
         if returned and not any(tensor.numel() for tensor in returned):
             outputs = [numerics.left_to_calls(of_calls, _EMPTY)]
-        elif wrong and reference.chooses(point, network.model, rounded, limit):
-            outputs = [numerics.left_to_calls(of_calls, _CHOOSES)]
         elif wrong:
             explain = partial(numerics.explain_random, run, outputs, limit)
-            outputs = rounding.if_it_fits(explain) or outputs
+            if explained := rounding.if_it_fits(explain):
+                outputs = explained
+            elif reference.chooses(point, network.model, rounded, limit):
+                outputs = [numerics.left_to_calls(of_calls, _CHOOSES)]
         return reference.settled(outputs), of_calls
 
 

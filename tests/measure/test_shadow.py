@@ -10,8 +10,8 @@ import torch
 import idioms
 from hpcsweep.measure import models, numerics
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.promotion import Promoting, ReadsBitsError
 from hpcsweep.measure.rounding import unit
+from hpcsweep.measure.shadow import Shadow
 from measuring import CPU, point
 
 # of torch, about TorchScript
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:De
 QUICK = {"iterations": 1, "layers": False, "evidence": False, "energy": False}
 QUICK |= {"numerics": "layers", "stop": "fixed", "warmup": 0}
 REFUSED = {
-    "InverseRoot": "the bits of numbers, read as torch.int32, have no float64",
     "KernelForFloats": "halve is for float32, not torch.float64",
     "Randomised": "two passes over one input differ; is the network random?",
 }
@@ -81,7 +80,7 @@ def test_code_without_constants_of_a_type_computes_as_in_float64(name):
     wanted, model = of_idiom(name)
     (image,) = models.make_inputs(wanted, CPU)
     with torch.inference_mode():
-        found, _ = numerics._own_code(torch.float32, model, image.double())
+        (found,), _ = numerics._shadowed(model, model, torch.float32, image.double())
         exact = copy.deepcopy(model).double()
         torch.set_default_dtype(torch.float64)
         try:
@@ -111,54 +110,74 @@ def test_code_that_runs_in_a_reduced_type_is_compared_in_it(bench, name, dtype):
     assert 0 < row["max_rel_error"] < 64 * unit(getattr(torch, dtype))
 
 
+def beside(numbers, dtype=torch.float32):
+    """Return a shadow, and a tensor of a type with these numbers in it."""
+    shadow = Shadow(CPU)
+    held = numbers.to(dtype)
+    shadow.hold(held, numbers)
+    return shadow, held
+
+
 def test_constants_are_what_the_network_makes_them():
-    """In float32 until they meet an exact tensor, also random ones, and exact in themselves."""
-    x = torch.ones(3, dtype=torch.float64)
-    with Promoting(torch.float32) as promoting:
+    """In float32 until they meet what depends on the input, also random ones."""
+    third = torch.full((3,), 1 / 3, dtype=torch.float64)
+    shadow, x = beside(third)
+    with torch.inference_mode(), shadow:
         ramp = torch.linspace(0, 1, 3)
         angle = torch.sin(torch.arange(100_000, 100_003).float())
         drawn = torch.randn(3, generator=torch.Generator().manual_seed(0))
-        assert [x.dtype, ramp.dtype, torch.result_type(x, ramp)] == [torch.float32] * 3
-        found = torch.stack([x.float() / 3, ramp, angle, drawn])
-        assert promoting.coarsest == unit(torch.float32)
-        assert x.half().sum() == 3
-        assert promoting.coarsest == unit(torch.float16)
-    assert {tensor.dtype for tensor in (ramp, angle, drawn)} == {torch.float32}
-    assert found.dtype == torch.float64
-    assert found[0, 0] == 1 / 3
-    assert torch.equal(found[2].float(), angle)
+        found = torch.stack([x.float(), x + ramp, x + angle, x + drawn])
+        assert found.dtype == torch.float32
+        assert shadow.coarsest == unit(torch.float32)
+        half = x.half()
+        assert shadow.coarsest == unit(torch.float16)
     again = torch.randn(3, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(found[3].float(), again)
+    wanted = torch.stack([0 * third, ramp, angle, again]).double() + third
+    assert torch.equal(shadow.of(found), wanted)
+    assert torch.equal(shadow.of(half), third)
+    assert torch.equal(shadow.of(ramp), ramp.double())
+
+
+def test_random_numbers_are_those_that_the_network_drew():
+    """Whatever its type: dropout drops the same."""
+    shadow, x = beside(torch.full((100,), 1 / 3, dtype=torch.float64))
+    with torch.inference_mode(), shadow:
+        dropped = torch.nn.functional.dropout(x, 0.5, training=True)
+        noisy = x + torch.rand_like(x)
+    assert torch.equal(shadow.of(dropped) == 0, dropped == 0)
+    assert (shadow.of(noisy) - noisy).abs().max() < 1e-6
 
 
 def test_what_is_written_into_a_constant_reaches_its_other_views():
     """A blank one is exact; another stays in its type, since others may share its memory."""
-    x = torch.full((4,), 1 / 3, dtype=torch.float64)
-    with Promoting(torch.float32):
+    third = torch.full((4,), 1 / 3, dtype=torch.float64)
+    shadow, x = beside(third)
+    with torch.inference_mode(), shadow:
         blank, filled = torch.zeros(2, 4), torch.arange(8.0).view(2, 4)
         for table in (blank, filled):
             table[0].copy_(x)
+            table[1].zero_()
             table[1] += x
             torch.mul(x, 2, out=table[1, :])
-    assert torch.equal(blank, torch.stack((x, 2 * x)))
-    assert torch.equal(filled, torch.stack((x, 2 * x)).float())
+    wanted = torch.stack((third, 2 * third))
+    assert torch.equal(shadow.of(blank), wanted)
+    assert torch.equal(shadow.of(filled), wanted.float().double())
 
 
 def test_complex_numbers_stay_complex():
     """In twice the digits."""
-    x = torch.full((4,), 1 / 3, dtype=torch.complex128)
-    with Promoting(torch.float32):
-        assert x.dtype == torch.complex64
+    third = torch.full((4,), 1 / 3, dtype=torch.complex128)
+    shadow, x = beside(third, torch.complex64)
+    with torch.inference_mode(), shadow:
         turned = x.to(torch.complex64) * torch.polar(torch.ones(4), torch.zeros(4)) + x.cfloat()
-    assert turned.dtype == torch.complex128
-    assert torch.equal(turned, 2 * x)
+    assert torch.equal(shadow.of(turned), 2 * third)
 
 
-def test_bits_of_exact_numbers_are_not_read():
-    """Those of a constant may be."""
-    x = torch.ones(4, dtype=torch.float64)
-    with Promoting(torch.float32):
-        assert torch.linspace(1, 1, 4).view(torch.int32)[0] == 0x3F800000
-        with pytest.raises(ReadsBitsError, match=r"read as torch\.int32"):
-            x.view(torch.int32)
-        assert x.view(2, 2).view(torch.float32).shape == (2, 2)
+def test_bits_of_numbers_are_constants():
+    """Whole numbers of a path are those of the network."""
+    third = torch.full((4,), 1 / 3, dtype=torch.float64)
+    shadow, x = beside(third)
+    with torch.inference_mode(), shadow:
+        again = x.view(torch.int32).view(torch.float32)
+        assert x.view(torch.int32)[0] == third.float().view(torch.int32)[0]
+    assert torch.equal(shadow.of(again), third.float().double())

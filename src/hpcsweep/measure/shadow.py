@@ -1,0 +1,120 @@
+"""Runs a network's own code as it is, and beside each of its operators the same one in float64.
+
+A tensor that depends on the input or on a parameter has a *shadow*, its numbers in float64. So
+whatever type the code asks for, converts to, or checks, it takes its own path, and its state is
+that of an ordinary pass. Constants (positions, masks, random numbers from a seed) are made by the
+code in its own type: their rounding is a part of the function that it computes, as that of its
+weights is. Where the code converts to a smaller type, the shadow stays, but it is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch._ops import HigherOrderOperator
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_WIDER: Final[Mapping[object, torch.dtype]] = {
+    **dict.fromkeys((torch.float32, torch.bfloat16, torch.float16), torch.float64),
+    **dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
+}
+_ATEN: Final = torch.ops.aten
+# Their numbers are the same in every type; a network may write into them what depends on its input.
+_BLANK: Final = frozenset(
+    {_ATEN.zeros, _ATEN.ones, _ATEN.full, _ATEN.empty, _ATEN.new_zeros, _ATEN.new_empty}
+)
+
+
+class Shadow(TorchDispatchMode):
+    """Keeps float64 numbers beside the tensors of the code that runs while it is on.
+
+    `coarsest` is the largest unit roundoff of the types in which the code computed.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, device: torch.device) -> None:
+        """Compute in float64 on a device that has it."""
+        super().__init__()
+        self.coarsest = 0.0
+        self._device = device
+        self._held = WeakTensorKeyDictionary()
+
+    def hold(self, tensor: Tensor, numbers: Tensor) -> None:
+        """Give a tensor a shadow."""
+        self._held[tensor] = numbers
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """Return the shadow of a tensor; a constant's are its own numbers."""
+        found: Tensor | None = self._held.get(tensor)
+        if found is None:
+            found = exact(tensor.to(self._device))
+        return found.clone() if found is tensor else found
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an operator
+        _types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        """Run an operator, and in float64 if it depends on the input or on a parameter."""
+        kwargs = dict(kwargs or {})
+        if isinstance(func, HigherOrderOperator):
+            return func(*map(self._entered, args), **kwargs)
+        depends = any(map(self._depends, pytree.tree_leaves((args, kwargs))))
+        # before the operator, which may write into its arguments
+        wide = pytree.tree_map(self._widened, (args, kwargs)) if depends else None
+        result = func(*args, **kwargs)
+        made = [*filter(_is_inexact, pytree.tree_leaves(result))]
+        if func.overloadpacket in _BLANK:
+            self._held.update({tensor: self.of(tensor) for tensor in made})
+        elif wide and made and torch.Tag.nondeterministic_seeded not in func.tags:
+            numbers = filter(_is_inexact, pytree.tree_leaves(func(*wide[0], **wide[1])))
+            self._held.update(zip(made, numbers, strict=True))
+            roundoffs = (torch.finfo(tensor.dtype).eps / 2 for tensor in made)
+            self.coarsest = max(self.coarsest, *roundoffs)
+        return result
+
+    def _entered(self, arg: Any) -> Any:  # noqa: ANN401 - an argument of any kind
+        """Return a function of an operator such as `cond` so that its operators are met here."""
+        if not callable(arg):
+            return arg
+
+        def run(*args: object, **kwargs: object) -> object:
+            with self:
+                return arg(*args, **kwargs)
+
+        return run
+
+    def _depends(self, leaf: object) -> bool:
+        if not isinstance(leaf, Tensor) or not _is_inexact(leaf):
+            return False
+        return isinstance(leaf, nn.Parameter) or leaf in self._held
+
+    def _widened(self, leaf: Any) -> Any:  # noqa: ANN401 - an argument of any kind
+        if _is_inexact(leaf):
+            return self.of(leaf)
+        if isinstance(leaf, Tensor):
+            return leaf.to(self._device)
+        if isinstance(leaf, torch.device) and leaf.type == "mps":
+            return self._device
+        return _WIDER.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+
+
+def _is_inexact(leaf: object) -> bool:
+    return isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """Return a tensor's numbers in float64 or complex128; whole numbers as they are."""
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    if tensor.is_complex():
+        return tensor.to(torch.complex128).contiguous()
+    return tensor.double().contiguous() if tensor.is_floating_point() else tensor
