@@ -126,7 +126,7 @@ def test_reports_and_plots_call_a_map_by_its_name(tmp_path: Path, text: str, nam
     assert legend in formats.written(found, "table")
     assert found[0].to_json()["maps"] == {name: TEXT}
     drawn = plot.read_plot(run, "batch_size", baseline=f"algorithm={name}")
-    assert [line.label for line in drawn.lines] == ["auto", name]
+    assert drawn.lines == ["auto", name]
     assert legend in formats.written(drawn.views(), "table")
     assert name in layers.slowest_layers(run).written("table")
     assert canonical_json(TEXT).replace('"', '""') in run.overall.read_text()

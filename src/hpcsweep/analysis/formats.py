@@ -118,10 +118,14 @@ class View:
 
     def _latex(self) -> str:
         name = _NO_NAME.sub("-", self.title.partition("(")[0].lower()).strip("-")
-        tabular = self.texts.map(str.strip).to_latex(
-            index=False,
-            escape=True,
-            column_format="l" * self.left + "r" * (len(self.texts.columns) - self.left),
+        tabular = (
+            self.texts.map(str.strip)
+            .rename(columns=str.strip)
+            .to_latex(
+                index=False,
+                escape=True,
+                column_format="l" * self.left + "r" * (len(self.texts.columns) - self.left),
+            )
         )
         notes = [rf"\par\smallskip\footnotesize {_tex(' '.join(note.split()))}"
                  for note in (*self.marks, *self.notes)]  # fmt: skip
