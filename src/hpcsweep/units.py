@@ -12,12 +12,6 @@ MEMORY_FORMS: Final = "a whole number with K, M, G or T, such as 16G; 0 is all m
 
 _DAYS: Final = re.compile(r"([0-9]+)-([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 _HOURS: Final = re.compile(r"(?:([0-9]+):)?([0-9]+):([0-9]+)")
-_NUMBER: Final = r"(?:([0-9]+(?:\.[0-9]+)?)\s*"
-_WORDS: Final = re.compile(
-    rf"{_NUMBER}d(?:ays?)?)?,?\s*{_NUMBER}h(?:(?:ou)?rs?)?)?,?\s*{_NUMBER}m(?:in(?:ute)?s?)?)?",
-    re.IGNORECASE,
-)
-_UNITS: Final = (86400, 3600, 60)
 _UNLIMITED: Final = ("UNLIMITED", "INFINITE", "-1")
 _MEMORY: Final = re.compile(r"([0-9]+)([KMGT])B?|0", re.IGNORECASE)
 _MEGABYTES: Final = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
@@ -37,17 +31,8 @@ def seconds(text: str) -> int | None:
         hours, minutes, secs = (int(part or 0) for part in match.groups())
         limit = (hours * 60 + minutes) * 60 + secs
     else:
-        raise ValueError(f"needs a time limit: {TIME_FORMS}{_meant(text)}")
+        raise ValueError(f"needs a time limit: {TIME_FORMS}")
     return limit or None  # zero means no limit, to Slurm too
-
-
-def _meant(text: str) -> str:
-    """Return what to write for ``5 hours`` or ``1d 12h``, or nothing."""
-    match = _WORDS.fullmatch(text)
-    if not text or match is None:
-        return ""
-    limit = sum(float(part or 0) * unit for part, unit in zip(match.groups(), _UNITS, strict=True))
-    return f"; did you mean '{written(round(limit))}'?"
 
 
 def written(limit: int | None) -> str:

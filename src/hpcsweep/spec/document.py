@@ -39,11 +39,6 @@ _WORDS: Final = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _KEY_AND_VALUE: Final = re.compile(r"\s*(- )?\w+:[^\s:/].*")
-# of TOML: compiled at their first use, since most commands read none
-_TOML_KEY: Final = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
-_TOML_KEYS: Final = rf"({_TOML_KEY}(?:\s*\.\s*{_TOML_KEY})*)"
-_TOML_HEADER: Final = rf"\s*\[+\s*{_TOML_KEYS}\s*\]"
-_TOML_ENTRY: Final = rf"\s*{_TOML_KEYS}\s*="
 _TOML_PLACE: Final = r"\s*\(at (?:line (\d+), column \d+|end of document)\)"
 
 
@@ -307,11 +302,11 @@ def _toml_lines(text: str) -> dict[Loc, int]:
     """Return the line of each key, and of each table's header."""
     line_of: dict[Loc, int] = {}
     table: tuple[str, ...] = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(_TOML_HEADER, line):
-            keys = table = _toml_keys(header[1])
-        elif entry := re.match(_TOML_ENTRY, line):
-            keys = (*table, *_toml_keys(entry[1]))
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if line.startswith("["):
+            keys = table = _toml_keys(line.partition("]")[0].lstrip("["))
+        elif "=" in line:
+            keys = (*table, *_toml_keys(line.partition("=")[0]))
         else:
             continue
         for length in range(1, len(keys) + 1):
@@ -320,4 +315,4 @@ def _toml_lines(text: str) -> dict[Loc, int]:
 
 
 def _toml_keys(keys: str) -> tuple[str, ...]:
-    return tuple(key.strip("\"'") for key in re.findall(_TOML_KEY, keys))
+    return tuple(key.strip(" \"'") for key in keys.split("."))

@@ -25,7 +25,6 @@ class Round:
     """The points that were chosen together, and the error of a fit without them, once known."""
 
     points: tuple[str, ...]
-    again: tuple[str, ...] = ()  # of earlier versions: points measured a second time
     error: float | None = None  # mean over `held_out` points
     held_out: int = 0
 
@@ -62,12 +61,7 @@ class AdaptiveRun:
     def to_json(self) -> dict[str, Any]:
         """Return the plain record, with numbers of points instead of ids."""
         counts = [
-            {
-                **typed_json.to_plain(round_),
-                "points": len(round_.points),
-                "again": len(round_.again),
-            }
-            for round_ in self.rounds
+            {**typed_json.to_plain(round_), "points": len(round_.points)} for round_ in self.rounds
         ]
         return {**typed_json.to_plain(self), "rounds": counts}
 
