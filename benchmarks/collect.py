@@ -2,8 +2,7 @@
 
 Run ``python benchmarks/collect.py [--scale 0.1]``. Scale 1 is the budget's size: 1,000 shards and
 10 million layer rows, to be merged within 1 GB and 5 times faster than pandas. The two take turns,
-each in a process of its own; then collect runs once more with nothing new, and once with one shard
-that grew. ``--small`` measures a sweep of 200 points without layers, start of Python included.
+each in a process of its own; then collect runs once more with nothing new.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from hpcsweep.catalog.columns import (
@@ -67,53 +65,24 @@ print(json.dumps([seconds, peak, result]))
 
 
 def main() -> None:
-    """Print one line per run."""
+    """Collect from scratch, beside pandas in turns; print one line per run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--small", action="store_true")
     parser.add_argument("--folder", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         run = SweepDir(Path(folder) / "many")
-        if args.small:
-            small(run)
-        else:
-            many(run, args.scale, args.rounds)
-
-
-def many(run: SweepDir, scale: float, rounds: int) -> None:
-    """Compare with pandas, then collect again with little or nothing new."""
-    count = max(1, round(SHARDS * scale))
-    points = round(LAYER_ROWS * scale / PER_POINT)
-    began = time.perf_counter()
-    made = make(run, count, points, PER_POINT)
-    size = sum(path.stat().st_size for path in run.shards_dir.rglob("*.csv")) / 1e9
-    print(f"made {count:,} shards, {size:.2f} GB, in {time.perf_counter() - began:.0f} s")
-    mine = []
-    theirs = []
-    for _ in range(rounds):
-        run.collect_index.unlink(missing_ok=True)
-        mine.append(measure("collect, from scratch", COLLECT, run))
-        theirs.append(measure("pandas concat", PANDAS, run))
-    print(f"ratio {min(theirs) / min(mine):.1f} (best of {rounds})")
-    measure("collect, nothing new", COLLECT, run)
-    fill(ShardPath(made.folder, made.chunk, made.attempt + 1), points - 1, 1, PER_POINT)
-    measure("collect, one new shard", COLLECT, run)
-
-
-def small(run: SweepDir) -> None:
-    """Time a sweep of 200 points as a user waits for it: the process, start to end."""
-    make(run, 2, 200, 0)
-    for name in ("from scratch", "nothing new"):
-        times = []
-        for _ in range(7):
-            if name == "from scratch":
-                run.collect_index.unlink(missing_ok=True)
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", COLLECT, str(run.path)], check=True)
-            times.append(time.perf_counter() - began)
-        print(f"200 points, {name}: {sorted(times)[3] * 1000:.0f} ms (median of 7 processes)")
+        points = round(LAYER_ROWS * args.scale / PER_POINT)
+        make(run, max(1, round(SHARDS * args.scale)), points, PER_POINT)
+        mine = []
+        theirs = []
+        for _ in range(args.rounds):
+            run.collect_index.unlink(missing_ok=True)
+            mine.append(measure("collect, from scratch", COLLECT, run))
+            theirs.append(measure("pandas concat", PANDAS, run))
+        print(f"ratio {min(theirs) / min(mine):.1f} (best of {args.rounds})")
+        measure("collect, nothing new", COLLECT, run)
 
 
 def measure(name: str, code: str, run: SweepDir) -> float:
@@ -129,8 +98,8 @@ def measure(name: str, code: str, run: SweepDir) -> float:
     return float(seconds)
 
 
-def make(run: SweepDir, count: int, points: int, per_point: int) -> ShardPath:
-    """Make a results folder as a submission of `count` chunks leaves it; return one shard."""
+def make(run: SweepDir, count: int, points: int, per_point: int) -> None:
+    """Make a results folder as a submission of `count` chunks leaves it."""
     submission = run.submission("20250101-000000-l40")
     submission.path.mkdir(parents=True)
     submission.shards.mkdir(parents=True)
@@ -143,7 +112,6 @@ def make(run: SweepDir, count: int, points: int, per_point: int) -> ShardPath:
         chunks.append(chunk_file.Chunk(chunk, fill(shard, first, last - first, per_point), 1.0))
     chunk_file.write_chunks(submission.chunks, [chunk for chunk in chunks if chunk.points])
     submission.write_manifest(Manifest(id=submission.id, gpu="l40", spec_sha256="0"))
-    return shard
 
 
 def fill(shard: ShardPath, first: int, count: int, per_point: int) -> tuple[Point, ...]:
