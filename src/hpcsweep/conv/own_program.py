@@ -35,15 +35,13 @@ _CHANNELS: Final = 3
 _OF_SHAPES: Final = "conv2d"  # how the key of a shape begins
 
 
+@dataclass(frozen=True)
 class Algorithms:
     """A map of algorithms on a network, in a ``with`` block or after `install`."""
 
-    def __init__(
-        self, model: nn.Module, layers: Mapping[str, str], measured: frozenset[ConvShape] | None
-    ) -> None:
-        self._model = model
-        self._layers = layers
-        self._measured = measured
+    _model: nn.Module
+    _layers: Mapping[str, str]
+    _measured: frozenset[ConvShape] | None
 
     def install(self) -> Self:
         """Let the network run the map until `remove`."""
@@ -71,8 +69,8 @@ class Algorithms:
         """How many calls ran the framework's default instead, by layer and reason."""
         calls = Counter[str]()
         for module in self._model.modules():
-            if isinstance(module, swap.ExplicitConv2d) and module.assigned is not None:
-                for picked, times in module.assigned.fell_back.items():
+            if assigned := _assigned(module):
+                for picked, times in assigned.fell_back.items():
                     calls[f"{picked.layer}: {picked.requested}: {picked.reason}"] += times
         return dict(calls)
 
@@ -132,7 +130,7 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
     """
     calls = _calls(model, *inputs)
     picked = [_choice_of(*call) for call in calls]
-    backend = next((m.assigned.backend for _, m, _ in calls if _is_assigned(m)), None)
+    backend = next((found.backend for _, m, _ in calls if (found := _assigned(m))), None)
     proof = forward_pass.prove(
         model, lambda: model(*inputs), picked, backend or backends.choose(_device_type(model))
     )
@@ -165,23 +163,21 @@ def _device_type(model: nn.Module) -> str:
     return next((p.device.type for p in model.parameters()), "cpu")
 
 
-def _is_assigned(module: nn.Module) -> bool:
-    return isinstance(module, swap.ExplicitConv2d) and module.assigned is not None
+def _assigned(module: nn.Module) -> swap.Assignment | None:
+    return getattr(module, "assigned", None)
 
 
 def _choice_of(name: str, module: nn.Conv2d, shape: ConvShape) -> LayerChoice:
-    decided = module.assigned.decided if _is_assigned(module) else {}
+    assigned = _assigned(module)
     plain = LayerChoice(name, shape, catalog.AUTO, catalog.AUTO, FRAMEWORK)
-    return decided.get(shape, plain)
+    return assigned.decided.get(shape, plain) if assigned else plain
 
 
 def _read_map(path: Path, name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return a map of a file, and the axes of the points of which it was made."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise SpecError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise SpecError(f"{path}: holds no map of layers to algorithms")
@@ -190,12 +186,10 @@ def _read_map(path: Path, name: str) -> tuple[dict[str, str], list[dict[str, Any
         if all(isinstance(value, str) for value in content.values()) and "name" not in content:
             return content, []
         raise SpecError(f"{path}: no `maps`; `hpcsweep best SWEEP --out FILE` writes such a file")
-    if not name and len(maps) > 1:
-        raise SpecError(f"{path}: {len(maps)} maps; choose one by name=: {', '.join(maps)}")
-    chosen = name or next(iter(maps))
+    chosen = name or (next(iter(maps)) if len(maps) == 1 else "")
     if chosen not in maps:
-        hint = suggest(chosen, maps) or f"; there are {', '.join(maps)}"
-        raise SpecError(f"{path}: maps: no '{chosen}'{hint}")
+        what = f"no '{name}'{suggest(name, maps)}" if name else f"{len(maps)} maps"
+        raise SpecError(f"{path}: {what}; choose one by name=: {', '.join(maps)}")
     points = [p for p in content.get("include") or [] if p.get("algorithm") == maps[chosen]]
     return dict(maps[chosen]), points
 
