@@ -8,8 +8,7 @@ from hpcsweep import catalog
 from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
 from hpcsweep.conv.reference.algorithms import FAMILIES
-from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps
-from hpcsweep.conv.reference.windows import pad_fully
+from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps, pad_fully
 
 if TYPE_CHECKING:
     import torch

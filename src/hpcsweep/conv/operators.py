@@ -28,6 +28,8 @@ TELLING: Final[Patterns] = (
 )
 # run products inside that the profiler does not show
 FUSED: Final[Patterns] = ("*attention*", "*transformer*", "*rnn*", "*lstm*", "*gru*", "*bilinear*")
+# tell an algorithm that is no product; what else one of your own names as its evidence stands here
+BY_ELEMENT: Final[Patterns] = ("aten::mul", "aten::sum")
 # Kernels that help a convolution, and prove none: torch's own (but for those that convolve),
 # copies, layouts, types, sums, addition of a bias, and what prepares a product.
 _HELPERS: Final[Patterns] = (

@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.operators import (
+    BY_ELEMENT,
     FUSED,
     LIBRARY_CALLS,
     PRODUCTS,
@@ -47,7 +48,7 @@ _UNTOLD: Final = frozenset(
 )
 _SHOWN: Final = (*TELLING, *LIBRARY_CALLS)
 # what is asked for of torch's operators where none has a kernel: of most passes, one in five
-_ASKED_FOR: Final = (*_SHOWN, *FUSED)
+_ASKED_FOR: Final = (*_SHOWN, *FUSED, *BY_ELEMENT)
 
 
 @dataclass(frozen=True)

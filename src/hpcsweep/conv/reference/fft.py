@@ -30,22 +30,20 @@ from torch import Tensor
 
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.reference.family import (
+    BLOCK_BYTES,
     BOTH,
     DATA,
     FILTER,
     FORWARD,
     AccountedFamily,
     Step,
-    needs_unit_steps,
-    plain,
-    product,
-)
-from hpcsweep.conv.reference.windows import (
-    BLOCK_BYTES,
     constant,
     join,
+    needs_unit_steps,
     pad,
     parts,
+    plain,
+    product,
     tile_count,
     tiles,
 )

@@ -19,8 +19,19 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.reference.family import DATA, FILTER, AccountedFamily, Step, plain, product
-from hpcsweep.conv.reference.windows import BLOCK_BYTES, cat, constant, pad_fully, parts
+from hpcsweep.conv.reference.family import (
+    BLOCK_BYTES,
+    DATA,
+    FILTER,
+    AccountedFamily,
+    Step,
+    cat,
+    constant,
+    pad_fully,
+    parts,
+    plain,
+    product,
+)
 from hpcsweep.conv.shape import ConvShape
 
 _FEWEST_PIXELS = 256

@@ -23,21 +23,19 @@ import torch
 from torch import Tensor
 
 from hpcsweep.conv.reference.family import (
+    BLOCK_BYTES,
     BOTH,
     DATA,
     FILTER,
     AccountedFamily,
     Step,
-    needs_unit_steps,
-    plain,
-    product,
-)
-from hpcsweep.conv.reference.windows import (
-    BLOCK_BYTES,
     cat,
     constant,
     join,
+    needs_unit_steps,
     parts,
+    plain,
+    product,
     tile_count,
     tiles,
 )
