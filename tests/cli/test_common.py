@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
-import re
 import subprocess
 
-import pytest
-
-from hpcsweep.cli import answer
 from localruns import COMMAND
 
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
@@ -104,34 +100,3 @@ def test_no_sweep_is_measured_on_a_login_node_by_accident(desk):
     assert (
         desk.run("submit", "gpus.yaml", **{**nothing, "HPCSWEEP_CLUSTER": "local"}).returncode == 0
     )
-
-
-def test_statuses_marks_and_verdicts_have_colours_on_a_terminal(layered_desk):
-    """Not in a file, a document or a form for programs, nor with NO_COLOR."""
-    desk, green = layered_desk, "\x1b[32m"
-    assert green in on_a_terminal(desk.folder, "report", "demo", NO_COLOR="")
-    colourless = [
-        on_a_terminal(desk.folder, "report", "demo"),
-        on_a_terminal(desk.folder, "report", "demo", NO_COLOR="", TERM="dumb"),
-        on_a_terminal(desk.folder, "report", "demo", "--format", "csv", NO_COLOR=""),
-        on_a_terminal(desk.folder, "report", "demo", "--json", NO_COLOR=""),
-        desk.run("report", "demo").stdout,
-    ]
-    assert [text for text in colourless if "\x1b" in text or not text] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("3 ok, 1 oom", "3 G(ok), 1 R(oom)"),
-        ("1.000*   2.100 ?", "1.000G(*)   2.100Y( ?)"),
-        ("very_noisy;contended", "Y(very_noisy);Y(contended)"),
-        ("auto SLOWER, faster by 3 %", "auto R(SLOWER), faster by 3 %"),
-        ("no such token: a_error_b", "no such token: a_error_b"),
-    ],
-)
-def test_only_words_and_marks_are_coloured(text, shown):
-    """A mark stands behind a number; a word is whole."""
-    for name, code in (("G", 32), ("Y", 33), ("R", 31)):
-        shown = re.sub(rf"{name}\((.*?)\)", f"\x1b[{code}m\\1\x1b[0m", shown)
-    assert answer._coloured(text) == shown

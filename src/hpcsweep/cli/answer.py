@@ -12,7 +12,6 @@ import functools
 import json
 import math
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from typing import Any, Final, TextIO, cast
 
 import click
 
-from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import HpcsweepError, UsageError
 from hpcsweep.messages import Message
 from hpcsweep.text import folded, printable
@@ -42,7 +40,6 @@ class Mode:
     json: bool = False
     quiet: bool = False
     whole: bool = False  # tables with every row
-    plain: bool = False  # for programs: no colour
     done: bool = False  # the document is out
     messages: list[Message] = field(default_factory=list)  # what was told besides the answer
 
@@ -214,33 +211,12 @@ def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool 
     """Print text; on a terminal its control characters are shown, and do nothing."""
     stream = file or sys.stdout
     shown = printable(text) if stream.isatty() else text
-    shown = _coloured(shown) if _wants_colour(stream) else shown
     try:
         print(shown, end=end, file=stream, flush=flush)
     except UnicodeEncodeError:  # a name that is not UTF-8, or a locale that has not every letter
         code = stream.encoding or "ascii"
         escaped = shown.encode(code, "backslashreplace").decode(code)
         print(escaped, end=end, file=stream, flush=flush)
-
-
-def _wants_colour(stream: TextIO) -> bool:
-    """Follow NO_COLOR (no-color.org), and whether people look at a terminal."""
-    if (mode.json or mode.plain) and stream is sys.stdout:
-        return False
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-# what tables, `status` and messages say: good, in doubt, bad; a star and a mark behind a number
-_GOOD: Final = r"\b(?:ok|FASTER|faster|verified|fits|reached)\b(?! by)|(?<=\d)\*|^\*"
-_DOUBT: Final = rf"\b(?:{'|'.join((*FLAGS, 'UNDECIDED', 'warn', 'warning', 'waiting'))})\b"
-_DOUBT_MARK: Final = r"(?<=[\d*'])[ ]?\?(?=\s|$)|^\?"
-_BAD: Final = r"\b(?:oom|error|crashed|timeout|unsupported|SLOWER|fail|failed|interrupted)\b"
-_COLOURS: Final = re.compile(rf"({_GOOD})|({_DOUBT}|{_DOUBT_MARK})|({_BAD})", re.MULTILINE)
-_CODES: Final = {1: 32, 2: 33, 3: 31}  # of terminals, by the pattern's group
-
-
-def _coloured(text: str) -> str:
-    return _COLOURS.sub(lambda word: f"\x1b[{_CODES[word.lastindex or 1]}m{word[0]}\x1b[0m", text)
 
 
 def discard(stream: TextIO) -> None:

@@ -44,10 +44,9 @@ def format_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _form(ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Take --format json for --json; forms for programs have no colour."""
+    """Take --format json for --json."""
     if not ctx.resilient_parsing:  # as `hpcsweep config` looks at every command
         answer.mode.json |= value == "json"
-        answer.mode.plain |= value != "table"
     return value
 
 
