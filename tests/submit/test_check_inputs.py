@@ -320,7 +320,10 @@ def test_a_network_that_was_mended_is_measured_again_by_the_same_command(desk: D
     source.write_text(NETWORK)
     done = desk.run_process("submit", path, "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 points failed, or stood beside such: measured again" in done.stderr
+    assert (
+        "2 points measured again, since some failed and files changed: mymodel:net (2)"
+        in done.stderr
+    )
     assert sorted(row["status"] for row in desk.rows()) == ["error", "ok", "ok", "ok"]
     assert desk.run("collect", "sweep").stdout.count("earlier version") == 0
     assert "nothing to measure" in desk.run("submit", path).stdout

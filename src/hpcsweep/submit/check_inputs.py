@@ -54,9 +54,8 @@ class _Mistakes:
     """What is wrong with the inputs of a sweep: its own files first, then what only torch tells."""
 
     sweep: Sweep
-    kept: list[tuple[str, object, str]] = field(default_factory=list)
+    kept: list[tuple[str, object, Sequence[str], str]] = field(default_factory=list)
     told_of: list[object] = field(default_factory=list)  # values
-    patterns: list[tuple[object, str, str]] = field(default_factory=list)  # of maps
 
     def add(
         self, request: Request, key: str, name: object, told: str, *, sure: bool = False
@@ -67,18 +66,16 @@ class _Mistakes:
             messages.note(f"{key} '{name}': {told}", "the job's own Python must have it")
         else:
             what = f"'{name}': " if isinstance(name, str) else ""
-            self.kept.append((key, name, f"{what}{told}"))
+            self.kept.append((key, name, (), f"{what}{told}"))
 
     def tell(self) -> None:
         """Raise `SpecError` with a line for each, at the place where the sweep names it."""
-        if not self.kept and not self.patterns:
+        if not self.kept:
             return
         doc = document.read_document(self.sweep.path, SpecError)
         wrong = document.Complaints(doc)
-        for key, name, told in self.kept:
-            wrong.add(_place(doc, key, name), told)
-        for layers, pattern, told in self.patterns:
-            wrong.add((*_place(doc, "algorithm", layers), pattern), told)
+        for key, name, inside, told in self.kept:
+            wrong.add((*_place(doc, key, name), *inside), told)
         wrong.tell()
 
 
@@ -281,7 +278,7 @@ def _maps(requests: Sequence[Request], mistakes: _Mistakes) -> Iterator[_Asked]:
             messages.note(f"map patterns are not checked here: {why}")
         for pattern, hint in answer.get("idle", {}).items():
             told = f"this pattern matches no convolution of {model}{hint}"
-            mistakes.patterns.append((layers, pattern, told))
+            mistakes.kept.append(("algorithm", layers, (pattern,), told))
 
     for (model, _), (layers, cases) in found.items():
         question = {
@@ -398,23 +395,19 @@ def told_of_changes(sweep_dir: SweepDir, request: Request) -> Request:
     found = changed(sweep_dir, request)
     statuses = runs.statuses(sweep_dir) if found else {}
     mended = {what for point_id, what in found.items() if statuses[point_id] in FAILED}
-    for is_mended in (True, False):
-        some = Counter(what for what in found.values() if (what in mended) is is_mended)
-        if not some:
-            continue
-        points = count(some.total(), "point")
-        what = ", ".join(f"{name} ({number:,})" for name, number in some.items())
-        if is_mended:
-            messages.note(f"{points} failed, or stood beside such: measured again, since "
-                          f"these files are others by now: {what}")  # fmt: skip
-        else:
+    anew = {point_id: what for point_id, what in found.items() if what in mended}
+    for some in (anew, {name: what for name, what in found.items() if name not in anew}):
+        points = count(len(some), "point")
+        what = ", ".join(f"{name} ({number:,})" for name, number in Counter(some.values()).items())
+        if some and some is anew:
+            messages.note(f"{points} measured again, since some failed and files changed: {what}")
+        elif some:
             messages.note(
                 f"{points} of {sweep_dir.name} measured with another "
                 f"version, or an unknown one, of your own files: {what}; they keep their rows",
                 f"to measure them again: {sweep_dir.command('retry', '--changed')}",
             )
-    anew = frozenset(point_id for point_id, what in found.items() if what in mended)
-    return replace(request, anew=anew)
+    return replace(request, anew=frozenset(anew))
 
 
 def _made_of(sweep_dir: SweepDir) -> dict[str, str]:
