@@ -36,7 +36,6 @@ class BestByShape:
     axes: Mapping[str, Any]
     gpu: str
     calls: pd.DataFrame
-    times: pd.DataFrame  # by shape and algorithm: milliseconds, solver, workspace
 
     def view(self) -> View:
         """Return a row per shape, in the order of its first call."""
@@ -112,23 +111,19 @@ def best_of_shapes(
     keys = [(layer, shape.unique_key) for layer, shape in convolutions]
     calls = pd.DataFrame(keys, columns=["layer", "unique_key"])
     calls["key"] = calls["unique_key"].str.replace(_BIAS, "", regex=True)
-    times = _times(data.of_layers(data.rows), set(calls["key"]))
-    if times.empty:
+    ranked = _ranked(data.of_layers(data.rows), set(calls["key"]))
+    if ranked.empty:
         raise UsageError(
             f"{sweep_dir.layers}: no time of any of the {count(calls['key'].nunique(), 'shape')} "
             f"of {axes['model']}"
         )
-    ranked = times.reset_index().sort_values("ms").groupby("key")
-    first = ranked.nth(0).set_index("key")
-    second = ranked.nth(1).set_index("key")
+    first, second = (ranked.groupby("key").nth(place).set_index("key") for place in (0, 1))
     second = second.rename(columns={"algorithm": "next", "ms": "next_ms"})[["next", "next_ms"]]
-    return BestByShape(
-        sweep_dir, axes, gpus[0], calls.join(first, "key").join(second, "key"), times
-    )
+    return BestByShape(sweep_dir, axes, gpus[0], calls.join(first, "key").join(second, "key"))
 
 
-def _times(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
-    """Return time, solver and workspace by shape and algorithm: of its fastest solver."""
+def _ranked(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
+    """Return time and solver of each shape and algorithm, of its fastest solver; fastest first."""
     rows = rows[(rows["op"] == "conv2d") & (rows["direction"] == "forward")]
     rows = rows.assign(
         key=rows["unique_key"].str.replace(_BIAS, "", regex=True),
@@ -138,7 +133,5 @@ def _times(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
     rows = rows[rows["key"].isin(keys) & rows["algorithm"].isin(catalog.ALGORITHMS)]
     rows = rows[~dataset.fell_back(rows)].dropna(subset="ms")
     # of repeated measurements the median, of several solvers of an algorithm the fastest
-    medians = rows.groupby([*_WORK, "solver"]).agg(
-        ms=("ms", "median"), workspace_bytes=("workspace_bytes", "max")
-    )
-    return medians.reset_index("solver").sort_values("ms").groupby(_WORK).first()
+    medians = rows.groupby([*_WORK, "solver"])["ms"].median().reset_index()
+    return medians.sort_values("ms").drop_duplicates(_WORK)

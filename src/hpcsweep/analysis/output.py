@@ -93,11 +93,8 @@ def check(path: Path, is_ours: Callable[[bytes], bool]) -> Path | None:
     `UsageError` where it is another's file, a folder, or belongs to results.
     """
     with suppress(OSError):
-        state = path.stat()
-        if _is_stream(state):
+        if _is_stream(path.stat()):
             return None
-        if stat.S_ISBLK(state.st_mode):
-            raise UsageError(f"{path}: is a disk")
     real = Path(os.path.realpath(path))
     if real.is_dir():
         raise UsageError(f"{path}: is a folder; name a file in it, such as {path / 'NAME'}")
