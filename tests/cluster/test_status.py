@@ -93,7 +93,7 @@ def test_the_table_fits_the_terminal_that_is_watched():
     """A long name is cut, and the figures stay."""
     long = "resnet152_implicit_precomp_gemm_of_a_very_long_study"
     profiles = [ProfileStatus("v100")]
-    one = SweepStatus(long, profiles, [], [], in_slurm=False, unanswered=[], artifacts=[])
+    one = SweepStatus(long, profiles, [], [], in_slurm=False, unanswered=[])
     head, row = sweep_status.as_text([one], 80).splitlines()
     assert max(len(head), len(row)) <= 80
     assert row.startswith("resnet152_im")
@@ -130,18 +130,3 @@ def test_nothing_yet_and_no_such_sweep_are_told(desk):
     assert "no results yet" in sweep_status.as_text(status.read_status(desk.results, []))
     with pytest.raises(UsageError, match="no results of a sweep 'x'"):
         status.read_status(desk.results, ["x"])
-
-
-def test_artifacts_are_listed_and_shards_are_not(desk):
-    """Counted by kind in the table, by name in the JSON; a file in the making is none."""
-    desk.spec("workload: noop\naxes: {model: [a], input_size: [1, 2]}\n")
-    assert desk.run("submit", "sweep.yaml", "--cluster", "local").returncode == 0
-    (submission,) = desk.sweep().submissions()
-    names = ("ab.trace.json.gz", "cd.trace.json.gz", "ab.last.pt", "0.0.nsys-rep")
-    for name in (*names, ".ab.best.pt.x.tmp"):
-        (submission.shards / name).write_bytes(b"x")
-    shown = desk.run("status").stdout
-    assert f"artifacts in {submission.shards.relative_to(desk.folder)}" in shown
-    assert "2 trace.json.gz, 1 0.nsys-rep, 1 last.pt" in shown
-    (found,) = json.loads(desk.run("status", "--json").stdout)["sweeps"]
-    assert {path.rpartition("/")[2] for path in found["artifacts"]} == set(names)

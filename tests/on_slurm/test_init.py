@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hpcsweep.errors import PointsFailed, Refused
 from labtools import queue_is_over
-from localruns import COMMAND, Desk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
+    from localruns import Desk
 
 
 @pytest.fixture
@@ -43,21 +40,6 @@ def test_it_ends_with_a_point_that_a_job_measured(cluster: Lab, desk: Desk, home
     desk.spec("workload: noop\naxes: {model: [a]}\n")
     done = desk.run("submit", "sweep.yaml")
     assert "1 chunk queued" in done.stdout, done.stderr
-
-
-def test_on_a_terminal_the_default_profile_is_asked(cluster: Lab, desk: Desk, home: Path):
-    """One line, with the names that fit; nothing else is asked."""
-    outer, inner = pty.openpty()
-    words = [*COMMAND, "init", "--wait", "0"]
-    with subprocess.Popen(
-        words, cwd=desk.folder, stdin=inner, stdout=inner, stderr=subprocess.STDOUT
-    ) as process:
-        os.close(inner)
-        os.write(outer, b"mi250\n")
-        assert process.wait(60) == 0
-    assert "default profile (l40s, mi250, v100)" in os.read(outer, 1 << 16).decode()
-    os.close(outer)
-    assert (home / "config.toml").read_text() == 'cluster = "mi250"\n'
 
 
 @pytest.mark.slow

@@ -1,14 +1,10 @@
-"""The commands `init`, from an unknown machine to one verified point, and `doctor`.
-
-On a terminal `init` asks which profile is the default; elsewhere it takes what it would propose.
-"""
+"""The commands `init`, from an unknown machine to one verified point, and `doctor`."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -35,6 +31,7 @@ from hpcsweep.spec import lookup
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
     from hpcsweep.store.folders import SweepDir
+    from hpcsweep.submit.request import Request
 
 _SWEEP: Final = "init"
 _POINT: Final = {
@@ -49,7 +46,7 @@ _SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
 @click.command()
 @option(
     "--cluster NAME|PATH",
-    "Default profile. Without it you are asked, or the first one that fits is taken.",
+    "Default profile; without it the first one that fits.",
 )
 @flag(
     "--project", "Write into this folder (hpcsweep.toml, cluster_profiles/), not for your account."
@@ -125,7 +122,7 @@ def _profiles(folder: Path, cluster: str | None) -> list[str]:
 
 
 def _default(results: Path, names: Sequence[str]) -> Profile:
-    """Return the default profile: the first of these that fits, or the one that a person takes."""
+    """Return the default profile: the first of these that fits."""
     from hpcsweep.cluster.doctor import examine
     from hpcsweep.spec import profile
 
@@ -145,11 +142,7 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
     if not fits:
         tried = ", ".join(names)
         raise Refused(f"no profile fits: {tried}; do what doctor says, then run this again")
-    if len(fits) == 1 or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return fits[0]
-    by_name = {candidate.name: candidate for candidate in reversed(fits)}
-    choice = click.Choice([candidate.name for candidate in fits])
-    return by_name[click.prompt("default profile", type=choice, default=fits[0].name)]
+    return fits[0]
 
 
 def _write(path: Path, text: str, *marks: str) -> None:
@@ -186,10 +179,9 @@ def _verified(
 ) -> Mapping[str, Any]:
     """Write a sweep of one point, run it anew, and return its row, or raise if none comes."""
     from hpcsweep.spec import sweep_file
-    from hpcsweep.store import folders, outcomes
+    from hpcsweep.store import folders
     from hpcsweep.store.collect import collector as collecting
     from hpcsweep.store.state import PointStatus
-    from hpcsweep.submit import steps
 
     lack = [] if noop else _lacking(chosen)
     if lack:
@@ -199,12 +191,7 @@ def _verified(
     texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
     _write(file, texts[workload], *texts.values())
     asked = common.request_of(sweep_file.load(file), str(chosen.path))
-    code = steps.submit(results, replace(asked, again=frozenset(PointStatus)))
-    submissions = sweep_dir.submissions()
-    if code == EXIT_INTERRUPTED or not submissions:
-        raise Incomplete("the point was not measured; `hpcsweep init` again measures it")
-    trouble = _await_end(results, sweep_dir, wait)
-    (row,) = outcomes.rows_of(sweep_dir.shards_of(submissions[-1].id)).values() or ({},)
+    row, trouble = _anew(results, asked, wait)
     if row.get("status") != PointStatus.OK:
         why = row.get("status_reason") or trouble or "its job ended without a row"
         raise PointsFailed(f"the point was not measured: {why}; see `{sweep_dir.command('logs')}`")
@@ -261,9 +248,7 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     from hpcsweep.cluster.slurm import job_script
     from hpcsweep.spec import sweep_file
     from hpcsweep.store import folders
-    from hpcsweep.store.outcomes import WELL, rows_of
-    from hpcsweep.store.state import PointStatus
-    from hpcsweep.submit import steps
+    from hpcsweep.store.outcomes import WELL
 
     place = (
         "--results",
@@ -274,17 +259,29 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
         chosen.path.absolute(),
     )
     words = (job_script.interpreter(chosen), "-m", "hpcsweep", *place)
-    sweep_dir = folders.SweepDir(results / "doctor")
     file = results / "doctor.yaml"
     _write(file, _LOOK.format(json.dumps(shlex.join(map(str, words)))), "name: doctor\n")
     asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
     short = asked.profile.model_copy(update={"time": "10", "signal_lead": 60})
-    steps.submit(results, replace(asked, profile=short, again=frozenset(PointStatus)))
-    trouble = _await_end(results, sweep_dir, _WAIT)
-    newest = sweep_dir.submissions()[-1].id
-    rows = rows_of(sweep_dir.shards_of(newest)).values()
-    told = [*logs.lines_of_logs(sweep_dir, newest, follow=False)]
-    return any(row["status"] in WELL for row in rows), [*filter(None, [trouble]), *told]
+    row, trouble = _anew(results, replace(asked, profile=short), _WAIT)
+    told = logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)
+    return row.get("status") in WELL, [*filter(None, [trouble]), *told]
+
+
+def _anew(results: Path, asked: Request, wait: float) -> tuple[Mapping[str, Any], str]:
+    """Measure a point anew; return its row, empty if none came, and what Slurm says went wrong."""
+    from hpcsweep.store import folders, outcomes
+    from hpcsweep.store.state import PointStatus
+    from hpcsweep.submit import steps
+
+    sweep_dir = folders.SweepDir(results / asked.sweep.name)
+    code = steps.submit(results, replace(asked, again=frozenset(PointStatus)))
+    submissions = sweep_dir.submissions()
+    if code == EXIT_INTERRUPTED or not submissions:
+        raise Incomplete("the point was not measured; the same command again measures it")
+    trouble = _await_end(results, sweep_dir, wait)
+    (row,) = outcomes.rows_of(sweep_dir.shards_of(submissions[-1].id)).values() or ({},)
+    return row, trouble
 
 
 def _await_end(results: Path, sweep_dir: SweepDir, wait: float) -> str:

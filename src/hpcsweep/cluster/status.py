@@ -147,7 +147,6 @@ def _sweep(
         avoided=avoided,
         in_slurm=in_slurm,
         unanswered=[str(missing) for missing in answer.unanswered if in_slurm],
-        artifacts=sweep_dir.artifacts(),
         until=until,
         runs=_runs(sweep_dir, submissions),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
@@ -18,7 +17,6 @@ from hpcsweep.text import aligned, count, cut, duration, folded, tally
 
 _TROUBLES: Final = 10  # lines
 _CHUNKS: Final = 10  # lines
-_KINDS: Final = 4  # kinds of artifacts that are named
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,6 @@ class SweepStatus:
     avoided: list[BadNode]
     in_slurm: bool  # some of its chunks may be in the queue
     unanswered: list[str]
-    artifacts: list[Path]
     until: list[AdaptiveRun] = field(default_factory=list)  # of `submit --until-error`, by device
     runs: list[Listed] = field(default_factory=list)
 
@@ -150,7 +147,6 @@ class SweepStatus:
             "problems": self.problems,
             "avoided_nodes": [asdict(node) for node in self.avoided],
             "not_asked": self.unanswered,
-            "artifacts": [str(path) for path in self.artifacts],
             "until_error": [rounds.to_json() for rounds in self.until],
         }
 
@@ -163,11 +159,6 @@ class SweepStatus:
             shown = ", ".join(map(str, self.avoided))
             again = "`submit --allow-node NODE` uses one again"
             lines.append(f"new submissions avoid {shown}; {again}")
-        if self.artifacts:
-            kinds = Counter(path.name.partition(".")[2] for path in self.artifacts)
-            shown = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
-            more = ", ..." if len(kinds) > _KINDS else ""
-            lines.append(f"artifacts in {self.artifacts[-1].parent}: {shown}{more}")
         return [f"{self.sweep}: {line}" for line in lines]
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 SubmissionOrder = tuple[int, str]  # round and id of a submission
 
-# the files of a shard, and files that are being written; all others in the folder are artifacts
-_OWN: Final = re.compile(r"\d+\.\d+\.(overall|layers|samples)\.csv|\d+\.\d+\.env\.json|\..*")
 _OF_A_SWEEP: Final = frozenset({
     "sweep.yaml", "layout.json", "nodes.json", "until.json", "overall.csv", "details.csv",
     "layers.csv", "samples.csv", "overall.parquet", "layers.parquet", "samples.parquet",
@@ -173,15 +171,6 @@ class SweepDir:
     def shards_of(self, submission_id: str) -> list[ShardPath]:
         """Return the shards of one submission, by chunk and attempt."""
         return _shards(self.shards_dir / submission_id)
-
-    def artifacts(self) -> list[Path]:
-        """Return the files and folders that profilers and trainings left beside the shards."""
-        return [
-            self.shards_dir / folder / name
-            for folder in sorted(_listdir(self.shards_dir))
-            for name in sorted(_listdir_if_open(self.shards_dir / folder))
-            if not _OWN.fullmatch(name)
-        ]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Final
 from hpcsweep import units
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import gpu_kinds, site
-from hpcsweep.cluster.slurm.gpu_kinds import GpuKind
+from hpcsweep.cluster.slurm import nodes, site
 from hpcsweep.cluster.slurm.job_request import Wants, listed
+from hpcsweep.cluster.slurm.nodes import GpuKind
 from hpcsweep.cluster.slurm.profile_checks import closed_to, wall_of_qos
 from hpcsweep.cluster.slurm.site import Cluster, Partition
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
@@ -69,7 +69,7 @@ def find(cluster: Cluster) -> list[Discovery]:
     for source in cluster.unanswered.keys() & {"nodes", "partitions"}:
         why = cluster.unanswered[source]
         raise SchedulerError(f"{why}; run this again when the controller answers")
-    kinds = gpu_kinds.kinds_on(cluster.nodes)
+    kinds = nodes.kinds_on(cluster.nodes)
     return [_discovery(kind, kinds, cluster) for kind in kinds]
 
 
@@ -105,7 +105,7 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     notes = [] if chosen else ["partition: none that is open to you has these nodes"]
     if chosen:
         keys["partition"] = chosen.name
-    if feature := gpu_kinds.own_feature(kind, kinds):
+    if feature := nodes.own_feature(kind, kinds):
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
     keys["time"] = units.written(_time(chosen, cluster))

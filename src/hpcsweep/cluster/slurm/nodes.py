@@ -1,4 +1,4 @@
-"""Finds the nodes that can run a profile's jobs: constraint, GRES, node lists, memory, CPUs; pure.
+"""Finds the nodes that can run a profile's jobs, and tells the GPUs of nodes apart; pure.
 
 Names are checked one by one, so that the complaint about a misspelt name has the nearest one. Then
 the nodes that have all that is asked for are counted; where there are none, those of each key are
@@ -19,7 +19,7 @@ from typing import Final
 
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import CouldNotAsk, gpu_kinds
+from hpcsweep.cluster.slurm import CouldNotAsk
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
 
@@ -87,7 +87,7 @@ def examine(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> I
 def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
     """Say if jobs may get another GPU than the profile names, and what would choose it."""
     typed = any(wish.type for wish in wants.gres if wish.name == "gpu")
-    kinds = [] if typed else gpu_kinds.kinds_on(left)
+    kinds = [] if typed else kinds_on(left)
     short_of = {kind.gpu: gpus.by_label(kind.gpu) or kind.gpu for kind in kinds}
     pattern = wants["gpu_name"] or "(?!)"  # which nothing matches
     own = [
@@ -105,7 +105,7 @@ def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
         article = "an" if name[0] in _SAID_AS_AN else "a"
         have = "has" if len(kind.nodes) == 1 else "have"
         parts.append(f"{len(kind.nodes)} of them {have} {article} {name.upper()}")
-        if feature := gpu_kinds.own_feature(kind, kinds):
+        if feature := own_feature(kind, kinds):
             before = wants["constraint"]
             ways.append(
                 f"write `constraint: {before}&{feature}`"
@@ -204,3 +204,54 @@ def _state(left: Sequence[Node], total: int, steps: Sequence[Narrowing]) -> Find
     reasons = listed(f"{node.name}: {node.reason or 'no reason given'}" for node in left)
     do = f"jobs wait until one of them is in service; {reasons}"
     return Finding("warn", "nodes", f"{detail}; none accepts jobs now", do)
+
+
+@dataclass(frozen=True)
+class GpuKind:
+    """Nodes with the same type of GPU: the type in their GRES, and each node with its count."""
+
+    gpu: str
+    gres_type: str
+    counts: tuple[tuple[Node, int], ...]
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for node, _ in self.counts]
+
+    @property
+    def names(self) -> set[str]:
+        return {node.name for node in self.nodes}
+
+
+def kinds_on(nodes: Sequence[Node]) -> list[GpuKind]:
+    """Return the kinds of GPUs that nodes have."""
+    groups: dict[tuple[str, str], dict[str, tuple[Node, int]]] = {}
+    for node in nodes:
+        for gres in node.gres:
+            if gres.name == "gpu" and gres.count:
+                group = groups.setdefault((gres.type, _known(gres.type, node.features)), {})
+                group[node.name] = (node, gres.count)
+    shorts = [short for _, short in groups]
+    kinds = []
+    for (kind, short), members in sorted(groups.items()):
+        own = short if shorts.count(short) == 1 else ""
+        kinds.append(
+            GpuKind(own or gpus.as_value(kind) or short or "gpu", kind, tuple(members.values()))
+        )
+    return kinds
+
+
+def _known(kind: str, features: Sequence[str]) -> str:
+    """Return the catalogue's name of a GPU, by its type or a feature; without any, the features."""
+    short = next(filter(None, map(gpus.by_label, (kind, *features))), "")
+    return short or (gpus.as_value("-".join(features)) if not kind else "")
+
+
+def own_feature(kind: GpuKind, kinds: Sequence[GpuKind]) -> str:
+    """Return a feature of all nodes of a kind that no other node with GPUs has."""
+    common = set.intersection(*(set(node.features) for node in kind.nodes))
+    others = [node for other in kinds if other is not kind for node in other.nodes]
+    own = sorted(common - {name for node in others for name in node.features})
+    telling = [name for name in own if gpus.by_label(name) == kind.gpu]
+    needed = own if others and not kind.gres_type else []
+    return next(iter([*telling, *needed]), "")

@@ -12,7 +12,6 @@ of ten minutes or less as a time-out.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -44,7 +43,6 @@ _PATIENCE: Final = 5.0  # seconds between SIGTERM and the signal that asks for a
 _NO_LIMIT_MIN: Final = 366 * 24 * 60  # submitit reckons in minutes and knows no `UNLIMITED`
 _NO_THROTTLE: Final = 10**9  # submitit always sets a limit; this one never binds
 _SAME_NAME: Final = ("partition", "constraint", "gres", "account", "qos", "nodelist", "exclude")
-_UNSENT: Final = re.compile(r"[0-9a-f]{32}\.pkl|\.submission_file_[0-9a-f]{32}\.sh")
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ def _more(profile: Profile) -> dict[str, str | bool]:
 
 @contextmanager
 def _errors(folder: Path) -> Iterator[None]:
-    """Turn submitit's errors into ours, and remove its files of jobs that did not go in."""
+    """Turn submitit's errors into ours."""
     folder.mkdir(exist_ok=True)
     try:
         yield
@@ -208,9 +206,6 @@ def _errors(folder: Path) -> Iterator[None]:
         text = f"submitit: {error}; {look}"
         raise slurm.Unanswered(text, maybe_accepted=True) from error
     except FailedJobError as error:
-        for path in folder.iterdir():
-            if _UNSENT.fullmatch(path.name):
-                path.unlink()
         raise slurm.refusal(str(error), str(folder)) from error
 
 
