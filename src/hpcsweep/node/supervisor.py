@@ -274,6 +274,8 @@ class Attempt:
         if outcomes:
             took = time.monotonic() - began - wait
             self._pace = max(took / len(outcomes), *(outcome.seconds for outcome in outcomes), 0.0)
+            if any(outcome.status is not PointStatus.OK for outcome in outcomes):
+                self._pace = math.inf  # one that failed at once says nothing of the next
         return len(outcomes)
 
     def _together(self, todo: list[Point], at: int) -> list[Point]:
