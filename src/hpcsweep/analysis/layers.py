@@ -91,14 +91,6 @@ def _of_what(rows: pd.DataFrame) -> str:
     return f"of the sum of convolutions timed alone, which is {part}"
 
 
-def _added(rows: pd.DataFrame, keys: Sequence[str], calls: str) -> pd.DataFrame:
-    """Add up rows; `calls` is how their calls count."""
-    return rows.groupby([*keys], sort=False, as_index=False).agg(
-        ms=("ms", "sum"), share=("share", "sum"), calls=("calls", calls), fell=("fell", "any"),
-        apart=("apart", "any"), square=("square", "sum"),
-    )  # fmt: skip
-
-
 def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
     if rows.empty:
         where = sweep_dir.layers
@@ -123,7 +115,7 @@ def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
-    """Return one row per point and group: time, share, calls, and whether a call fell back."""
+    """Return the rows with their time and its share, and whether a call fell back."""
     name = rows[key].fillna(rows["layer"])
     backward = dataset.cells(rows, "direction") == "backward"
     median = rows.get("median_ms", rows[_MEAN])
@@ -131,23 +123,25 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     rows = rows.assign(apart=False if metric else apart)
     metric = metric or _MEAN
     ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
-    rows = rows.assign(
+    return rows.assign(
         **{key: name.where(~backward, name + " (backward)")}, ms=ms, fell=dataset.fell_back(rows),
         share=100 * ms / ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum"),
         square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
-        calls=1,
     ).fillna({"square": math.inf})  # fmt: skip
-    return _added(rows, ["point_id", "algorithm", key], "sum")
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
     """Return rows by share, the largest first; times and 95 % intervals of each algorithm."""
     # a column per value and algorithm
-    sums = _added(grouped, ["algorithm", key], "max")
+    sums = grouped.groupby(["algorithm", key], as_index=False).agg(
+        ms=("ms", "sum"), share=("share", "sum"), fell=("fell", "any"), apart=("apart", "any"),
+        square=("square", "sum"),
+    )  # fmt: skip
+    calls = grouped.groupby([key, "algorithm", "point_id"]).size().groupby(level=0).max()
     wide = sums.pivot(index=key, columns="algorithm")  # noqa: PD010 - truth values stay so
     points = grouped.groupby("algorithm")["point_id"].nunique().reindex(list(names))
     shares = wide["share"].sum(axis=1) / points.sum()
-    table = pd.DataFrame({"calls": wide["calls"].max(axis=1).astype(int), "share_pct": shares})
+    table = pd.DataFrame({"calls": calls, "share_pct": shares})
     for column, flag in ((_FELL, "fell"), (_APART, "apart")):
         raised = wide[flag][names].eq(other=True)
         table[column] = raised.dot(raised.columns + ";").str.rstrip(";")
