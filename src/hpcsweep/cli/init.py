@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import extras, messages
+from hpcsweep import extras, messages, units
 from hpcsweep.catalog import INFERENCE, NOOP
 from hpcsweep.cli import common, settings
 from hpcsweep.cli.answer import Answer
@@ -250,21 +250,18 @@ def _on_node(results: Path, chosen: Profile) -> tuple[bool, list[str]]:
     from hpcsweep.store import folders
     from hpcsweep.store.outcomes import WELL
 
-    place = (
-        "--results",
-        results.absolute(),
-        "doctor",
-        "--deep",
-        "--cluster",
-        chosen.path.absolute(),
-    )
-    words = (job_script.interpreter(chosen), "-m", "hpcsweep", *place)
+    here = ("--results", results.absolute())
+    look = ("doctor", "--deep", "--cluster", chosen.path.absolute())
+    words = (job_script.interpreter(chosen), "-m", "hpcsweep", *here, *look)
     file = results / "doctor.yaml"
     _write(file, _LOOK.format(json.dumps(shlex.join(map(str, words)))), "name: doctor\n")
     asked = common.request_of(sweep_file.load(file), str(chosen.path), doctor=False)
-    short = asked.profile.model_copy(update={"time": "10", "signal_lead": 60})
+    most = units.written(min(chosen.time_seconds or _WAIT, _WAIT))
+    short = asked.profile.model_copy(update={"time": most, "signal_lead": 30})
     row, trouble = _anew(results, replace(asked, profile=short), _WAIT)
-    told = logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)
+    told = [*logs.lines_of_logs(folders.SweepDir(results / "doctor"), None, follow=False)]
+    if not row:
+        told.append(f"-> correct `modules`, `conda`, `venv`, `setup` or `python` in {chosen.path}")
     return row.get("status") in WELL, [*filter(None, [trouble]), *told]
 
 

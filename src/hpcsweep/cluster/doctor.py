@@ -77,7 +77,7 @@ def paths(profile: Profile) -> Iterator[Finding]:
         ("venv", profile.venv and f"{profile.venv}/bin/activate"),
         ("python", profile.python),
         *(("python", image) for image in _images(profile.python or "")),
-        ("env", profile.env.get(environment.DATA)),
+        ("env", profile.env.get(environment.DATA) or os.environ.get(environment.DATA)),
     ]
     for key, path in wanted:
         if path and path.startswith("/") and not Path(path).exists():
