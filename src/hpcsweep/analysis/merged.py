@@ -207,8 +207,9 @@ def select(rows: pd.DataFrame, conditions: Iterable[Condition]) -> pd.DataFrame:
         of_column[one.column].append(one)
     for own in of_column.values():
         for one in own:
-            if one.sign in _EQUAL and ".." not in one.value and not _has(every, one).any():
-                raise UsageError(_nothing(every, [one._replace(sign="=")]))
+            same = one._replace(sign="=")
+            if one.sign in _EQUAL and ".." not in one.value and not _meets(every, same).any():
+                raise UsageError(_nothing(every, [same]))
         either = [_meets(rows, one) for one in own if one.sign == "="]
         all_of = [_meets(rows, one) for one in own if one.sign != "="]
         kept = np.logical_and.reduce([np.logical_or.reduce(either), *all_of] if either else all_of)
@@ -220,43 +221,32 @@ def select(rows: pd.DataFrame, conditions: Iterable[Condition]) -> pd.DataFrame:
 
 def _meets(rows: pd.DataFrame, one: Condition) -> pd.Series[bool]:
     """Return which rows meet a condition; an empty cell is neither smaller nor larger."""
-    low, dots, high = one.value.partition("..")
-    cells = _ordered(rows[one.column], one.column)
-    if one.sign in _EQUAL:
-        if dots and cells is not None:
-            ends = (one._replace(sign=">=", value=low), one._replace(sign="<=", value=high))
-            return (_meets(rows, ends[0]) & _meets(rows, ends[1])) ^ (one.sign == "!=")
-        return _has(rows, one) ^ (one.sign == "!=")
-    if cells is None:
-        raise UsageError(
-            f"'{one}': {one.column} is a text, which has no order; = and != compare it"
-        )
-    bound = _value(one.column, one.value)
-    if pd.isna(bound):
-        raise UsageError(f"'{one}': {one.column} needs a number, or a date, not '{one.value}'")
-    meets: pd.Series[bool] = _ORDER[one.sign](cells, bound)
-    return meets.fillna(value=False).astype(bool)
-
-
-def _has(rows: pd.DataFrame, one: Condition) -> pd.Series[bool]:
     cells = rows[one.column]
-    if one.value == _UNSET:
-        return cells.isna()
-    wanted = _value("", one.value) if pd.api.types.is_numeric_dtype(cells) else one.value
-    return (cells == wanted).fillna(value=False).astype(bool)
+    is_time = KINDS.get(one.column) == "time"
+    is_number = pd.api.types.is_numeric_dtype(cells)
+    low, dots, high = one.value.partition("..")
+    equal = one.sign in _EQUAL
+    if equal and not (dots and (is_time or is_number)):
+        wanted = pd.to_numeric(one.value, errors="coerce") if is_number else one.value
+        met = cells.isna() if one.value == _UNSET else cells == wanted
+    elif is_time or is_number:
+        ordered = _times(cells) if is_time else cells
+        ends = ((">=", low), ("<=", high)) if equal else ((one.sign, one.value),)
+        bounds = [_times(end) if is_time else pd.to_numeric(end, "coerce") for _, end in ends]
+        if any(map(pd.isna, bounds)):
+            raise UsageError(f"'{one}': {one.column} needs a number, or a date, not '{one.value}'")
+        met = np.logical_and.reduce([
+            _ORDER[sign](ordered, bound) for (sign, _), bound in zip(ends, bounds, strict=True)
+        ])  # fmt: skip
+    else:
+        text = f"{one.column} is a text, which has no order; = and != compare it"
+        raise UsageError(f"'{one}': {text}")
+    met = pd.Series(met, rows.index).fillna(value=False).astype(bool)
+    return ~met if one.sign == "!=" else met
 
 
-def _ordered(cells: pd.Series[Any], column: str) -> pd.Series[Any] | None:
-    """Return cells that can be compared by size; None for texts."""
-    if KINDS.get(column) == "time":
-        return pd.to_datetime(cells, utc=True, format="ISO8601", errors="coerce")
-    return cells if pd.api.types.is_numeric_dtype(cells) else None
-
-
-def _value(column: str, text: str) -> Any:  # noqa: ANN401 - a number or a time
-    if KINDS.get(column) == "time":
-        return pd.to_datetime(text, utc=True, errors="coerce")
-    return pd.to_numeric(text, errors="coerce")
+def _times(cells: Any) -> Any:  # noqa: ANN401 - a column, or a text
+    return pd.to_datetime(cells, utc=True, format="ISO8601", errors="coerce")
 
 
 def _nothing(rows: pd.DataFrame, conditions: Sequence[Condition]) -> str:
