@@ -13,10 +13,11 @@ import hashlib
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,7 @@ from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
 from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import PointTally
+from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
@@ -132,24 +134,14 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
     return _Writing(reading, manifests, planned).report(stamps)
 
 
-@dataclass
-class _ShardResult:
-    """What was taken from a shard, and what was left out."""
-
-    path: ShardPath
-    rows: int = 0
-    left_out: int = 0
-    torn: bool = False
-    problems: list[str] = field(default_factory=list)
-
-
 class _Reading:
     """All rows of all points."""
 
     def __init__(self, sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> None:
         self.run = sweep_dir
         self.pool = merge.Pool({record.id for record in manifests if record.source})
-        self.seen: dict[str, _ShardResult] = {}  # by name of the shard
+        self.seen: dict[str, Shard] = {}  # by name of the shard
+        self.taken: Counter[str] = Counter()  # rows of a shard
         self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
         self.points_unread: set[str] = set()
         ages = sweep_dir.ages()
@@ -167,31 +159,29 @@ class _Reading:
                 self.unread.setdefault(name, []).append(what)
                 self.points_unread.add(entry.point_id)
             else:
-                seen = self.seen[name]
-                seen.rows = seen.rows - 1
-                seen.left_out = seen.left_out + 1
-                seen.problems.append(what)
+                self.taken[name] -= 1
+                self.seen[name].left_out += 1
+                self.seen[name].problems.append(what)
 
     def _read(self, shard: ShardPath, age: SubmissionOrder) -> None:
         """Take the rows of a shard, and note what was left out."""
         name = incremental.name_of(shard)
-        self.seen[name] = seen = _ShardResult(shard)
         try:
-            content = shards.read_shard(shard)
+            seen = shards.read_shard(shard)
         except ResultsError as error:
+            self.seen[name] = Shard(shard, (), None)
             self.unread[name] = [str(error)]
             return
-        seen.left_out = content.left_out
-        seen.torn = content.torn
-        seen.problems = content.problems
-        for row in content.rows:
+        for row in seen.rows:
             try:
-                self.pool.add(merge.table_row(row, content, age))
-                seen.rows = seen.rows + 1
+                self.pool.add(merge.table_row(row, seen, age))
+                self.taken[name] += 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost
                 what = f"row of point {row['point_id']} left out: {error}"
                 seen.problems.append(f"{shard.overall}:{row['_at']}: {what}")
-                seen.left_out = seen.left_out + 1
+                seen.left_out += 1
+        seen.rows = []  # the pool has what is needed of them
+        self.seen[name] = seen
 
 
 class _Writing:
@@ -242,7 +232,9 @@ class _Writing:
         for entry in winners:
             counted.add(entry.status, entry.doubts)
         again = self._run.command("collect") if reading.unread else ""
-        damaged = (name for name, seen in reading.seen.items() if seen.left_out and not seen.rows)
+        damaged = (
+            name for name, seen in reading.seen.items() if seen.left_out and not reading.taken[name]
+        )
         unreadable = dict.fromkeys([*reading.unread, *damaged])
         torn = [seen.path.overall for seen in reading.seen.values() if seen.torn]
         return CollectReport(
