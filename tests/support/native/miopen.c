@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { OK = 0, INVALID = 2, BAD = 3, INTERNAL = 5 };
 enum { HANDLE = 0x4d49, TENSOR = 0x5445, CONVOLUTION = 0x434f };
