@@ -318,6 +318,7 @@ def test_a_network_that_was_mended_is_measured_again_by_the_same_command(desk: D
     done = desk.run_process("submit", path, "--cluster", "local")
     assert done.returncode == 3, done.stdout + done.stderr
     source.write_text(NETWORK)
+    assert "2 points in 1 chunk, 0 measured already" in desk.run("estimate", path).stdout
     done = desk.run_process("submit", path, "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (

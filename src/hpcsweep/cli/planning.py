@@ -156,10 +156,16 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
 def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: Any) -> Answer:
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
-    from hpcsweep.submit import cost, support
+    from hpcsweep.store.folders import SweepDir
+    from hpcsweep.submit import check_inputs, cost, support
 
     sweep = sweep_file.load(spec)
-    requests = [common.request_of(sweep, name, **others) for name in cluster or ("local",)]
+    requests = [
+        check_inputs.told_of_changes(
+            SweepDir(results / sweep.name), common.request_of(sweep, name, **others)
+        )
+        for name in cluster or ("local",)
+    ]
     costs = [cost.cost_of(results, request) for request in requests]
     support.warn(results, requests)
     return Answer(
