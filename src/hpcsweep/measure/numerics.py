@@ -11,17 +11,15 @@ kept while consecutive points have the same network, size, batch and inputs.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from hpcsweep import sources
 from hpcsweep.catalog import AXES, WORKLOADS, Role
@@ -29,7 +27,7 @@ from hpcsweep.conv import parts, tensors
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.shape import ConvShape, transformed
-from hpcsweep.conv.swap import is_plain
+from hpcsweep.conv.swap import ExplicitConv2d, is_plain
 from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding
 from hpcsweep.measure.machine import framework
@@ -45,7 +43,6 @@ _OUTPUT_AXES: Final = tuple(
     for name, axis in AXES.items()
     if axis.role & (Role.NETWORK | Role.INPUT) and Role.SETTING not in axis.role
 )
-_PRODUCTS: Final = re.compile("conv|linear|mm|matmul|attention")  # operators that sum products
 _log = logging.getLogger(__name__)
 
 
@@ -83,20 +80,18 @@ class Float64Reference:
         images = point.axes["batch_size"]
         return [Exactness(subject="output", skipped=rounding.no_memory(images, images))]
 
-    def chooses(self, point: Point, network: nn.Module, rounded: Rounding, limit: float) -> bool:
-        """Say whether float64 returns something else if each operator rounds.
+    def followed(
+        self, point: Point, network: nn.Module, output: object, limit: float
+    ) -> list[Exactness]:
+        """Compare outputs with float64 beside the point's own algorithms.
 
-        Then no limit holds: values that are nearly equal choose the outputs, as in top-k and in the
-        suppression of overlapping boxes.
+        Values that are nearly equal may choose the outputs, as in top-k and in the suppression of
+        overlapping boxes; then those of another algorithm may choose others.
         """
-        wanted = self._outputs
-        try:
-            with torch.inference_mode(), models.seeded(point), rounded:
-                outputs = rounding.if_it_fits(lambda: self._run(point, network))
-        except Exception as error:  # noqa: BLE001 - a network's code may raise anything
-            _log.info("not in float64 with rounding: %s", error)
-            return False
-        return any(map(rounding.is_wrong, rounding.of_outputs(outputs or wanted, wanted, limit)))
+        self._key = None
+        found = self.verdicts(point, network, output, limit)
+        self._key = None  # of this algorithm alone
+        return found
 
     def settled(self, verdicts: Sequence[Exactness]) -> list[Exactness]:
         """Return verdicts in which nothing is wrong that differs from parts of a batch alone.
@@ -285,48 +280,6 @@ def left_to_calls(calls: Sequence[Exactness], why: str) -> Exactness:
     return Exactness(subject="output", reason=why)
 
 
-class Rounding(TorchDispatchMode):
-    """Rounds what each operator returns to a type; what merely moves numbers changes none.
-
-    Sums of products change by random parts of `size`, too: rounding adds up in them.
-    """
-
-    def __init__(self, dtype: str, size: float) -> None:
-        super().__init__()
-        self._dtype: torch.dtype = getattr(torch, dtype)
-        self._size = size
-        self._generator = torch.Generator().manual_seed(0)  # its own: the network may draw, too
-
-    def __torch_dispatch__(
-        self,
-        func: Any,  # noqa: ANN401 - an operator
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
-        """Run an operator, and round."""
-        result = func(*args, **(kwargs or {}))
-        schema = func._schema  # noqa: SLF001 - torch names it nowhere else
-        if schema.is_mutable:
-            for tensor in autograd_graph.tensors_in(result):
-                tensor.copy_(self._round(tensor))
-            return result
-        if _PRODUCTS.search(schema.name):
-            result = pytree.tree_map(self._disturb, result)
-        is_view = any(returned.alias_info for returned in schema.returns)  # perhaps of a weight
-        return result if is_view else pytree.tree_map(self._round, result)
-
-    def _disturb(self, leaf: Any) -> Any:  # noqa: ANN401 - a result of any kind
-        if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
-            return leaf
-        noise = torch.randn(leaf.shape, generator=self._generator, dtype=torch.float64)
-        return leaf * (1 + self._size * noise).to(leaf.device)
-
-    def _round(self, leaf: Any) -> Any:  # noqa: ANN401 - a result of any kind
-        is_real = isinstance(leaf, Tensor) and leaf.is_floating_point()
-        return leaf.to(self._dtype).to(leaf.dtype) if is_real else leaf
-
-
 @framework.untuned()
 def _shadowed(
     network: nn.Module, drawn: nn.Module, dtype: torch.dtype, image: Tensor
@@ -343,8 +296,10 @@ def _shadowed(
         shadow.hold(tensor, exact(numbers.to(image.device)))
     seen = image.to(next(network.parameters(), image).device, dtype, copy=True)
     shadow.hold(seen, image)
+    explicit = [part for part in parts.convolutions(network) if isinstance(part[1], ExplicitConv2d)]
+    plainly = parts.wrapped_layers(explicit, partial(_beside, shadow))
     try:
-        with parts.eagerly(), shadow:
+        with parts.eagerly(), plainly, shadow:
             output = network(seen)
         return [*map(shadow.of, autograd_graph.tensors_in(output))], shadow.coarsest
     except Exception as error:
@@ -354,6 +309,22 @@ def _shadowed(
     change = partial(_exact_on, image.device)
     with parts.eagerly(), tensors.copied(drawn, change) as wide:
         return wide(image), 0.0
+
+
+def _beside(
+    shadow: Shadow, _name: str, layer: nn.Conv2d, forward: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """Return the `forward` of a layer's algorithm, with the plain convolution beside it."""
+
+    def run(input: Tensor) -> Tensor:  # noqa: A002 - the framework's name
+        with _disable_current_modes():
+            output = forward(input)
+            bias = None if layer.bias is None else shadow.of(layer.bias)
+            wide = layer._conv_forward(shadow.of(input), shadow.of(layer.weight), bias)  # noqa: SLF001
+            shadow.hold(output, wide)
+        return output
+
+    return run
 
 
 def _held(network: nn.Module) -> list[Tensor]:

@@ -271,11 +271,6 @@ def output_limit(
     return _DEPTH_GROWTH * math.sqrt(sum(squares))
 
 
-def size_of_each(limit: float, shapes: Shapes) -> float:
-    """Return the relative error of a layer call of which `output_limit` made a limit."""
-    return limit / _DEPTH_GROWTH / math.sqrt(len(shapes.calls) + len(shapes.outside) + 1)
-
-
 def of_outputs(
     outputs: Sequence[Tensor], wanted: Sequence[Tensor], limit: float, name: str = "output"
 ) -> list[Exactness]:

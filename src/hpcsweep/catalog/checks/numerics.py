@@ -48,7 +48,7 @@ UNVERIFIED: Final = Flag(
 UNCHECKED: Final = Flag("unchecked", "`numerics: false`: nothing was compared with float64")
 PARTLY_CHECKED: Final = Flag(
     "partly_checked",
-    "no memory to compare every image with float64, or outputs that values choose: "
+    "no memory to compare every image with float64, or outputs without a value: "
     "`numerics_reason` says which; the rest was compared",
 )
 CHECK: Final = Check(

@@ -13,7 +13,7 @@ from hpcsweep.catalog.checks import numerics as told
 from hpcsweep.catalog.checks.numerics import LayerNumerics, Numerics
 from hpcsweep.conv import swap
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.measure import numerics, rounding
+from hpcsweep.measure import convolutions, numerics, rounding
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
@@ -23,9 +23,6 @@ from hpcsweep.measure.rounding import Arithmetic, Exactness
 _REDUCED: Final = {"bf16": "bfloat16", "fp16": "float16"}  # mixed precision
 _SHOWN: Final = 3  # messages in a row
 _EMPTY: Final = "it has no values to compare"
-_CHOOSES: Final = (
-    "rounding alone changes what float64 returns, as where the best of nearly equal scores count"
-)
 
 
 class Check(PointCheck):
@@ -94,15 +91,20 @@ class Check(PointCheck):
         of_calls = calls.verdicts(missing)
         wrong = any(map(rounding.is_wrong, outputs))
         returned = [*tensors_in(output)]
-        rounded = numerics.Rounding(dtype, rounding.size_of_each(limit, network.shapes))
         if returned and not any(tensor.numel() for tensor in returned):
             outputs = [numerics.left_to_calls(of_calls, _EMPTY)]
         elif wrong:
             explain = partial(numerics.explain_random, run, outputs, limit)
             if explained := rounding.if_it_fits(explain):
                 outputs = explained
-            elif reference.chooses(point, network.model, rounded, limit):
-                outputs = [numerics.left_to_calls(of_calls, _CHOOSES)]
+            else:
+                algorithm = axes["algorithm"]
+                backend = choices.backend
+                convolutions.choose(
+                    network.model, network.shapes, algorithm, point.measure, backend
+                )
+                outputs = reference.followed(point, network.model, output, limit)
+                swap.restore(network.model)
         return reference.settled(outputs), of_calls
 
 
