@@ -227,10 +227,10 @@ def test_inputs_have_the_layers_shape_and_layout_and_differ(layout):
     model = models.build(models.ModelKey.of(wanted), CPU)
     shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
     calls = [call for call in shapes.calls if call.conv is not None]
-    pool = layer_table._Inputs(next(model.parameters()), calls, wanted)
+    pool = layer_table.Inputs(wanted)
     fmt = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     for call in calls:
-        inputs = pool.inputs(call)
+        inputs = pool.of(call, next(model.parameters()))
         assert {tuple(x.shape) for x in inputs} == {call.inputs[0]}
         assert all(x.is_contiguous(memory_format=fmt) for x in inputs)
         assert len({x.data_ptr() for x in inputs}) == len(inputs) > 1
@@ -265,7 +265,7 @@ def test_inputs_lie_as_an_allocator_would_lay_them():
     model = models.build(models.ModelKey.of(wanted), CPU)
     call = shape_pass(model, models.make_inputs(wanted, CPU)[0]).convolution_calls[0]
     odd = dataclasses.replace(call, inputs=((1, 3, 7, 7),))
-    inputs = layer_table._Inputs(next(model.parameters()), [odd], wanted).inputs(odd)
+    inputs = layer_table.Inputs(wanted).of(odd, next(model.parameters()))
     assert {(x.data_ptr() - inputs[0].data_ptr()) % 256 for x in inputs} == {0}
     assert caches.outgrown(CPU, len(inputs) * inputs[0].nbytes)
 

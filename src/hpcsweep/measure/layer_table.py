@@ -21,7 +21,6 @@ after the point's own. Its rows name it as `algorithm`; their `layer_timer` is `
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -277,23 +276,16 @@ def time_isolated(
     keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True)]
     firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
     layers = {key: model.get_submodule(firsts[key].layer) for key in dict.fromkeys(keys)}
-    weights = {key: next(layer.parameters()) for key, layer in layers.items()}
-    types = {weight.dtype: weight for weight in weights.values()}  # a layer may have its own
-    pools = {
-        dtype: _Inputs(
-            weight, [firsts[key] for key in layers if weights[key].dtype == dtype], point
-        )
-        for dtype, weight in types.items()
-    }
+    inputs = Inputs(point)
     flush = caches.preparation("cold", next(model.parameters()).device)
     how = (point, backend)
     with loop.quiet_collector():  # once for all: a collection takes a tenth of a second
         timed = {
-            key: _time(layer, pools[weights[key].dtype].inputs(firsts[key]), point, flush)
+            key: _time(layer, inputs.of(firsts[key], next(layer.parameters())), point, flush)
             for key, layer in layers.items()
         }
         plans = {
-            key: _time_plans(layer, pools[weights[key, used].dtype], (firsts[key, used], used), how)
+            key: _time_plans(layer, inputs, (firsts[key, used], used), how)
             for (key, used), layer in layers.items()
             if point.measure["layers"] == PLANS
         }
@@ -306,7 +298,7 @@ def time_isolated(
 
 
 def _time_plans(
-    layer: nn.Conv2d, pool: _Inputs, ran: tuple[LayerCall, str], how: tuple[Point, Backend]
+    layer: nn.Conv2d, pool: Inputs, ran: tuple[LayerCall, str], how: tuple[Point, Backend]
 ) -> list[PlanTimes]:
     """Time every plan of a call but the one that it ran; plans that do not run have no row."""
     (call, used) = ran
@@ -315,8 +307,9 @@ def _time_plans(
     shape = call.conv
     if shape is None or not is_plain(layer):
         return timed
-    inputs = pool.inputs(call)
-    device = pool.device
+    weight = next(layer.parameters())
+    inputs = pool.of(call, weight)
+    device = weight.device
     flush = caches.preparation("cold", device)
     for name in backend.plans(shape, point.measure["plans"]):
         choice = decide(name, call.layer, shape, backend, device.type)
@@ -374,37 +367,30 @@ def _time(
     return _CallTimes(stats.summarise([time / calls for time in done.times[0]]), cold, done.timed_s)
 
 
-class _Inputs:
-    """Random numbers of a weight's type, of which the inputs of all layers with it are views."""
+class Inputs:
+    """Random numbers of each type of filters, of which the inputs of all layers are views."""
 
-    def __init__(self, weight: Tensor, calls: Sequence[LayerCall], point: Point) -> None:
-        self.device = weight.device
-        self._bytes_of_one = weight.element_size()
-        self._nhwc = point.axes["memory_format"] == "nhwc"
-        need = max((self._count(call) * self._step(call) for call in calls), default=0)
-        generator = torch.Generator().manual_seed(point.axes["seed"])
-        drawn = torch.randn(min(need, _DRAWN), generator=generator).to(weight.device, weight.dtype)
-        # a cache depends on addresses, not on values, so a million random numbers are enough
-        self._numbers = drawn.repeat(-(-need // max(len(drawn), 1)))[:need]
+    def __init__(self, point: Point) -> None:
+        self._point = point
+        self._numbers: dict[torch.dtype, Tensor] = {}
 
-    def inputs(self, call: LayerCall) -> list[Tensor]:
+    def of(self, call: LayerCall, weight: Tensor) -> list[Tensor]:
         """Return inputs of a call that together are larger than the cache."""
         (n, c, h, w) = call.inputs[0]
-        size = _numbers(call)
-        step = self._step(call)
-        pieces = [self._numbers[i * step :][:size] for i in range(self._count(call))]
-        if self._nhwc:
-            return [piece.view(n, h, w, c).permute(0, 3, 1, 2) for piece in pieces]
-        return [piece.view(n, c, h, w) for piece in pieces]
+        size = n * c * h * w
+        aligned = _ALIGNED // weight.element_size()
+        step = -(-size // aligned) * aligned
+        count = caches.input_count("rotated", weight.device, size * weight.element_size())
+        numbers = self._drawn(count * step, weight)[: count * step].view(count, step)[:, :size]
+        if self._point.axes["memory_format"] == "nhwc":
+            return [*numbers.unflatten(1, (n, h, w, c)).permute(0, 1, 4, 2, 3)]
+        return [*numbers.unflatten(1, (n, c, h, w))]
 
-    def _step(self, call: LayerCall) -> int:
-        """Return the distance between two inputs, in numbers."""
-        aligned = _ALIGNED // self._bytes_of_one
-        return -(-_numbers(call) // aligned) * aligned
-
-    def _count(self, call: LayerCall) -> int:
-        return caches.input_count("rotated", self.device, _numbers(call) * self._bytes_of_one)
-
-
-def _numbers(call: LayerCall) -> int:
-    return math.prod(call.inputs[0])
+    def _drawn(self, need: int, weight: Tensor) -> Tensor:
+        """Return at least so many; a cache depends on addresses, not on values, so they repeat."""
+        held = self._numbers.get(weight.dtype)
+        if held is None or len(held) < need:
+            generator = torch.Generator().manual_seed(self._point.axes["seed"])
+            drawn = torch.randn(_DRAWN, generator=generator).to(weight.device, weight.dtype)
+            held = self._numbers[weight.dtype] = drawn.repeat(-(-need // _DRAWN))
+        return held
