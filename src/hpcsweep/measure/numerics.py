@@ -145,7 +145,7 @@ class Float64Reference:
         reduced = point.axes["dtype"] not in _LOSSLESS
         drawn = not WORKLOADS[point.workload].learns  # else the weights were learned
         as_drawn = network
-        if drawn and (reduced or self._device.type != models.device_type(network)):
+        if drawn and reduced:
             built = self._drawn.get(_as_drawn(point))
             if not self._keeps:
                 self._drawn.drop()
@@ -170,20 +170,19 @@ class Float64Reference:
 
 
 def _outputs_of(
-    run: Callable[[Tensor], tuple[object, float]], image: Tensor, size: int
+    run: Callable[[Tensor], tuple[list[Tensor], float]], image: Tensor, size: int
 ) -> tuple[list[Tensor], float]:
     """Run a batch, `size` images at a time; return outputs, those of parts on the host.
 
     Return the coarsest unit roundoff, too (see `_shadowed`).
     """
     if size == len(image):
-        output, coarsest = run(image)
-        return list(autograd_graph.tensors_in(output)), coarsest
+        return run(image)
     of_parts = list[list[Tensor]]()
     coarsest = 0.0
     for images in image.split(size):
-        output, of_part = run(images)
-        of_parts.append([tensor.cpu() for tensor in autograd_graph.tensors_in(output)])
+        outputs, of_part = run(images)
+        of_parts.append([tensor.cpu() for tensor in outputs])
         coarsest = max(coarsest, of_part)
     return [torch.cat(tensors) for tensors in zip(*of_parts, strict=True)], coarsest
 
@@ -283,7 +282,7 @@ def left_to_calls(calls: Sequence[Exactness], why: str) -> Exactness:
 @framework.untuned()
 def _shadowed(
     network: nn.Module, drawn: nn.Module, dtype: torch.dtype, image: Tensor
-) -> tuple[object, float]:
+) -> tuple[list[Tensor], float]:
     """Run a network on an image of its type (see `shadow`).
 
     `drawn` has its weights before they were rounded. Code that has another path for float64 may
@@ -308,7 +307,7 @@ def _shadowed(
         _log.info("no float64 beside each operator: %s", error)
     change = partial(_exact_on, image.device)
     with parts.eagerly(), tensors.copied(drawn, change) as wide:
-        return wide(image), 0.0
+        return [*autograd_graph.tensors_in(wide(image))], 0.0
 
 
 def _beside(
