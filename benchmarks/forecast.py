@@ -3,7 +3,7 @@
 FOLDER (default: `REAL_GPU_FACTS`, or the extracts of `tests/data`) has find-dbs of MIOpen in
 `miopen/`, tables in `deepbench/` and `neusight/`, and the predecessor's in `predecessor/`, unpacked
 or as `.gz`. Parts are left out, learnt without, and compared: mean and median of the absolute
-relative errors, beside FLOPs times a constant, a roofline and gradient boosting on the raw columns.
+relative errors, beside gradient boosting on the raw columns.
 `--part` runs one task alone; `--ablate` switches off each part of the model on every task.
 """
 
@@ -18,10 +18,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -30,7 +28,16 @@ from numpy.typing import NDArray
 
 from benchmarks import replay
 from hpcsweep.conv.shape import NCHW
-from hpcsweep.forecast import check, intervals, layers, model, physics, terms, training_data
+from hpcsweep.forecast import (
+    check,
+    intervals,
+    layers,
+    learner,
+    model,
+    physics,
+    terms,
+    training_data,
+)  # fmt: skip
 from hpcsweep.importing import finddb, importer
 from hpcsweep.importing import table as tabled
 from hpcsweep.importing.submission import work_cells
@@ -43,6 +50,7 @@ OWN_SHAPES = 40
 ASKED_SHAPES = 3_000
 Floats = NDArray[np.float64]
 Row = tuple[str, ...]
+SETTINGS = {"sizes": 1}
 
 
 def main() -> None:
@@ -53,7 +61,9 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, action="append")
     parser.add_argument("--ablate", action="store_true", help="switch off each part of the model")
     parser.add_argument("--seed", type=int, default=0, help="of what is left out")
+    parser.add_argument("--sizes", type=int, default=1, help="of the predecessor: every so manyth")
     chosen = parser.parse_args()
+    SETTINGS["sizes"] = chosen.sizes
     if chosen.ablate:
         names = chosen.part or [name for name in PARTS if name != "until-error"]
         heads = ("task", "what", *(f"without {name}" for name in SWITCHES))
@@ -245,8 +255,9 @@ def neusight(folder: Path, _seed: int) -> Iterator[Row]:
     yield from left_gpus(unknown, "NeuSight")
 
 
+@cache
 def imported(folder: Path) -> training_data.Measured:
-    """Return the predecessor's tables as the program reads them."""
+    """Return the predecessor's tables as the program reads them; of its sizes every `--sizes`th."""
     with tempfile.TemporaryDirectory() as scratch:
         plain = Path(scratch) / "tables"
         plain.mkdir()
@@ -256,7 +267,27 @@ def imported(folder: Path) -> training_data.Measured:
                 (plain / path.name.removesuffix(".gz")).write_bytes(file.read())
         sweep_dir = importer.bring(Path(scratch), plain, "predecessor").sweep_dir
         collecting.collect(sweep_dir)
-        return training_data.read_sweeps([sweep_dir])
+        measured = training_data.read_sweeps([sweep_dir])
+    sizes = sorted(set(measured.points["input_size"]))[:: SETTINGS["sizes"]]
+    return measured.of(measured.points[measured.points["input_size"].isin(sizes)])
+
+
+def one_network(folder: Path, _seed: int) -> Iterator[Row]:
+    """Learn a GPU from another one and one network of its own."""
+    measured = imported(folder)
+    points = measured.points
+    for gpu, name in sorted(set(zip(points["gpu"], points["model"], strict=True))):
+        there = points["gpu"].eq(gpu)
+        own = points["model"].eq(name)
+        seen, asked = (measured.of(points[some]) for some in (~there | own, there & ~own))
+        learnt = model.fit(seen)
+        times = learnt.times(asked.calls)
+        task = f"predecessor, {gpu} from another GPU and {name}"
+        true = asked.calls["ms"].to_numpy(float)
+        yield task, "layers", "", f"{len(times):,}", errors(true, times["ms"].to_numpy(float))
+        said = learnt.totals(asked.points, times)
+        true = asked.points["total_ms"].to_numpy(float)
+        yield task, "totals", "", f"{len(said):,}", errors(true, said)
 
 
 def left_out(kind: str) -> Callable[[Path, int], Iterator[Row]]:
@@ -281,7 +312,7 @@ def _held(part: intervals.LeftOut, others: intervals.LeftOut, what: str) -> Floa
     widths = intervals.calibrate(others)
     own = intervals.OWN
     rows = part.calls if what == "layers" else part.points
-    width = widths.of_layers(rows) if what == "layers" else widths.total
+    width = widths.of_layers(rows) if what == "layers" else widths.of_points(rows)
     ms = rows["ms" if what == "layers" else "total_ms"]
     return intervals.held(ms.to_numpy(float), rows[own].to_numpy(float), width)
 
@@ -312,73 +343,61 @@ PARTS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
     "network": left_out("network"),
     "size": left_out("size"),
     "gpu": left_out("gpu"),
+    "one-network": one_network,
     "deepbench": deepbench,
     "neusight": neusight,
     "until-error": until_error,
 }
 
 
-def without_way(name: str) -> contextlib.AbstractContextManager[object]:
-    """Give a way no weight; the others have it in proportion."""
-    whole = layers.fit
-
-    def fit(*args: Any, **options: Any) -> layers.Law:  # noqa: ANN401
-        law = whole(*args, **options)
-        weights = {}
-        for gpu, of in law.weights.items():
-            rest = {way: weight for way, weight in of.items() if way != name}
-            total = sum(rest.values()) or 1.0
-            rest = {way: weight / total for way, weight in rest.items()}
-            weights[gpu] = {**rest, **({name: 0.0} if name in of else {})}
-            if not any(rest.values()):
-                weights[gpu]["physics"] = 1.0
-        return replace(law, weights=weights)
-
-    return mock.patch.object(layers, "fit", fit)
-
-
-_of_gpu = layers.Law._of  # noqa: SLF001 - what is switched off
-
-
-def _nothing(law: layers.Law, gpu: str) -> Any:  # noqa: ANN401
-    return _of_gpu(law, gpu) if gpu in law.ways else ({}, {})
-
-
 def _zeros(_self: object, rows: pd.DataFrame) -> Floats:
     return np.zeros(len(rows))
 
 
-def _plain(calls: pd.DataFrame, *, plain: bool) -> Floats:
-    _ = plain
-    return terms.matrix(calls)[:, : terms.PLAIN]
+def _nothing(_self: object, _gpu: str) -> tuple[float, Callable[[pd.DataFrame], float]]:
+    return 0.0, lambda _calls: 0.0
 
 
-def _no_filters() -> contextlib.AbstractContextManager[object]:
-    return mock.patch.object(physics, "LEVELS", (physics.KIND, *physics.LEVELS[1:]))
+_matrix = terms.matrix
 
 
+def _plain(calls: pd.DataFrame) -> Floats:
+    rows = _matrix(calls)
+    rows[:, terms.PLAIN :] = 0.0
+    return rows
+
+
+off = mock.patch.object
 # the parts of the model that can be switched off
 SWITCHES: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
     "nothing": contextlib.nullcontext,
-    "trees": partial(without_way, "trees"),
-    "process": partial(without_way, "process"),
-    "relatives of few rows": partial(without_way, "relatives"),
-    "relatives of an unknown GPU": partial(mock.patch.object, layers.Law, "_of", _nothing),
-    "neighbours": partial(mock.patch.object, physics.Residual, "of", _zeros),
-    "terms of algorithms": partial(mock.patch.object, physics, "_matrix", _plain),
-    "kinds of filters": _no_filters,
-    "own sizes": partial(mock.patch.object, model.Forecast, "_errors_nearby", _zeros),
+    "all but physics": partial(off, layers, "_FEWEST", np.inf),
+    "processes": partial(off, layers, "_FEW", 0),
+    "relatives of few rows": partial(off, layers, "_RICH", np.inf),
+    "relatives of an unknown GPU": partial(off, learner.Relatives, "on", _nothing),
+    "physics of an unknown GPU": partial(off, learner, "_OF_PHYSICS", 0.0),
+    "terms of algorithms": partial(off, terms, "matrix", _plain),
+    "kinds of filters": partial(off, physics, "LEVELS", (physics.KIND, *physics.LEVELS[1:])),
+    "own costs between layers": partial(off, model, "_OWN_NETWORKS", np.inf),
+    "own sizes": partial(off, model.Forecast, "_errors_nearby", _zeros),
 }
 
 
 def ablate(folder: Path, parts: Iterable[str], seed: int) -> list[Row]:
     """Return the errors of each task with each part of the model switched off."""
     found: dict[tuple[str, str], list[str]] = {}
-    for name in parts:
-        for switch in SWITCHES.values():
-            with switch():
-                for task, what, _, _, said, *_ in PARTS[name](folder, seed):
-                    found.setdefault((task, what.split(",", 1)[0]), []).append(said)
+    no_width = mock.Mock(return_value=1.0)
+    with (
+        mock.patch.object(check, "BASELINES", {}),
+        mock.patch.dict(globals(), of_held_out=no_width, of_left_gpus=no_width),
+    ):
+        for name in parts:
+            for switch, of_switch in SWITCHES.items():
+                with of_switch():
+                    for task, what, _, _, said, *_ in PARTS[name](folder, seed):
+                        errors = found.setdefault((task, what.split(",", 1)[0]), [])
+                        errors.append(said)
+                        print(task, what, f"without {switch}", said, sep="; ", flush=True)
     return [(*task, *errors) for task, errors in found.items()]
 
 

@@ -66,7 +66,7 @@ def draw(left: intervals.LeftOut, path: Path) -> None:
     for (fold, part, others), colour in zip(left.parts(), COLOURS, strict=False):
         true = part.points["total_ms"]
         said = part.points[intervals.OWN]
-        width = intervals.calibrate(others).total
+        width = intervals.calibrate(others).of_points(part.points)
         bars = [said - said / width, said * width - said]
         axes.errorbar(
             true, said, yerr=bars, fmt="o", ms=3, lw=0.4, color=colour,

@@ -121,3 +121,19 @@ def test_few_parts_have_no_factor_however_many_times_each_has():
     """Four networks with nine algorithms each."""
     assert intervals.upper(np.ones(36), np.ones(36), [*"abcd"] * 9) is None
     assert intervals.upper(np.ones(36), np.ones(36), [*"abcdef"] * 6) == 1.0
+
+
+def test_a_network_unlike_all_others_has_a_wider_interval():
+    """By how far its operations and bytes are from the nearest that were seen; a guess stays."""
+    seen = pd.DataFrame({"flops": [1e6, 1e7], "bytes_min": [1e4, 1e5]})
+    calls = pd.DataFrame({
+        "point_id": ["near", "near", "far"], "ms": [1.0, 3.0, 2.0], "multiplies": True,
+        "flops": [1e6, 1e7, 8e7], "bytes_min": [1e4, 1e5, 2e5],
+    })  # fmt: skip
+    points = pd.DataFrame({"model": ["near", "far"]}, index=["near", "far"])
+    points, calls = intervals.with_distance(points, calls, seen)
+    assert points["unlike"].tolist() == pytest.approx([0, 4], abs=1e-3)
+    near, far = Widths(1.2, {True: 1.3}, 5).of_points(points)
+    assert near == pytest.approx(1.2)
+    assert far > 2
+    assert Widths().of_points(points).tolist() == [intervals.UNKNOWN] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import knownphysics
@@ -57,3 +58,14 @@ def test_a_fallback_is_foreseen():
     found = model.fit(train).times(test.layers)
     assert set(found.loc[falls[test.layers.index], "ran"]) == {"auto"}
     assert set(found.loc[found["op"] == "relu", "ran"]) == {"-"}
+
+
+def test_a_gpu_with_one_network_takes_the_costs_between_layers_of_all():
+    """What one network takes between its layers says little of another one."""
+    known = knownphysics.measured(knownphysics.Device(between=0.002, noise=0.02))
+    other = knownphysics.measured(knownphysics.Device(between=0.002, noise=0.02, name="v100"))
+    own = other.of(other.points[other.points["model"] == "flat"])
+    both = type(known)(pd.concat([known.points, own.points]), pd.concat([known.layers, own.layers]))
+    found = model.fit(both).between
+    machine = next(key for key in found if key and key[0] == "v100")
+    assert found[machine] == pytest.approx(found[()])

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from hpcsweep import files
 from hpcsweep.analysis.output import COLOURS, LOOK, picture, plain_numbers
-from hpcsweep.catalog import gpus
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import intervals, model
 from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths
@@ -40,7 +39,6 @@ COLUMNS: Final = {name: name for name in POINT} | {
 }
 _SIZE_FOLDS: Final = 4  # every fourth size is left out, so that others stand on both sides
 _MOST_FOLDS: Final = 12  # each takes a fit
-_BEST: Final = 0.95  # the rate that a device can reach, where no table says it
 _ROWS: Final = 50_000  # that boosting learns from
 _COLUMNS: Final = ("totals", "layers", "convolutions")
 
@@ -65,15 +63,16 @@ def leave_out(
         train, test = _parted(measured, KINDS.get(kind, kind), out)
         if train.every_call.empty:
             raise UsageError(f"nothing is left to learn from without {kind} {name}")
-        learnt = model.fit(train, like=like)
+        learnt = model.fit(train, like)
         asked = test.every_call
         said = learnt.times(asked)
         totals = {OWN: learnt.totals(test.points, said)}
         times: dict[str, Any] = {OWN: said["ms"], "ms": asked["ms"]}
         for rival in BASELINES if compare else ():
             times[rival], totals[rival] = baseline(rival, train, test)
-        points.append(test.points.assign(fold=name, **totals))
-        calls.append(said.assign(fold=name, **times))
+        tables = intervals.with_distance(test.points, said, train.every_call)
+        points.append(tables[0].assign(fold=name, **totals))
+        calls.append(tables[1].assign(fold=name, **times))
     if not points:
         return None
     return LeftOut(kind, pd.concat(points), pd.concat(calls, ignore_index=True))
@@ -134,22 +133,6 @@ def baseline(name: str, train: Measured, test: Measured) -> tuple[Floats, Floats
     return ms.to_numpy(), factor * totals.to_numpy(float)
 
 
-def _flops(seen: pd.DataFrame, asked: pd.DataFrame) -> tuple[Any, Any]:
-    """Return times as operations times a constant per GPU and algorithm."""
-    works = seen["flops"] > 0
-    rate = (seen["ms"] / seen["flops"])[works].groupby(_kind(seen)[works]).median()
-    again = seen["flops"] * _kind(seen).map(rate)
-    return again, asked["flops"] * _kind(asked).map(rate).fillna(rate.median())
-
-
-def _roofline(seen: pd.DataFrame, asked: pd.DataFrame) -> tuple[Any, Any]:
-    """Return times at the device's peaks, scaled by the median share that it reaches of them."""
-    bare = _roof(seen, seen)
-    share = (seen["ms"] / bare).groupby(_kind(seen)).median()
-    again = bare * _kind(seen).map(share)
-    return again, _roof(asked, seen) * _kind(asked).map(share).fillna(share.median())
-
-
 def _boosting(seen: pd.DataFrame, asked: pd.DataFrame) -> tuple[Any, Any]:
     """Return times by gradient boosting on log times, with the raw columns of the table."""
     sample = seen.sample(min(len(seen), _ROWS), random_state=0)
@@ -162,27 +145,8 @@ def _boosting(seen: pd.DataFrame, asked: pd.DataFrame) -> tuple[Any, Any]:
 
 # What a prediction has to beat: each returns the times of calls that it has seen, and of others.
 BASELINES: Final[dict[str, Callable[[pd.DataFrame, pd.DataFrame], tuple[Any, Any]]]] = {
-    "FLOPs times a constant": _flops,
-    "roofline": _roofline,
     "gradient boosting": _boosting,
 }
-
-
-def _kind(calls: pd.DataFrame) -> pd.Series[str]:
-    return calls["gpu"].astype(str) + " " + calls["algorithm"].astype(str)
-
-
-def _roof(calls: pd.DataFrame, seen: pd.DataFrame) -> pd.Series[float]:
-    """Return the roofline's milliseconds; where no table has peaks, the best rates seen."""
-    gpu = gpus.sheet(str(seen["gpu"].iloc[0]))
-    peak = float((seen["flops"] / seen["ms"]).quantile(_BEST)) or 1.0
-    width = float((seen["bytes_min"] / seen["ms"]).quantile(_BEST)) or 1.0
-    if gpu:
-        peak = 1e9 * gpu.fp32_tflops
-        width = 1e6 * gpu.bandwidth_gbs
-    moving = calls["bytes_min"].clip(lower=1.0) / width
-    working = calls["flops"] / peak
-    return moving.where(moving > working, working)
 
 
 def _raw(calls: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
@@ -274,7 +238,7 @@ def _held(left: LeftOut, widths: Widths) -> tuple[Floats, Floats]:
     """Say which times of networks, and of layers, lie in their interval."""
     totals, layers, _ = _times(left, OWN)
     of_layers = intervals.held(*layers, widths.of_layers(left.calls))
-    return intervals.held(*totals, widths.total), of_layers
+    return intervals.held(*totals, widths.of_points(left.points)), of_layers
 
 
 def _times(left: LeftOut, name: str) -> list[tuple[Floats, Floats]]:
@@ -364,7 +328,7 @@ def _panel(axes: Any, left: LeftOut) -> None:  # noqa: ANN401 - Axes
     for number, (fold, part, others) in enumerate(left.parts()):
         true = part.points["total_ms"]
         said = part.points[OWN]
-        width = intervals.calibrate(others).total
+        width = intervals.calibrate(others).of_points(part.points)
         error = 100 * float((said / true - 1).abs().median())
         colour = COLOURS[number % len(COLOURS)]
         label = f"{fold}: {error:.0f} %"

@@ -1,21 +1,20 @@
-"""Joules of a pass, where measured rows have them: watts while it runs, and work on top.
+"""Joules of a pass, where measured rows have them: the watts of such passes, times its time.
 
-Energy is a sum that cannot be negative: a power times the time of the pass, and energy for each
-operation and byte. It is learnt per GPU, setting, type and algorithm, or per GPU where there are
-too few rows. Its interval is that of parts that were left out, with their predicted times.
+Watts are the median per GPU, setting, type and algorithm, or per GPU where there are too few rows:
+on measured networks that was nearer than a power and energies of operations and bytes. The interval
+is that of parts that were left out, with their predicted times.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from hpcsweep.forecast import intervals, physics, terms
+from hpcsweep.forecast import intervals, terms
 from hpcsweep.forecast.intervals import OWN, LeftOut
 from hpcsweep.forecast.terms import Floats
 
@@ -23,36 +22,29 @@ _LEVELS: Final = (("gpu", "setting", "dtype", "algorithm"), ("gpu",))
 _FEWEST: Final = 5  # rows of a group from which a mean is taken
 
 
-@dataclass(frozen=True)
-class Energy:
-    """The watts of a pass, and the joules of 10^12 operations and 10^9 bytes, by kind of point."""
-
-    costs: Mapping[tuple[object, ...], Floats]
-
-    def of(self, points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
-        """Return the joules of points that take `total_ms`; NaN where nothing is known."""
-        joules = np.full(len(points), np.nan)
-        amounts = _amounts(points, calls)
-        for number, names in enumerate(_LEVELS):
-            for key, places in terms.groups(points, names).items():
-                cost = self.costs.get((number, *key))
-                if cost is not None:
-                    todo = places[np.isnan(joules[places])]
-                    joules[todo] = amounts[todo] @ cost
-        return joules
+Watts = Mapping[tuple[object, ...], float]  # by kind of point
 
 
-def fit(points: pd.DataFrame, calls: pd.DataFrame) -> Energy:
-    """Return what points with `energy_j` teach."""
+def fit(points: pd.DataFrame) -> Watts:
+    """Return the watts of points with `energy_j`."""
     rows = _with_energy(points)
-    amounts = _amounts(rows, calls)
-    joules = rows["energy_j"].to_numpy(float)
-    return Energy({
-        (number, *key): physics.solve(amounts[places], joules[places])
+    watts = (rows["energy_j"] / rows["total_ms"] * 1e3).to_numpy(float)
+    return {
+        (number, *key): float(np.median(watts[places]))
         for number, names in enumerate(_LEVELS)
         for key, places in terms.groups(rows, names).items()
         if len(places) >= _FEWEST
-    })  # fmt: skip
+    }
+
+
+def joules(watts: Watts, points: pd.DataFrame) -> Floats:
+    """Return the joules of points that take `total_ms`; NaN where nothing is known."""
+    found = np.full(len(points), np.nan)
+    for number, names in reversed([*enumerate(_LEVELS)]):  # the narrowest last: it counts
+        for key, places in terms.groups(points, names).items():
+            if (kind := (number, *key)) in watts:
+                found[places] = watts[kind]
+    return found * points["total_ms"].to_numpy(float) * 1e-3
 
 
 def width(left: LeftOut | None) -> float:
@@ -62,18 +54,17 @@ def width(left: LeftOut | None) -> float:
     parts = []
     for _, out, others in left.parts():
         points = _with_energy(out.points)
-        joules = fit(others.points, others.calls).of(points.assign(total_ms=points[OWN]), out.calls)
-        parts.append(points.assign(joules=joules)[~np.isnan(joules)])
+        said = joules(fit(others.points), points.assign(total_ms=points[OWN]))
+        parts.append(points.assign(said=said)[~np.isnan(said)])
     rows = pd.concat(parts)
     true = rows["energy_j"].to_numpy(float)
-    said = rows["joules"].to_numpy(float)
+    said = rows["said"].to_numpy(float)
     return intervals.factor(true, said, intervals.parts_of(rows, left.kind))
 
 
 def cells(
     table: pd.DataFrame,
-    calls: pd.DataFrame,
-    learnt: Energy,
+    watts: Watts,
     left: Mapping[Any, LeftOut | None],
     shift: float,
 ) -> dict[str, dict[str, Any]]:
@@ -81,11 +72,11 @@ def cells(
 
     `left` has what was left out for each `basis`, `shift` is that of the machine.
     """
-    joules = learnt.of(table, calls)
-    kinds = {} if np.isnan(joules).all() else left
+    said = joules(watts, table)
+    kinds = {} if np.isnan(said).all() else left
     factor_of = {basis: width(kind) * np.exp(shift) for basis, kind in kinds.items()}
     factors = table["basis"].map(factor_of).to_numpy(float)  # NaN for measured points
-    every = zip(map(str, table.index), joules.tolist(), factors.tolist(), strict=True)
+    every = zip(map(str, table.index), said.tolist(), factors.tolist(), strict=True)
     return {
         point_id: {
             "energy_j": value,
@@ -102,12 +93,3 @@ def _with_energy(points: pd.DataFrame) -> pd.DataFrame:
     if "energy_j" not in points:
         return points.iloc[:0].assign(energy_j=[])
     return points[points["energy_j"].astype(float) > 0]
-
-
-def _amounts(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:
-    """Return seconds, 10^12 operations and 10^9 bytes of each point."""
-    sums = calls.groupby("point_id", observed=True)[["flops", "bytes_min"]].sum()
-    work = sums.reindex(points.index).fillna(0.0).to_numpy(float)
-    return np.column_stack(
-        [points["total_ms"].to_numpy(float) * 1e-3, work[:, 0] * 1e-12, work[:, 1] * 1e-9]
-    )

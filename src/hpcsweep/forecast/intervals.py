@@ -4,7 +4,8 @@ What is new is a network (or a size, or an algorithm), not a row: the rows of on
 together, however many they are. So the width counts networks. It is Student's quantile times the
 root mean square of their errors, with the degrees of freedom of what varies between networks and
 inside them (Satterthwaite), and no less than the conformal quantile of the networks' medians. Of
-fewer than five networks it is a guess. It is a factor: a time between `said / w` and `said * w`.
+fewer than five networks it is a guess. It is a factor: a time between `said / w` and `said * w`. It
+is wider for a network unlike all that were measured.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.spatial import cKDTree
 from scipy.special import stdtrit
 
 from hpcsweep.forecast.terms import Floats, Integers
@@ -29,6 +31,7 @@ OWN: Final = "prediction"
 LEVEL: Final = 0.9  # share of the true times that an interval holds
 UNKNOWN: Final = 4.0  # the factor where nothing of that kind could be left out
 FEWEST: Final = 5  # parts: of fewer, a width is a guess
+_PER_OCTAVE: Final = 0.35  # wider for work unlike all that was measured: VGG-16 told how much
 _SPENT: Final = 2  # degrees of freedom: the fit knows the mean, and errors have heavy tails
 _NEWEST: Final = 9  # controls that tell the state of the machine now
 
@@ -73,10 +76,18 @@ class Widths:
     def is_guess(self) -> bool:
         return self.parts < FEWEST
 
+    def of_points(self, points: pd.DataFrame) -> Floats:
+        """Return the factor of each network: wider for one unlike those that were measured."""
+        return self.total * self._stretch(points)
+
     def of_layers(self, calls: pd.DataFrame) -> Floats:
         """Return the factor of each call."""
         unknown = UNKNOWN * math.exp(self.shift)
-        return calls["multiplies"].map(dict(self.layers)).fillna(unknown).to_numpy(float)
+        factors = calls["multiplies"].map(dict(self.layers)).fillna(unknown).to_numpy(float)
+        return np.asarray(factors * self._stretch(calls))
+
+    def _stretch(self, rows: pd.DataFrame) -> Floats:
+        return np.exp(_spare(rows)) if self.parts else np.ones(len(rows))  # a guess is wide enough
 
     def shifted(self, by: float) -> Widths:
         """Return them wider, as for a machine whose state is by so much another one now."""
@@ -101,7 +112,29 @@ def calibrate(left: LeftOut | None) -> Widths:
 def _factor(rows: pd.DataFrame, column: str, kind: str) -> float:
     true = rows[column].to_numpy(float)
     said = rows[OWN].to_numpy(float)
-    return factor(true, said, parts_of(rows, kind))
+    errors = np.log(true / said)
+    beyond = np.sign(errors) * np.maximum(np.abs(errors) - _spare(rows), 0.0)
+    return factor(said * np.exp(beyond), said, parts_of(rows, kind))
+
+
+def _spare(rows: pd.DataFrame) -> Floats:
+    return _PER_OCTAVE * rows["unlike"].to_numpy(float) if "unlike" in rows else np.zeros(len(rows))
+
+
+def with_distance(
+    points: pd.DataFrame, calls: pd.DataFrame, seen: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return points and calls with how `unlike` they are to calls that were seen.
+
+    That of a call is how many factors of two its operations and bytes are from the nearest one, and
+    that of a network the mean of its calls by their time.
+    """
+    places = [np.log2(rows[["flops", "bytes_min"]].fillna(0) + 1) for rows in (seen, calls)]
+    distances, _ = cKDTree(places[0].drop_duplicates()).query(places[1], p=1)
+    calls = calls.assign(unlike=distances)
+    shares = calls["ms"] / calls.groupby("point_id", observed=True)["ms"].transform("sum")
+    of_points = (shares * distances).groupby(calls["point_id"], observed=True).sum()
+    return points.assign(unlike=of_points.reindex(points.index).fillna(0.0)), calls
 
 
 def parts_of(rows: pd.DataFrame, kind: str) -> Integers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,10 +17,13 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from hpcsweep.catalog import gpus
-from hpcsweep.forecast import terms
+from hpcsweep.forecast import physics, terms
+from hpcsweep.forecast.physics import Physics
 from hpcsweep.forecast.terms import Floats, Sheets
 
 if TYPE_CHECKING:
@@ -30,16 +33,14 @@ OfCalls = Callable[["pd.DataFrame"], Floats]
 
 NAMES: Final = ("ran", "direction", "dtype", "op", "setting")  # columns whose values are coded
 _FLOOR_MS: Final = 0.01  # a launch: no guess is below it
-_MULTIPLES: Final = (4, 8, 16, 32, 64)
-_TILES: Final = (32, 128)
 # rows, passes, leaves of a tree, fewest rows of a leaf: more rows bear more trees
 _SIZES: Final = ((30_000, 500, 48, 12), (3_000, 300, 24, 20), (0, 200, 12, 6))
-MOST: Final = 60_000  # rows that trees learn from; more take time, and add little
+_MOST: Final = 60_000  # rows that trees learn from; more take time, and add little
 _FOR_KERNEL: Final = 400  # rows that choose how far a row reaches
 _APART: Final = 3.0  # between two algorithms, in standard deviations
 _QUARTER: Final = 0.25  # the weight of a relative whose sheet differs by a factor of two
-_LEAST_DISTANCE: Final = 0.1  # two cards of one chip
-_SHARPNESS: Final = 4.0  # a relative that is wrong by twice as much counts a sixteenth
+# physics is worth a relative at a distance of four, and no more than all relatives
+_OF_PHYSICS: Final = _QUARTER**4
 
 
 @dataclass(frozen=True)
@@ -62,164 +63,130 @@ class CallFeatures:
 
     def roofline(self, calls: pd.DataFrame) -> Floats:
         """Return the logarithm of the milliseconds at the peaks of each call's device."""
-        return np.asarray(self._features(calls)[:, -1])
+        amounts = terms.Amounts(calls)
+        tflops, gbs = terms.sheets(calls, self.reached).T
+        works = amounts.flops / tflops * 1e-9
+        moves = (amounts.bytes_min + 1) / gbs * 1e-6
+        return np.asarray(np.log(np.maximum(works, moves) + _FLOOR_MS))
 
     def features(self, calls: pd.DataFrame) -> Floats:
         """Return the columns that trees split: sizes as logarithms, steps, names, the device."""
-        coded = [self.code(calls, name) for name in NAMES]
-        return np.column_stack([self._features(calls), *coded])
+        a = terms.Amounts(calls)
+        return np.column_stack([
+            self.sizes(calls), np.log2(np.column_stack([
+                a.in_channels, a.in_h, a.in_w, a.out_channels, a.pixels, a.inner,
+                a.weight_bytes + 1, a.in_bytes + 1, a.out_bytes + 1,
+            ])),
+            calls["dilation_h"].fillna(1), self.roofline(calls),
+            *(self.code(calls, name) for name in NAMES),
+        ])  # fmt: skip
 
     def places(self, calls: pd.DataFrame) -> Floats:
-        """Return where calls lie for a process: logarithms of sizes; algorithms apart."""
-        a = terms.Amounts(calls)
-        log = np.log2
-        channels = a.in_channels / a.groups
-        filters = a.out_channels / a.groups
+        """Return where calls lie for a process: sizes; algorithms apart."""
         ran = self.code(calls, "ran")
-        sizes = [
-            log(a.batch_size), log(channels), log(filters), log(a.groups), log(a.out_h * a.out_w),
-            log(a.kernel_h * a.kernel_w), calls["stride_h"].fillna(1).to_numpy(float),
-            log(a.flops + 1), log(a.bytes_min + 1), log((a.flops + 1) / (a.bytes_min + 1)),
-            channels % 4 == 0, filters % 16 == 0,
-        ]  # fmt: skip
         apart = [_APART * (ran == code) for code in self.codes["ran"].values()]
-        return np.column_stack([np.asarray(column, float) for column in (*sizes, *apart)])
+        return np.column_stack([self.sizes(calls), *apart])
 
-    def _features(self, calls: pd.DataFrame) -> Floats:
+    def sizes(self, calls: pd.DataFrame) -> Floats:
+        """Return logarithms of sizes, and whether channels fill whole tiles."""
         a = terms.Amounts(calls)
-        log = np.log2
-        tflops, gbs = terms.sheets(calls, self.reached).T
         channels = a.in_channels / a.groups
         filters = a.out_channels / a.groups
-        moved = a.bytes_min + 1
-        area = a.out_h * a.out_w
-        # ms
-        works = a.flops / tflops * 1e-9
-        moves = moved / gbs * 1e-6
-        columns = [
-            log(a.batch_size), log(a.in_channels), log(a.in_h), log(a.in_w), log(a.out_channels),
-            log(area), log(a.pixels), log(a.inner), log(a.flops + 1), log(moved),
-            log((a.flops + 1) / moved), log(channels), log(filters), log(a.groups),
-            log(a.weight_bytes + 1), log(a.in_bytes + 1), log(a.out_bytes + 1), a.kernel_h,
-            a.kernel_w, calls["stride_h"].fillna(1), calls["dilation_h"].fillna(1),
-            *(log(np.ceil(a.pixels / t) * np.ceil(filters / t) * a.groups) for t in _TILES),
-            *(size % by == 0 for by in _MULTIPLES for size in (channels, filters)),
-            a.pixels % 64 == 0, area % 64 == 0,
-            log(np.ceil(a.out_h / 2) * np.ceil(a.out_w / 2) * 4 / area),
-            np.log(works + 1e-9), np.log(moves),
-            np.log(np.maximum(works, moves) + _FLOOR_MS),
+        amounts = [
+            a.batch_size, channels, filters, a.groups, a.out_h * a.out_w, a.kernel_h * a.kernel_w,
+            a.flops + 1, a.bytes_min + 1, (a.flops + 1) / (a.bytes_min + 1),
         ]  # fmt: skip
-        return np.column_stack([np.asarray(column, float) for column in columns])
+        return np.column_stack([
+            np.log2(np.column_stack(amounts)), calls["stride_h"].fillna(1), channels % 4 == 0,
+            filters % 16 == 0,
+        ])  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Trees:
-    """Gradient-boosted trees for the median of log factors."""
+    """Gradient-boosted trees for the median of the factor by which plain physics is wrong."""
 
     shapes: CallFeatures
+    law: Physics
     learner: Any
+    calls: int  # that taught it
 
     @classmethod
-    def fit(
-        cls, shapes: CallFeatures, calls: pd.DataFrame, wrong: Floats, most: int = MOST
-    ) -> Trees:
-        """Return what log factors of calls teach; of more than `most` some, drawn at random."""
-        drawn = np.arange(len(calls))
-        if len(calls) > most:
-            drawn = np.random.default_rng(0).choice(drawn, most, replace=False)
-        passes, leaves, fewest = next(one[1:] for one in _SIZES if len(drawn) >= one[0])
+    def fit(cls, shapes: CallFeatures, calls: pd.DataFrame) -> Trees:
+        """Return what calls with a time teach; of very many some, drawn at random."""
+        law = physics.fit(calls, plain=True)  # it extrapolates
+        some = calls.sample(min(len(calls), _MOST), random_state=0)
+        passes, leaves, fewest = next(one[1:] for one in _SIZES if len(some) >= one[0])
         learner = HistGradientBoostingRegressor(
             loss="absolute_error", max_iter=passes, learning_rate=0.06 if passes < 300 else 0.1,
-            max_leaf_nodes=leaves, min_samples_leaf=min(fewest, max(1, len(drawn) // 8)),
+            max_leaf_nodes=leaves, min_samples_leaf=min(fewest, max(1, len(some) // 8)),
             max_features=0.5, l2_regularization=1.0, early_stopping=False, random_state=0,
         )  # fmt: skip
         with threadpool_limits(limits=1):
-            # without weights, which would cost as much time as all the rest
-            learner.fit(shapes.features(calls.iloc[drawn]), wrong[drawn])
-        return cls(shapes, learner)
+            learner.fit(shapes.features(some), _log_ms(some) - np.log(law.times(some)))
+        return cls(shapes, law, learner, len(calls))
 
-    def of(self, calls: pd.DataFrame) -> Floats:
-        """Return the log factor of each call."""
+    def __call__(self, calls: pd.DataFrame) -> Floats:
+        """Return the logarithms of the milliseconds of convolutions."""
         with threadpool_limits(limits=1):
-            return np.asarray(self.learner.predict(self.shapes.features(calls)))
+            factors = self.learner.predict(self.shapes.features(calls))
+        return np.asarray(np.log(self.law.times(calls)) + factors)
 
 
 @dataclass(frozen=True)
 class Process:
-    """A Gaussian process: near calls are wrong alike, and far ones as all of them are."""
+    """A guess and a Gaussian process: near calls are wrong alike, far ones as all of them are."""
 
+    guess: OfCalls
     places: OfCalls
-    centre: Floats
-    scale: Floats
     learner: Any
 
     @classmethod
-    def fit(
-        cls, places: OfCalls, calls: pd.DataFrame, wrong: Floats, like: Process | None = None
-    ) -> Process:
-        """Return what the log factors of a few calls teach; how far each reaches may be known."""
-        plain = places(calls)
-        centre = plain.mean(axis=0)
-        scale = plain.std(axis=0)
-        scale[scale < 1e-9] = 1.0
-        near = (plain - centre) / scale
+    def fit(cls, guess: OfCalls, places: OfCalls, calls: pd.DataFrame) -> Process:
+        """Return what a few calls teach of how wrong a guess is."""
+        kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(5.0, (0.5, 50.0), nu=1.5)
+        kernel += WhiteKernel(0.05, (1e-4, 1.0))
         with threadpool_limits(limits=1), warnings.catch_warnings():
             # a kernel at the end of its range is no fault
             warnings.simplefilter("ignore", ConvergenceWarning)
-            kernel = like.learner.kernel_ if like else _kernel(near, wrong)
-            learner = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True)
-            learner.fit(near, wrong)
-        return cls(places, centre, scale, learner)
-
-    def of(self, calls: pd.DataFrame) -> Floats:
-        """Return the log factor of each call."""
-        places = (self.places(calls) - self.centre) / self.scale
-        with threadpool_limits(limits=1):
-            return np.asarray(self.learner.predict(places))
-
-
-@dataclass(frozen=True)
-class Way:
-    """A simple guess, and what was learnt of the factor by which it is wrong."""
-
-    guess: OfCalls
-    learnt: Trees | Process
-    calls: int  # that taught it
+            for some in (calls.sample(min(len(calls), _FOR_KERNEL), random_state=0), calls):
+                is_whole = some is calls
+                learner = GaussianProcessRegressor(
+                    kernel, optimizer=None if is_whole else "fmin_l_bfgs_b", normalize_y=True,
+                    random_state=0,
+                )  # fmt: skip
+                scaled = make_pipeline(StandardScaler(), learner)
+                scaled.fit(places(some), _log_ms(some) - guess(some))
+                kernel = learner.kernel_
+        return cls(guess, places, scaled)
 
     def __call__(self, calls: pd.DataFrame) -> Floats:
         """Return the logarithms of the milliseconds of convolutions."""
-        return self.guess(calls) + self.learnt.of(calls)
+        with threadpool_limits(limits=1):
+            return self.guess(calls) + np.asarray(self.learner.predict(self.places(calls)))
 
 
 @dataclass(frozen=True)
 class Relatives:
-    """What GPUs with many rows say of another one, each in its own way.
-
-    The weighted mean of what a call would take by each, had the roofline changed as the sheets do,
-    is the guess; their differences are what its error is learnt from.
-    """
+    """What GPUs with many rows say of another one: their factors, on its own roofline."""
 
     shapes: CallFeatures
-    ways: Mapping[str, Way]
-    weights: Floats = field(default_factory=lambda: np.ones(1))
+    trees: Mapping[str, Trees]
 
-    def alike(self, own: pd.DataFrame) -> Relatives:
-        """Return them weighted by how alike the times of a GPU's own convolutions are."""
-        wrong = np.log(own["ms"].to_numpy(float))[:, None] - self._each(own)
-        spread = np.abs(wrong - np.median(wrong, axis=0)).mean(axis=0)
-        return self._weighted(np.maximum(spread, 1e-6) ** -_SHARPNESS)
+    def on(self, gpu: str) -> tuple[float, OfCalls]:
+        """Return how much they count beside physics on a GPU without a row, and what they say.
 
-    def of_sheet(self, gpu: str) -> Relatives:
-        """Return them weighted by how alike their sheets are to that of a GPU without a row."""
-        return self._weighted(_QUARTER ** np.array([_distance(gpu, name) for name in self.ways]))
-
-    def nearest(self, gpu: str) -> float:
-        """Return how far the sheet of a GPU is from the nearest of theirs."""
-        return max(min(_distance(gpu, name) for name in self.ways), _LEAST_DISTANCE)
+        They count by how alike their sheets are to its sheet; without one physics has no units.
+        """
+        worth = _QUARTER ** np.array([_distance(gpu, name) for name in self.trees])
+        total = worth.sum()
+        weights = worth / total if total else np.full(len(worth), 1 / len(worth))
+        share = max(total / (total + _OF_PHYSICS), 0.5) if total else 1.0
+        return share, lambda calls: self.shapes.roofline(calls) + self._each(calls) @ weights
 
     def guess(self, calls: pd.DataFrame) -> Floats:
-        """Return the logarithms of the milliseconds."""
-        return np.asarray(self._each(calls) @ self.weights)
+        """Return their mean, which rows of its own correct."""
+        return self.shapes.roofline(calls) + self._each(calls).mean(axis=1)
 
     def places(self, calls: pd.DataFrame) -> Floats:
         """Return where calls lie for a process: work, the algorithm, and how relatives differ."""
@@ -234,16 +201,14 @@ class Relatives:
             works, moves, works - moves, large, each - each.mean(axis=1, keepdims=True),
         ])  # fmt: skip
 
-    def _weighted(self, worth: Floats) -> Relatives:
-        if not worth.any():
-            worth = np.ones(len(worth))
-        return replace(self, weights=worth / worth.sum())
-
     def _each(self, calls: pd.DataFrame) -> Floats:
-        """Return what calls would take by each relative."""
-        on = {gpu: calls.assign(gpu=gpu) for gpu in self.ways}
-        logs = [way(on[gpu]) - self.shapes.roofline(on[gpu]) for gpu, way in self.ways.items()]
-        return np.column_stack(logs) + self.shapes.roofline(calls)[:, None]
+        on = {gpu: calls.assign(gpu=gpu) for gpu in self.trees}
+        logs = [of(on[gpu]) - self.shapes.roofline(on[gpu]) for gpu, of in self.trees.items()]
+        return np.column_stack(logs)
+
+
+def _log_ms(calls: pd.DataFrame) -> Floats:
+    return np.log(calls["ms"].to_numpy(float))
 
 
 def _distance(gpu: str, other: str) -> float:
@@ -261,11 +226,3 @@ def _distance(gpu: str, other: str) -> float:
     if len(rates) < len(pair):
         return np.inf
     return float(np.abs(np.log2(rates[0]) - np.log2(rates[1])).sum())
-
-
-def _kernel(places: Floats, wrong: Floats) -> Any:  # noqa: ANN401 - scikit-learn's
-    kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(5.0, (0.5, 50.0), nu=1.5)
-    kernel += WhiteKernel(0.05, (1e-4, 1.0))
-    some = np.random.default_rng(0).permutation(len(places))[:_FOR_KERNEL]
-    tried = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
-    return tried.fit(places[some], wrong[some]).kernel_

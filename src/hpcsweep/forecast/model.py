@@ -22,6 +22,7 @@ from hpcsweep.forecast.training_data import Measured
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1  # the weight of no correction
+_OWN_NETWORKS: Final = 3  # of a GPU: with fewer, others' costs between layers count, too
 _WORK_KEY: Final = [
     "gpu", "setting", "dtype", "direction", "op", "algorithm", "unique_key", "batch_size",
 ]  # fmt: skip
@@ -75,15 +76,15 @@ class Forecast:
         return nearby
 
 
-def fit(measured: Measured, *, quick: bool = False, like: Forecast | None = None) -> Forecast:
+def fit(measured: Measured, like: Forecast | None = None, *, quick: bool = False) -> Forecast:
     """Return what measured points teach; a `quick` fit knows layers by physics alone.
 
-    What is costly to choose may be that of another fit, of these points and others.
+    What is costly to learn may be that of another fit, of these points and others.
     """
     calls = measured.calls
     every = measured.every_call.reset_index(drop=True)
     distinct = physics.distinct(physics.prepared(every))
-    law = layers.fit(distinct, quick=quick, like=like.law if like else None)
+    law = layers.fit(distinct, like.law if like else None, quick=quick)
     points = measured.points
     plain = Forecast(_fallbacks(calls), law, _fit_between(points, calls), {})
     guess = plain.totals(points, plain.times(calls))
@@ -126,9 +127,18 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
     rest = (total - _sums(points, calls)) / total
     if points.empty:  # what others measured has no networks
         return {(): np.zeros(work.shape[1])}
-    machines = {(): np.arange(len(points)), **terms.groups(points, _MACHINE)}
-    return {gpu: np.asarray(nnls(work[some] / total[some, None], rest[some])[0])
-            for gpu, some in machines.items()}  # fmt: skip
+    pooled = _costs(work, total, rest)
+    found: dict[tuple[object, ...], Floats] = {(): pooled}
+    for gpu, some in terms.groups(points, _MACHINE).items():
+        own = (points["model"].iloc[some].nunique() - 1) / (_OWN_NETWORKS - 1)
+        share = min(own, 1.0)  # one network says of itself alone
+        costs = _costs(work[some], total[some], rest[some])
+        found[gpu] = share * costs + (1 - share) * pooled
+    return found
+
+
+def _costs(work: Floats, total: Floats, rest: Floats) -> Floats:
+    return np.asarray(nnls(work / total[:, None], rest)[0])
 
 
 def _sums(points: pd.DataFrame, calls: pd.DataFrame) -> Floats:

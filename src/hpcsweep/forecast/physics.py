@@ -1,19 +1,18 @@
-"""Times of layer calls as sums of non-negative terms, fitted per kind of call, and corrected.
+"""Times of layer calls as sums of non-negative terms, fitted per kind of call.
 
 A fit is of calls of one operator, algorithm and device. Where there are too few of them, a wider
 kind serves: any shape of filter, any setting, any algorithm, any operator, and at last any GPU,
-with work in units of the peaks of each. What nearby calls took corrects it.
+with work in units of the peaks of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.optimize import nnls
-from sklearn.neighbors import NearestNeighbors
 
 from hpcsweep.catalog import gpus
 from hpcsweep.forecast import terms
@@ -36,28 +35,22 @@ LEVELS: Final = (
 _ANY_GPU: Final = len(LEVELS) - 2
 _FEWEST: Final = 12  # distinct convolutions of a kind
 _FEWEST_PLAIN: Final = 3  # distinct calls of another operator
-_ROUNDS: Final = 6
-_CLIP: Final = 1.0  # one wild time moves the fit as much as one that is wrong by e
 _WINOGRAD_SAVES: Final = 4.0  # the most multiplications that F(2), 5x5, saves is 2.8
 _UNNAMED: Final = ("-", "auto", "unknown")
 _FLOOR: Final = 1e-6  # ms, so that logarithms exist
-_NEIGHBOURS: Final = 8  # calls whose errors correct one
-_REACH: Final = 0.5  # the distance at which a neighbour's weight is 1/e
-_PRIOR: Final = 0.3  # the weight of no correction
-_CLIP_OF_NEIGHBOURS: Final = 1.5
 
 
 @dataclass(frozen=True)
 class Physics:
     """The cost of a unit of each term, by kind of call."""
 
-    costs: Mapping[tuple[object, ...], Floats] = field(default_factory=dict)
-    plain: bool = False  # from bytes and operations alone
+    costs: Mapping[tuple[object, ...], Floats]
+    number: int | None = None  # of the terms that count; None for all
 
     def times(self, calls: pd.DataFrame) -> Floats:
         """Return milliseconds of calls, each by the narrowest fit that there is."""
         ms = np.full(len(calls), np.nan)
-        amounts = _matrix(calls, plain=self.plain)
+        amounts = terms.matrix(calls)[:, : self.number]
         for number, names in enumerate(LEVELS):
             for key, places in terms.groups(calls, names).items():
                 cost = self.costs.get((number, *key))
@@ -73,22 +66,17 @@ def fit(calls: pd.DataFrame, *, plain: bool = False) -> Physics:
 
     A `plain` law has bytes and operations alone, and one cost for all filters of an algorithm.
     """
-    amounts = _matrix(calls, plain=plain)
+    columns = terms.PLAIN if plain else None
+    amounts = terms.matrix(calls)[:, :columns]
     times = calls["ms"].to_numpy(float)
     costs: dict[tuple[object, ...], Floats] = {}
-    for number, names in enumerate(LEVELS):
-        if plain and number == 0:
-            continue
+    for number, names in [*enumerate(LEVELS)][plain:]:
         for key, places in terms.groups(calls, names).items():
             fewest = _FEWEST if calls["kernel_h"].iloc[places[0]] > 0 else _FEWEST_PLAIN
             if len(places) >= fewest or number >= _ANY_GPU - 1:
                 kind = (number, *key)
                 costs[kind] = solve(_scaled(amounts, calls, places, number), times[places])
-    return Physics(costs, plain)
-
-
-def _matrix(calls: pd.DataFrame, *, plain: bool) -> Floats:
-    return terms.matrix(calls)[:, : terms.PLAIN if plain else None]
+    return Physics(costs, columns)
 
 
 def _scaled(amounts: Floats, calls: pd.DataFrame, places: Integers, level: int) -> Floats:
@@ -99,19 +87,15 @@ def _scaled(amounts: Floats, calls: pd.DataFrame, places: Integers, level: int) 
 
 
 def solve(amounts: Floats, times: Floats) -> Floats:
-    """Return non-negative costs that minimise the (clipped) squares of log errors.
+    """Return the non-negative costs that minimise the squares of relative errors.
 
-    The first guess minimises relative errors; each round solves a linear problem around the last.
+    Such costs are too low where times scatter, so they are scaled until as many times lie above.
     """
-    size = np.linalg.norm(amounts / times[:, None], axis=0)
+    relative = amounts / times[:, None]
+    size = np.linalg.norm(relative, axis=0)
     size[size == 0] = 1.0
-    scaled = amounts / size
-    costs, _ = nnls(scaled / times[:, None], np.ones_like(times))
-    for _ in range(_ROUNDS):
-        guess = np.maximum(scaled @ costs, _FLOOR)
-        wrong = np.clip(np.log(times / guess), -_CLIP, _CLIP)
-        costs, _ = nnls(scaled / guess[:, None], 1.0 + wrong)
-    return np.asarray(costs / size)
+    costs = nnls(relative / size, np.ones_like(times))[0] / size
+    return np.asarray(costs * np.median(times / np.maximum(amounts @ costs, _FLOOR)))
 
 
 def roofline(calls: pd.DataFrame) -> Floats:
@@ -136,53 +120,6 @@ def roofline(calls: pd.DataFrame) -> Floats:
             flops[places] / fewer[places] / peak, beyond / (1e6 * gpu.bandwidth_gbs)
         )
     return floor
-
-
-@dataclass(frozen=True)
-class Residual:
-    """The log errors of physics at the calls that were seen, by kind.
-
-    Calls are near each other if their shapes differ by small factors: a distance of 1 is a factor
-    of two in one amount. A correction is a mean of the errors of calls of the same kind, weighted
-    by distance, with one more call of error zero in it: far from all that was seen, it vanishes.
-    """
-
-    seen: Mapping[tuple[object, ...], tuple[NearestNeighbors, Floats]]
-
-    @classmethod
-    def fit(cls, calls: pd.DataFrame, ms: Floats) -> Residual:
-        """Return the corrections of distinct calls with a time (`ms`), given what physics says."""
-        errors = np.log(calls["ms"].to_numpy(float) / ms)
-        errors = np.clip(errors, -_CLIP_OF_NEIGHBOURS, _CLIP_OF_NEIGHBOURS)
-        shapes = _shapes(calls)
-        seen: dict[tuple[object, ...], tuple[NearestNeighbors, Floats]] = {}
-        for key, places in terms.groups(calls, KIND).items():
-            near = NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(places)))
-            seen[key] = near.fit(shapes[places]), errors[places]
-        return cls(seen)
-
-    def of(self, calls: pd.DataFrame) -> Floats:
-        """Return the log of the factor by which physics is wrong for each call."""
-        factors = np.zeros(len(calls))
-        shapes = _shapes(calls)
-        for key, places in terms.groups(calls, KIND).items():
-            if key in self.seen:
-                near, errors = self.seen[key]
-                distances, neighbours = near.kneighbors(shapes[places])
-                weights = np.exp(-((distances / _REACH) ** 2))
-                total: Any = (weights * errors[neighbours]).sum(axis=1)
-                factors[places] = total / (weights.sum(axis=1) + _PRIOR)
-        return factors
-
-
-def _shapes(calls: pd.DataFrame) -> Floats:
-    """Return the shapes of calls as logarithms of amounts, base 2."""
-    a = terms.Amounts(calls)
-    columns = (
-        a.in_bytes, a.out_bytes, a.weight_bytes, a.flops, a.in_channels, a.out_channels, a.pixels,
-        a.kernel_h * a.kernel_w, a.groups,
-    )  # fmt: skip
-    return np.column_stack([np.log2(column + 1.0) for column in columns])
 
 
 def prepared(calls: pd.DataFrame) -> pd.DataFrame:

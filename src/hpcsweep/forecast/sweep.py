@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +28,6 @@ PREDICTED: Final = "predicted"
 _ADDED: Final = ("predicted_lo_ms", "predicted_hi_ms", "interval_from", "basis", "source")
 _OF_ENERGY: Final = ("predicted_lo_j", "predicted_hi_j")
 _SHOWN: Final = 10
-_WIDE: Final = 1.5  # a factor: what is farther off decides little
 _TOLD: Final = 0.02  # a shift of the machine
 _SHAPED_BY: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting
 _OF_SHAPE: Final = ("layer", "call_index", "op", "unique_key", "direction", *training_data.WORK)
@@ -49,7 +49,6 @@ class Predicted:
     rows: Sequence[Mapping[str, Any]]
     layers: pd.DataFrame
     widths: Mapping[Basis, Widths]
-    advice: str = ""  # what would narrow intervals that are too wide
 
     def write(self, folder: Path) -> list[Path]:
         """Write both tables beside those of measured points, and return their paths."""
@@ -69,7 +68,6 @@ class Predicted:
             "sweep": self.name,
             "interval_factors": {basis: width.total for basis, width in self.widths.items()},
             "interval_from": {basis: width.parts for basis, width in self.widths.items()},
-            "advice": self.advice or None,
             "machine_shift_pct": 100 * math.expm1(shift),
             "rows": list(self.rows),
         }
@@ -81,7 +79,6 @@ class Predicted:
         lines += [f"  {counts[basis]:,} {self._says(basis)}" for basis in Basis if counts[basis]]
         if joules := sum("predicted_lo_j" in row for row in self.rows):
             lines.append(f"  the energy of a pass, too, for {count(joules, 'point')}")
-        lines += [f"  {self.advice}"] if self.advice else []
         heads = ["model", "input_size", "batch_size", "algorithm", "ms", "90 % interval", "from"]
         body = [[*(str(row[name]) for name in heads[:4]), f"{row['median_ms']:.3f}",
                  f"{row['predicted_lo_ms']:.3f} to {row['predicted_hi_ms']:.3f}",
@@ -101,12 +98,15 @@ class Predicted:
             return text
         parts = count(width.parts, _TRIED[basis]) if width.parts else "nothing"
         guess = "a guess: " if width.is_guess else ""
+        factor = statistics.median(
+            row["predicted_hi_ms"] / row["median_ms"] for row in self.rows if row["basis"] == basis
+        )
         shift = (
             f"; wider by {100 * math.expm1(width.shift):.0f} %, since the controls show another "
             "state of the machine"
         )
         more = shift if width.shift >= _TOLD else ""
-        return f"{text} (interval: a factor of {width.total:.2f}, {guess}from {parts}{more})"
+        return f"{text} (interval: a factor of {factor:.2f}, {guess}from {parts}{more})"
 
 
 def predict(
@@ -128,7 +128,7 @@ def predict(
     table = _table(points)
     calls = _calls(points, table, measured)
     learnt = model.fit(measured)
-    said = learnt.times(calls)
+    table, said = intervals.with_distance(table, learnt.times(calls), measured.every_call)
     table = table.assign(
         total_ms=learnt.totals(table, said),
         basis=_bases(table, measured),
@@ -145,31 +145,9 @@ def predict(
     if Basis.MEASURED in set(table["basis"]):
         widths[Basis.MEASURED] = intervals.Widths(1.0)
     work = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
-    joules = energy.cells(table, calls, energy.fit(measured.points, measured.calls), left, shift)
+    joules = energy.cells(table, energy.fit(measured.points), left, shift)
     rows = [_row(p, table, widths, work) | joules.get(p.point_id, {}) for p in points]
-    return Predicted(name, rows, layers, widths, _advice(table, widths, measured, left, learnt))
-
-
-def _advice(
-    table: pd.DataFrame,
-    widths: Mapping[Basis, Widths],
-    measured: Measured,
-    left: Mapping[Basis, LeftOut | None],
-    learnt: Forecast,
-) -> str:
-    """Say how many more points would narrow intervals that are too wide, and to what."""
-    wide = {basis for basis, width in widths.items() if width.total > _WIDE}
-    far = table[table["basis"].isin(wide - {Basis.SIZES})]
-    if far.empty:
-        return ""
-    sizes = far.groupby([*_KIND, "model"], observed=True)[["input_size", "batch_size"]]
-    several = (sizes.min() != sizes.max()).any(axis=1)
-    between = left.get(Basis.SIZES) or _left_out({Basis.SIZES}, measured, learnt)[Basis.SIZES]
-    then = intervals.calibrate(between)
-    factor = "" if then.is_guess else f", within a factor of {then.total:.2f}"
-    what = "the smallest and the largest of each network and algorithm"
-    points = count(len(several) + int(several.sum()), "measured point")
-    return f"{points} more, {what}, would let the others lie between measured ones{factor}"
+    return Predicted(name, rows, layers, widths)
 
 
 def _refuse(points: Sequence[Point], measured: Measured) -> None:
@@ -311,7 +289,9 @@ def _row(
 ) -> dict[str, Any]:
     of = table.loc[point.point_id]
     amounts = work.loc[point.point_id]
-    cells = row(point, of["basis"], float(of["total_ms"]), widths[of["basis"]], of["source"])
+    width = widths[of["basis"]]
+    width = replace(width, total=float(width.of_points(table.loc[[point.point_id]])[0]))
+    cells = row(point, of["basis"], float(of["total_ms"]), width, of["source"])
     if of["energy_j"] > 0:
         cells["energy_j"] = of["energy_j"]
     return cells | {str(name): int(amount) for name, amount in amounts.items()}

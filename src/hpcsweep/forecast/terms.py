@@ -23,13 +23,9 @@ Flags = NDArray[np.bool_]
 ITEM_BYTES: Final = {"float64": 8.0, "float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _MEGA: Final = 1e-6
 _GIGA: Final = 1e-9
-_UNITS: Final = (
-    *("call", "byte", "byte", "byte", "flop"),
-    *("flop", "flop", "flop", "byte", "call", "byte", "flop", "byte", "flop"),
-)  # of the terms, in order
+# of the terms, in order
+_UNITS: Final = ("call", "byte", "byte", "byte", "flop", "flop", "byte", "flop")
 PLAIN: Final = 5  # of them: a constant, bytes and operations
-_TILES: Final = (16, 128)
-_FFT_FLOPS: Final = 5.0  # n log2 n, the usual count
 _BEST: Final = 0.95  # of the rates of calls: the device is at its peak there
 
 
@@ -134,15 +130,9 @@ class Amounts:
         ]
 
     def products(self) -> list[Floats]:
-        """Return what particular algorithms do beside that; the fit gives others no time for it."""
-        return [
-            *(self.tiles(tile) * _GIGA for tile in _TILES),
-            self.waves(),
-            self.pixels * self.inner * self.groups * self.item * _MEGA,  # of all patches (im2col)
-            self.groups.astype(float) * 1e-2,
-            *self.winograd(),
-            self.spectra() * _GIGA,
-        ]
+        """Return waves of tiles, the bytes of all patches (im2col), and products of Winograd."""
+        patches = self.pixels * self.inner * self.groups * self.item * _MEGA
+        return [self._waves(), patches, self._winograd() * _GIGA]
 
     @property
     def pixels(self) -> Floats:
@@ -153,34 +143,13 @@ class Amounts:
         """Return the length of the sums of one output value."""
         return self.in_channels / self.groups * self.kernel_h * self.kernel_w
 
-    def tiles(self, tile: int) -> Floats:
-        """Return operations when pixels and channels are filled up to whole tiles."""
-        out = _up(self.out_channels / self.groups, tile)
-        return 2.0 * self.groups * _up(self.pixels, tile) * out * _up(self.inner, 8)
-
-    def waves(self) -> Floats:
+    def _waves(self) -> Floats:
         """Return how often all units of a large GPU are filled with tiles of 128 x 128."""
         tiles = np.ceil(self.pixels / 128) * np.ceil(self.out_channels / self.groups / 128)
-        return np.ceil(tiles * self.groups / 128) * _up(self.inner, 8) * 1e-3
+        return np.ceil(tiles * self.groups / 128) * self.inner * 1e-3
 
-    def winograd(self) -> list[Floats]:
-        """Return bytes of transformed tiles, products, and bytes of transformed filters, F(2)."""
+    def _winograd(self) -> Floats:
+        """Return the operations of the products of F(2): on whole tiles, for all pairs."""
         points = (self.kernel_h + 1) * (self.kernel_w + 1)
         tiles = self.batch_size * np.ceil(self.out_h / 2) * np.ceil(self.out_w / 2)
-        pairs = self.in_channels * self.out_channels / self.groups
-        return [
-            tiles * points * (self.in_channels + self.out_channels) * self.item * _MEGA,
-            2.0 * tiles * points * pairs * _GIGA,
-            points * pairs * self.item * _MEGA,
-        ]
-
-    def spectra(self) -> Floats:
-        """Return the operations of the Fourier transforms and of the products of spectra."""
-        area = (self.in_h + self.kernel_h) * (self.in_w + self.kernel_w)
-        pairs = self.in_channels * self.out_channels / self.groups
-        images = self.batch_size * (self.in_channels + self.out_channels) + pairs
-        return _FFT_FLOPS * area * np.log2(area) * images + 4.0 * self.batch_size * area * pairs
-
-
-def _up(value: Floats, tile: int) -> Floats:
-    return np.ceil(value / tile) * tile
+        return 2.0 * tiles * points * self.in_channels * self.out_channels / self.groups

@@ -89,3 +89,21 @@ def test_noise_is_flagged_and_kept(times, flags):
     found = stats.summarise(times)
     assert found.flags() == flags
     assert found.max == max(times)
+
+
+def test_passes_that_follow_each_other_widen_the_interval_of_the_median():
+    """It holds as often as it says; independent passes keep theirs."""
+    chance = np.random.default_rng(0)
+
+    def holds(stays):
+        held = 0
+        for _ in range(100):
+            noise = chance.normal(size=200)
+            for place in range(1, 200):
+                noise[place] += stays * noise[place - 1]
+            found = stats.summarise((noise + 100).tolist())
+            held += found.ci95 is None or found.ci95[0] <= 100 <= found.ci95[1]
+        return held
+
+    assert holds(0.0) >= 90
+    assert holds(0.8) >= 90

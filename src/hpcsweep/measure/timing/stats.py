@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from hpcsweep.catalog.columns import Row
@@ -25,7 +26,8 @@ class Summary:
     """Statistics of one list of times, in the unit of the times (`std` with n - 1).
 
     `ci95` are the order statistics that enclose the median with a probability of 95 % or more, for
-    any distribution; None with fewer than 6 values.
+    any distribution; None with fewer than 6 values. Where passes follow each other, they count as
+    so many fewer: the autocorrelation of their sides of the median says how many.
     """
 
     n: int
@@ -98,7 +100,8 @@ def summarise(times: Sequence[float]) -> Summary:
     """Return the statistics of at least one time."""
     ordered = sorted(times)
     n = len(ordered)
-    rank = median_rank(len(ordered))
+    middle = _quantile(ordered, 0.5)
+    rank = _rank(times, middle)
     mean = math.fsum(ordered) / n
     return Summary(
         n=n,
@@ -107,13 +110,26 @@ def summarise(times: Sequence[float]) -> Summary:
         min=ordered[0],
         p5=_quantile(ordered, 0.05) if n >= 20 else None,
         q1=_quantile(ordered, 0.25),
-        median=_quantile(ordered, 0.5),
+        median=middle,
         q3=_quantile(ordered, 0.75),
         p95=_quantile(ordered, 0.95) if n >= 20 else None,
         p99=_quantile(ordered, 0.99) if n >= 100 else None,
         max=ordered[-1],
         ci95=(ordered[rank - 1], ordered[-rank]) if rank else None,
     )
+
+
+def _rank(times: Sequence[float], middle: float) -> int:
+    """Return the rank at which the interval of the median begins; 0 for none."""
+    n = len(times)
+    sides = [(x > middle) - (x < middle) for x in times]
+    rho = sum(a * b for a, b in pairwise(sides)) / n
+    if rho <= 2 / math.sqrt(n):  # chance alone does that
+        return median_rank(n)
+    follows = math.sin(math.pi / 2 * rho)  # of an autoregressive process with such sides
+    passes = (1 + follows) / (1 - follows)  # that count as one
+    rank = median_rank(int(n / passes))
+    return max(int((rank - 0.5) * passes), 1) if rank else 0
 
 
 def median(times: Sequence[float]) -> float:
