@@ -50,14 +50,14 @@ class Law:
         return np.maximum(np.exp(logs), physics.roofline(calls))
 
 
-def fit(calls: pd.DataFrame, like: Law | None = None, *, quick: bool = False) -> Law:
-    """Return what distinct calls with a time (`ms`) teach; `quick`: to physics alone.
+def fit(calls: pd.DataFrame, like: Law | None = None) -> Law:
+    """Return what distinct calls with a time (`ms`) teach.
 
     What is costly to learn may be that of a fit of more calls.
     """
     law = physics.fit(calls)
     convolutions = calls[_are_convolutions(calls)]
-    if quick or len(convolutions) < _FEWEST:
+    if len(convolutions) < _FEWEST:
         return Law(law)
     shapes = CallFeatures.of(convolutions)
     rows = {gpu: convolutions.iloc[places] for gpu, places in _by_gpu(convolutions)}

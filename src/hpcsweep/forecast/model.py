@@ -76,15 +76,15 @@ class Forecast:
         return nearby
 
 
-def fit(measured: Measured, like: Forecast | None = None, *, quick: bool = False) -> Forecast:
-    """Return what measured points teach; a `quick` fit knows layers by physics alone.
+def fit(measured: Measured, like: Forecast | None = None) -> Forecast:
+    """Return what measured points teach.
 
     What is costly to learn may be that of another fit, of these points and others.
     """
     calls = measured.calls
     every = measured.every_call.reset_index(drop=True)
     distinct = physics.distinct(physics.prepared(every))
-    law = layers.fit(distinct, like.law if like else None, quick=quick)
+    law = layers.fit(distinct, like.law if like else None)
     points = measured.points
     plain = Forecast(_fallbacks(calls), law, _fit_between(points, calls), {})
     guess = plain.totals(points, plain.times(calls))
