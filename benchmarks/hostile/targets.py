@@ -203,7 +203,8 @@ def _memory(place: Place) -> list[bytes]:
 
 def _stamps(place: Place) -> dict[bytes, bytes]:
     stamps = [*incremental.table_stamps(place.local)]
-    stamps += [stamp for (stamp,) in incremental.stamps(place.local).values()]
+    for of_shard in incremental.stamps(place.local).values():
+        stamps += filter(None, of_shard)  # a table that a shard lacks has none
     compact = partial(json.dumps, separators=(",", ":"))
     return {b'"@%d@"' % n: compact(stamp).encode() for n, stamp in enumerate(stamps)}
 

@@ -135,11 +135,15 @@ def test_arrays_are_split_where_the_cluster_caps_the_index(
     assert len(rows) == len({key.point_id for key in rows}) == 6
 
 
+@pytest.mark.slow
 def test_a_full_cluster_half_way_is_told_and_the_same_command_sends_the_rest(
     special_cluster: StartCluster, desk: Desk
 ):
-    """At MaxJobCount, of all users together: four chunks are in, and two go in when they ended."""
-    lab = special_cluster(accounting=False, max_array_size=4, max_job_count=5, min_job_age=2)
+    """At MaxJobCount, of all users together: four chunks are in, and two go in when they ended.
+
+    Ended jobs count for longer than a submission waits.
+    """
+    lab = special_cluster(accounting=False, max_array_size=4, max_job_count=5, min_job_age=90)
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 8, done.stderr
     assert "4 of 6 chunks went in" in done.stderr

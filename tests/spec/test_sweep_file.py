@@ -203,10 +203,10 @@ def test_a_noop_fails_as_it_is_told(tmp_path: Path) -> None:
     sweep = load(tmp_path, text)
     assert sweep.measure == {
         "sleep_ms": 20.0,
-        "fail": (
+        "fail": [
             {"when": {"batch_size": [2], "gpu": "cpu"}, "how": "crash", "attempts": 1},
             {"how": "oom"},
-        ),
+        ],
     }
 
 
