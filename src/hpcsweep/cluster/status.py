@@ -187,11 +187,11 @@ def _add(
 ) -> None:
     """Add a submission's chunks to its profile, but for those that a newer submission took over."""
     newest = {shard.chunk: shard for shard in submission.attempts}
-    rows = submission.rows.keys()
+    rows = submission.rows
     runs_here = ledger.local_is_live(submission.dir) if submission.manifest.is_local else None
     troubles: dict[tuple[str, str], list[int]] = {}
     for index, ids in submission.ids.items():
-        missing = len({*ids} - rows)
+        missing = len({point_id for point_id in ids if point_id not in rows})
         last = newest.get(index)
         chunk = chunk_state.of_chunk(
             index, submission.sent, answer, last, missing=missing, runs_here=runs_here
