@@ -45,6 +45,8 @@ SHAPES: Final = (
     "amp",
 )
 _MOST_CASES: Final = 1000  # sizes of one network with one map
+_Case = tuple[int, Request, Mapping[str, Any]]  # size and axes of a point, and who asks for it
+_SIZE: Final = itemgetter(0)
 # a question to torch, and what its answer, or why there is none, is made into
 _Asked = tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]
 
@@ -127,16 +129,17 @@ def _own_networks(
     if not any(map(_is_factory, named(sweep, "model"))):
         return
     measured = runs.statuses(SweepDir(results / sweep.name))
-    found: dict[str, list[tuple[int, Request, Mapping[str, Any]]]] = {}
+    ends: dict[str, tuple[_Case, _Case]] = {}
     for request in requests:
         for point in request.points():
             model = point.axes["model"]
             is_left = measured.get(point.point_id) is not PointStatus.OK
             if is_left and _is_factory(model) and model not in mistakes.told_of:
-                size = point.axes["input_size"]
-                found.setdefault(model, []).append((size, request, point.axes))
-    for model, cases in found.items():
-        for size, request, axes in (min(cases, key=itemgetter(0)), max(cases, key=itemgetter(0))):
+                case = (point.axes["input_size"], request, point.axes)
+                smallest, largest = ends.get(model, (case, case))
+                ends[model] = min(smallest, case, key=_SIZE), max(largest, case, key=_SIZE)
+    for model, cases in ends.items():
+        for size, request, axes in cases:
             question = {
                 "about": "network",
                 "workload": sweep.workload,
