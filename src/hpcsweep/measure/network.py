@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.record import Flag
+from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.tensors import Held
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.rig import Rig
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
     from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.measure.timing.stats import Summary
+
+_NUMBERS: Final = 1000  # of an output that stand for all
 
 
 @dataclass(kw_only=True)
@@ -89,7 +93,8 @@ class Times:
     """What was timed: the passes in ms, without any hook, and the layers.
 
     `seconds` are those of all timed passes (see `Measurement`), `run` is the pass as it was timed,
-    which may be the replay of a graph. `cells` and `flags` are the workload's own.
+    which may be the replay of a graph. `cells` and `flags` are the workload's own; `first_numbers`
+    those of the first output.
     """
 
     samples: list[float]
@@ -103,6 +108,7 @@ class Times:
     compiled: bool = False
     recompiled: bool = False
     layers_compiled: bool = False
+    first_numbers: Sequence[Tensor] = ()
 
 
 class Workload(Protocol):
@@ -178,3 +184,13 @@ class PointCheck:
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Run passes of its own; return what was found."""
         raise NotImplementedError
+
+
+def some_numbers(output: object) -> list[Tensor]:
+    """Return a copy of some numbers of each plain tensor; of classes and counts none."""
+    plain = (t for t in tensors_in(output) if type(t) is Tensor and t.is_floating_point())
+    return [
+        t.take(torch.arange(0, t.numel(), 1 + t.numel() // _NUMBERS, device=t.device))
+        for t in plain
+        if t.layout == torch.strided
+    ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import fresh_inputs
+from hpcsweep.measure.network import some_numbers
 from measuring import point
 
 QUICK = {"layers": False, "evidence": False, "numerics": False}
@@ -34,25 +38,37 @@ def test_an_honest_network_sees_fresh_images(bench):
     class Noting(torch.nn.Module):
         def forward(self, x):
             seen.append(x)
+            if len(seen) > 3 and x is not own:
+                time.sleep(0.005)
             return x * 2
 
     wanted = point("tinynets:Residual")
     network = bench.workload.build(wanted)
     network.model = Noting()
-    images = fresh_inputs._Images(network)
-    check = bench.checks["fresh_inputs"]
-    (times,) = check._timed(3, images, images.fresh)
-    assert len(times) == len(seen) == 3
-    own = images.seen()
+    own = network.run.image
+    times = SimpleNamespace(lanes=None, first_numbers=some_numbers(own * 2))
+    images = fresh_inputs._Images(network, times)
+    own = images._seen
+    assert all(images.fresh_ms() > 0 for _ in range(3))
     assert len({x.data_ptr() for x in [own, *seen]}) == 4
     assert not any(torch.equal(x, own) for x in seen)
     assert not images.outputs_are_equal()
-    seen.clear()
-    known, fresh = check._timed(3, images, images.seen, images.fresh)
-    assert len(known) == len(fresh) == 3
-    assert len(seen) == 12  # each after a pass on the image that is known
-    assert all(x is own for x in seen[::2])
-    assert len({x.data_ptr() for x in seen}) == 4
+    known, fresh = images.in_turn()
+    assert len(known) == len(fresh) == 5
+    turns = [seen[at : at + 3] for at in range(3, len(seen), 3)]
+    assert all(before is timed is own for before, timed, _ in turns)
+    assert len({x.data_ptr() for x in seen}) == 9
+
+
+def test_a_pass_that_is_no_slower_ends_the_comparison(bench):
+    """An honest network takes one pair, or a few by chance."""
+    network = bench.workload.build(point("tinynets:Residual"))
+    images = fresh_inputs._Images(network, SimpleNamespace(lanes=None, first_numbers=[]))
+    ran = []
+    network.model = lambda _: ran.append(time.sleep(0.002 if len(ran) == 1 else 0.0))
+    known, fresh = images.in_turn()
+    assert len(known) == len(fresh) == 1
+    assert fresh < known
 
 
 def test_a_graph_has_no_fresh_inputs_and_a_sweep_may_leave_them_out(bench):

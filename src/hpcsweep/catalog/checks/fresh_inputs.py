@@ -28,7 +28,7 @@ FRESH_INPUTS: Final = Flag(
 )
 CHECK: Final = Check(
     finds="a network that keeps what it computed for an input, so that it is timed without work",
-    costs="two passes; twenty more if these look slower; none of a graph",
+    costs="a pass; a few more where it looks slower; none of a graph",
     overall=FreshInputs,
     flags=(FRESH_INPUTS,),
     setting="fresh_inputs",

@@ -1,16 +1,16 @@
-"""The check of fresh inputs: passes on images that the network never saw.
+"""The check of fresh inputs: a pass on an image that the network never saw.
 
-Each image has numbers and memory of its own, is read once before its pass, so that it lies in the
+The image has numbers and memory of its own, is read once before its pass, so that it lies in the
 caches as any other, and is kept until the end, so that no other takes its place. The check runs
-when the peak of memory is known, as the images would count. Two passes tell: a network that keeps
-what it computed is slower in both. What looks slower is timed in turn with passes on one image;
-before each pass of both kinds the network has just run on that image.
+when the peak of memory is known, as the images would count. A network that keeps what it computed
+is slower whenever an image is new, so one pass that is no slower ends the check. Passes that are
+slower are compared with passes on the first image, in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import math
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -18,21 +18,19 @@ from torch import Tensor
 
 from hpcsweep.catalog.checks import fresh_inputs as told
 from hpcsweep.catalog.checks.fresh_inputs import FreshInputs
-from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Finding, Network, PointCheck, Times, some_numbers
 from hpcsweep.measure.rounding import if_it_fits
-from hpcsweep.measure.shadow import exact
 from hpcsweep.measure.timing import lanes, loop, stats
-from hpcsweep.measure.timing.loop import Lane
 
-_FEW: Final = 2
-_MORE: Final = 5
+_FEW: Final = 4
 # A machine that is busy makes a pass slower by more than that now and then: then all of the slow
-# ones have to be slower than all of the others, twice, since chance does it once in 252 times.
+# ones have to be slower than all of the others, since chance does it once in 252 times. Two looks
+# of three decide, since one pass that was disturbed spoils a look.
 _SLOWER: Final = 1.1
-_LOOKS: Final = 2
+_PAIRS: Final = 5
+_AGREE: Final = 2
 
 
 class Check(PointCheck):
@@ -45,79 +43,81 @@ class Check(PointCheck):
         return if_it_fits(lambda: self._compare(network, times)) or Finding()
 
     def _compare(self, network: Network, times: Times) -> Finding:
-        """Compare them with the timed passes, and with passes in turn if they look slower."""
-        images = _Images(network)
-        (fresh,) = self._timed(_FEW, images, images.fresh)
-        seen = times.samples
+        """Compare fresh passes with the timed ones; with others in turn, if all look slower."""
+        images = _Images(network, times)
         usual = times.summary
-        # a pass as slow as every fourth of the timed ones needs no second look
-        slower = min(fresh) > max(_SLOWER * usual.median, usual.q3)
-        for _ in range(_LOOKS):
-            if slower:
-                seen, fresh = self._timed(_MORE, images, images.seen, images.fresh)
-                slower = min(fresh) > max(seen)
-                slower = slower and stats.median(fresh) > _SLOWER * stats.median(seen)
+        seen = times.samples
+        with loop.quiet_collector():
+            fresh = [images.fresh_ms()]
+            # a pass as slow as every fourth of the timed ones needs no second look
+            limit = max(_SLOWER * usual.median, usual.q3)
+            while min(fresh) > limit and len(fresh) < _FEW:
+                fresh.append(images.fresh_ms())
+            looks = list[bool]()
+            while min(fresh) > limit and max(map(looks.count, (True, False))) < _AGREE:
+                seen, fresh = images.in_turn()
+                looks.append(_are_slower(fresh, seen))
         return Finding(
             cells=FreshInputs(fresh_ms=stats.median(fresh), seen_ms=stats.median(seen)),
-            flags={told.FRESH_INPUTS: slower or images.outputs_are_equal()},
+            flags={told.FRESH_INPUTS: looks.count(True) == _AGREE or images.outputs_are_equal()},
         )
 
-    def _timed(
-        self, passes: int, images: _Images, *kinds: Callable[[], Tensor]
-    ) -> list[list[float]]:
-        """Return the times of passes on images of these kinds, in turn if there are several."""
-        device = self.rig.device.torch_device
-        made = []
-        for kind in kinds:
-            prepare = partial(images.prepare, kind, after_seen=len(kinds) > 1)
-            clock = lanes.clock(device, prepare, images.run)
-            made.append(Lane(images.run, clock, most=1))
-        return loop.collect(made, loop.Fixed(passes)).times
+
+def _are_slower(fresh: Sequence[float], seen: Sequence[float]) -> bool:
+    apart = min(fresh) > max(seen)
+    return apart and stats.median(fresh) > _SLOWER * stats.median(seen)
 
 
 class _Images:
-    """Images to run a network on, one after the other."""
+    """Images to run a network on, one after the other; the first is the point's own."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, times: Times) -> None:
+        device = network.rig.device.torch_device
         self._network = network
         self._generator = torch.Generator().manual_seed(network.point.axes["seed"] + 1)
-        (self._seen,) = models.make_inputs(network.point, network.rig.device.torch_device)
+        (self._seen,) = models.make_inputs(network.point, device)
         self._image = self._seen
         self._kept: list[Tensor] = []
-        self._outputs: list[object] = []
+        self._output: object = None
+        self._first_numbers = times.first_numbers
+        timed = times.lanes.device_clock if times.lanes else None
+        self._clock = lanes.clock(device, self._read, timed)
 
-    def seen(self) -> Tensor:
-        """Return the first image of the point."""
-        return self._seen
+    def fresh_ms(self) -> float:
+        """Return the milliseconds of a pass on an image that nobody has seen."""
+        point = self._network.point
+        self._kept.append(models.draw(point, self._seen.device, self._generator))
+        return self._ms(self._kept[-1])
 
-    def fresh(self) -> Tensor:
-        """Return an image that nobody has seen."""
-        image = models.draw(self._network.point, self._seen.device, self._generator)
-        self._kept.append(image)
-        return image
+    def in_turn(self) -> tuple[list[float], list[float]]:
+        """Return the times of passes on the first and on fresh images, each after one on the first.
 
-    def prepare(self, kind: Callable[[], Tensor], *, after_seen: bool) -> None:
-        """Read the next image, after a pass on the first one if that is asked for."""
-        if after_seen:
-            self._image = self._seen
-            self.run()
-        self._image = kind()
+        There are fewer pairs if one shows that not all of the fresh passes are slower.
+        """
+        seen = list[float]()
+        fresh = list[float]()
+        while len(seen) < _PAIRS and min(fresh, default=math.inf) > max(seen, default=0.0):
+            self._ms(self._seen)
+            seen.append(self._ms(self._seen))
+            fresh.append(self.fresh_ms())
+        return seen, fresh
+
+    def _ms(self, image: Tensor) -> float:
+        self._image = image
+        return self._clock.block(self._run, 1)[0]
+
+    def _read(self) -> None:
         self._image.sum()
 
-    def run(self) -> None:
-        """Run on the image that was prepared."""
+    def _run(self) -> None:
         output = self._network.model(self._image)
         if self._image is not self._seen:
-            self._outputs = [*self._outputs[:1], output]
+            self._output = output
 
     def outputs_are_equal(self) -> bool:
-        """Say whether two fresh images gave the same numbers, which are not all zero."""
+        """Say whether a fresh image gave the numbers of the first pass, which are not all zero."""
         if self._network.point.axes["input_fill"] == "zeros":  # then the images are the same
             return False
-        first, last = (map(exact, tensors_in(output)) for output in self._outputs)
-        same = [
-            a.shape == b.shape and torch.equal(a, b)
-            for a, b in zip(first, last, strict=False)
-            if a.is_floating_point() and a.any()  # a class or a count may well be the same
-        ]
+        pairs = zip(self._first_numbers, some_numbers(self._output), strict=False)
+        same = [torch.equal(a, b) for a, b in pairs if a.any()]
         return bool(same) and all(same)

@@ -26,7 +26,7 @@ from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
 from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.rig import Rig
-from hpcsweep.measure.network import Network, Times
+from hpcsweep.measure.network import Network, Times, some_numbers
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import caches, loop, stats
 from hpcsweep.measure.timing import lanes as lanes_of
@@ -124,6 +124,7 @@ class Pass:
         self._turns = itertools.cycle(images)
         self._is_lazy = False
         self.image = images[0]
+        self.first_numbers: list[Tensor] = []
 
     def __call__(self) -> object:
         """Run on the next input."""
@@ -133,7 +134,9 @@ class Pass:
 
     def first(self) -> None:
         """Run on the next input, and see what the network returns."""
-        self._is_lazy = any(type(tensor) is not Tensor for tensor in tensors_in(self()))
+        output = self()
+        self._is_lazy = any(type(tensor) is not Tensor for tensor in tensors_in(output))
+        self.first_numbers = some_numbers(output)
 
 
 @dataclass(kw_only=True)
@@ -262,6 +265,7 @@ class InferencePasses:
             compiled=self._compiled,
             recompiled=lanes.compiled.blocks > 0,
             layers_compiled=bool(lanes.untimed) or unseen,
+            first_numbers=network.run.first_numbers,
         )
 
 
