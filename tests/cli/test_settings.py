@@ -87,13 +87,11 @@ def test_each_source_goes_before_the_one_below_it(desk, config):
     """Command line, variable, project, user, default."""
     path = config("results = 'user'\n[submit]\nsample = 2\nworkers = 2\n")
     desk.spec("# ours\nsubmit.workers = 3\n", "hpcsweep.toml")
-    found = shown(desk, "config", HPCSWEEP_SUBMIT_ALLOW_NODE="n1,n2")
+    found = shown(desk, "config", HPCSWEEP_RETRY_POINT="n1,n2")
     assert found["results"] == (str(path.parent / "user"), f"{path}:1")
     assert found["submit.sample"] == (2, f"{path}:3")
     assert found["submit.workers"] == (3, "hpcsweep.toml:2")
-    assert found["submit.allow_node"] == (
-        ["n1", "n2"], "environment: HPCSWEEP_SUBMIT_ALLOW_NODE",
-    )  # fmt: skip
+    assert found["retry.point"] == (["n1", "n2"], "environment: HPCSWEEP_RETRY_POINT")
     assert "submit.doctor" not in found
     assert shown(desk, "config", "--all")["submit.doctor"] == (True, "default")
     found = shown(desk, "--results", "mine", "config", HPCSWEEP_SUBMIT_WORKERS="4")

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     "Measure only as many sizes and batches as it takes to predict the others within X %.",
 )
 @flag("--watch", "With --until-error: wait for each round, and send the next.")
-@several("--allow-node NODE", "Allow a node that was excluded after a failure; repeatable.")
 @flag("--skip-dominated", "Skip points that are larger than one that ran out of memory.")
 @by_hand("--join", "Go on in the results of another sweep file that has the same name.")
 @flag("--collect", "Merge the results into the tables at the end (local runs only).")
@@ -54,7 +53,6 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     spec: str,
     cluster: tuple[str, ...],
     until_error: str | None,
-    allow_node: tuple[str, ...],
     *,
     watch: bool,
     dry_run: bool,
@@ -78,13 +76,6 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         raise UsageError("--until-error measures as little as it takes; leave out --again")
     sweep = sweep_file.load(spec)
     sweep_dir = folders.SweepDir(results / sweep.name)
-    if allow_node:
-        from hpcsweep.cluster import queue
-        from hpcsweep.store import locks
-        from hpcsweep.submit.prepare import LOCKED_BY
-
-        with locks.held(sweep_dir, LOCKED_BY):
-            queue.allow_nodes(sweep_dir, allow_node)
     others["suppress_next_hint"] = collect
     profiles = common.meant_for(sweep, cluster)
     requests = [common.request_of(sweep, name, **others) for name in profiles]

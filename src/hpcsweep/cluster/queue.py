@@ -79,11 +79,6 @@ def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
     return failed
 
 
-def allow_nodes(sweep_dir: SweepDir, names: Sequence[str]) -> None:
-    """Let a sweep use excluded nodes again; `UsageError` names those that it excludes."""
-    bad_nodes.allow(sweep_dir, names, liveness.ask_slurm(sweep_dir.submissions()))
-
-
 def check(profile: Profile, folder: Path, cluster: Cluster | None = None) -> None:
     """Ask the cluster once, warn, and refuse a profile that cannot work.
 
@@ -121,7 +116,7 @@ def send(submission: SubmissionDir, profile: Profile, bad: Sequence[BadNode]) ->
         messages.warning(f"{name}: {why}, so they are used again: {avoided}")
     else:
         if wary is not profile:
-            messages.note(f"{name}: excludes {avoided}", "--allow-node NODE allows one again")
+            messages.note(f"{name}: excludes {avoided}, for a day")
     return ids
 
 

@@ -157,8 +157,7 @@ class SweepStatus:
         lines += [f"{rounds.device}: {rounds.text()}" for rounds in self.until]
         if self.avoided:
             shown = ", ".join(map(str, self.avoided))
-            again = "`submit --allow-node NODE` uses one again"
-            lines.append(f"new submissions avoid {shown}; {again}")
+            lines.append(f"for a day, new submissions avoid {shown}")
         return [f"{self.sweep}: {line}" for line in lines]
 
 

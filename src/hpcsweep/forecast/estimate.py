@@ -30,7 +30,6 @@ from hpcsweep.store.folders import SweepDir
 _LEVEL: Final = 0.9  # share of the errors that the width covers
 _FEWEST: Final = 5  # errors from which a quantile is taken; rows from which a line is
 _RUN_S: Final = 60.0  # of a command that did not run yet
-_FIRM: Final = frozenset({Basis.MEASURED, Basis.PREDICTED})
 # how far a time may be too low, nine times in ten, where that cannot be found out
 _GUESSED: Final = {
     Basis.GIVEN: 1.0, Basis.MEASURED: 1.5, Basis.PREDICTED: 2.0, Basis.OTHERS: 3.0,
@@ -184,11 +183,6 @@ class Estimates:
     def is_calibrated(self) -> bool:
         """Say whether `width` was found out, by points that were left out."""
         return None not in {self._width(basis) for basis in self.counts}
-
-    @property
-    def is_firm(self) -> bool:
-        """Say whether every point so far rests on measured or predicted times of its own kind."""
-        return bool(self.counts) and _FIRM.issuperset(self.counts)
 
     def basis(self) -> str:
         """Return what the times rest on, as a person reads it."""

@@ -94,9 +94,6 @@ class ProfileFile(Shape):
     constraint: Line | None = entry("sbatch --constraint")
     gres: Line | None = entry("sbatch --gres")
     time: _Time | None = entry(f"sbatch --time: {units.TIME_FORMS}")
-    shorten_time: bool = entry(
-        "ask for less than `time` where measured points tell how long a job takes", default=True
-    )
     mem: Annotated[str, _read_by(units.megabytes), BeforeValidator(_digits)] | None = entry(
         f"sbatch --mem: {units.MEMORY_FORMS}"
     )

@@ -82,7 +82,6 @@ class Manifest:
     chunks: int = 0
     points: int = 0
     seconds: float = 0.0  # expected, of all chunks together
-    time_limit: str = ""  # of its jobs, as Slurm writes it; empty: the profile's
 
     @property
     def is_local(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcsweep.cluster.slurm import liveness
+from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.forecast import Basis
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import prepare
@@ -66,7 +67,6 @@ class Cost:
             "upper_factor": self.width,
             "share_from_rows": self.share_from_rows,
             "rests_on": {str(basis): number for basis, number in self._rests_on.items()},
-            "time_limit": self.ready.time_limit or None,
         }
 
     @property
@@ -90,16 +90,18 @@ class Cost:
         most = f" (nine times in ten below {upper})" if upper != about else ""
         lines = [head, f"expected: {about} on {self.request.device}{most}"]
         lines.append(f"  {ready.estimates.basis()}")
-        if ready.time_limit:
-            lines.append(f"  jobs would ask for {ready.time_limit}, less than the profile's `time`")
         return "\n".join(lines)
 
 
 def cost_of(results: Path, request: Request) -> Cost:
     """Return what a request is expected to cost; nothing stays of what is written for that."""
     sweep_dir = SweepDir(results / request.sweep.name)
-    queue = liveness.ask_slurm(sweep_dir.submissions()).live_chunks_of
-    free = replace(request, options=replace(request.options, max_gpu_hours=None))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
-        into = SweepDir(Path(folder) / sweep_dir.name)
-        return Cost(request, prepare.prepare(sweep_dir, free, queue, into))
+        return drafted(sweep_dir, request, liveness.ask_slurm(sweep_dir.submissions()), folder)
+
+
+def drafted(sweep_dir: SweepDir, request: Request, answer: SlurmAnswer, folder: str) -> Cost:
+    """Write below a folder what would be submitted, whatever it costs."""
+    free = replace(request, options=replace(request.options, max_gpu_hours=None))
+    into = SweepDir(Path(folder) / sweep_dir.name)
+    return Cost(request, prepare.prepare(sweep_dir, free, answer.live_chunks_of, into))

@@ -7,6 +7,7 @@ would accept the job, and measures one point here.
 from __future__ import annotations
 
 import shlex
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers, queue, slurm
 from hpcsweep.cluster.local import progress, supervisors, this_machine
 from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness
+from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.errors import PointsFailed
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, cost, prepare, support, time_limit
+from hpcsweep.submit import check_inputs, cost, prepare, support
 from hpcsweep.submit.request import Request
 from hpcsweep.text import duration
 
@@ -36,28 +38,27 @@ def run(results: Path, request: Request) -> int:
     prepare.check_same_name(sweep, request)
     prepare.warn_of_results_elsewhere(sweep, request)
     request = check_inputs.told_of_changes(sweep, request)
-    expected = cost.cost_of(results, request)
-    messages.progress(expected.text())
-    prepare.check_budget(expected.seconds, request.options.max_gpu_hours)
-    if request.profile.in_slurm and expected.ready.points:
-        if request.options.doctor:
-            queue.check(request.profile, sweep.path)
-        _show(sweep, request)
+    told = liveness.ask_slurm(sweep.submissions())
+    with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
+        expected = cost.drafted(sweep, request, told, folder)
+        messages.progress(expected.text())
+        prepare.check_budget(expected.seconds, request.options.max_gpu_hours)
+        draft = expected.ready.submission
+        if draft and request.profile.in_slurm:
+            if request.options.doctor:
+                queue.check(request.profile, sweep.path)
+            kept = shutil.move(draft.sweep_dir.path, tempfile.mkdtemp(prefix="hpcsweep-dry-run-"))
+            _show(sweep, request, told, folders.SweepDir(Path(kept)).submission(draft.id))
     return _rehearse(sweep, request)
 
 
-def _show(sweep: folders.SweepDir, request: Request) -> None:
-    """Write the files that would be sent, show the job script, and ask Slurm about it."""
-    into = folders.SweepDir(Path(tempfile.mkdtemp(prefix="hpcsweep-dry-run-")) / sweep.name)
-    told = liveness.ask_slurm(sweep.submissions())
-    ready = prepare.prepare(sweep, request, told.live_chunks_of, into)
-    draft = ready.submission
-    if draft is None:  # measured by now
-        return
+def _show(
+    sweep: folders.SweepDir, request: Request, told: SlurmAnswer, draft: folders.SubmissionDir
+) -> None:
+    """Show the job script of a draft beside its other files, and ask Slurm about it."""
     prepare.tell_templates(draft)
-    tasks = min(ready.chunks, arrays.max_size())
-    profile = time_limit.applied(request.profile, draft.read_manifest())
-    profile = bad_nodes.avoiding(profile, bad_nodes.current(sweep, told))
+    tasks = min(draft.read_manifest().chunks, arrays.max_size())
+    profile = bad_nodes.avoiding(request.profile, bad_nodes.current(sweep, told))
     shown = launchers.launcher_to_slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
     file = draft.path / shown.file
     file.parent.mkdir(exist_ok=True)

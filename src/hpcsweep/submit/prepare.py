@@ -32,7 +32,6 @@ from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, packing
-from hpcsweep.submit.time_limit import limit_of
 from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
@@ -54,7 +53,6 @@ class PreparedSubmission:
     points: int = 0
     chunks: int = 0
     seconds: float = 0.0
-    time_limit: str = ""  # of its jobs, where it is shorter than the profile's
     estimates: estimate.Estimates | None = None  # what `seconds` rest on
     settled: Mapping[str, int] = field(default_factory=dict)  # points left out, by status
     live: Sequence[str] = ()  # the submissions that hold the live points
@@ -106,7 +104,6 @@ def prepare(
             chunks=len(each),
             points=points,
             seconds=round(seconds, 3),
-            time_limit=limit_of(sweep_dir, request, max(each), seconds_of),
             **_provenance(request, submission),
         )
         _keep_own_files(into or sweep_dir, request)
@@ -117,7 +114,6 @@ def prepare(
         points=points,
         chunks=manifest.chunks,
         seconds=seconds,
-        time_limit=manifest.time_limit,
         estimates=seconds_of,
         settled=settled,
         again=before.again,

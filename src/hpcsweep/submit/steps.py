@@ -22,7 +22,7 @@ from hpcsweep.store import folders, ledger, locks, outcomes, runs
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, prepare, support, time_limit
+from hpcsweep.submit import check_inputs, prepare, support
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, gpus
 from hpcsweep.text import count
@@ -67,17 +67,13 @@ def _send(job: Submit) -> int:
         prepare.tell_templates(job.submission)
         if job.request.options.doctor:
             queue.check(profile, job.submission.path)
-        limited = time_limit.applied(profile, job.submission.read_manifest())
-        ids = queue.send(job.submission, limited, bad)
+        ids = queue.send(job.submission, profile, bad)
     except BaseException:
         if not queue.went_in(job.submission):
             prepare.discard(job.submission)
             prepare.save_sweep(job.sweep_dir, job.sweep_before)
         raise
     messages.progress(job.headline)
-    if job.ready.time_limit and job.ready.estimates:
-        asked_for = f"jobs ask for {job.ready.time_limit} instead of {profile.time}"
-        messages.progress(f"{asked_for}: points {job.ready.estimates.basis()}")
     sent = f"{count(job.ready.chunks, 'chunk')} queued as {', '.join(ids)}"
     messages.progress(f"{sent}; you can log out")
     return 0

@@ -3,21 +3,20 @@
 Two sources name them: Slurm's accounts of every attempt (NODE_FAIL, BOOT_FAIL, ...:
 `slurm.STATES`), and attempts whose worker could not initialise the GPU of its job. Submit keeps the
 nodes in `nodes.json`, since the accounts forget them, for a day: by then a site has mended a node,
-or a cloud has given its name to another machine. A node that a person allows again is excluded only
-for later failures. Preemption is not a node's fault.
+or a cloud has given its name to another machine. Preemption is not a node's fault.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from hpcsweep import files
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import journal
-from hpcsweep.errors import ResultsError, UsageError, suggest
+from hpcsweep.errors import ResultsError
 from hpcsweep.store import attempt, shards, typed_json
 from hpcsweep.store.state import AttemptState
 
@@ -55,10 +54,9 @@ class BadNode:
 
 @dataclass(frozen=True, kw_only=True)
 class _NodesFile:
-    """Content of `nodes.json`: excluded nodes, and when a person allowed a node again."""
+    """Content of `nodes.json`."""
 
     nodes: tuple[BadNode, ...] = ()
-    allowed: dict[str, str] = field(default_factory=dict)
 
 
 def current(
@@ -68,47 +66,19 @@ def current(
 
     `rowless` are the attempts without a row; by default they are searched for.
     """
-    kept = _read(sweep_dir)
-    nodes = {node.name: node for node in kept.nodes}
-    for node in (
-        *_failed(sweep_dir, answer),
-        *_refused(_rowless(sweep_dir) if rowless is None else rowless),
-    ):
-        if node.name not in nodes or nodes[node.name].at < node.at:
-            nodes[node.name] = node
+    refused = _refused(_rowless(sweep_dir) if rowless is None else rowless)
+    nodes = [*_read(sweep_dir), *_failed(sweep_dir, answer), *refused]
+    newest = {node.name: node for node in sorted(nodes, key=lambda node: node.at)}
     yesterday = (datetime.now(timezone.utc) - _LASTS).isoformat(timespec="seconds")
-    return [
-        node
-        for name, node in sorted(nodes.items())
-        if node.at > max(kept.allowed.get(name, ""), yesterday)
-    ]
+    return [node for _, node in sorted(newest.items()) if node.at > yesterday]
 
 
-def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> list[BadNode]:
+def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
     """Return the nodes to avoid, and keep them; the caller holds the sweep folder's lock."""
-    nodes = current(sweep_dir, answer)
-    kept = _read(sweep_dir)
-    if tuple(nodes) != kept.nodes:
-        files.write_json(
-            sweep_dir.bad_nodes, typed_json.to_plain(replace(kept, nodes=tuple(nodes)))
-        )
+    nodes = tuple(current(sweep_dir, answer))
+    if nodes != _read(sweep_dir):
+        files.write_json(sweep_dir.bad_nodes, typed_json.to_plain(_NodesFile(nodes=nodes)))
     return nodes
-
-
-def allow(sweep_dir: SweepDir, names: Sequence[str], answer: SlurmAnswer) -> None:
-    """Let submissions use nodes again, under the lock; `UsageError` for one not avoided."""
-    avoided = {node.name for node in current(sweep_dir, answer)}
-    for name in names:
-        if name not in avoided:
-            have = ", ".join(sorted(avoided)) or "none"
-            told = f"node '{name}' is not avoided{suggest(name, avoided)} (are: {have})"
-            raise UsageError(f"{sweep_dir.name}: {told}")
-    kept = _read(sweep_dir)
-    nodes = tuple(node for node in kept.nodes if node.name not in names)
-    allowed = {**kept.allowed, **dict.fromkeys(names, journal.now())}
-    files.write_json(
-        sweep_dir.bad_nodes, typed_json.to_plain(_NodesFile(nodes=nodes, allowed=allowed))
-    )
 
 
 def avoiding(profile: Profile, nodes: Sequence[BadNode]) -> Profile:
@@ -157,11 +127,11 @@ def _rowless(sweep_dir: SweepDir) -> Iterator[ShardPath]:
             yield shard
 
 
-def _read(sweep_dir: SweepDir) -> _NodesFile:
+def _read(sweep_dir: SweepDir) -> tuple[BadNode, ...]:
     if not sweep_dir.bad_nodes.exists():
-        return _NodesFile()
+        return ()
     try:
-        return typed_json.from_plain(_NodesFile, files.read_json(sweep_dir.bad_nodes))
+        return typed_json.from_plain(_NodesFile, files.read_json(sweep_dir.bad_nodes)).nodes
     except (ResultsError, ValueError) as error:
         told = f"cannot be used ({error}); delete it, and submit learns it anew"
         raise ResultsError(f"{sweep_dir.bad_nodes}: {told}") from error

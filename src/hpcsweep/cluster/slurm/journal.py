@@ -96,8 +96,7 @@ class Journal:
         manifest = self.submission.manifest_or_none() if self.submission.manifest.exists() else None
         if manifest is None:
             return _LONGEST if self.submission.manifest.exists() else timedelta(0)
-        limit = manifest.time_limit or str(manifest.profile_fields.get("time") or "")
-        seconds = slurm.duration(limit)
+        seconds = slurm.duration(str(manifest.profile_fields.get("time") or ""))
         return _LONGEST if seconds is None else timedelta(seconds=seconds)
 
     @cached_property
