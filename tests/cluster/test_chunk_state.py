@@ -325,26 +325,6 @@ def test_a_foreign_job_of_the_same_number_is_not_cancelled(site: Site) -> None:
     assert (site.bin / "cancelled").read_text() == "7_[0]\n"
 
 
-def test_each_cluster_that_sbatch_named_is_asked_about_its_own(site: Site) -> None:
-    """Their jobs may have the same number; one that does not answer does not silence the other."""
-    site.sent(**MINE)
-    other = site.submission.sweep_dir.submission("20261121-073324-l40")
-    other.path.mkdir()
-    other.append_job(Queued(job_id="7;far", tasks=1, submitted_at=journal.now(), user=ME))
-    row, far = site.row("COMPLETED"), site.row(folder=str(other.path))
-    told = f"case \"$*\" in *--clusters=far*) printf '{far}';; *) printf '{row}';; esac"
-    site.program("squeue", told)
-    both = [site.submission, other]
-    assert [liveness.ask_slurm(both).live_chunks_of(one) for one in both] == [
-        set(),
-        {0},
-    ]
-    site.program("squeue", f"case \"$*\" in *--clusters=far*) exit 1;; *) printf '{row}';; esac")
-    answer = liveness.ask_slurm(both)
-    assert [answer.live_chunks_of(one) for one in both] == [set(), {0}]
-    assert journal.read_journal(other).targets([0]) == ["7_[0];far"]
-
-
 @pytest.mark.parametrize("origin", [*OTHERS.values()][:4], ids=[*OTHERS][:4])
 def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
     site: Site, origin: dict[str, str]
@@ -354,20 +334,6 @@ def test_a_lost_answer_of_sbatch_is_looked_for_where_it_was_asked(
     site.program("squeue", "")
     assert list(settling.settle([site.submission])) == []
     assert liveness.ask_slurm([site.submission]).live_chunks_of(site.submission) == {0}
-
-
-def test_a_lost_answer_is_looked_for_on_the_cluster_that_was_named(site: Site) -> None:
-    """The one that commands reach by default has no such job, and the one named may be silent."""
-    far = {"cluster": "far", "user": ME}
-    site.submission.append_job(Sending(sending=0, tasks=1, at=journal.now(), **far))
-    site.program("squeue", 'case "$*" in *--clusters=far*) exit 1;; esac')
-    assert list(settling.settle([site.submission])) == []
-    assert liveness.ask_slurm([site.submission]).live_chunks_of(site.submission) == {0}
-    row = site.row(job="9_0")
-    site.program("squeue", f"case \"$*\" in *--clusters=far*) printf '{row}';; esac")
-    (line,) = settling.settle([site.submission])
-    assert line.endswith("1 chunks went in as 9")
-    assert journal.read_journal(site.submission).targets([0]) == ["9_[0];far"]
 
 
 @pytest.mark.parametrize(

@@ -65,13 +65,6 @@ def test_a_reply_that_is_no_answer_is_a_crash_with_a_plain_reason(tmp_path, monk
     assert why in outcome.reason
 
 
-def test_a_reply_without_end_is_cut_off(tmp_path, monkeypatch):
-    """It does not fill the supervisor's memory."""
-    monkeypatch.setattr("hpcsweep.node.worker_process._MOST_BYTES", 1 << 16)
-    outcome = said_by_liar(tmp_path, monkeypatch, "x" * 100_000)
-    assert "longer than" in outcome.reason
-
-
 @pytest.mark.parametrize("act", ["forges", "half_a_line", "binary"])
 def test_what_a_network_writes_to_the_line_is_its_own_crash(measure, act):
     """The points before and after it have their own times."""

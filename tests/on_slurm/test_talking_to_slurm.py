@@ -199,13 +199,16 @@ def test_tasks_that_are_cancelled_while_they_wait_leave_no_trace(
     assert [job.id.task for job in told] == left
 
 
-def test_the_name_of_a_cluster_goes_with_the_id(cluster: Lab, send: Send, since: datetime):
-    """`sbatch --parsable` says `12;lab` when a cluster was named; every question then names it."""
-    job = send("exec sleep 600", "--clusters=lab")
-    assert job.cluster == "lab"
-    running = _queued([job], Meaning.RUNNING)
-    assert [one.id.cluster for one in running] == ["lab"]
-    assert _poll(lambda: slurm.attempts([job], since), len)[0].id.cluster == "lab"
+def test_a_cluster_that_is_named_is_the_one_that_is_asked(
+    cluster: Lab, send: Send, since: datetime, monkeypatch: pytest.MonkeyPatch
+):
+    """`sbatch --parsable` says `12;lab` then; every question goes there."""
+    monkeypatch.setenv("SLURM_CLUSTERS", "lab")
+    assert slurm.this_cluster().cluster == "lab"
+    job = send("exec sleep 600")
+    assert str(job).endswith(";lab")
+    _queued([job], Meaning.RUNNING)
+    assert _poll(lambda: slurm.attempts([job], since), len)[0].id.job == job.job
     slurm.cancel([job])
     _queued([job], Meaning.CANCELLED)
 

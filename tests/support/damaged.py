@@ -26,7 +26,7 @@ LOCAL = "20260101-100000-local"
 QUEUED = "20260102-100000-l40"
 _STATE = slurm.state_of("RUNNING")
 _RUNNING = slurm.JobState(id=slurm.parse_id("4242_0"), state=_STATE, source="squeue")
-_ANSWER = liveness.SlurmAnswer({(4242, 0, ""): _RUNNING})  # of Slurm, not asked thousands of times
+_ANSWER = liveness.SlurmAnswer({(4242, 0): _RUNNING})  # of Slurm, not asked thousands of times
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _outputs(submission: SubmissionDir) -> dict[int, Path]:
     """Return where Slurm puts the output of each chunk's job."""
     return {
         chunk: submission.job_output(job, task)
-        for chunk, (job, task, _cluster) in journal.read_journal(submission).task_of.items()
+        for chunk, (job, task) in journal.read_journal(submission).task_of.items()
         if job is not None and task is not None
     }
 

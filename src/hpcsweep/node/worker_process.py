@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 _LAST_WORDS: Final = 400
 _LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threads
-_MOST_BYTES: Final = 1 << 28  # of a reply: a million times are a tenth of that
 _READ: Final = 1 << 16  # most replies; a larger buffer takes longer to make than to fill
-_LOOK_SECONDS: Final = 0.5  # between two looks at a process on systems without pidfd
+_END_SECONDS: Final = 0.5  # for a process to end after its socket
 _NAP_SECONDS: Final = 0.001  # between two looks at a process that is about to end
 _TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory to end after the worker
 
@@ -155,7 +154,8 @@ class Worker:
     def _watch(self, process: subprocess.Popen[bytes] | _Adopted) -> None:
         """Let the end of the process end waiting."""
         self._process = process
-        with contextlib.suppress(AttributeError, OSError):  # a system without pidfd
+        # without pidfd the socket alone tells, which a child in C may hold
+        with contextlib.suppress(AttributeError, OSError):
             self._exit_fd = os.pidfd_open(process.pid)
             self._selector.register(self._exit_fd, selectors.EVENT_READ)
 
@@ -185,7 +185,7 @@ class Worker:
             left = until - time.monotonic()
             if left <= 0:
                 return TimedOut()
-            self._selector.select(left if self._exit_fd >= 0 else min(left, _LOOK_SECONDS))
+            self._selector.select(left)
 
     def is_idle(self) -> bool:
         """Say whether the worker waits for a request."""
@@ -231,29 +231,26 @@ class Worker:
             data = b""
         self._hung_up = self._hung_up or not data
         self._buffer += data
-        return bool(data) and len(self._buffer) <= _MOST_BYTES
+        return bool(data)
 
     def _take(self) -> dict[str, Any] | Garbled | None:
         """Return the next line as an object; None if no line is complete."""
         end = self._buffer.find(b"\n", self._scanned)
-        self._scanned = len(self._buffer) if end < 0 else end
-        if self._scanned > _MOST_BYTES:
-            return Garbled(f"it is longer than {_MOST_BYTES >> 20} MiB")
         if end < 0:
+            self._scanned = len(self._buffer)
             return None
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         self._scanned = 0
         try:
             reply = json.loads(line)
-            json.dumps(reply, ensure_ascii=False).encode()  # refuse lone surrogates
         except (ValueError, RecursionError):
             reply = None
         return reply if isinstance(reply, dict) else Garbled(f"{line[:80]!r} is no JSON object")
 
     def _died(self) -> Died | Garbled:
         try:
-            returncode = self._process.wait(_LOOK_SECONDS) if self._process else None
+            returncode = self._process.wait(_END_SECONDS) if self._process else None
         except subprocess.TimeoutExpired:
             returncode = None
         self.kill()

@@ -60,6 +60,8 @@ def _read_by(parse: Callable[[str], object]) -> AfterValidator:
 def _option(text: str) -> str:
     if not text.startswith("-"):
         raise ValueError("needs an option of sbatch, such as --exclusive")
+    if text.startswith(("--cluster", "-M")):
+        raise ValueError("cannot name a cluster; the variable SLURM_CLUSTERS does")
     return text
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import ast
 import pkgutil
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from hpcsweep import sources
 from hpcsweep.errors import suggest
 
-# a module that calls one of these may have names that its source does not show
-_MAKE_NAMES: Final = frozenset({"exec", "globals", "locals", "setattr", "vars"})
+# a module with one of these may have names that its source does not show
+_MAKE_NAMES: Final = re.compile(r"import \*|\b(?:__getattr__|exec|globals|locals|setattr|vars)\b")
 
 
 def problem(name: str, folders: Sequence[str]) -> tuple[str, bool]:
@@ -34,24 +35,12 @@ def problem(name: str, folders: Sequence[str]) -> tuple[str, bool]:
     if source.suffix != ".py" or not source.is_file():  # it is compiled, or a namespace
         return "", True
     try:
-        tree = ast.parse(source.read_bytes())
+        ast.parse(source.read_bytes())
     except (SyntaxError, ValueError) as error:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         return f"{source}{line}: is not Python: {error}", True
-    names = {*_names_in(tree)}
-    if not names.isdisjoint({"*", "__getattr__", *_MAKE_NAMES}) or attribute in names:
+    text = source.read_text(errors="replace")
+    words = {*re.findall(r"\w+", text)}
+    if attribute in words or _MAKE_NAMES.search(text):
         return "", True
-    return f"{source} has no '{attribute}'{suggest(attribute, names)}", True
-
-
-def _names_in(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a module defines, or uses outside of its functions."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield child.name
-            continue
-        if isinstance(child, ast.alias):
-            yield (child.asname or child.name).partition(".")[0]
-        elif isinstance(child, ast.Name):
-            yield child.id
-        yield from _names_in(child)
+    return f"{source} has no '{attribute}'{suggest(attribute, words)}", True

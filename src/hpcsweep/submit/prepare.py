@@ -104,7 +104,7 @@ def prepare(
             chunks=len(each),
             points=points,
             seconds=round(seconds, 3),
-            **_provenance(request, submission),
+            **_provenance(request),
         )
         _keep_own_files(into or sweep_dir, request)
         submission.write_manifest(manifest)
@@ -288,7 +288,7 @@ def chunks(
     return packing.pack(blocks, seconds_of, worker_key, limits)
 
 
-def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
+def _provenance(request: Request) -> dict[str, Any]:
     """Return the fields of a manifest that say what was submitted, where, and by whom."""
     profile = request.profile
     sweep = request.sweep
@@ -296,7 +296,7 @@ def _provenance(request: Request, submission: SubmissionDir) -> dict[str, Any]:
     if profile.in_slurm:
         from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - jinja2 takes 0.1 s
 
-        templates = job_script.own_templates(profile, submission)
+        templates = job_script.own_templates()
     return {
         "sweep": sweep.name,
         "workload": sweep.workload,

@@ -93,12 +93,6 @@ def test_a_silent_cluster_is_told_in_one_line(look, missing):
     assert "slurmctld cannot be reached" in text
 
 
-def test_a_cluster_elsewhere_is_not_compared_with_this_one(look):
-    """`--clusters` sends the job where nobody was asked."""
-    ((level, _, text),) = look("partition: nosuch\nsbatch_options: [--clusters=other]\n")
-    assert (level, "other" in text) == ("warn", True)
-
-
 def test_one_good_partition_of_several_is_enough(look):
     """Slurm runs the job where it can; what is wrong with the others is a warning."""
     shut = [partition("gpu", State="DOWN"), partition("long")]

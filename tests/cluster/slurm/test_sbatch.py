@@ -192,7 +192,7 @@ def test_a_slow_answer_to_a_submission_is_waited_for(
     """A busy slurmctld takes its time."""
     program("sbatch", "sleep 0.6; echo '7;far'")
     job = slurm.submit(tmp_path / "job.sh", timeout=30)
-    assert job == JobId("7;far", 7, cluster="far")
+    assert job == JobId("7;far", 7)
 
 
 def _is_alive(pid: int) -> bool:

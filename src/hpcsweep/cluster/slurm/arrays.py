@@ -10,14 +10,15 @@ go in.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Final
 
 from hpcsweep import files
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import job_request, job_script, journal
+from hpcsweep.cluster.slurm import job_script, journal
 from hpcsweep.cluster.slurm.sbatch import Preview
-from hpcsweep.errors import HpcsweepError, PartlySubmitted, SchedulerError
+from hpcsweep.errors import HpcsweepError, PartlySubmitted, SchedulerError, UsageError
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SubmissionDir
 
@@ -40,7 +41,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         script_file = submission.script.absolute()
         return str(slurm.submit(script_file, options=chosen, arguments=[str(first)]))
 
-    return send_arrays(submission, profile, submit_one)
+    return send_arrays(submission, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
@@ -59,11 +60,12 @@ def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[st
     return [f"--chdir={submission.path.absolute()}", "--requeue", array]
 
 
-def send_arrays(submission: SubmissionDir, profile: Profile, submit_one: SubmitOne) -> list[str]:
+def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array."""
     total = submission.read_manifest().chunks
-    named = job_request.cluster(profile)
-    here = slurm.Here(cluster=named, user=slurm.user_name()) if named else slurm.this_cluster()
+    if "," in (named := os.environ.get("SLURM_CLUSTERS", "")) or named == "all":
+        raise UsageError(f"SLURM_CLUSTERS={named}: name one cluster, where jobs can be found")
+    here = slurm.this_cluster()
     sent = 0
     size = max_size()
     ids: list[str] = []

@@ -187,8 +187,6 @@ def environment(program: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     if program == "sbatch":
         return kept
-    if program in {"squeue", "sacct", "scancel"}:  # ids of other clusters' jobs name the cluster
-        kept.pop("SLURM_CLUSTERS", "")
     return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: whole lists of tasks
 
 

@@ -20,7 +20,7 @@ _FORM: Final = re.compile(
     r"(?P<job>\d{1,18})"
     r"(?:_(?:(?P<task>\d{1,18})|\[(?P<tasks>[^\]%]*)(?:%[^\]]*)?(?:\]|$)))?"
     r"(?:\+\d+)?(?:\.[^;]+)?"
-    r"(?:;(?P<cluster>.+))?",
+    r"(?:;.+)?",
     re.ASCII,
 )
 _RANGE: Final = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?", re.ASCII)
@@ -34,13 +34,11 @@ class JobId:
     job: int | None = None
     task: int | None = None
     tasks: tuple[range, ...] = ()
-    cluster: str = ""
 
     @classmethod
-    def of(cls, job: int, task: int | None = None, cluster: str = "") -> JobId:
+    def of(cls, job: int, task: int | None = None) -> JobId:
         """Make the id of a job or of an array's task."""
-        text = f"{job}" if task is None else f"{job}_{task}"
-        return cls(text + (f";{cluster}" if cluster else ""), job, task, cluster=cluster)
+        return cls(f"{job}" if task is None else f"{job}_{task}", job, task)
 
     @property
     def key(self) -> tuple[int | None, int | None]:
@@ -51,7 +49,7 @@ class JobId:
         if not self.tasks or self.job is None:
             yield self
         for task in chain.from_iterable(self.tasks):
-            yield JobId.of(self.job or 0, task, self.cluster)
+            yield JobId.of(self.job or 0, task)
 
     def __str__(self) -> str:
         return self.text
@@ -65,7 +63,7 @@ def parse_id(text: str) -> JobId:
         return JobId(text)
     task = int(match["task"]) if match["task"] else None
     tasks = _ranges(match["tasks"] or "")
-    return JobId(text, int(match["job"]), task, tasks, match["cluster"] or "")
+    return JobId(text, int(match["job"]), task, tasks)
 
 
 def task_list(tasks: Iterable[int]) -> str:

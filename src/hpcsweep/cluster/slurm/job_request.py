@@ -5,7 +5,6 @@ A profile's `sbatch_options` override its keys.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import Final, Literal
 from hpcsweep import units
 from hpcsweep.cluster.slurm import amount, duration
 from hpcsweep.cluster.slurm.site import Gres
-from hpcsweep.errors import ProfileError, nearest, suggest
+from hpcsweep.errors import nearest, suggest
 from hpcsweep.spec.profile import Profile
 from hpcsweep.text import aligned
 
@@ -66,13 +65,12 @@ def text(findings: Sequence[Finding]) -> str:
 # Short options of sbatch and the keys of a profile that they set.
 _SHORT: Final = {
     "-p": "partition", "-C": "constraint", "-t": "time", "-c": "cpus_per_task", "-N": "nodes",
-    "-w": "nodelist", "-x": "exclude", "-A": "account", "-q": "qos", "-M": "clusters",
+    "-w": "nodelist", "-x": "exclude", "-A": "account", "-q": "qos",
     "-o": "output", "-e": "error",
 }  # fmt: skip
 _OF_SBATCH: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
 _OPTIONS: Final = {
     **_SHORT,
-    "--cluster": "clusters",
     **{f"--{key.replace('_', '-')}": key for key in _OF_SBATCH},
 }
 _KEYS: Final = (*_OF_SBATCH, "gpu", "gpu_name")
@@ -144,25 +142,11 @@ def options_of(profile: Profile) -> Wants:
     """Return the GPU and the sbatch options of a profile."""
     own = {key: getattr(profile, key) for key in _KEYS if key in type(profile).model_fields}
     values = {key: str(value) for key, value in own.items() if value is not None}
-    values["clusters"] = os.environ.get("SLURM_CLUSTERS", "")
     places = {key: profile.where(key) for key in own}
     for key, value in _overrides(profile.sbatch_options):
         values[key] = value
         places[key] = profile.where("sbatch_options")
     return Wants(values, places)
-
-
-def cluster(profile: Profile) -> str:
-    """Return the one cluster that sbatch is told to send to; empty: that of its commands.
-
-    `ProfileError` for several: after a lost answer nobody knows which of them took the jobs.
-    """
-    wants = options_of(profile)
-    name = wants["clusters"]
-    if "," in name or name == "all":
-        where = wants.places.get("clusters", "SLURM_CLUSTERS")
-        raise ProfileError(f"{where}: name one cluster, not {name!r}: jobs must be found again")
-    return name
 
 
 def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import jinja2
@@ -34,7 +33,7 @@ _KEYS: Final = (  # of a profile; also options of sbatch
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
     """Return the job script; raise where a value cannot be in it, or Slurm could write no log."""
-    return _render(_TemplateLoader(), _JOB, {**_preparation(profile), **_job(profile, submission)})
+    return _render(_JOB, {**_preparation(profile), **_job(profile, submission)})
 
 
 def encoded(text: str) -> bytes:
@@ -44,35 +43,19 @@ def encoded(text: str) -> bytes:
 
 def setup(profile: Profile) -> str:
     """Return the part of the script that prepares the worker's environment."""
-    return _render(_TemplateLoader(), _SETUP, _preparation(profile))
+    return _render(_SETUP, _preparation(profile))
 
 
-def own_templates(profile: Profile, submission: SubmissionDir) -> tuple[str, ...]:
-    """Return the templates of the user's own that make the job script of a submission."""
-    loader = _TemplateLoader()
+def own_templates() -> tuple[str, ...]:
+    """Return the templates of the user's own, which go before those shipped."""
     shipped = lookup.shipped() / lookup.TEMPLATES
-    values = {**_preparation(profile), **_job(profile, submission)}
-    _render(loader, LAUNCHERS[profile.launcher].template, values)
-    own = (path for path in loader.used if not path.parent.samefile(shipped))
-    return tuple(str(path.absolute()) for path in own)
+    own = (where for where in lookup.folders(lookup.TEMPLATES) if not where.samefile(shipped))
+    return tuple(str(path.absolute()) for where in own for path in sorted(where.glob("*.j2")))
 
 
-class _TemplateLoader(jinja2.FileSystemLoader):
-    """Keeps which files are used."""
-
-    def __init__(self) -> None:
-        super().__init__(lookup.folders(lookup.TEMPLATES))
-        self.used: list[Path] = []
-
-    def get_source(self, environment: jinja2.Environment, template: str) -> Any:  # noqa: ANN401
-        found = super().get_source(environment, template)
-        self.used.append(Path(found[1]))
-        return found
-
-
-def _render(loader: _TemplateLoader, name: str, values: Mapping[str, Any]) -> str:
+def _render(name: str, values: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.FileSystemLoader(lookup.folders(lookup.TEMPLATES)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import islice
@@ -182,24 +182,18 @@ class Survey:
     attempts: tuple[JobState, ...] = ()  # by sacct, oldest first
 
 
-def queue(
-    job_ids: Iterable[JobId | str] | None = None, cluster: str = ""
-) -> list[JobState] | CouldNotAsk:
-    """Return the queue's entries for those of these jobs that it knows, by default of this user.
-
-    The latter are those of the cluster that commands reach by default, or of the one named.
-    """
-    wanted = _wanted(job_ids or ())
+def queue(job_ids: Iterable[JobId | str] | None = None) -> list[JobState] | CouldNotAsk:
+    """Return the queue's entries for those of these jobs that it knows, by default of this user."""
+    wanted = _numbers(job_ids or ())
     if job_ids is not None and not wanted:
         return []
-    where = _clusters([*wanted.values(), cluster])
-    options = ["-h", "-r", "-t", "all", _chosen(wanted), *where, "-o", _QUEUE]
+    options = ["-h", "-r", "-t", "all", _chosen(wanted), "-o", _QUEUE]
     fields = _QUEUE.count(SEPARATOR) + 1
     rows = ask_for_rows("squeue", *options, fields=fields, optional=1, harmless=_UNKNOWN)
     if isinstance(rows, CouldNotAsk):
         return rows
     jobs = _read("squeue", rows)
-    return [*jobs] if job_ids is None else _asked_for(jobs, wanted)
+    return [job for job in jobs if job_ids is None or job.id.job in wanted]
 
 
 def attempts(job_ids: Iterable[JobId | str], since: datetime) -> list[JobState] | CouldNotAsk:
@@ -208,18 +202,20 @@ def attempts(job_ids: Iterable[JobId | str], since: datetime) -> list[JobState] 
     The list has earlier attempts of requeued tasks. The accounts lag: a job that has just ended may
     still be running in the list, or be missing.
     """
-    wanted = _wanted(job_ids)
+    wanted = _numbers(job_ids)
     if not wanted:
         return []
     # Without a start time sacct leaves out jobs that ended before midnight.
     start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
     options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", _chosen(wanted)]
-    format_ = [f"--format={_ACCOUNTING}", f"--starttime={start}", *_clusters(wanted.values())]
+    options += [f"--format={_ACCOUNTING}", f"--starttime={start}"]
+    if named := os.environ.get("SLURM_CLUSTERS"):  # which the other programs heed by themselves
+        options.append(f"--clusters={named}")
     fields = _ACCOUNTING.count(",") + 1
-    rows = ask_for_rows("sacct", *options, *format_, fields=fields, optional=1)
+    rows = ask_for_rows("sacct", *options, fields=fields, optional=1)
     if isinstance(rows, CouldNotAsk):
         return rows
-    return sorted(_asked_for(_read("sacct", rows), wanted), key=_age)
+    return sorted((job for job in _read("sacct", rows) if job.id.job in wanted), key=_age)
 
 
 def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
@@ -251,16 +247,11 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
 
 def cancel(job_ids: Iterable[JobId | str]) -> None:
     """Cancel jobs; unknown ids are no error. `SchedulerError` if Slurm is silent, or refuses."""
-    by_cluster: dict[str, list[str]] = {}
-    for job in map(str, job_ids):
-        target, _, cluster = job.partition(";")
-        by_cluster.setdefault(cluster, []).append(target)
-    for cluster, targets in by_cluster.items():
-        where = [f"--clusters={cluster}"] * bool(cluster)
-        for start in range(0, len(targets), _MANY):
-            answer = ask("scancel", *where, *targets[start : start + _MANY])
-            if isinstance(answer, CouldNotAsk):
-                raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
+    targets = [str(job).partition(";")[0] for job in job_ids]
+    for start in range(0, len(targets), _MANY):
+        answer = ask("scancel", *targets[start : start + _MANY])
+        if isinstance(answer, CouldNotAsk):
+            raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
 
 
 def hostnames(nodes: str) -> tuple[str, ...] | CouldNotAsk:
@@ -301,27 +292,12 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
             )
 
 
-def _wanted(job_ids: Iterable[JobId | str]) -> dict[int | None, str]:
-    """Return the cluster of each job, by its number, which stands for all tasks of an array."""
-    ids = map(parse_id, map(str, job_ids))
-    return {job.job: job.cluster for job in ids if job.job is not None}
+def _numbers(job_ids: Iterable[JobId | str]) -> dict[int | None, None]:
+    """Return the numbers of jobs, each of which stands for all tasks of an array."""
+    return dict.fromkeys(parse_id(str(job)).job for job in job_ids)
 
 
 def _chosen(wanted: Collection[int | None]) -> str:
     """Return the option that chooses jobs; the user's, where there are none or very many."""
     few = 0 < len(wanted) <= _MANY
     return f"--jobs={','.join(map(str, wanted))}" if few else f"--user={os.getuid()}"
-
-
-def _asked_for(jobs: Iterable[JobState], wanted: Mapping[int | None, str]) -> list[JobState]:
-    """Return those jobs that are wanted, with the name of their cluster."""
-    return [
-        replace(job, id=replace(job.id, cluster=wanted[job.id.job]))
-        for job in jobs
-        if job.id.job in wanted
-    ]
-
-
-def _clusters(names: Iterable[str]) -> list[str]:
-    named = ",".join(dict.fromkeys(filter(None, names)))
-    return [f"--clusters={named}"] if named else []

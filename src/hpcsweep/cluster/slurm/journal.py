@@ -20,8 +20,7 @@ from hpcsweep.store import chunk_file
 from hpcsweep.store.folders import ShardPath, SubmissionDir
 from hpcsweep.store.jobs_file import Cancelled, Damaged, NotSent, Over, Queued, Sending
 
-# job and index, as in `slurm.JobId.key`, and the cluster where sbatch named one
-Task = tuple[int | None, int | None, str]
+Task = tuple[int | None, int | None]  # job and index, as in `slurm.JobId.key`
 
 _NOWHERE: Final = slurm.Here()
 _LONGEST: Final = timedelta(days=30)  # a job whose limit is not known, or that has none
@@ -44,24 +43,15 @@ class Journal:
 
     def targets(self, chunks: Iterable[int]) -> list[str]:
         """Return scancel's arguments for chunks: per array, its id with a list of tasks."""
-        tasks: dict[tuple[int | None, str], list[int]] = {}
+        tasks: dict[int | None, list[int]] = {}
         for chunk in chunks:
-            job, task, cluster = self.task_of[chunk]
-            tasks.setdefault((job, cluster), []).append(task or 0)
-        return [
-            f"{job}_[{slurm.task_list(numbers)}]{f';{cluster}' if cluster else ''}"
-            for (job, cluster), numbers in tasks.items()
-        ]
-
-    @property
-    def named(self) -> str:
-        """The cluster that `--clusters` named, which is asked by this name; empty: none did."""
-        return "" if self.origin.controller else self.origin.cluster
+            job, task = self.task_of[chunk]
+            tasks.setdefault(job, []).append(task or 0)
+        return [f"{job}_[{slurm.task_list(numbers)}]" for job, numbers in tasks.items()]
 
     def is_others(self, here: slurm.Here) -> bool:
         """Say whether another cluster took it, or another user sent it: here it may be hidden."""
-        is_elsewhere = not self.named and self.origin.differs(here)
-        return is_elsewhere or self.origin.user not in {"", here.user}
+        return self.origin.differs(here) or self.origin.user not in {"", here.user}
 
     def is_mine(self, here: slurm.Here) -> bool:
         """Say whether this user sent it to this cluster, so that Slurm would list it."""
@@ -133,7 +123,7 @@ def read_journal(submission: SubmissionDir) -> Journal:
                 arrays.append(entry.job_id)
                 job = slurm.parse_id(entry.job_id)
                 begin = entry.first_chunk
-                tasks = ((job.job, index, job.cluster) for index in range(entry.tasks))
+                tasks = ((job.job, index) for index in range(entry.tasks))
                 task_of |= dict(enumerate(tasks, begin))
                 origin = _origin(entry)
                 first = min(first, slurm.moment(entry.submitted_at) or first)
@@ -168,10 +158,6 @@ def sending(submission: SubmissionDir, first: int, tasks: int, here: slurm.Here)
 
 def went_in(submission: SubmissionDir, first: int, tasks: int, job: str, here: slurm.Here) -> None:
     """Note that an array is in the queue."""
-    if named := slurm.parse_id(job).cluster:
-        here = slurm.Here(cluster=named, user=here.user)
-    elif here.cluster and not here.controller:  # submitit leaves out the name that it was given
-        job = f"{job};{here.cluster}"
     entry = Queued(job_id=job, first_chunk=first, tasks=tasks, submitted_at=now(), **asdict(here))
     submission.append_job(entry)
 

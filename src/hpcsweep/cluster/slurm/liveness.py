@@ -37,7 +37,11 @@ class SlurmAnswer:
     attempts: tuple[slurm.JobState, ...] = ()
     unanswered: tuple[slurm.CouldNotAsk, ...] = ()
     here: slurm.Here = _NOWHERE
-    mute: frozenset[str] = frozenset()  # clusters whose squeue did not answer; empty: this one
+
+    @property
+    def mute(self) -> bool:
+        """Whether squeue gave no answer."""
+        return any(why.program == "squeue" for why in self.unanswered)
 
     def live_chunks_of(self, submission: SubmissionDir) -> set[int]:
         """Return the chunks of a submission that may still write rows, by its journal of now."""
@@ -52,29 +56,18 @@ def ask_slurm(submissions: Iterable[SubmissionDir]) -> SlurmAnswer:
 def ask_journals(journals: Iterable[Journal]) -> SlurmAnswer:
     """Ask Slurm once about all tasks in journals that may not be over.
 
-    This cluster is asked, and those that sbatch named. `chunk_state` ignores this cluster's answer
-    about ids that another cluster gave.
+    `liveness` ignores the answer about ids that another cluster gave.
     """
     unclear = [journal for journal in journals if journal.open_chunks or journal.uncertain]
     if not unclear:
         return SlurmAnswer()
-    by_cluster: dict[str, list[str]] = {}
-    for journal in unclear:
-        for array in journal.arrays if journal.open_chunks else ():
-            by_cluster.setdefault(slurm.parse_id(array).cluster, []).append(array)
+    arrays = [array for journal in unclear if journal.open_chunks for array in journal.arrays]
     since = min(journal.submitted_at for journal in unclear)
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, each question waits for a timeout
         future = pool.submit(slurm.this_cluster)
-        found = {cluster: slurm.survey(ids, since) for cluster, ids in by_cluster.items()}
+        found = slurm.survey(arrays, since)
         here = future.result()
-    silent = [(cluster, why) for cluster, each in found.items() for why in each.unanswered]
-    return SlurmAnswer(
-        tasks={(*key, name): job for name, each in found.items() for key, job in each.jobs.items()},
-        attempts=tuple(job for each in found.values() for job in each.attempts),
-        unanswered=tuple(why for _, why in silent),
-        here=here,
-        mute=frozenset(cluster for cluster, why in silent if why.program == "squeue"),
-    )
+    return SlurmAnswer(found.jobs, found.attempts, found.unanswered, here)
 
 
 @dataclass(frozen=True)
@@ -91,9 +84,9 @@ class Liveness:
 def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether the task of a chunk may still write rows."""
     task = journal.task_of[chunk]
-    if task[2] in answer.mute:
+    if answer.mute:
         return Liveness(live=True, why="squeue could not be asked")
-    job = answer.tasks.get(task) or answer.tasks.get((task[0], None, task[2]))
+    job = answer.tasks.get(task) or answer.tasks.get((task[0], None))
     is_revoked = job is not None and job.state.name == _ELSEWHERE
     owned = job is not None and journal.owns(job)
     if job and owned and not is_revoked and (job.state.over or job.source == "squeue"):

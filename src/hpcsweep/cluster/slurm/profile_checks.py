@@ -26,7 +26,7 @@ _ADMITS: Final = {"Groups": "groups", "Accounts": "account", "Qos": "qos"}
 def examine(profile: Profile, cluster: Cluster) -> list[Finding]:
     """Return all findings, good ones included; `fail` means that no job would ever run."""
     wants = job_request.options_of(profile)
-    if why := _unknown_cluster(wants, cluster):
+    if why := _unknown_cluster(cluster):
         return [Finding("warn", "cluster", f"not checked: {why}")]
     # without partitions in the profile, the default one
     mine = [p for p in cluster.partitions if p.name in wants.partitions]
@@ -71,9 +71,7 @@ def wall_of_qos(name: str, cluster: Cluster) -> int | None:
     return cluster.qos.get(name) if "limits" in cluster.config.get(_ENFORCED, "") else None
 
 
-def _unknown_cluster(wants: Wants, cluster: Cluster) -> str:
-    if wants["clusters"]:
-        return f"jobs go to cluster {wants['clusters']}, and this is another one"
+def _unknown_cluster(cluster: Cluster) -> str:
     silent = cluster.unanswered.get("nodes") or cluster.unanswered.get("partitions")
     hidden = not (cluster.nodes and cluster.partitions)
     return str(silent) if silent else "sinfo shows no nodes (PrivateData?)" * hidden

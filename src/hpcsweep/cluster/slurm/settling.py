@@ -30,12 +30,11 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     unclear = [journal for journal in map(read_journal, submissions) if journal.uncertain]
     here = slurm.this_cluster() if unclear else _NOWHERE
     unclear = [journal for journal in unclear if not journal.is_others(here)]
-    answers = {name: slurm.queue(cluster=name) for name in {j.named for j in unclear}}
+    listed = slurm.queue() if unclear else []
+    if isinstance(listed, slurm.CouldNotAsk):
+        return
     for journal in unclear:
         submission = journal.submission
-        listed = answers[journal.named]
-        if isinstance(listed, slurm.CouldNotAsk):
-            continue
         recorded = {slurm.parse_id(array).job for array in journal.arrays}
         jobs = {job.id.job or 0 for job in listed if submission.is_at(job.folder)} - recorded
         if journal.doubtful:
@@ -45,8 +44,7 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
         tasks = len(journal.unsure)
         what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
         if jobs:
-            taken_by = journal.origin if journal.named else here
-            went_in(submission, first, tasks, str(max(jobs)), taken_by)
+            went_in(submission, first, tasks, str(max(jobs)), here)
             yield f"{what} went in as {max(jobs)}"
         else:
             not_sent(submission, first)

@@ -113,7 +113,7 @@ def send(submission: SubmissionDir, profile: Profile) -> list[str]:
         return job_id
 
     with _environment(), _private(submission.submitit):
-        return arrays.send_arrays(submission, profile, submit_one)
+        return arrays.send_arrays(submission, submit_one)
 
 
 def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
