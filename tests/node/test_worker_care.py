@@ -261,7 +261,3 @@ def test_a_reason_that_is_no_text_is_a_reason(tmp_path, monkeypatch):
     with caring(tmp_path) as measure:
         found = measure("names_a_file")
         assert (found.status, found.reason) == ("error", "FileNotFoundError: no ?.pt")
-    forged = '{"outcomes": [{"status": "ok", "reason": "\\udcff", "point_id": "ID"}]}'
-    monkeypatch.setattr(processes, "python", leaving.liar(forged))
-    with caring(tmp_path) as measure:
-        assert measure("any").status == "crashed"

@@ -10,6 +10,7 @@ import pytest
 
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import bad_nodes, liveness
+from hpcsweep.store.state import ChunkState
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def desk(tmp_path: Path) -> Desk:
 def _break_a_node(lab: Lab, desk: Desk, profile: str) -> str:
     """Submit, take a node down under a running chunk, end the rest; return the node."""
     assert desk.run("submit", "s.yaml", "--cluster", profile).returncode == 0
-    run, running = desk.sweep("s"), slurm.Meaning.RUNNING
+    run, running = desk.sweep("s"), ChunkState.RUNNING
     lab.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
     node = next(job.nodes for job in slurm.queue() if job.state.meaning is running)
     lab.run("scontrol", "update", f"nodename={node}", "state=down", "reason=a test")

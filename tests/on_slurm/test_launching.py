@@ -11,6 +11,7 @@ import pytest
 
 from hpcsweep.cluster import slurm
 from hpcsweep.store import shards
+from hpcsweep.store.state import ChunkState
 from labtools import arrays, job_numbers, queue_is_over, requeue
 from localruns import Desk
 
@@ -91,7 +92,7 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     (desk.folder / "cluster_profiles/slow.yaml").write_text(slow)
     done = desk.run("submit", "s.yaml", "--cluster", "slow")
     assert done.returncode == 0, done.stderr
-    running = slurm.Meaning.RUNNING
+    running = ChunkState.RUNNING
     cluster.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
     again = desk.run("submit", "s.yaml", "--cluster", "slow").stdout
     assert "6 points are already queued or running" in again
@@ -112,7 +113,7 @@ def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
     bad = "extends: v100\npartition: gpuu\n"
     (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
     done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
-    assert (done.returncode, "write `partition: gpu`" in done.stderr) == (5, True)
+    assert (done.returncode, "did you mean 'gpu'?" in done.stderr) == (5, True)
     done = desk.run(
         "submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-doctor", TMPDIR=str(desk.folder)
     )

@@ -165,12 +165,10 @@ def test_attempts_of_an_array_that_nobody_knows_are_stopped(
     _finish(bare_cluster, desk, "sbatch")
 
 
-def test_jobs_for_several_clusters_are_refused(
-    bare_cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
-):
+def test_jobs_for_several_clusters_are_refused(bare_cluster: Lab, desk: Desk):
     """After a lost answer nobody would know where to look."""
-    monkeypatch.setenv("SLURM_CLUSTERS", "lab,far")
-    refused = desk.run("submit", "s.yaml", "--cluster", "sbatch", "--no-doctor")
+    words = ("submit", "s.yaml", "--cluster", "sbatch", "--no-doctor")
+    refused = desk.run(*words, SLURM_CLUSTERS="lab,far")
     assert (refused.returncode, "lab,far: name one cluster" in refused.stderr) == (2, True)
     assert not desk.sweep("s").path.exists()
 

@@ -33,39 +33,37 @@ MORE_PARTITIONS = (
 )
 # What a profile says otherwise than GOOD; what is told; what to write instead.
 MISTAKES = {
-    "partition": ("partition: gpuu", "no partition 'gpuu'", "write `partition: gpu`"),
+    "partition": ("partition: gpuu", "no partition 'gpuu'", "there are: "),
     "down": ("partition: closed", "closed is DOWN", "`sinfo -s` lists them"),
     "inactive": ("partition: shut", "shut is INACTIVE", "`sinfo -s` lists them"),
-    "feature": ("constraint: gpu2v10", "'gpu2v100'?", "write `constraint: gpu2v100`"),
+    "feature": ("constraint: gpu2v10", "'gpu2v100'?", "there are: "),
     "either feature": (
         "constraint: gpul40|gpu2v100",
         "no feature 'gpul40'",
-        "write `constraint: gpul40s|gpu2v100`",
+        "did you mean 'gpul40s'",
     ),
     "both features": (
         "constraint: gpul40s&gpu2v10",
         "no feature 'gpu2v10'",
-        "write `constraint: gpul40s&gpu2v100`",
+        "did you mean 'gpu2v100'",
     ),
     "same feature": (
         "constraint: '[gpul40s|mi25O]'",
         "no feature 'mi25O'",
-        "write `constraint: [gpul40s|mi250]`",
+        "did you mean 'mi250'",
     ),
-    "counted feature": ("constraint: gpu2v1*1", "'gpu2v1'", "write `constraint: gpu2v100*1`"),
+    "counted feature": ("constraint: gpu2v1*1", "'gpu2v1'", "did you mean 'gpu2v100'"),
     "no such node": (
         "constraint: gpul40s&gpu2v100",
         "no node has all that is asked for; nodes with partition gpu: ",
         "sinfo",
     ),
-    "gres name": ("gres: 'gpuu:1'", "no gres 'gpuu'", "write `gres: gpu:1`"),
-    "gres type": ("gres: 'gpu:v10:1'", "no gpu type 'v10'", "write `gres: gpu:v100:1`"),
+    "gres name": ("gres: 'gpuu:1'", "no gres 'gpuu'", "did you mean 'gpu'"),
+    "gres type": ("gres: 'gpu:v10:1'", "no gpu type 'v10'", "did you mean 'v100'"),
     "gres count": ("gres: 'gpu:v100:9'", "with gres gpu:v100:9: none", "sinfo"),
-    "account": ("account: labb", "no account 'labb'", "write `account: lab`"),
-    "qos": ("qos: fw", "no qos 'fw'", "write `qos: few`"),
-    "nodelist": ("nodelist: v100n2", "no node 'v100n2'", "write `nodelist: v100n1`"),
+    "account": ("account: labb", "no account 'labb'", "did you mean 'lab'"),
+    "qos": ("qos: fw", "no qos 'fw'", "did you mean 'few'"),
     "nodes of nodelist": ("nodelist: 'l40sn1'", "with nodelist l40sn1: l40sn1", "sinfo"),
-    "exclude": ("exclude: 'v100n[2-3]'", "no node 'v100n3'", "write `exclude: v100n1`"),
     "all excluded": ("exclude: v100n1", "with exclude v100n1: l40sn1, mi250n1", "sinfo"),
     "mem": ("mem: 63G", "with mem 63G: none", "sinfo"),
     "mem of partition": ("partition: tiny\nmem: 2G", "MaxMemPerNode", "write `mem: 1000M`"),
@@ -93,7 +91,7 @@ MISTAKES = {
         "with constraint gpu2v100: v100n1; with gres gpu:l40s:1: l40sn1",
         "sinfo",
     ),
-    "verbatim": ("sbatch_options: ['-p gpuu']", "no partition 'gpuu'", "write `partition: gpu`"),
+    "verbatim": ("sbatch_options: ['-p gpuu']", "no partition 'gpuu'", "there are: "),
 }
 
 
@@ -191,7 +189,7 @@ def test_every_mistake_would_never_have_run(cluster: Lab, desk: Desk):
 def test_every_launcher_of_slurm_is_checked(cluster: Lab, desk: Desk):
     """Also where submitit would write the script."""
     _write(desk, "launcher: submitit\npartition: gpuu")
-    with pytest.raises(Refused, match="write `partition: gpu`"):
+    with pytest.raises(Refused, match="no partition 'gpuu'"):
         _hpcsweep("submit", "s.yaml", "--cluster", "bad")
     assert desk.sweep("s").submissions() == []
 
@@ -258,7 +256,7 @@ def test_a_cluster_without_accounts_is_checked_without_them(
     assert "account: not checked: sacctmgr: " in line
     desk.spec(SPEC.replace("[64]", "[65]"), "s.yaml")
     _write(desk, "account: phys\npartition: gpuu")
-    with pytest.raises(Refused, match="write `partition: gpu`"):
+    with pytest.raises(Refused, match="no partition 'gpuu'"):
         _hpcsweep("submit", "s.yaml", "--cluster", "bad", "--dry-run")
 
 
@@ -322,7 +320,7 @@ def test_the_doctor_says_what_is_well_too(
     assert _hpcsweep("doctor", "--cluster", "bad") == Refused.exit_code
     out = capsys.readouterr().out
     assert "fail  partition" in out
-    assert "-> write `partition: gpu`" in out
+    assert "did you mean 'gpu'?" in out
 
 
 def test_shipped_profiles_are_compared_with_a_cluster_that_has_other_gpus(

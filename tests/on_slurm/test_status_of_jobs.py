@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpcsweep.cluster import slurm
+from hpcsweep.store.state import ChunkState
 from labtools import queue_is_over, requeue
 from localruns import Desk
 
@@ -42,7 +43,7 @@ def _status(desk: Desk) -> dict[str, Any]:
 
 
 def _running() -> bool:
-    return any(job.state.meaning is slurm.Meaning.RUNNING for job in slurm.queue())
+    return any(job.state.meaning is ChunkState.RUNNING for job in slurm.queue())
 
 
 def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):

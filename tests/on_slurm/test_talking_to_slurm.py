@@ -15,12 +15,12 @@ from hpcsweep.cluster.slurm import (
     CouldNotAsk,
     JobId,
     LimitReached,
-    Meaning,
     Rejected,
     Unanswered,
     site,
 )
 from hpcsweep.errors import SchedulerError
+from hpcsweep.store.state import ChunkState
 from labtools import job_numbers, lab_here, requeue
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _poll(ask: Callable[[], list[JobState] | CouldNotAsk], until: Callable[..., 
         time.sleep(0.1)
 
 
-def _queued(ids: Sequence[JobId], meaning: Meaning, count: int = 1) -> list[JobState]:
+def _queued(ids: Sequence[JobId], meaning: ChunkState, count: int = 1) -> list[JobState]:
     """Wait until the queue shows so many tasks with this meaning, and return them."""
 
     def of(answer: list[JobState]) -> list[JobState]:
@@ -99,7 +99,7 @@ def test_a_script_in_a_hostile_folder_is_submitted_and_runs_there(cluster: Lab, 
 def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send: Send):
     """Twenty tasks, two at a time: 18 wait for the throttle, 2 run on the right node."""
     array = send("exec sleep 600", "--array=0-19%2", "-p", "gpu", "-C", "gpul40s", "-J", "a|b, c")
-    running = _queued([array], Meaning.RUNNING, 2)
+    running = _queued([array], ChunkState.RUNNING, 2)
     listed = slurm.queue([array])
     waiting = [job for job in listed if job not in running]
     assert sorted(job.id.task for job in listed) == list(range(20))
@@ -121,8 +121,8 @@ def test_the_accounts_tell_how_each_task_ended(cluster: Lab, send: Send, since: 
     array = send("exit $((SLURM_ARRAY_TASK_ID % 3))", "--array=0-19", "-p", "v100")
     ended = {job.id.task: job for job in _all_over([array], since, 20)}
     assert {task: job.exit_code for task, job in ended.items()} == {t: t % 3 for t in range(20)}
-    assert {job.state.meaning for t, job in ended.items() if t % 3} == {Meaning.FAILED}
-    assert {job.state.meaning for t, job in ended.items() if not t % 3} == {Meaning.DONE}
+    assert {job.state.meaning for t, job in ended.items() if t % 3} == {ChunkState.FAILED}
+    assert {job.state.meaning for t, job in ended.items() if not t % 3} == {ChunkState.DONE}
     assert {job.nodes for job in ended.values()} == {"v100n1"}
     assert all(since - timedelta(seconds=2) < job.ended for job in ended.values())
     assert all(job.submitted <= job.started <= job.ended for job in ended.values())
@@ -155,7 +155,7 @@ def test_a_survey_keeps_the_better_word_on_each_task(cluster: Lab, send: Send, s
     """The queue for what lives, the accounts for what is over."""
     over, alive = send("exit 7"), send("exec sleep 600")
     _all_over([over], since, 1)
-    _queued([alive], Meaning.RUNNING)
+    _queued([alive], ChunkState.RUNNING)
     survey = slurm.survey([over, alive, "999999"], since)
     assert survey.unanswered == ()
     told = {key: (job.state.name, job.source, job.exit_code) for key, job in survey.jobs.items()}
@@ -167,11 +167,11 @@ def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
 ):
     """The survey says that it waits, although an attempt of it is over."""
     job = send("exec sleep 600", "-p", "mi250")
-    _queued([job], Meaning.RUNNING)
+    _queued([job], ChunkState.RUNNING)
     requeue(cluster, [job])
-    _queued([job], Meaning.PENDING)
+    _queued([job], ChunkState.PENDING)
     told = _poll(lambda: slurm.attempts([job], since), lambda answer: len(answer) == 2)
-    assert [attempt.state.meaning for attempt in told] == [Meaning.REQUEUED, Meaning.PENDING]
+    assert [attempt.state.meaning for attempt in told] == [ChunkState.REQUEUED, ChunkState.PENDING]
     assert told[0].nodes == "mi250n1"
     assert not slurm.survey([job], since).jobs[job.key].state.over
 
@@ -179,12 +179,12 @@ def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
 def test_single_tasks_of_an_array_are_cancelled(cluster: Lab, send: Send):
     """A task, a range of tasks, or all: the others go on."""
     array = send("exec sleep 600", "--array=0-9", "-p", "v100")
-    _queued([array], Meaning.RUNNING, 10)
+    _queued([array], ChunkState.RUNNING, 10)
     slurm.cancel([JobId.of(array.job, 9), f"{array}_[2,5-7]"])
-    gone = _queued([array], Meaning.CANCELLED, 5)
+    gone = _queued([array], ChunkState.CANCELLED, 5)
     assert sorted(job.id.task for job in gone) == [2, 5, 6, 7, 9]
     slurm.cancel([array])
-    _queued([array], Meaning.CANCELLED, 10)
+    _queued([array], ChunkState.CANCELLED, 10)
 
 
 def test_tasks_that_are_cancelled_while_they_wait_leave_no_trace(
@@ -207,10 +207,10 @@ def test_a_cluster_that_is_named_is_the_one_that_is_asked(
     assert slurm.this_cluster().cluster == "lab"
     job = send("exec sleep 600")
     assert str(job).endswith(";lab")
-    _queued([job], Meaning.RUNNING)
+    _queued([job], ChunkState.RUNNING)
     assert _poll(lambda: slurm.attempts([job], since), len)[0].id.job == job.job
     slurm.cancel([job])
-    _queued([job], Meaning.CANCELLED)
+    _queued([job], ChunkState.CANCELLED)
 
 
 @pytest.mark.parametrize(
@@ -313,10 +313,10 @@ def test_what_is_accepted_and_never_runs_is_told_by_its_reason(cluster: Lab, sen
 def test_a_lost_node_is_the_clusters_fault_and_named(cluster: Lab, send: Send, since: datetime):
     """NODE_FAIL is not charged, and its node is to be excluded."""
     job = send("exec sleep 600", "-p", "l40s", "--no-requeue")
-    _queued([job], Meaning.RUNNING)
+    _queued([job], ChunkState.RUNNING)
     cluster.run("scontrol", "update", "nodename=l40sn1", "state=down", "reason=a test")
     (lost,) = _all_over([job], since, 1)
-    assert (lost.state.name, lost.state.meaning) == ("NODE_FAIL", Meaning.INFRASTRUCTURE)
+    assert (lost.state.name, lost.state.meaning) == ("NODE_FAIL", ChunkState.INFRASTRUCTURE)
     assert lost.state.node_at_fault
     assert slurm.hostnames(lost.nodes) == ("l40sn1",)
 
@@ -326,10 +326,10 @@ def test_a_preempted_job_is_not_charged_and_its_node_is_not_at_fault(
 ):
     """A job of higher priority takes the place of one in a partition that gives way."""
     low = send("exec sleep 600", "-p", "lowcancel", "-w", "v100n1", "--exclusive")
-    _queued([low], Meaning.RUNNING)
+    _queued([low], ChunkState.RUNNING)
     send("exec sleep 600", "-p", "v100")
     (gone,) = _all_over([low], since, 1)
-    assert (gone.state.name, gone.state.meaning) == ("PREEMPTED", Meaning.INFRASTRUCTURE)
+    assert (gone.state.name, gone.state.meaning) == ("PREEMPTED", ChunkState.INFRASTRUCTURE)
     assert not gone.state.node_at_fault
 
 
@@ -361,7 +361,7 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
 def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send, since: datetime):
     """The survey holds what squeue knows, and says that the accounts are disabled."""
     job = send("exec sleep 600")
-    _queued([job], Meaning.RUNNING)
+    _queued([job], ChunkState.RUNNING)
     survey = slurm.survey([job], since)
     assert survey.jobs[job.key].state.name == "RUNNING"
     (unasked,) = survey.unanswered
@@ -376,7 +376,7 @@ def test_slurmdbd_down_is_told_and_the_queue_still_answers(
 ):
     """A database that is down is not the same as no accounts at all."""
     job = send("exec sleep 600")
-    _queued([job], Meaning.RUNNING)
+    _queued([job], ChunkState.RUNNING)
     cluster.kill("slurmdbd")
     survey = slurm.survey([job], since)
     assert survey.jobs[job.key].source == "squeue"
@@ -398,7 +398,7 @@ def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
     )
     printed = cluster.run(sys.executable, "-c", program).stdout
     told = [slurm.state_of(word) for word in printed.split()]
-    assert {state.name for state in told if state.meaning is Meaning.UNKNOWN} == {"?"}
+    assert {state.name for state in told if state.meaning is ChunkState.UNKNOWN} == {"?"}
     assert len({state.name for state in told}) > 20
 
 

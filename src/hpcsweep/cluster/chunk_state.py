@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import Meaning
 from hpcsweep.cluster.slurm.journal import Journal
 from hpcsweep.cluster.slurm.liveness import Liveness, SlurmAnswer, liveness
 from hpcsweep.store import attempt
@@ -126,5 +125,4 @@ def _unseen(verdict: Liveness, newest: ShardPath | None) -> ChunkStatus:
 
 def _state_of(state: slurm.State) -> ChunkState:
     """Translate Slurm's state; a job that completed without all its rows has failed."""
-    done = state.meaning is Meaning.DONE
-    return ChunkState.FAILED if done else ChunkState(state.meaning.value)
+    return ChunkState.FAILED if state.meaning is ChunkState.DONE else state.meaning

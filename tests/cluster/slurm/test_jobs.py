@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import STATES, Meaning
+from hpcsweep.cluster.slurm import STATES
 from hpcsweep.errors import SchedulerError
+from hpcsweep.store.state import ChunkState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ def test_every_state_of_the_manual_is_in_the_table_once(name: str):
     for printed in (name, f"{name} by 1000", f"{name}+", f" {name},UPDATE_DB", name.lower()):
         state = slurm.state_of(printed)
         assert state.name == name
-        assert state.meaning is not Meaning.UNKNOWN
+        assert state.meaning is not ChunkState.UNKNOWN
         assert state.says
 
 
@@ -70,18 +71,18 @@ def test_the_table_has_nothing_that_the_manual_has_not():
 @pytest.mark.parametrize(
     ("meaning", "names"),
     [
-        (Meaning.DONE, "COMPLETED"),
-        (Meaning.FAILED, "FAILED OUT_OF_MEMORY"),
-        (Meaning.TIMEOUT, "TIMEOUT DEADLINE"),
-        (Meaning.CANCELLED, "CANCELLED"),
+        (ChunkState.DONE, "COMPLETED"),
+        (ChunkState.FAILED, "FAILED OUT_OF_MEMORY"),
+        (ChunkState.TIMEOUT, "TIMEOUT DEADLINE"),
+        (ChunkState.CANCELLED, "CANCELLED"),
         (
-            Meaning.INFRASTRUCTURE,
+            ChunkState.INFRASTRUCTURE,
             "BOOT_FAIL LAUNCH_FAILED NODE_FAIL PREEMPTED RECONFIG_FAIL REVOKED",
         ),
-        (Meaning.REQUEUED, "EXPEDITING REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT"),
+        (ChunkState.REQUEUED, "EXPEDITING REQUEUED REQUEUE_FED REQUEUE_HOLD SPECIAL_EXIT"),
     ],
 )
-def test_who_is_charged_for_an_end(meaning: Meaning, names: str):
+def test_who_is_charged_for_an_end(meaning: ChunkState, names: str):
     """Only FAILED and OUT_OF_MEMORY are the job's own fault; the cluster's faults are free."""
     assert sorted(s.name for s in STATES if s.meaning is meaning) == sorted(names.split())
 
@@ -95,14 +96,14 @@ def test_only_broken_nodes_are_excluded():
 def test_an_unknown_state_is_shown_as_itself_and_is_not_over():
     """A word of a later release must not make a chunk run twice."""
     state = slurm.state_of("QUANTUM_LEAP by 7")
-    assert (state.name, state.meaning) == ("QUANTUM_LEAP by 7", Meaning.UNKNOWN)
+    assert (state.name, state.meaning) == ("QUANTUM_LEAP by 7", ChunkState.UNKNOWN)
     assert not state.over
-    assert slurm.state_of("").meaning is Meaning.UNKNOWN
+    assert slurm.state_of("").meaning is ChunkState.UNKNOWN
 
 
 def test_states_that_are_over_are_those_that_end_an_attempt():
     """Waiting, running and requeued jobs are alive; everything else has ended."""
-    alive = {Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED}
+    alive = {ChunkState.PENDING, ChunkState.RUNNING, ChunkState.REQUEUED}
     assert all(state.over == (state.meaning not in alive) for state in STATES)
 
 
@@ -150,7 +151,8 @@ def test_nonsense_in_an_answer_is_left_out(program: Callable[[str, str], Path]):
     line = r"12_3\037GLIDING\037None\037n\377|,\037N/A\037N/A\037garbage"
     program("squeue", f"printf 'CLUSTER: far\\n\\n{line}\\n12_4\\037RUN'")
     (job,) = slurm.queue(["12"])
-    assert (job.id.key, job.state.name, job.state.meaning) == ((12, 3), "GLIDING", Meaning.UNKNOWN)
+    assert (job.id.key, job.state.name) == ((12, 3), "GLIDING")
+    assert job.state.meaning is ChunkState.UNKNOWN
     assert (job.nodes, job.ended) == ("n\N{REPLACEMENT CHARACTER}|,", None)
 
 

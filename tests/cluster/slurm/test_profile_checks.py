@@ -102,12 +102,6 @@ def test_one_good_partition_of_several_is_enough(look):
     assert [(level, what) for level, what, _ in found] == [("fail", "partition")]
 
 
-def test_a_misspelt_one_of_several_partitions_is_replaced_in_place(look):
-    """The advice is the whole value."""
-    ((_, _, text),) = look("partition: gpu,lnog\n")
-    assert "write `partition: gpu,long`" in text
-
-
 def test_no_default_partition_is_told(look):
     """Sbatch would refuse."""
     cluster = replace(CLUSTER, partitions=[partition("gpu")])

@@ -26,7 +26,6 @@ from hpcsweep.cluster.slurm.ids import JobId, numbers, parse_id, task_list
 from hpcsweep.cluster.slurm.jobs import (
     STATES,
     JobState,
-    Meaning,
     State,
     Survey,
     attempts,

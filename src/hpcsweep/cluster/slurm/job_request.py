@@ -14,7 +14,7 @@ from typing import Final, Literal
 from hpcsweep import units
 from hpcsweep.cluster.slurm import amount, duration
 from hpcsweep.cluster.slurm.site import Gres
-from hpcsweep.errors import nearest, suggest
+from hpcsweep.errors import suggest
 from hpcsweep.spec.profile import Profile
 from hpcsweep.text import aligned
 
@@ -90,17 +90,10 @@ class Wants:
         """Return a failure, with the line of its key."""
         return Finding("fail", key, detail, do, self.places.get(key, ""))
 
-    def unknown(
-        self, key: str, name: str, existing: Collection[str], text: str = "{}", *, kind: str = ""
-    ) -> Finding:
-        """Return a failure for a missing name; its advice is `text` with the nearest for ``{}``."""
-        near = nearest(name, existing)
-        have = f"there are: {listed(existing)}"
+    def unknown(self, key: str, name: str, existing: Collection[str], kind: str = "") -> Finding:
+        """Return a failure for a missing name, with the nearest one, and those that exist."""
         detail = f"no {kind or key} '{name}' on this cluster{suggest(name, existing)}"
-        if not near:
-            return self.complaint(key, detail, have)
-        do = f"write `{key}: {text.replace('{}', near)}`"
-        return self.complaint(key, f"{detail} ({have})", do)
+        return self.complaint(key, detail, f"correct `{key}`; there are: {listed(existing)}")
 
     @property
     def partitions(self) -> tuple[str, ...]:

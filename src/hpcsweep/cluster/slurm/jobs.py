@@ -5,9 +5,9 @@ some seconds late. Both give one row per array task. `survey` asks both at once 
 answers. A task in neither list may still be on its way into the accounts, was cancelled while it
 waited (which leaves no trace in Slurm 22.05), or is hidden from this user.
 
-`STATES` has every state of the manuals of squeue and sacct and of the page "Job State Codes",
-releases 17.11 to 25.11. A state that a later release adds is shown by its name and counts as not
-over, so that its chunk is not sent twice.
+`catalog/slurm_states.csv` has every state of the manuals of squeue and sacct and of the page "Job
+State Codes", releases 17.11 to 25.11. A state that a later release adds is shown by its name and
+counts as not over, so that its chunk is not sent twice.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from itertools import islice
 from typing import Final
 
+from hpcsweep.catalog.record import packaged
 from hpcsweep.cluster.slurm.call import (
     SEPARATOR,
     CouldNotAsk,
@@ -33,23 +33,7 @@ from hpcsweep.cluster.slurm.call import (
 )
 from hpcsweep.cluster.slurm.ids import JobId, parse_id
 from hpcsweep.errors import SchedulerError
-
-
-class Meaning(Enum):
-    """What a state means here."""
-
-    PENDING = "pending"  # waits
-    RUNNING = "running"  # has its node
-    REQUEUED = "requeued"  # was interrupted and will run again
-    DONE = "done"  # ended with exit code 0
-    FAILED = "failed"  # by the job's own fault
-    INFRASTRUCTURE = "infrastructure"  # the cluster failed: not charged, back to pending
-    CANCELLED = "cancelled"  # by a person
-    TIMEOUT = "timeout"  # reached its time limit
-    UNKNOWN = "unknown"  # not in the table
-
-
-_NOT_OVER: Final = {Meaning.PENDING, Meaning.RUNNING, Meaning.REQUEUED, Meaning.UNKNOWN}
+from hpcsweep.store.state import ChunkState
 
 
 @dataclass(frozen=True)
@@ -57,53 +41,19 @@ class State:
     """One state: Slurm's name, its meaning, and a text for users."""
 
     name: str
-    meaning: Meaning
+    meaning: ChunkState  # of a chunk that lacks rows; `done`: its job ended with exit code 0
     says: str
     node_at_fault: bool = False  # the node goes to --exclude
 
     @property
     def over(self) -> bool:
         """Whether the attempt is over; in an unknown state it is not."""
-        return self.meaning not in _NOT_OVER
+        return not self.meaning.live
 
 
-_P = Meaning.PENDING
-_R = Meaning.RUNNING
-_Q = Meaning.REQUEUED
-_F = Meaning.FAILED
-_I = Meaning.INFRASTRUCTURE
-_C = Meaning.CANCELLED
-_T = Meaning.TIMEOUT
-STATES: Final = (
-    State("BOOT_FAIL", _I, "the node did not boot", node_at_fault=True),
-    State("CANCELLED", _C, "cancelled; submit again to continue"),
-    State("COMPLETED", Meaning.DONE, "ended with exit code 0"),
-    State("COMPLETING", _R, "is being cleaned up after its end"),
-    State("CONFIGURING", _P, "has its node, which is still booting"),
-    State("DEADLINE", _T, "its --deadline passed; submit again without one"),
-    State("EXPEDITING", _Q, "requeued, to start before others"),
-    State("FAILED", _F, "ended with another exit code than 0; see `hpcsweep logs`"),
-    State("LAUNCH_FAILED", _I, "could not be started on its node", node_at_fault=True),
-    State("NODE_FAIL", _I, "its node failed", node_at_fault=True),
-    State("OUT_OF_MEMORY", _F, "used more host memory than `mem`; raise it in the profile"),
-    State("PENDING", _P, "waits in the queue"),
-    State("POWER_UP_NODE", _P, "its node is being switched on"),
-    State("PREEMPTED", _I, "preempted by a job of higher priority; submit again"),
-    State("RECONFIG_FAIL", _I, "its node could not be set up", node_at_fault=True),
-    State("REQUEUED", _Q, "goes back to the queue"),
-    State("REQUEUE_FED", _Q, "goes back to the queue of the federation"),
-    State("REQUEUE_HOLD", _Q, "back in the queue, on hold; `scontrol release` it"),
-    State("RESIZING", _R, "changes its size"),
-    State("RESV_DEL_HOLD", _P, "on hold: its reservation is gone; `scontrol release` it"),
-    State("REVOKED", _I, "another cluster of the federation took it"),
-    State("RUNNING", _R, "is running"),
-    State("SIGNALING", _R, "is being sent a signal"),
-    State("SPECIAL_EXIT", _Q, "back in the queue, on hold by the site's rule; ask the site"),
-    State("STAGE_OUT", _R, "copies its files out"),
-    State("STOPPED", _R, "stopped by SIGSTOP, keeps its node"),
-    State("SUSPENDED", _R, "suspended, keeps its node; its times are not valid"),
-    State("TIMEOUT", _T, "reached its time limit; submit again for the remaining points"),
-    State("UPDATE_DB", _R, "is being written to the accounts"),
+STATES: Final = tuple(
+    State(row["name"], ChunkState(row["meaning"]), row["says"], bool(row["node_at_fault"]))
+    for row in packaged("slurm_states.csv")
 )
 _BY_NAME: Final = {state.name: state for state in STATES}
 # Slurm decorates: `CANCELLED by 0`, `COMPLETED+` (cut short), `PENDING,REQUEUED` (flags).
@@ -115,27 +65,11 @@ def state_of(text: str) -> State:
     text = text.strip()
     word = _WORD.match(text)
     state = _BY_NAME.get(word[0].upper()) if word else None
-    return state or State(text, Meaning.UNKNOWN, "unknown to this version of hpcsweep")
+    return state or State(text, ChunkState.UNKNOWN, "unknown to this version of hpcsweep")
 
 
-_IN_VAIN: Final = {
-    "AccountNotAllowed": "the partition does not take this account",
-    "BadConstraints": "no node has what `constraint` asks for",
-    "DependencyNeverSatisfied": "the job that it waits for failed",
-    "InvalidAccount": "the account is not valid here",
-    "InvalidQOS": "the QOS is not valid here",
-    "JobHeldAdmin": "held by an administrator; ask the site",
-    "JobHeldUser": "held; `scontrol release` it",
-    "MaxMemPerLimit": "asks for more memory than the partition allows",
-    "PartitionConfig": "asks for more than a node of the partition has",
-    "PartitionDown": "the partition is closed",
-    "PartitionInactive": "the partition is closed",
-    "PartitionNodeLimit": "asks for more nodes than the partition allows, or its nodes are down",
-    "PartitionTimeLimit": "`time` is above the partition's limit",
-    "QOSNotAllowed": "the partition does not take this QOS",
-    "ReservationDeleted": "its reservation is gone",
-    "launch failed requeued held": "could not be started, and is held; `scontrol release` it",
-}
+# of jobs that never start
+_IN_VAIN: Final = {row["reason"]: row["says"] for row in packaged("slurm_reasons.csv")}
 
 
 def in_vain(reason: str) -> str:
@@ -275,7 +209,7 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
     """Yield the tasks in rows of squeue, or of sacct, with one row for an array's waiting tasks."""
     for job, state, reason, nodes, submitted, started, ended, *code, folder in rows:
         meaning = state_of(state)
-        waits = meaning.meaning in {Meaning.PENDING, Meaning.REQUEUED}
+        waits = meaning.meaning in {ChunkState.PENDING, ChunkState.REQUEUED}
         counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
         for task in islice(parse_id(job).expand(), _MOST_TASKS):
             yield JobState(
@@ -292,12 +226,13 @@ def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
             )
 
 
-def _numbers(job_ids: Iterable[JobId | str]) -> dict[int | None, None]:
+def _numbers(job_ids: Iterable[JobId | str]) -> list[int]:
     """Return the numbers of jobs, each of which stands for all tasks of an array."""
-    return dict.fromkeys(parse_id(str(job)).job for job in job_ids)
+    found = dict.fromkeys(parse_id(str(job)).job for job in job_ids)
+    return [number for number in found if number is not None]
 
 
-def _chosen(wanted: Collection[int | None]) -> str:
+def _chosen(wanted: Collection[int]) -> str:
     """Return the option that chooses jobs; the user's, where there are none or very many."""
     few = 0 < len(wanted) <= _MANY
     return f"--jobs={','.join(map(str, wanted))}" if few else f"--user={os.getuid()}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -25,16 +25,11 @@ from hpcsweep.cluster.slurm.site import Gres, Node
 
 _NAME: Final = re.compile(r"[^&|,()\[\]*]+")
 _COUNT: Final = re.compile(r"\*\d+")
-_SAID_AS_AN: Final = frozenset("aefhilmnorsx")  # letters whose names begin with a vowel
 _LISTS: Final = "`sinfo -N -o '%N %P %f %G %m %c'` lists what each node has"
 
 
 def _feature_names(expression: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_NAME.findall(_COUNT.sub("", expression))))
-
-
-def _renamed(expression: str, name: str, new: str) -> str:
-    return _NAME.sub(lambda match: new if match[0] == name else match[0], expression)
 
 
 def _fits(expression: str, features: Collection[str]) -> bool:
@@ -60,15 +55,13 @@ class Narrowing:
 
 def examine(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Iterator[Finding]:
     """Yield the findings about nodes; `partitions` are the profile's that exist."""
-    lists = {key: slurm.hostnames(wants[key]) for key in ("exclude", "nodelist") if wants[key]}
     wrong = [
         *_constraint(wants, nodes),
         *(finding for wish in wants.gres for finding in _gres(wants, wish, nodes)),
-        *(finding for key in lists for finding in _node_names(wants, key, lists[key], nodes)),
     ]
     yield from wrong
     skipped = {finding.what for finding in wrong}
-    steps = [step for step in _steps(wants, partitions, lists) if step.key not in skipped]
+    steps = [step for step in _steps(wants, partitions) if step.key not in skipped]
     left = [*nodes]
     for step in steps:
         left = [node for node in left if step.test(node)]
@@ -101,10 +94,7 @@ def _other_gpus(wants: Wants, left: Sequence[Node]) -> Iterator[Finding]:
     parts = list[str]()
     ways = list[str]()
     for kind in own:
-        name = short_of[kind.gpu]
-        article = "an" if name[0] in _SAID_AS_AN else "a"
-        have = "has" if len(kind.nodes) == 1 else "have"
-        parts.append(f"{len(kind.nodes)} of them {have} {article} {name.upper()}")
+        parts.append(f"{len(kind.nodes)} of them with {short_of[kind.gpu].upper()}")
         if feature := own_feature(kind, kinds):
             before = wants["constraint"]
             ways.append(
@@ -125,10 +115,9 @@ def _constraint(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     if not text:
         return
     features = {feature for node in nodes for feature in node.features}
-    wrong = [name for name in _feature_names(text) if name not in features]
-    for name in wrong:
-        new = _renamed(text, name, "{}")
-        yield wants.unknown("constraint", name, features, new, kind="feature")
+    for name in _feature_names(text):
+        if name not in features:
+            yield wants.unknown("constraint", name, features, "feature")
 
 
 def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -137,11 +126,9 @@ def _gres(wants: Wants, wish: Gres, nodes: Sequence[Node]) -> Iterator[Finding]:
     named = [gres for gres in have if gres.name == wish.name]
     kinds = {gres.type for gres in named if gres.type}
     if not named:
-        new = str(replace(wish, name="{}"))
-        yield wants.unknown("gres", wish.name, {gres.name for gres in have}, new)
+        yield wants.unknown("gres", wish.name, {gres.name for gres in have})
     elif wish.type and wish.type not in kinds:
-        new = f"{wish.name}:{{}}:{wish.count}"
-        yield wants.unknown("gres", wish.type, kinds, new, kind=f"{wish.name} type")
+        yield wants.unknown("gres", wish.type, kinds, f"{wish.name} type")
 
 
 def _count(node: Node, wish: Gres) -> int:
@@ -150,28 +137,14 @@ def _count(node: Node, wish: Gres) -> int:
     return sum(gres.count for gres in named if wish.type in {"", gres.type})
 
 
-def _node_names(
-    wants: Wants, key: str, names: tuple[str, ...] | CouldNotAsk, nodes: Sequence[Node]
-) -> Iterator[Finding]:
-    if isinstance(names, CouldNotAsk):
-        yield Finding("warn", key, f"not checked: {names}", where=wants.places.get(key, ""))
-        return
-    existing = {node.name for node in nodes}
-    for name in names:
-        if name not in existing:
-            new = wants[key].replace(name, "{}")  # not if it is part of `node[1-9]`
-            yield wants.unknown(key, name, existing, new if "{}" in new else "{}", kind="node")
-
-
-def _steps(
-    wants: Wants, partitions: Sequence[str], lists: dict[str, tuple[str, ...] | CouldNotAsk]
-) -> Iterator[Narrowing]:
+def _steps(wants: Wants, partitions: Sequence[str]) -> Iterator[Narrowing]:
     """Yield the keys that narrow the nodes down, in the order of their use."""
     if partitions:
         label = f"partition {' or '.join(partitions)}"
         yield Narrowing("partition", label, lambda n: not {*n.partitions}.isdisjoint(partitions))
-    for key, names in lists.items():
-        if not isinstance(names, CouldNotAsk):
+    for key in ("exclude", "nodelist"):
+        names = slurm.hostnames(wants[key])
+        if names and not isinstance(names, CouldNotAsk):
             test = partial(_is_named, names, inside=key == "nodelist")
             yield Narrowing(key, f"{key} {wants[key]}", test)
     if text := wants["constraint"]:

@@ -82,8 +82,7 @@ def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> 
     names = {partition.name for partition in cluster.partitions}
     for name in wants.partitions:
         if name not in names:
-            new = wants["partition"].replace(name, "{}")
-            yield wants.unknown("partition", name, names, new)
+            yield wants.unknown("partition", name, names)
     if not wants.partitions and not chosen:
         do = f"write `partition:` with one of: {listed(names)}"
         yield wants.complaint("partition", "missing, and this cluster has no default", do)
