@@ -282,10 +282,7 @@ def _cifar(point: Point) -> Data:
     classes = downloads.CIFAR[name].classes
     if not downloads.is_there(name):
         return replace(_drawn(point, _CIFAR_IMAGES, classes), flags=(SYNTHETIC_DATA,))
-    train, val = downloads.open_cifar(name, point.axes["input_size"])
-    data = loaders(point, train, val, classes, name)
-    verified = train.verified and val.verified
-    return data if verified else replace(data, flags=(downloads.UNVERIFIED,))
+    return loaders(point, *downloads.open_cifar(name, point.axes["input_size"]), classes, name)
 
 
 def _from_factory(path: str, point: Point) -> Data:

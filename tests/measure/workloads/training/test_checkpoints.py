@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 import torch
+from torchvision import datasets
 
 import diskdata
 from hpcsweep import environment
@@ -80,7 +81,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(folder, monkeypatch, o
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_augmentation_goes_on_as_if_nothing_had_happened(folder, monkeypatch, tmp_path, workers):
     """Crops and flips depend on seed, epoch and image, not on who loads it, nor since when."""
-    diskdata.cifar10(tmp_path)
+    diskdata.publish(monkeypatch, datasets.CIFAR10, diskdata.cifar10(tmp_path))
     monkeypatch.setenv(environment.DATA, str(tmp_path))
     axes = {"dataset": "cifar10", "input_size": 32, "num_workers": workers}
     whole = on_device("training", "cpu").measure(_point(3, **axes)).row

@@ -108,7 +108,7 @@ def test_a_bad_data_set_costs_its_own_point_alone(rows, dataset, reason):
     assert len(bad["status_reason"]) < 300
     assert _of(rows, dataset="owndatasets:good")["status"] == "ok"
     if dataset == "cifar10":
-        assert "test_batch is damaged" in bad["status_reason"]
+        assert "cifar-10-batches-py is missing or damaged" in bad["status_reason"]
     if dataset == "owndatasets:no_class":
         assert "has label 2; classes are 0 to 1" in bad["status_reason"]
 
