@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -28,19 +29,19 @@ TELLING: Final[Patterns] = (
 )
 # run products inside that the profiler does not show
 FUSED: Final[Patterns] = ("*attention*", "*transformer*", "*rnn*", "*lstm*", "*gru*", "*bilinear*")
-# tell an algorithm that is no product; what else one of your own names as its evidence stands here
-BY_ELEMENT: Final[Patterns] = ("aten::mul", "aten::sum")
 # Kernels that help a convolution, and prove none: torch's own (but for those that convolve),
 # copies, layouts, types, sums, addition of a bias, and what prepares a product.
-_HELPERS: Final[Patterns] = (
-    *("*at::native::*", "Mem[cs]* *", "*elementwise*", "*reduce_kernel*", "*splitKreduce*"),
-    *("*[nN]chwTo[nN]hwc*", "*[nN]hwcTo[nN]chw*", "*transpose_*", "*transformTensor*"),
-    *("*tensorTransform*", "*scalePackedTensor*", "*[aA]dd*Tensor*", "*[aA]dd_tensor*", "*Bias*"),
-    *("*SubTensorOp*", "*OpTensor*", "*Op[1-5]dTensor*", "*compute*OffsetsKernel*", "*epilogue::*"),
-    *("*im2col*", "Im2d2Col*", "*[cC]ol2[iI]m*", "*generateWinogradTilesKernel*", "*spin_kernel*"),
-    *("*softmax*", "*cudnn::bn_*", "*BatchNorm*", "nccl*", "*convertTensor*"),
+_HELPERS: Final = re.compile(
+    r"at::native::|^Mem[cs]\w* |elementwise|reduce_kernel|splitKreduce|epilogue::|spin_kernel"
+    r"|[nN](chw|hwc)(To[nN](chw|hwc)|\w*(Padding|Folded))|transpose_|tensorTransform"
+    r"|scalePackedTensor|[aA]dd\w*Tensor|[aA]dd_tensor|Bias|OpTensor|Op[1-5]dTensor"
+    r"|compute\w*OffsetsKernel|im2col|^Im2d2Col|[cC]ol2[iI]m|generateWinogradTilesKernel"
+    r"|softmax|cudnn::bn_|^nccl|convertTensor"
+    # some tools write all names in lower case
+    r"|(?i:flip_filter|tensor_reorder|set_array|rocclr|SubTensorOp|_reduction|batch_?norm"
+    r"|reduce_[wd]grad|bias_diff|(set|transform)Tensor|al_transpose|n(chw|hwc)\w*(Padding|Folded))"
 )
-_CONVOLVES: Final[Patterns] = ("*at::native::*conv_*", "*at::native::*convolution*")
+_CONVOLVES: Final = re.compile(r"at::native::.*(conv_|convolution)")
 
 
 @dataclass(frozen=True)
@@ -70,4 +71,4 @@ def matches(name: str, patterns: Patterns) -> bool:
 
 def helps(kernel: str) -> bool:
     """Say whether a kernel only helps others to convolve."""
-    return matches(kernel, _HELPERS) and not matches(kernel, _CONVOLVES)
+    return bool(_HELPERS.search(kernel)) and not _CONVOLVES.search(kernel)

@@ -19,7 +19,7 @@ def test_the_operator_passes_torchs_own_checks(backend, algorithm, nhwc):
     layout = torch.channels_last if nhwc else torch.contiguous_format
     x = torch.randn(2, 2, 6, 6).to(memory_format=layout).requires_grad_()
     weight = torch.randn(4, 2, 3, 3).to(memory_format=layout).requires_grad_()
-    arguments = (x, weight, "cudnn", algorithm, [1, 1], [1, 1], [1, 1], 1, nhwc)
+    arguments = (x, weight, [2, 4, 6, 6], "cudnn", algorithm, [1, 1], [1, 1], [1, 1], 1, nhwc)
     torch.library.opcheck(torch.ops.hpcsweep.convolution.default, arguments)
 
 
@@ -32,7 +32,7 @@ def test_the_gradient_formula_is_right_in_float64(backend):
 
     def run(a, b):
         return torch.ops.hpcsweep.convolution(
-            a, b, "cudnn", "winograd_nonfused", [1, 1], [1, 1], [1, 1], 1, nhwc
+            a, b, [1, 3, 5, 5], "cudnn", "winograd_nonfused", [1, 1], [1, 1], [1, 1], 1, nhwc
         )
 
     assert torch.autograd.gradcheck(run, (x, weight))

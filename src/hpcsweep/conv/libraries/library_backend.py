@@ -158,9 +158,10 @@ class VendorBackend(ABC, Generic[L]):
         self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape
     ) -> Tensor:
         """Convolve; the call was found supported before."""
-        steps = (shape.stride, shape.padding, shape.dilation, shape.groups)
-        nhwc = shape.layout == NHWC
-        out = torch.ops.hpcsweep.convolution(x, weight, self._engine, algorithm, *steps, nhwc)
+        steps = (shape.stride, shape.padding, shape.dilation, shape.groups, shape.layout == NHWC)
+        out = torch.ops.hpcsweep.convolution(
+            x, weight, shape.output_size, self._engine, algorithm, *steps
+        )
         if bias is None:
             return out
         bias = bias.view(-1, 1, 1)
@@ -175,7 +176,6 @@ class VendorBackend(ABC, Generic[L]):
         problem = _problem(Direction.FORWARD, algorithm, shape)
         plan = self._answer(problem, most_workspace=math.inf)
         switches = _switches()
-        layout = _LAYOUTS[problem.layout]
         size = shape.output_size
         dtype = getattr(torch, shape.dtype)
         device = self._current() if self._device_type == "cuda" else -1  # as tensors number it
@@ -185,12 +185,7 @@ class VendorBackend(ABC, Generic[L]):
             other = x.dtype != dtype or weight.dtype != dtype or _switches() != switches
             if isinstance(plan, str) or elsewhere or other or _is_observed(x, weight):
                 return self.forward(algorithm, x, weight, bias, shape)
-            out = torch.empty(size, dtype=dtype, device=x.device, memory_format=layout)
-            first = x.contiguous(memory_format=layout)
-            second = weight.contiguous(memory_format=layout)
-            scratch = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
-            addresses = first.data_ptr(), second.data_ptr(), out.data_ptr(), scratch.data_ptr()
-            plan.run(*addresses, _stream(x))
+            out = _queue(plan, x, weight, size, shape.layout)
             return out if bias is None else out.add_(bias.view(-1, 1, 1))
 
         return convolve
@@ -229,40 +224,33 @@ class VendorBackend(ABC, Generic[L]):
         way: Direction,
         first: Tensor,
         second: Tensor,
-        size: Sequence[int] | None,
+        size: Sequence[int],
         algorithm: str,
-        *steps: Any,  # noqa: ANN401
+        *steps: Any,  # noqa: ANN401 - stride, padding, dilation, groups, whether NHWC
     ) -> Tensor:
         """Return an output or a gradient; a gradient by the framework where the library cannot."""
+        if first.device != second.device or first.dtype != second.dtype:
+            raise TypeError(
+                f"a convolution of {first.dtype} on {first.device} got {second.dtype} on "
+                f"{second.device}"
+            )
+        x, weight = {
+            Direction.FORWARD: (first.shape, second.shape),
+            Direction.DATA: (size, second.shape),
+            Direction.FILTER: (second.shape, size),
+        }[way]
+        shape = operator.shape_of(first.dtype, x, weight, steps)
         forward = way is Direction.FORWARD
-        x = first.shape
-        weight = second.shape
-        if way is Direction.DATA:
-            x = size
-        elif way is Direction.FILTER:
-            x = second.shape
-            weight = size
-        shape = operator.shape_of(first.dtype, x, weight, (algorithm, *steps))
-        out = operator.empty(first, size or shape.output_size, nhwc=shape.layout == NHWC)
         name = algorithm if forward else self.backward_name(way, algorithm)
         if name is None or (
             not forward and isinstance(self._answer(_problem(way, name, shape)), str)
         ):
-            return _framework_gradient(way, first, second, out, shape)
-        return self._run(_problem(way, name, shape), first, second, out)
-
-    def _run(self, problem: Problem, first: Tensor, second: Tensor, out: Tensor) -> Tensor:
-        """Run a plan; `out` is of the problem's layout already."""
+            return _framework_gradient(way, first, second, size, shape)
+        problem = _problem(way, name, shape)
         plan = self._answer(problem, most_workspace=math.inf)  # the limit counts in decisions
         if isinstance(plan, str):
-            way = problem.way.value
-            raise NotSupported(f"{self.name} {problem.algorithm} ({way}): {plan}")
-        layout = _LAYOUTS[problem.layout]
-        first = _checked(first, out, layout)
-        second = _checked(second, out, layout)
-        workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
-        _queue(plan, (first, second, out, workspace))
-        return out
+            raise NotSupported(f"{self.name} {name} ({way.value}): {plan}")
+        return _queue(plan, first, second, size, shape.layout)
 
     def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
         """Return the plan of a problem, or why there is none; asked and tried once."""
@@ -299,25 +287,19 @@ class VendorBackend(ABC, Generic[L]):
         Return the plan, or why it did not run, as TensorFlow and XLA, too, leave out an algorithm
         that fails when tried. Where there is no memory for that, the real run will say so.
         """
-        layout = _LAYOUTS[problem.layout]
+        *operands, size = problem.sizes
         dtype = getattr(torch, problem.shape.dtype)
         try:
-            first, second, out = (
-                torch.zeros(size, dtype=dtype, device=self._device_type).to(memory_format=layout)
-                for size in problem.sizes
+            first, second = (
+                torch.zeros(of, dtype=dtype, device=self._device_type) for of in operands
             )
-            workspace = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
-        except RuntimeError as error:
-            if "out of memory" not in str(error):
-                raise
-            return plan
-        try:
-            _queue(plan, (first, second, out, workspace))
+            _queue(plan, first, second, size, problem.layout)
         except NotSupported as error:
             return str(error)
         except RuntimeError as error:
             self._wait()
-            return plan if "ALLOC" in str(error) else f"failed when tried: {error}"
+            no_memory = "out of memory" in str(error) or "ALLOC" in str(error)
+            return plan if no_memory else f"failed when tried: {error}"
         self._wait()
         return plan
 
@@ -372,29 +354,30 @@ def _stream(tensor: Tensor) -> int:
     return int(torch.cuda.current_stream(tensor.device).cuda_stream)
 
 
-def _checked(tensor: Tensor, out: Tensor, layout: torch.memory_format) -> Tensor:
-    """Return a tensor in the layout of the problem; the framework would convert it, too."""
-    if tensor.device != out.device or tensor.dtype != out.dtype:
-        raise TypeError(
-            f"a convolution of {out.dtype} on {out.device} got {tensor.dtype} on {tensor.device}"
-        )
-    return tensor.contiguous(memory_format=layout)
+def _queue(plan: Plan, first: Tensor, second: Tensor, size: Sequence[int], layout: str) -> Tensor:
+    """Run a plan on the current stream; return its result.
 
-
-def _queue(plan: Plan, tensors: tuple[Tensor, ...]) -> None:
-    """Run a plan on operands, result and workspace, on the current stream."""
-    first, second, out, workspace = (tensor.data_ptr() for tensor in tensors)
+    Operands that are not in the layout of the problem are converted, as by the framework.
+    """
+    form = _LAYOUTS[layout]
+    first = first.contiguous(memory_format=form)
+    second = second.contiguous(memory_format=form)
+    out = operator.empty(first, size, nhwc=layout == NHWC)
+    scratch = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
+    addresses = first.data_ptr(), second.data_ptr(), out.data_ptr(), scratch.data_ptr()
     profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - a range costs, and asking nothing
     with record_function(plan.call) if profiled else _NO_RANGE:
-        plan.run(first, second, out, workspace, _stream(tensors[0]))
+        plan.run(*addresses, _stream(first))
+    return out
 
 
 def _framework_gradient(
-    way: Direction, grad: Tensor, second: Tensor, out: Tensor, shape: ConvShape
+    way: Direction, grad: Tensor, second: Tensor, size: Sequence[int], shape: ConvShape
 ) -> Tensor:
-    """Return the framework's gradient; `out` stands in for the operand that is not needed."""
+    """Return the framework's gradient; an empty tensor stands in for the operand not needed."""
     wants_x = way is Direction.DATA
-    x, weight = (out, second) if wants_x else (second, out)
+    absent = operator.empty(grad, size, nhwc=shape.layout == NHWC)
+    x, weight = (absent, second) if wants_x else (second, absent)
     gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
         *(grad, x, weight, None, shape.stride, shape.padding, shape.dilation),
         False,  # noqa: FBT003 - not transposed

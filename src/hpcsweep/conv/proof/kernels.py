@@ -52,10 +52,6 @@ _FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same 
 # what cuDNN's gradients are called, whose names say less
 _CLAIMS: Final = {"algo_0": {_IMPLICIT}, "algo_1": {_IMPLICIT, _PRECOMP}}
 _NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention|reduce_[wd]grad|bias_diff"
-_HELPS: Final = (
-    r"[nN](chw|hwc)\w*(Padding|Folded)|flip_filter|tensor_reorder|set_array|rocclr|[sS]ub[tT]ensorOp"
-    r"|_reduction|[bB]atch_?[nN]orm|reduce_[wd]grad|bias_diff|(set|transform)Tensor|al_transpose"
-)
 # The first line that fits counts, so that Winograd's products and names of GEMMs come in order.
 KINDS: Final = (
     # what prepares, and is the algorithm's own
@@ -153,7 +149,7 @@ def recognise(kernels: Iterable[str]) -> Recognition:
     """
     named = [(kernel, kind_of(kernel)) for kernel in kernels]
     unnamed = (kernel for kernel, kind in named if kind is None)
-    unknown = tuple(k for k in unnamed if not (helps(k) or re.search(_HELPS, k, re.IGNORECASE)))
+    unknown = tuple(kernel for kernel in unnamed if not helps(kernel))
     with_kind = [(kernel, kind) for kernel, kind in named if kind is not None]
     telling = [(kernel, kind) for kernel, kind in with_kind if kind.decides]
     products = [(kernel, kind) for kernel, kind in with_kind if kind.products and not kind.decides]

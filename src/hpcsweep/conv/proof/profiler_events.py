@@ -15,8 +15,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.operators import (
-    BY_ELEMENT,
-    FUSED,
     LIBRARY_CALLS,
     PRODUCTS,
     TELLING,
@@ -47,8 +45,6 @@ _UNTOLD: Final = frozenset(
     }
 )
 _SHOWN: Final = (*TELLING, *LIBRARY_CALLS)
-# what is asked for of torch's operators where none has a kernel: of most passes, one in five
-_ASKED_FOR: Final = (*_SHOWN, *FUSED, *BY_ELEMENT)
 
 
 @dataclass(frozen=True)
@@ -167,8 +163,7 @@ def record(
             sacrifice(torch.zeros(8, device="cuda"))
         run()
     if not on_gpu:
-        records = profiler.profiler.kineto_results.events()
-        return host_events(filter(_is_asked_for, records)), onednn.parse(lines)
+        return host_events(profiler.profiler.kineto_results.events()), onednn.parse(lines)
     events = list(profiler.events())
     look_for_kernels(events)
     return events, onednn.parse(lines)
@@ -194,11 +189,6 @@ def host_events(records: Iterable[Any]) -> list[Event]:
             around[-1].cpu_children.append(event)
         around.append(event)
     return [event for event in read if not event.is_merged()]
-
-
-def _is_asked_for(record: Any) -> bool:  # noqa: ANN401 - the profiler's own record
-    name = record.name()
-    return not name.startswith("aten::") or matches(name, _ASKED_FOR)
 
 
 def look_for_kernels(events: Iterable[Any]) -> None:
