@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import Direction, Expected
+from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
 from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps, pad_fully
@@ -38,10 +38,9 @@ class Loops(OperatorFamily):
         never = (*CONVOLUTIONS, *PRODUCTS)
         return Expected(must=(("aten::mul",), ("aten::sum",)), must_not=never)
 
-    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:
+    def gradient(self) -> Expected:
         """Want the same of both."""
-        wanted = Expected(must=(("aten::mul",),), must_not=(*CONVOLUTIONS, *PRODUCTS))
-        return {Direction.DATA: wanted, Direction.FILTER: wanted}
+        return Expected(must=(("aten::mul",),), must_not=(*CONVOLUTIONS, *PRODUCTS))
 
 
 def add() -> None:

@@ -34,7 +34,7 @@ TEXTS = {
     "implicit_gemm": "profiler: aten::bmm[2,8,4,400] aten::baddbmm_[2,8,4,400]",
     "implicit_precomp_gemm": "profiler: aten::index_select aten::bmm[1,8,36,800]",
     "fft": (
-        "profiler: aten::_fft_r2c[24,24] aten::mm[1,64,9,32] aten::bmm[32,4,4,16] "
+        "profiler: aten::_fft_r2c[24,24] aten::mm[1,32,9,32] aten::bmm[32,2,4,8] "
         "aten::_fft_c2r[24,13]"
     ),
     "winograd": "profiler: aten::mm[1,16,9,32] aten::unfold aten::bmm[16,8,4,200]",

@@ -13,13 +13,10 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from hpcsweep import catalog
-from hpcsweep.conv import operators, swap
-from hpcsweep.conv.backend import Direction
-from hpcsweep.conv.operators import Operation
+from hpcsweep.conv import swap
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference import family
 from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
-from hpcsweep.conv.reference.family import BOTH, DATA, FILTER, AccountedFamily, Step, plain, product
 from hpcsweep.conv.shape import ConvShape
 from loops import Loops
 from paths import SUPPORT
@@ -85,37 +82,6 @@ def test_a_new_algorithm_goes_from_a_sweep_file_to_a_verdict(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert "calls ran: 2 loops" in done.stdout
     assert done.stdout.endswith("proven: 1 of 1 points\n")
-
-
-class Steps(AccountedFamily):
-    """Two products and a window, as if an algorithm had them."""
-
-    def convolve(self, x: torch.Tensor, weight: torch.Tensor, shape: ConvShape) -> torch.Tensor:
-        """Compute nothing: its account is asked alone."""
-        raise NotImplementedError
-
-    def steps(self, shape: ConvShape) -> list[Step]:
-        """Return one step of each kind, whatever the shape."""
-        return [
-            *product((2, 3, 4, 5), FILTER, DATA),
-            *product((1, 6, 7, 8), right=BOTH),
-            *plain("aten::unfold", "aten::unfold_backward"),
-        ]
-
-
-def test_the_gradients_of_a_product_are_products_over_its_other_sizes() -> None:
-    """Each for who needs it, in either order of operands."""
-    shape = ConvShape(1, 1, 4, 4, 1, 3, 3, bias=True)
-    found = Steps().gradients(shape)
-    both = operators.product(1, 7, 6, 8)
-    windows = Operation("aten::unfold_backward")
-    assert found[Direction.DATA].work == {operators.product(2, 4, 3, 5), both, windows}
-    assert found[Direction.FILTER].work == {operators.product(2, 3, 5, 4), both}
-    assert Steps().expected(shape).work == {
-        operators.product(2, 5, 4, 3),
-        operators.product(1, 6, 7, 8),
-        Operation("aten::unfold"),
-    }
 
 
 IMAGE = ConvShape(2, 3, 7, 10, 4, 3, 3, pad_h=1, pad_w=2)

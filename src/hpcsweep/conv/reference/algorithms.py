@@ -54,10 +54,9 @@ class Direct(Family):
         """Want the operator alone, and oneDNN's report that it was direct."""
         return Expected(work={Operation(ONEDNN)}, onednn_direct=True)
 
-    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:  # noqa: ARG002 - the same for all
+    def gradient(self) -> Expected:
         """Want the framework's backward, which hands convolutions to oneDNN."""
-        backward = Expected(work={Operation(FRAMEWORK_BACKWARD)}, onednn_direct=True)
-        return {Direction.DATA: backward, Direction.FILTER: backward}
+        return Expected(work={Operation(FRAMEWORK_BACKWARD)}, onednn_direct=True)
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
@@ -121,10 +120,12 @@ class Reference:
         """Return the operators that prove the algorithm."""
         return _family(algorithm).expected(shape)
 
-    def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
+    def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:  # noqa: ARG002
         """Return what autograd makes of the algorithm's operators."""
-        expected = _family(algorithm).gradients(shape)
-        return tuple(Gradient(way, algorithm, of_way) for way, of_way in expected.items())
+        expected = _family(algorithm).gradient()
+        return tuple(
+            Gradient(way, algorithm, expected) for way in (Direction.DATA, Direction.FILTER)
+        )
 
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the algorithms that can do the shape: they stand in for a library's plans."""

@@ -2,9 +2,8 @@
 
 Below stand the padding, the windows and the cached constants that the algorithms share.
 
-A new algorithm is a subclass of `OperatorFamily` with three methods (`convolve`, `expected`,
-`gradients`), an entry in `reference.algorithms.FAMILIES`, and its name in `catalog.ALGORITHMS`. One
-whose telling operators have known sizes lists them instead, as steps (`AccountedFamily`).
+A new algorithm is a subclass of `OperatorFamily` with two methods (`convolve`, and `steps` or
+`expected`), an entry in `reference.algorithms.FAMILIES`, and its name in `catalog.ALGORITHMS`.
 """
 
 from __future__ import annotations
@@ -18,20 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-from hpcsweep.conv import operators
-from hpcsweep.conv.backend import Direction, Expected
-from hpcsweep.conv.operators import Operation
+from hpcsweep.conv.backend import Expected
+from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, Operation
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Ways = tuple[Direction, ...]
-Step = tuple[Operation, Ways]  # an operation, and the directions in which it runs
-
-FORWARD: Final[Ways] = (Direction.FORWARD,)
-DATA: Final[Ways] = (Direction.DATA,)
-FILTER: Final[Ways] = (Direction.FILTER,)
-BOTH: Final[Ways] = (Direction.DATA, Direction.FILTER)
 _REDUCED: Final = (torch.float16, torch.bfloat16)
 
 
@@ -54,9 +45,9 @@ class Family(ABC):
     def expected(self, shape: ConvShape) -> Expected:
         """Return what the profiler must see in such a call."""
 
-    @abstractmethod
-    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:
-        """Return what the profiler must see in each gradient of such a call."""
+    def gradient(self) -> Expected:
+        """Return what the profiler must see in a gradient: here, what autograd makes of it."""
+        return Expected(must_not=(FRAMEWORK_BACKWARD,))
 
 
 class OperatorFamily(Family):
@@ -74,6 +65,14 @@ class OperatorFamily(Family):
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
         """Return the output without bias, in the operands' type."""
 
+    def steps(self, shape: ConvShape) -> Iterable[Operation]:
+        """Return the operations of a call that tell the algorithm from others, by their sizes."""
+        raise NotImplementedError
+
+    def expected(self, shape: ConvShape) -> Expected:
+        """Want the steps, and no other operation that tells."""
+        return Expected(work={*self.steps(shape)})
+
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
         """Convolve in a type that keeps sums exact enough, add the bias, round to the input's."""
         dtype = self._working_dtype(x)
@@ -89,45 +88,6 @@ class OperatorFamily(Family):
             return x.dtype
         slow = x.dtype == torch.float16 and x.device.type == "cpu"
         return x.dtype if self.one_sum and not slow else torch.float32
-
-
-def product(
-    sizes: tuple[int, int, int, int], left: Ways = (), right: Ways = (), *, adds: bool = False
-) -> list[Step]:
-    """Return (batch, m, k, n), whose operands depend on input or filters; () is neither.
-
-    The gradient of the left operand is a product over n, that of the right one over m.
-    """
-    batch, m, k, n = sizes
-    return [
-        (operators.product(*sizes, adds=adds), FORWARD),
-        (operators.product(batch, m, n, k), left),
-        (operators.product(batch, k, m, n), right),
-    ]
-
-
-def plain(name: str, gradient: str) -> list[Step]:
-    """Return an operator without sizes, and its gradient of the input."""
-    return [(Operation(name), FORWARD), (Operation(gradient), DATA)]
-
-
-class AccountedFamily(OperatorFamily):
-    """An algorithm that says which operators tell it from others, and on what sizes."""
-
-    @abstractmethod
-    def steps(self, shape: ConvShape) -> Iterable[Step]:
-        """Return the telling operations of a call, each with the directions in which it runs."""
-
-    def expected(self, shape: ConvShape) -> Expected:
-        """Want the steps, and no other operation that tells."""
-        return self._work(shape, Direction.FORWARD)
-
-    def gradients(self, shape: ConvShape) -> dict[Direction, Expected]:
-        """Want what autograd makes of the steps, for each gradient."""
-        return {way: self._work(shape, way) for way in BOTH}
-
-    def _work(self, shape: ConvShape, way: Direction) -> Expected:
-        return Expected(work={operation for operation, ways in self.steps(shape) if way in ways})
 
 
 def needs_unit_steps(shape: ConvShape, who: str) -> str | None:

@@ -19,18 +19,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.reference.family import (
     BLOCK_BYTES,
-    DATA,
-    FILTER,
-    AccountedFamily,
-    Step,
+    OperatorFamily,
     cat,
     constant,
     pad_fully,
     parts,
-    plain,
-    product,
 )
 from hpcsweep.conv.shape import ConvShape
 
@@ -38,7 +34,7 @@ _FEWEST_PIXELS = 256
 _INDEX_BYTES = 4  # as fast as 8
 
 
-class Gemm(AccountedFamily):
+class Gemm(OperatorFamily):
     """Copies every patch into a matrix, then multiplies; 1x1 filters multiply the image itself."""
 
     one_sum = True
@@ -54,14 +50,12 @@ class Gemm(AccountedFamily):
         matrix = shape.n * shape.in_c * shape.taps * shape.pixels * shape.itemsize
         return 0 if pointwise else matrix
 
-    def steps(self, shape: ConvShape) -> list[Step]:
+    def steps(self, shape: ConvShape) -> list[Operation]:
         """Return windows, and one product over channels and taps at once."""
         batch = shape.n * shape.groups
         inner = shape.group_in * shape.taps
-        return [
-            *plain("aten::unfold", "aten::unfold_backward"),
-            *product((batch, shape.group_out, inner, shape.pixels), FILTER, DATA),
-        ]
+        multiplied = product(batch, shape.group_out, inner, shape.pixels)
+        return [Operation("aten::unfold"), multiplied]
 
 
 def _im2col(x: Tensor, shape: ConvShape) -> Tensor:
@@ -79,7 +73,7 @@ def _windows(padded: Tensor, shape: ConvShape) -> Tensor:
     return windows[..., :: shape.dilation_h, :: shape.dilation_w]
 
 
-class ImplicitGemm(AccountedFamily):
+class ImplicitGemm(OperatorFamily):
     """Sums one matrix product per filter tap over the shifted (and strided) image."""
 
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
@@ -101,11 +95,11 @@ class ImplicitGemm(AccountedFamily):
         """Return the bytes of one shifted image: the product wants it contiguous."""
         return shape.n * shape.in_c * shape.pixels * shape.itemsize
 
-    def steps(self, shape: ConvShape) -> list[Step]:
+    def steps(self, shape: ConvShape) -> list[Operation]:
         """Return one product per tap over the channels alone; all but the first add."""
         sizes = shape.n * shape.groups, shape.group_out, shape.group_in, shape.pixels
-        added = product(sizes, FILTER, DATA, adds=True) if shape.taps > 1 else []
-        return [*product(sizes, FILTER, DATA), *added]
+        added = [product(*sizes, adds=True)] if shape.taps > 1 else []
+        return [product(*sizes), *added]
 
 
 def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
@@ -117,7 +111,7 @@ def _shifted(x: Tensor, shape: ConvShape, i: int, j: int) -> Tensor:
     return x[:, :, top : bottom : shape.stride_h, left : right : shape.stride_w]
 
 
-class PrecomputedGemm(AccountedFamily):
+class PrecomputedGemm(OperatorFamily):
     """Gathers patches through cached indices, a block of output pixels at a time.
 
     The image is first copied with its channels innermost, so that one index gathers a whole pixel.
@@ -150,15 +144,14 @@ class PrecomputedGemm(AccountedFamily):
         index = images * shape.pixels * shape.taps * _INDEX_BYTES
         return (shape.n * padded + block) * shape.itemsize + index
 
-    def steps(self, shape: ConvShape) -> Iterator[Step]:
+    def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield a gather and a product over channels and taps at once for each block."""
         pixels, images = _block(shape)
         inner = shape.group_in * shape.taps
+        yield Operation("aten::index_select")
         for count in parts(shape.n, images):
             for part in parts(shape.pixels, pixels):
-                yield from plain("aten::index_select", "aten::index_add")
-                sizes = shape.groups, shape.group_out, inner, count * part
-                yield from product(sizes, FILTER, DATA)
+                yield product(shape.groups, shape.group_out, inner, count * part)
 
 
 def _gathered_product(
@@ -172,8 +165,8 @@ def _gathered_product(
         patches = flat.index_select(0, part.reshape(-1))
         patches = patches.view(images * pixels, shape.taps, shape.groups, shape.group_in)
         matrix = patches.permute(2, 1, 3, 0).reshape(shape.groups, -1, images * pixels)
-        product = torch.bmm(filters, matrix).view(shape.out_c, images, pixels)
-        out.append(product.transpose(0, 1))
+        image = torch.bmm(filters, matrix).view(shape.out_c, images, pixels)
+        out.append(image.transpose(0, 1))
     return cat(out, 2)
 
 

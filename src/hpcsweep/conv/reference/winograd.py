@@ -22,20 +22,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.reference.family import (
     BLOCK_BYTES,
-    BOTH,
-    DATA,
-    FILTER,
-    AccountedFamily,
-    Step,
+    OperatorFamily,
     cat,
     constant,
     join,
     needs_unit_steps,
     parts,
-    plain,
-    product,
     tile_count,
     tiles,
 )
@@ -51,7 +46,7 @@ BT: Final = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
 _FEWEST_TILES = 64
 
 
-class Winograd(AccountedFamily):
+class Winograd(OperatorFamily):
     """Transforms, multiplies and transforms back a block of tile rows at a time."""
 
     def convolve(self, x: Tensor, weight: Tensor, shape: ConvShape) -> Tensor:
@@ -86,21 +81,20 @@ class Winograd(AccountedFamily):
         per_point = shape.n * tile_total * (shape.in_c + shape.out_c) + filters
         return _POINTS * per_point * max(shape.itemsize, 4)
 
-    def steps(self, shape: ConvShape) -> Iterator[Step]:
+    def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield the filters' transform, windows, and for each block a product and transforms."""
         (rows, columns) = tile_count(shape, (OUTPUTS, OUTPUTS))
         filters = shape.out_c * shape.group_in
-        yield from product((1, _POINTS, shape.taps, filters), right=FILTER)
-        yield from plain("aten::unfold", "aten::unfold_backward")
+        yield product(1, _POINTS, shape.taps, filters)
+        yield Operation("aten::unfold")
         for count in parts(rows, self._rows(shape)):
             across = shape.n * count * columns
-            yield from product((1, _POINTS, _POINTS, shape.in_c * across), right=DATA)
-            sizes = _POINTS * shape.groups, shape.group_out, shape.group_in, across
-            yield from product(sizes, FILTER, DATA)
+            yield product(1, _POINTS, _POINTS, shape.in_c * across)
+            yield product(_POINTS * shape.groups, shape.group_out, shape.group_in, across)
             yield from self._back_steps(shape.out_c * across)
 
-    def _back_steps(self, values: int) -> Iterator[Step]:
-        yield from product((1, OUTPUTS**2, _POINTS, values), right=BOTH)
+    def _back_steps(self, values: int) -> Iterator[Operation]:
+        yield product(1, OUTPUTS**2, _POINTS, values)
 
     def _back(self, products: Tensor) -> Tensor:
         """Transform (16, values) back to (4, values)."""
@@ -120,9 +114,9 @@ class NonfusedWinograd(Winograd):
     def _rows(self, shape: ConvShape) -> int:
         return tile_count(shape, (OUTPUTS, OUTPUTS))[0]
 
-    def _back_steps(self, values: int) -> Iterator[Step]:
-        yield from product((1, OUTPUTS, _SIDE, _SIDE * values), right=BOTH)
-        yield from product((OUTPUTS, OUTPUTS, _SIDE, values), right=BOTH)
+    def _back_steps(self, values: int) -> Iterator[Operation]:
+        yield product(1, OUTPUTS, _SIDE, _SIDE * values)
+        yield product(OUTPUTS, OUTPUTS, _SIDE, values)
 
     def _back(self, products: Tensor) -> Tensor:
         """Transform the rows of whole tensors back, then the columns."""
