@@ -21,8 +21,8 @@ after the point's own. Its rows name it as `algorithm`; their `layer_timer` is `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -33,7 +33,8 @@ from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide
 from hpcsweep.conv.swap import is_plain, running
-from hpcsweep.measure import rounding
+from hpcsweep.measure import models, rounding
+from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import caches, loop, stats
@@ -134,33 +135,50 @@ class LayerTable:
 
 
 class IsolatedTable:
-    """Convolutions that were timed alone; calls of equal work share a time."""
+    """Convolutions that were timed alone, in call order; calls of equal work share a time.
 
-    def __init__(self, alone: Isolated, clean: Summary) -> None:
-        """Take the times of distinct convolutions, and the clean pass for their shares."""
-        self._alone = alone
-        self._of_calls = alone.times
+    `timed_s` are the seconds of all timed calls (see `loop.Collected`).
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[LayerCall],
+        times: Sequence[_CallTimes],
+        clean: Summary,
+        timer: str,
+        plans: Mapping[str, Sequence[_PlanTimes]],
+    ) -> None:
+        """Take the times of convolutions, the clean pass for their shares, and plans by keys."""
+        self.times = times
+        distinct = {id(of_call): of_call.seconds for of_call in times}
+        tried = (plan.times.seconds for of_key in plans.values() for plan in of_key)
+        self.timed_s = sum(distinct.values()) + sum(tried)
+        self.calls = calls
         self._clean = clean
+        self._timer = timer
+        self._plans = plans
 
     def rows(self, point: Point, about: Iterable[Row], _of_others: Sequence[Row] = ()) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
-        shared = _shared_cells(point, self._alone.timer)
-        rows = _rows(shared, self._alone.calls, self._of_calls, self._clean, about)
-        rows = [row | {"cold": cold} for row, cold in zip(rows, self._alone.cold, strict=True)]
+        shared = _shared_cells(point, self._timer)
+        summaries = [of_call.summary for of_call in self.times]
+        rows = _rows(shared, self.calls, summaries, self._clean, about)
+        for row, of_call in zip(rows, self.times, strict=True):
+            row["cold"] = of_call.cold
         return rows + [
             {
                 **{name: row[name] for name in (*shared, "call_index")},
                 **call_cells(call),
-                **_times(plan.of_call.summary, self._clean),
+                **_times(plan.times.summary, self._clean),
                 **plan.cells(),
             }
-            for row, call in zip(rows, self._alone.calls, strict=True)
-            for plan in self._alone.plans.get(call.key, ())
+            for row, call in zip(rows, self.calls, strict=True)
+            for plan in self._plans.get(call.key, ())
         ]
 
     def convolution_means(self) -> tuple[list[float], list[float]]:
         """Return the mean milliseconds of the convolution calls, which alone are timed."""
-        return [summary.mean for summary in self._of_calls], []
+        return [of_call.summary.mean for of_call in self.times], []
 
     def flags(self) -> list[str]:
         """Return none: there is no layer pass."""
@@ -168,7 +186,7 @@ class IsolatedTable:
 
     def overall_cells(self) -> Row:
         """Return the sum of the isolated convolutions over the clean pass."""
-        total = sum(summary.median for summary in self._of_calls)
+        total = sum(of_call.summary.median for of_call in self.times)
         return {"hook_overhead_pct": None, "layer_sum_over_total": total / self._clean.median}
 
 
@@ -214,33 +232,24 @@ PLANS: Final = "plans"
 MODES: Final = (UNIQUE, BATCHED, PLANS)
 BATCH: Final = 20  # calls at least; inputs have their turn in a batch
 _MOST_CALLS: Final = 1024  # of a batch
-_ALIGNED: Final = 256  # bytes, like allocators' blocks: libraries choose kernels by alignment
 _ISOLATED: Final = "isolated"
-_DRAWN: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Isolated:
-    """The convolution calls in order, with their times; calls of equal work share a summary.
+class _CallTimes:
+    """The times of a call, what was cold in it, and the seconds of all its timed passes."""
 
-    `timed_s` are the seconds of all timed calls (see `loop.Collected`), `plans` the plans of
-    distinct convolutions by their keys.
-    """
-
-    calls: Sequence[LayerCall]
-    times: Sequence[Summary]
-    cold: Sequence[str]
-    timer: str
-    timed_s: float
-    plans: Mapping[str, Sequence[PlanTimes]] = field(default_factory=dict)
+    summary: Summary
+    cold: str
+    seconds: float
 
 
 @dataclass(frozen=True)
-class PlanTimes:
+class _PlanTimes:
     """A plan that was tried alone: what it is, its time, and its error against float64."""
 
     choice: LayerChoice
-    of_call: _CallTimes
+    times: _CallTimes
     exactness: Exactness
 
     def cells(self) -> Row:
@@ -256,88 +265,71 @@ class PlanTimes:
             "max_rel_error": self.exactness.error,
             "error_over_bound": self.exactness.excess,
             "layer_timer": PLANS,
-            "cold": self.of_call.cold,
+            "cold": self.times.cold,
         }
 
 
 def time_isolated(
-    model: nn.Module,
-    calls: Sequence[LayerCall],
-    choices: Sequence[LayerChoice],
-    point: Point,
-    backend: Backend,
-) -> Isolated:
+    model: nn.Module, calls: Sequence[LayerCall], choices: Choices, point: Point, clean: Summary
+) -> IsolatedTable:
     """Time each distinct convolution of a network whose algorithm is assigned.
 
     The calls are those of the shape pass; only convolutions are timed, with `layers: plans` each
-    plan of the back-end, too.
+    plan of the back-end, too. `clean` is the pass of which times are shares.
     """
     convolutions = [call for call in calls if call.conv is not None]
-    keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices, strict=True)]
+    keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices.calls, strict=True)]
     firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
-    layers = {key: model.get_submodule(firsts[key].layer) for key in dict.fromkeys(keys)}
-    inputs = Inputs(point)
     flush = caches.preparation("cold", next(model.parameters()).device)
-    how = (point, backend)
+    timed = dict[tuple[str, str], _CallTimes]()
+    plans = dict[str, list[_PlanTimes]]()
     with loop.quiet_collector():  # once for all: a collection takes a tenth of a second
-        timed = {
-            key: _time(layer, inputs.of(firsts[key], next(layer.parameters())), point, flush)
-            for key, layer in layers.items()
-        }
-        plans = {
-            key: _time_plans(layer, inputs, (firsts[key, used], used), how)
-            for (key, used), layer in layers.items()
-            if point.measure["layers"] == PLANS
-        }
+        for key in dict.fromkeys(keys):
+            layer = model.get_submodule(firsts[key].layer)
+            inputs = inputs_of(firsts[key], next(layer.parameters()), point)
+            timed[key] = _time(layer, inputs, point, flush)
+            if point.measure["layers"] == PLANS and is_plain(layer):
+                plans[key[0]] = [
+                    _time_plan(layer, inputs, point, flush, (plan, choices.backend))
+                    for plan in _plans(firsts[key], layer, choices.backend, point)
+                    if plan.used != key[1]
+                ]
     timer = BATCHED if _in_batches(point) else _ISOLATED
-    timed_s = sum(times.seconds for times in timed.values())
-    times = [timed[key].summary for key in keys]
-    cold = [timed[key].cold for key in keys]
-    timed_s += sum(plan.of_call.seconds for of_key in plans.values() for plan in of_key)
-    return Isolated(convolutions, times, cold, timer, timed_s, plans)
+    return IsolatedTable(convolutions, [timed[key] for key in keys], clean, timer, plans)
 
 
-def _time_plans(
-    layer: nn.Conv2d, pool: Inputs, ran: tuple[LayerCall, str], how: tuple[Point, Backend]
-) -> list[PlanTimes]:
-    """Time every plan of a call but the one that it ran; plans that do not run have no row."""
-    (call, used) = ran
-    (point, backend) = how
-    timed = list[PlanTimes]()
-    shape = call.conv
-    if shape is None or not is_plain(layer):
-        return timed
-    weight = next(layer.parameters())
-    inputs = pool.of(call, weight)
-    device = weight.device
-    flush = caches.preparation("cold", device)
-    for name in backend.plans(shape, point.measure["plans"]):
-        choice = decide(name, call.layer, shape, backend, device.type)
-        if choice.fallback or name == used:
-            continue
-        tf32 = point.axes["tf32"] and device.type == "cuda"
-        exact = Arithmetic.of(choice, device.type, tf32=tf32, casts=False)
-        with running(layer, name, backend):
-            output = layer(inputs[0])
-            times = _time(layer, inputs, point, flush)
-        error = rounding.of_call(layer, inputs[0], output, exact, whole=True)
-        timed.append(PlanTimes(choice, times, error))
-    return timed
+def _plans(
+    call: LayerCall, layer: nn.Conv2d, backend: Backend, point: Point
+) -> Iterator[LayerChoice]:
+    """Yield the plans of a call that run."""
+    if call.conv is not None:
+        for name in backend.plans(call.conv, point.measure["plans"]):
+            choice = decide(name, call.layer, call.conv, backend, layer.weight.device.type)
+            if not choice.fallback:
+                yield choice
+
+
+def _time_plan(
+    layer: nn.Conv2d,
+    inputs: Sequence[Tensor],
+    point: Point,
+    flush: Callable[[], object],
+    plan: tuple[LayerChoice, Backend],
+) -> _PlanTimes:
+    choice, backend = plan
+    kind = layer.weight.device.type
+    exact = Arithmetic.of(choice, kind, tf32=point.axes["tf32"] and kind == "cuda", casts=False)
+    with running(layer, choice.used, backend):
+        output = layer(inputs[0])
+        times = _time(layer, inputs, point, flush)
+    error = rounding.of_call(layer, inputs[0], output, exact, whole=True)
+    return _PlanTimes(choice, times, error)
 
 
 def _in_batches(point: Point) -> bool:
     """Say whether calls share a graph; with a cold cache only the first one would find it cold."""
     wanted = point.measure["layers"] == BATCHED or point.axes["launch"] == "graph"
     return wanted and point.axes["cache_state"] != "cold"
-
-
-@dataclass(frozen=True)
-class _CallTimes:
-    """The times of a call, what was cold in it, and the seconds of all its timed passes."""
-
-    summary: Summary
-    cold: str
-    seconds: float
 
 
 def _time(
@@ -367,30 +359,16 @@ def _time(
     return _CallTimes(stats.summarise([time / calls for time in done.times[0]]), cold, done.timed_s)
 
 
-class Inputs:
-    """Random numbers of each type of filters, of which the inputs of all layers are views."""
+def inputs_of(call: LayerCall, weight: Tensor, point: Point) -> list[Tensor]:
+    """Return inputs of a call that together are larger than the cache.
 
-    def __init__(self, point: Point) -> None:
-        self._point = point
-        self._numbers: dict[torch.dtype, Tensor] = {}
-
-    def of(self, call: LayerCall, weight: Tensor) -> list[Tensor]:
-        """Return inputs of a call that together are larger than the cache."""
-        (n, c, h, w) = call.inputs[0]
-        size = n * c * h * w
-        aligned = _ALIGNED // weight.element_size()
-        step = -(-size // aligned) * aligned
-        count = caches.input_count("rotated", weight.device, size * weight.element_size())
-        numbers = self._drawn(count * step, weight)[: count * step].view(count, step)[:, :size]
-        if self._point.axes["memory_format"] == "nhwc":
-            return [*numbers.unflatten(1, (n, h, w, c)).permute(0, 1, 4, 2, 3)]
-        return [*numbers.unflatten(1, (n, c, h, w))]
-
-    def _drawn(self, need: int, weight: Tensor) -> Tensor:
-        """Return at least so many; a cache depends on addresses, not on values, so they repeat."""
-        held = self._numbers.get(weight.dtype)
-        if held is None or len(held) < need:
-            generator = torch.Generator().manual_seed(self._point.axes["seed"])
-            drawn = torch.randn(_DRAWN, generator=generator).to(weight.device, weight.dtype)
-            held = self._numbers[weight.dtype] = drawn.repeat(-(-need // _DRAWN))
-        return held
+    A cache depends on addresses, not on values, so all have the same numbers.
+    """
+    generator = torch.Generator().manual_seed(point.axes["seed"])
+    first = torch.randn(call.inputs[0], generator=generator).to(
+        device=weight.device,
+        dtype=weight.dtype,
+        memory_format=models.LAYOUTS[point.axes["memory_format"]],
+    )
+    count = caches.input_count("rotated", weight.device, first.nbytes)
+    return [first, *(first.clone() for _ in range(count - 1))]

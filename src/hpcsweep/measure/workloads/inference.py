@@ -225,15 +225,10 @@ class InferencePasses:
         seconds = done.timed_s
         table: LayerTable | IsolatedTable | None = LayerTable.of(lanes, done.times)
         if self._settings["layers"] in layer_table.MODES:
-            alone = layer_table.time_isolated(
-                network.model,
-                network.shapes.calls,
-                self._choices.calls,
-                network.point,
-                self._choices.backend,
+            table = layer_table.time_isolated(
+                network.model, network.shapes.calls, self._choices, network.point, summary
             )
-            table = IsolatedTable(alone, summary)
-            seconds = seconds + alone.timed_s
+            seconds += table.timed_s
         unseen = self._settings["layers"] is True and parts.is_compiled_in_part(network.model)
         rates = work.rate_cells(
             network.shapes,
