@@ -42,18 +42,18 @@ _KEEPING: Final = (
     {"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}
 )
 
-# heading, attributes of torch's FunctionEventAvg: the first that exists in this version counts
-_COLUMNS: Final = (
-    ("operator", ("key",)),
-    ("calls", ("count",)),
-    ("self_cpu_us", ("self_cpu_time_total",)),
-    ("cpu_us", ("cpu_time_total",)),
-    ("self_device_us", ("self_device_time_total", "self_cuda_time_total")),
-    ("device_us", ("device_time_total", "cuda_time_total")),
-    ("self_cpu_bytes", ("self_cpu_memory_usage",)),
-    ("self_device_bytes", ("self_device_memory_usage", "self_cuda_memory_usage")),
-    ("flops", ("flops",)),
-)
+# heading, attribute of torch's FunctionEventAvg
+_COLUMNS: Final = {
+    "operator": "key",
+    "calls": "count",
+    "self_cpu_us": "self_cpu_time_total",
+    "cpu_us": "cpu_time_total",
+    "self_device_us": "self_device_time_total",
+    "device_us": "device_time_total",
+    "self_cpu_bytes": "self_cpu_memory_usage",
+    "self_device_bytes": "self_device_memory_usage",
+    "flops": "flops",
+}
 
 
 @dataclass(frozen=True)
@@ -119,28 +119,25 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str
     operators = profiler.key_averages()
     order = "self_cuda_time_total" if step.device_type == "cuda" else "self_cpu_time_total"
     table = operators.table(sort_by=order, row_limit=_SHOWN, max_name_column_width=80)
-    shown, cells, trace = _files(stem, "torch.txt", "torch.csv", "trace.json.gz")
+    shown, cells, trace = (
+        Path(f"{stem}.{suffix}") for suffix in ("torch.txt", "torch.csv", "trace.json.gz")
+    )
     shown.write_text(str(table), encoding="utf-8")
     _write_operators(operators, cells)
     profiler.export_chrome_trace(str(trace))
     return [shown.name, cells.name, *_keep_trace(trace, settings["artifact_mb"])]
 
 
-def _files(stem: Path, *suffixes: str) -> list[Path]:
-    return [Path(f"{stem}.{suffix}") for suffix in suffixes]
-
-
 def _write_operators(operators: Any, path: Path) -> None:  # noqa: ANN401
-    rows = [[_first(event, names) for _, names in _COLUMNS] for event in operators]
-    rows.sort(key=lambda row: (row[4] or 0, row[2] or 0), reverse=True)
+    ordered = sorted(
+        operators,
+        key=lambda one: (one.self_device_time_total, one.self_cpu_time_total),
+        reverse=True,
+    )
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([heading for heading, _ in _COLUMNS])
-        writer.writerows(rows)
-
-
-def _first(event: Any, names: tuple[str, ...]) -> Any:  # noqa: ANN401
-    return next((getattr(event, name) for name in names if hasattr(event, name)), None)
+        writer.writerow(_COLUMNS)
+        writer.writerows([getattr(one, name) for name in _COLUMNS.values()] for one in ordered)
 
 
 def _keep_trace(trace: Path, most_mb: float) -> list[str]:
@@ -157,7 +154,8 @@ def _cprofile(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[
         for _ in range(step.count(settings)):
             step.run()
         step.wait()
-    shown, stats = _files(stem, "cprofile.txt", "cprofile.pstats")
+    shown = Path(f"{stem}.cprofile.txt")
+    stats = Path(f"{stem}.cprofile.pstats")
     profiler.dump_stats(stats)
     with shown.open("w", encoding="utf-8") as file:
         pstats.Stats(profiler, stream=file).sort_stats("tottime").print_stats(_SHOWN)

@@ -1,16 +1,9 @@
-"""Runs the training pass: a warm-up that is undone, then every epoch, with one tick per step.
-
-All times of steps and epochs come from this pass. In it only the end of an epoch and the validation
-wait for the device (and torch's gradient scaler, once a step, if the point trains in float16).
-Further steps are instrumented for their phases and memory.
-"""
+"""Results of epochs, validation, and further steps that are instrumented for phases and memory."""
 
 from __future__ import annotations
 
 import itertools
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,9 +12,8 @@ import torch
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.machine.memory import MemoryWatch
-from hpcsweep.measure.timing import compiling, lanes, loop
+from hpcsweep.measure.timing import lanes, loop
 from hpcsweep.measure.timing.clocks import Cuda, EventStamps, HostStamps
-from hpcsweep.measure.timing.compiling import Calm, CompileCount
 from hpcsweep.measure.workloads.training.phases import PhaseTimer, PhaseTimes, Ticker
 from hpcsweep.measure.workloads.training.trainer import Batch, Result, Score, Trainer
 
@@ -71,79 +63,6 @@ class TrainingHistory:
             "epochs_val_loss": [result.loss for result in self.validated],
             "epochs_val_accuracy": [result.accuracy for result in self.validated],
         }
-
-
-@dataclass
-class TrainingPass:
-    """Runs the training; `wait` waits for the device.
-
-    `at_epoch_end` is called after each epoch, `after_epoch` after its validation.
-    """
-
-    trainer: Trainer
-    data: Data
-    ticker: Ticker
-    wait: Callable[[], object]
-    validates: bool = True
-    at_epoch_end: Callable[[], object] = lambda: None
-    after_epoch: Callable[[], object] = lambda: None
-    history: TrainingHistory = field(default_factory=TrainingHistory)
-    compiled: CompileCount = field(default_factory=CompileCount)  # epochs in which torch compiled
-
-    def warm_up(self, steps: int) -> None:
-        """Run steps, which tune and allocate, until none compiles; then restore the state."""
-        before = self.trainer.state_dict()
-        score = Score.zero(self.trainer.device)
-        scripted = any(isinstance(m, torch.jit.ScriptModule) for m in self.trainer.modules())
-        calm = Calm(max(compiling.RUNS if scripted else 1, steps))
-        for batches in next_steps(self.data, sys.maxsize):
-            if calm.reached:
-                break
-            self.wait()
-            begin = time.perf_counter_ns()
-            with calm.run():
-                self.trainer.step(batches, score)
-            self.wait()
-            if not self.history.warmup_n:
-                self.history.first_ms = (time.perf_counter_ns() - begin) / 1e6
-            self.history.warmup_n += 1
-        self.trainer.load_state_dict(before)
-
-    def run(self, epochs: int) -> TrainingHistory:
-        """Train from the trainer's epoch on, up to `epochs` in all."""
-        if self.validates and self.history.before is None:
-            self.history.before = self._validate()
-        for number in range(self.trainer.epoch, epochs):
-            self._epoch(number)
-            self.at_epoch_end()
-            if self.validates:
-                self.history.validated.append(self._validate())
-            self.after_epoch()
-        return self.history
-
-    def _epoch(self, number: int) -> None:
-        """Train for one epoch; a step lasts from one tick to the next."""
-        trainer = self.trainer
-        ticker = self.ticker
-        score = Score.zero(self.trainer.device)
-        with loop.quiet_collector(), self.compiled.block():
-            self.wait()
-            begin = time.perf_counter()
-            ticker.tick()
-            batches = self.data.epoch(number)
-            for _ in range(self.data.steps):
-                trainer.step(batches, score)
-                ticker.tick()
-            self.history.steps_ms += ticker.read()
-            self.history.epochs_s.append(time.perf_counter() - begin)
-        trainer.epoch = number + 1
-        self.history.learned.append(score.result())
-
-    def _validate(self) -> Result:
-        begin = time.perf_counter()
-        result = evaluate(self.trainer, self.data)
-        self.history.validation_s.append(time.perf_counter() - begin)
-        return result
 
 
 def evaluate(trainer: Trainer, data: Data) -> Result:

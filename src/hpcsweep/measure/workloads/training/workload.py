@@ -4,7 +4,8 @@ Its passes, in order:
 
 * **warm-up**: a few steps, whose effect is undone;
 * **training**: all epochs, with one tick per step as the only instrument; step and epoch times,
-  throughput, memory, loss and accuracy are of this pass (see `epochs`);
+  throughput, memory, loss and accuracy are of this pass. In it only the end of an epoch and the
+  validation wait for the device (and torch's gradient scaler, once a step, in float16);
 * **phases**: further steps in which each phase is timed; then three in which the memory in use is
   read after each phase (see `epochs`);
 * **layers**: forward, loss and backward on one batch, every layer timed (see `layer_pass`).
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,11 +35,12 @@ from hpcsweep.measure.machine import framework, provenance
 from hpcsweep.measure.machine.rig import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import loop, stats
+from hpcsweep.measure.timing import compiling, loop, stats
+from hpcsweep.measure.timing.compiling import Calm, CompileCount
 from hpcsweep.measure.workloads.training import epochs, layer_pass, network
 from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
-from hpcsweep.measure.workloads.training.epochs import TrainingPass, next_steps
-from hpcsweep.measure.workloads.training.trainer import Batch, Score, Trainer
+from hpcsweep.measure.workloads.training.epochs import TrainingHistory, next_steps
+from hpcsweep.measure.workloads.training.trainer import Batch, Result, Score, Trainer
 from hpcsweep.point import Point
 
 
@@ -161,47 +164,88 @@ class TrainingPasses:
     repeatable = False  # it took what it took: a training that was disturbed is flagged
 
     def __init__(self, net: TrainingNetwork) -> None:
-        trainer = net.trainer
         self._network = net
-        self._ticker = epochs.ticker(trainer.device)
-        self._training = TrainingPass(
-            trainer,
-            net.data,
-            self._ticker,
-            net.rig.wait,
-            validates=net.point.measure["validation"],
-        )
-        self._checkpoints = Checkpoints(net.point, trainer, self._training.history)
+        self._trainer = net.trainer
+        self._ticker = epochs.ticker(net.trainer.device)
+        self._history = TrainingHistory()
+        self._compiled = CompileCount()  # epochs in which torch compiled
+        self._checkpoints = Checkpoints(net.point, net.trainer, self._history)
 
     def warm_up(self) -> None:
-        """Run some steps, undo them, and resume from a checkpoint if there is one."""
+        """Run steps, which tune and allocate, until none compiles, and undo them; then resume."""
         net = self._network
+        trainer = self._trainer
+        before = trainer.state_dict()
+        score = Score.zero(trainer.device)
+        scripted = any(isinstance(m, torch.jit.ScriptModule) for m in trainer.modules())
+        calm = Calm(max(compiling.RUNS if scripted else 1, net.point.measure["warmup"]))
         with net.held.settling():
-            self._training.warm_up(net.point.measure["warmup"])
-        self._training.after_epoch = self._checkpoints.after_epoch
+            for batches in next_steps(net.data, sys.maxsize):
+                if calm.reached:
+                    break
+                net.rig.wait()
+                begin = time.perf_counter_ns()
+                with calm.run():
+                    trainer.step(batches, score)
+                net.rig.wait()
+                if not self._history.warmup_n:
+                    self._history.first_ms = (time.perf_counter_ns() - begin) / 1e6
+                self._history.warmup_n += 1
+            trainer.load_state_dict(before)
         self._checkpoints.resume()
 
     def time(self, look: Callable[[], object]) -> None:
-        """Train all epochs."""
-        self._training.at_epoch_end = look
-        self._training.run(self._network.point.axes["epochs"])
+        """Train all epochs that are left."""
+        point = self._network.point
+        history = self._history
+        validates = point.measure["validation"]
+        if validates and history.before is None:
+            history.before = self._validate()
+        for number in range(self._trainer.epoch, point.axes["epochs"]):
+            self._train(number)
+            look()
+            if validates:
+                history.validated.append(self._validate())
+            self._checkpoints.after_epoch()
+
+    def _train(self, number: int) -> None:
+        """Train for one epoch; a step lasts from one tick to the next."""
+        data = self._network.data
+        score = Score.zero(self._trainer.device)
+        with loop.quiet_collector(), self._compiled.block():
+            self._network.rig.wait()
+            begin = time.perf_counter()
+            self._ticker.tick()
+            batches = data.epoch(number)
+            for _ in range(data.steps):
+                self._trainer.step(batches, score)
+                self._ticker.tick()
+            self._history.steps_ms += self._ticker.read()
+            self._history.epochs_s.append(time.perf_counter() - begin)
+        self._trainer.epoch = number + 1
+        self._history.learned.append(score.result())
+
+    def _validate(self) -> Result:
+        begin = time.perf_counter()
+        result = epochs.evaluate(self._trainer, self._network.data)
+        self._history.validation_s.append(time.perf_counter() - begin)
+        return result
 
     def samples(self) -> list[float]:
         """Return the milliseconds of the steps."""
-        return self._training.history.steps_ms
+        return self._history.steps_ms
 
     def times(self) -> Times:
         """Return the times, after phases and layers are timed in steps of their own."""
         net = self._network
-        trainer = net.trainer
+        trainer = self._trainer
         data = net.data
-        training = self._training
-        history = training.history
+        history = self._history
         settings = net.point.measure
         clean = stats.summarise(history.steps_ms)
         self._checkpoints.finish()
         timer = epochs.phase_timer(trainer.device)
-        with training.compiled.block():
+        with self._compiled.block():
             phases = epochs.time_phases(trainer, data, settings["iterations"], timer)
         cells: Row = {
             "stop_reason": "fixed",
@@ -226,6 +270,6 @@ class TrainingPasses:
             cells=cells,
             flags=[*phases.flags(), *data.flags, *([] if history.finite else ["nan_loss"])],
             table=table,
-            compiled=training.compiled.blocks > 0,
+            compiled=self._compiled.blocks > 0,
             layers_compiled=bool(settings["layers"]) and table is None,
         )
