@@ -80,7 +80,12 @@ Convolve = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor | None"], "to
 
 
 class Backend(Protocol):
-    """Runs convolutions with an explicit algorithm on tensors of one kind of device."""
+    """Runs convolutions with an explicit algorithm on tensors of one kind of device.
+
+    What needs more bytes of scratch memory than `most_workspace` is unsupported.
+    """
+
+    most_workspace: float
 
     @property
     def name(self) -> str:
@@ -88,9 +93,6 @@ class Backend(Protocol):
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the algorithm can do the shape, else the reason in a few words."""
-
-    def limited(self, most: float) -> Backend:
-        """Return a back-end whose calls may take so many bytes of scratch memory."""
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the bytes of scratch memory that a call needs; None is unknown."""

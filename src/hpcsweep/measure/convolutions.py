@@ -76,7 +76,7 @@ def choose(
         why = f"matches no convolution of the network{hint}"
         raise UsageError(f"algorithm: pattern '{pattern}' {why}")
     swap.restore(model)
-    backend = backend.limited(settings["workspace_mib"] * MIB)
+    backend.most_workspace = settings["workspace_mib"] * MIB
     calls = _assigned(model, shapes, algorithm, settings, backend)
     paired = zip(calls, shapes.convolution_calls, strict=True)
     learning = [picked for picked, call in paired if call.gradients]

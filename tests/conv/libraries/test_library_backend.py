@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from dataclasses import replace
 
@@ -17,7 +18,6 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_library
-from hpcsweep.conv.libraries import library_backend as vendor_backend
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
 from hpcsweep.conv.libraries.driver import NotSupported
@@ -147,13 +147,15 @@ def test_what_needs_more_scratch_memory_than_allowed_is_never_tried(backend, fak
     model = nn.Sequential(layer)
     swap.swap(model)
     calls = [("0", shape)]
-    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend.limited(1000))
+    backend.most_workspace = 1000
+    (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend)
     assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
-    for gradient in backend.limited(1000).gradients("fft", shape):
+    for gradient in backend.gradients("fft", shape):
         assert gradient.algorithm is None
         assert gradient.reason.endswith(" MiB; 0.000953674 MiB are allowed")
     assert not [name for name in fake.calls if name.startswith("cudnnConvolution")]
     monkeypatch.undo()
+    backend.most_workspace = math.inf
     (picked,) = swap.assign(model, calls, "fft", swap.FALLBACK, backend)
     assert (picked.used, picked.fallback) == ("fft", False)
     assert [gradient.algorithm for gradient in backend.gradients("fft", shape)] == ["fft", "fft"]
@@ -167,8 +169,8 @@ def test_the_workspace_is_told_and_limited(backend):
     assert backend.workspace_bytes("implicit_gemm", shape) == 0
     model = nn.Sequential(layer)
     swap.swap(model)
-    limited = backend.limited(1000)
-    (picked,) = swap.assign(model, [("0", shape)], "gemm", swap.FALLBACK, limited)
+    backend.most_workspace = 1000
+    (picked,) = swap.assign(model, [("0", shape)], "gemm", swap.FALLBACK, backend)
     assert (picked.used, picked.fallback) == ("auto", True)
     assert picked.reason == "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
 
@@ -193,24 +195,12 @@ def _stepped(backend, algorithm):
     return net, picked, step
 
 
-def test_the_limit_of_scratch_memory_is_a_network_s_own(backend, fake, monkeypatch):
-    """What another network may take, later, changes nothing in what the first one's step runs."""
-    net, _, step = _stepped(backend, "fft")
-    fake.forget()
-    step()
-    alone = fake.ran
-    assert len(alone) == 5  # two forward, two for filters, one for the data between
-    other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
-    swap.swap(other)
-    picked = swap.assign(other, NET_CALLS, "fft", swap.FALLBACK, backend.limited(0))
-    assert all(choice.fallback for choice in picked)
-    fake.forget()
-    step()
-    assert fake.ran == alone
-    monkeypatch.setattr(vendor_backend, "choose", lambda _device_type: backend)
-    again = pickle.loads(pickle.dumps(other))
-    assert again[0].assigned.backend.unsupported("fft", NET_CALLS[0][1]).startswith("a workspace")
-    assert net[0].assigned.backend.unsupported("fft", NET_CALLS[0][1]) is None
+def test_a_network_that_was_pickled_finds_the_back_end_of_its_device_again(backend):
+    """With its choices; plans and handles belong to the process."""
+    net, picked, _ = _stepped(backend, "fft")
+    again = pickle.loads(pickle.dumps(net))
+    assert again[0].assigned.backend.name == "reference"  # it serves a CPU
+    assert again[0].assigned.decided == {picked[0].shape: picked[0]}
 
 
 @pytest.mark.parametrize("algorithm", EXPLICIT)

@@ -7,6 +7,7 @@ calls that a GPU would get; values and structures are those of the named public 
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import replace
 
 import pytest
@@ -98,7 +99,9 @@ def test_a_solution_that_needs_more_memory_than_is_allowed_is_refused(miopen_bac
     problem = _problem(Direction.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3))
     plan = miopen_backend.plan(problem, 0)
     miopen_backend._answers[problem, 0] = replace(plan, workspace_bytes=1 << 20)
-    told = miopen_backend.limited(1 << 10)._answer(problem)
+    miopen_backend.most_workspace = 1 << 10
+    told = miopen_backend._answer(problem)
+    miopen_backend.most_workspace = math.inf
     assert told == "a workspace of 1.0 MiB; 0.000976562 MiB are allowed"
     assert miopen_backend._answer(problem).solution == 104
 

@@ -205,7 +205,7 @@ def test_direct_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_needs_more_memory_than_allowed_is_refused_with_both_numbers() -> None:
     """As of a library's; where the need is unknown, nothing is refused."""
     shape = ConvShape(1, 4, 34, 34, 4, 3, 3)
-    limited = BACKEND.limited(1000)
+    limited = Reference(most_workspace=1000)
     assert limited.unsupported("gemm", shape) == (
         "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
     )

@@ -25,7 +25,6 @@ from torch.autograd.profiler import record_function
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import (
-    Backend,
     Convolve,
     Direction,
     Expected,
@@ -68,9 +67,8 @@ class VendorBackend(ABC, Generic[L]):
         self._handles = threading.local()  # for each thread and device
         self._answers: dict[tuple[Problem, int], Plan | str] = {}
         self._tried: set[tuple[Problem, int]] = set()
-        self._most_workspace = math.inf
-        self._engine = self.name
-        operator.ENGINES[self._engine] = self
+        self.most_workspace = math.inf
+        operator.ENGINES[self.name] = self
 
     @cached_property
     def library(self) -> L:
@@ -118,21 +116,7 @@ class VendorBackend(ABC, Generic[L]):
         return self  # shared by copies of a network: plans and handles belong to the process
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # found again by a process that unpickles a network
-        return _limited, (self._device_type, self._most_workspace)
-
-    def limited(self, most: float) -> Self:
-        """Return this back-end with the same plans and another limit of scratch memory, in bytes.
-
-        What needs more is refused before it is tried; gradients, too, which a step asks for by the
-        engine's name. So the limit is that of the networks that were given this one.
-        """
-        limited = object.__new__(type(self))
-        limited.__dict__.update(
-            self.__dict__, _most_workspace=most, _engine=f"{self.name}:{most!r}"
-        )
-        operator.ENGINES[limited._engine] = limited
-        return limited
+        return choose, (self._device_type,)  # found again by a process that unpickles a network
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
@@ -160,7 +144,7 @@ class VendorBackend(ABC, Generic[L]):
         """Convolve; the call was found supported before."""
         steps = (shape.stride, shape.padding, shape.dilation, shape.groups, shape.layout == NHWC)
         out = torch.ops.hpcsweep.convolution(
-            x, weight, shape.output_size, self._engine, algorithm, *steps
+            x, weight, shape.output_size, self.name, algorithm, *steps
         )
         if bias is None:
             return out
@@ -254,7 +238,7 @@ class VendorBackend(ABC, Generic[L]):
 
     def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
         """Return the plan of a problem, or why there is none; asked and tried once."""
-        most = self._most_workspace if most_workspace is None else most_workspace
+        most = self.most_workspace if most_workspace is None else most_workspace
         key = problem, self._current()
         answer = self._answers.get(key)
         if answer is None:
@@ -307,10 +291,6 @@ class VendorBackend(ABC, Generic[L]):
         """Wait until the device is idle; raise its error if an earlier call broke it."""
         if self._device_type == "cuda" and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize()
-
-
-def _limited(device_type: str, most: float) -> Backend:
-    return choose(device_type).limited(most)
 
 
 def _problem(way: Direction, algorithm: str, shape: ConvShape) -> Problem:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -71,7 +71,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reference:
     """The back-end of one device type."""
 
@@ -97,10 +97,6 @@ class Reference:
         if workspace > self.most_workspace:
             return too_large(workspace, self.most_workspace)
         return None
-
-    def limited(self, most: float) -> Reference:
-        """Return a back-end that refuses algorithms which keep more bytes."""
-        return replace(self, most_workspace=most)
 
     def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
         """Return the bytes of what the algorithm itself keeps; oneDNN's own is unknown."""
