@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 from hpcsweep import catalog
 from hpcsweep.conv.backend import Direction, Expected
 from hpcsweep.conv.libraries import cudnn_library as library_of
-from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary
+from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.driver import (
     Descriptor,
@@ -27,7 +27,6 @@ from hpcsweep.conv.libraries.driver import (
     Plan,
     Problem,
     Size,
-    no_gpu,
     strides,
 )
 from hpcsweep.conv.libraries.library_backend import VendorBackend
@@ -142,6 +141,8 @@ class Cudnn(VendorBackend[CudnnLibrary]):
     """cuDNN as a back-end."""
 
     name: ClassVar[str] = NAME
+    gpus: ClassVar[str] = "NVIDIA"
+    creates: ClassVar[tuple[Any, ...]] = ("cudnnCreate",)
 
     def plan(self, problem: Problem, device: int) -> Plan:
         """Describe a problem and ask for its workspace: that status is the answer to both.
@@ -184,12 +185,6 @@ class Cudnn(VendorBackend[CudnnLibrary]):
         needed = (_TELLING[algorithm],) if algorithm in _TELLING else ()
         named = None if catalog.is_plan(algorithm) or algorithm == catalog.HEURISTIC else algorithm
         return Expected(algorithm=named, kernels=needed)
-
-    def _create_handle(self, made: object) -> None:
-        try:
-            self.library.call("cudnnCreate", made)
-        except CudnnError as error:
-            raise no_gpu("cuDNN", "NVIDIA", error) from error
 
     def _workspace(
         self, function: str, described: tuple[Descriptor, ...], number: int, device: int

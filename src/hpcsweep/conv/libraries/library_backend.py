@@ -33,7 +33,14 @@ from hpcsweep.conv.backend import (
     too_large,
 )
 from hpcsweep.conv.libraries import operator
-from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, Plan, Problem
+from hpcsweep.conv.libraries.driver import (
+    Library,
+    LibraryError,
+    NotSupported,
+    Plan,
+    Problem,
+    no_gpu,
+)
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
@@ -59,6 +66,8 @@ class VendorBackend(ABC, Generic[L]):
     """A back-end by a library, loaded when it is first needed; the engine of torch's operators."""
 
     name: ClassVar[str]  # what the column `backend` says; the operators are given it
+    gpus: ClassVar[str]  # whose the library serves
+    creates: ClassVar[tuple[Any, ...]]  # the function that makes a handle, and what it takes
 
     def __init__(self, find: Callable[[], L], device_type: str = "cuda") -> None:
         """Serve a kind of device by the library that is found."""
@@ -88,7 +97,11 @@ class VendorBackend(ABC, Generic[L]):
         handles: dict[int, ctypes.c_void_p] = self._handles.__dict__.setdefault("of", {})
         if device not in handles:
             made = ctypes.c_void_p()
-            self._create_handle(ctypes.byref(made))
+            function, *more = self.creates
+            try:
+                self.library.call(function, ctypes.byref(made), *more)
+            except LibraryError as error:
+                raise no_gpu(self.library.vendor, self.gpus, error) from error
             handles[device] = made
         self.library.call(f"{self.name}SetStream", handles[device], stream)
         return handles[device]
@@ -108,9 +121,6 @@ class VendorBackend(ABC, Generic[L]):
     @abstractmethod
     def _kernels(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""
-
-    @abstractmethod
-    def _create_handle(self, made: object) -> None: ...
 
     def __deepcopy__(self, _memo: object) -> Self:
         return self  # shared by copies of a network: plans and handles belong to the process

@@ -41,7 +41,6 @@ from hpcsweep.conv.libraries.driver import (
     Problem,
     Size,
     first_usable,
-    no_gpu,
     strides,
 )
 from hpcsweep.conv.libraries.library_backend import VendorBackend
@@ -201,6 +200,8 @@ class Miopen(VendorBackend[MiopenLibrary]):
     """MIOpen as a back-end."""
 
     name: ClassVar[str] = NAME
+    gpus: ClassVar[str] = "AMD"
+    creates: ClassVar[tuple[Any, ...]] = ("miopenCreateWithStream", 0)
 
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
         """Compile the first solution of the algorithm that can be."""
@@ -251,12 +252,6 @@ class Miopen(VendorBackend[MiopenLibrary]):
     def _kernels(self, algorithm: str) -> Expected:
         """Return that the kernels must not be those of another algorithm."""
         return Expected(algorithm=algorithm if algorithm in ALGORITHMS else None)
-
-    def _create_handle(self, made: object) -> None:
-        try:
-            self.library.call("miopenCreateWithStream", made, 0)
-        except MiopenError as error:
-            raise no_gpu("MIOpen", "AMD", error) from error
 
     def _solutions(
         self, function: str, described: tuple[Descriptor, ...], device: int

@@ -15,7 +15,7 @@ import diskdata
 from hpcsweep import environment
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.workloads.training import checkpoints, epochs
+from hpcsweep.measure.workloads.training import checkpoints, workload
 from hpcsweep.measure.workloads.training.trainer import Result
 from measuring import training
 from paths import SUPPORT
@@ -142,7 +142,7 @@ def test_what_is_kept_is_named_and_the_best_is_the_best(folder):
 def test_the_best_is_that_of_all_attempts(folder, monkeypatch, ends_after):
     """Highest accuracy, then lowest loss; an epoch after the interruption must be better still."""
     scripted = {0: (3, 0.1), 1: (2, 0.7), 2: (1.5, 0.9), 3: (1.2, 0.9), 4: (1.0, 0.8)}
-    monkeypatch.setattr(epochs, "evaluate", lambda trainer, _: Result(*scripted[trainer.epoch]))
+    monkeypatch.setattr(workload, "evaluate", lambda trainer, _: Result(*scripted[trainer.epoch]))
     with monkeypatch.context() as patched:
         _interrupt_after(patched, ends_after)
         with pytest.raises(Interrupted):
@@ -155,7 +155,7 @@ def test_the_best_is_that_of_all_attempts(folder, monkeypatch, ends_after):
 def test_a_worse_epoch_after_the_interruption_is_not_the_best(folder, monkeypatch):
     """The checkpoint knows of its own epoch, too."""
     scripted = {0: (3, 0.1), 1: (2, 0.5), 2: (1.5, 0.9), 3: (1.2, 0.6), 4: (1.0, 0.7)}
-    monkeypatch.setattr(epochs, "evaluate", lambda trainer, _: Result(*scripted[trainer.epoch]))
+    monkeypatch.setattr(workload, "evaluate", lambda trainer, _: Result(*scripted[trainer.epoch]))
     with monkeypatch.context() as patched:
         _interrupt_after(patched, 2)
         with pytest.raises(Interrupted):

@@ -11,7 +11,8 @@ from torch import nn
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.workloads.training import epochs, network
+from hpcsweep.measure.workloads.training import network
+from hpcsweep.measure.workloads.training import trainer as trainers
 from hpcsweep.measure.workloads.training.trainer import Score
 from measuring import CPU, make_trainer, training
 
@@ -70,7 +71,7 @@ def test_what_a_user_froze_stays_frozen(name, learning, evaluating):
     trainer = make_trainer(wanted)
     data = loaders.open_data(wanted)
     before = trainer.state_dict()["model"]
-    epochs.evaluate(trainer, data)
+    trainers.evaluate(trainer, data)
     trainer.step(data.epoch(0), Score.zero(CPU))
     after = trainer.state_dict()["model"]
     changed = {name for name, value in after.items() if not torch.equal(before[name], value)}
@@ -88,7 +89,7 @@ def test_validation_gives_a_network_its_own_way_of_training_back():
     trainer = make_trainer(wanted)
     data = loaders.open_data(wanted)
     assert trainer.model[0].graph == "training"
-    epochs.evaluate(trainer, data)
+    trainers.evaluate(trainer, data)
     assert trainer.model[0].graph == "training"
     assert [part.training for part in trainer.model] == [True, False, True]
 

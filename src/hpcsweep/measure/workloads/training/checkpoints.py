@@ -23,8 +23,7 @@ import torch
 from hpcsweep import environment, files, search_path
 from hpcsweep.catalog.columns import Row
 from hpcsweep.errors import ResultsError, UsageError, first_line
-from hpcsweep.measure.workloads.training.epochs import TrainingHistory
-from hpcsweep.measure.workloads.training.trainer import Result, Trainer
+from hpcsweep.measure.workloads.training.trainer import Result, Trainer, TrainingHistory
 from hpcsweep.point import Point
 
 FORMAT: Final = 1

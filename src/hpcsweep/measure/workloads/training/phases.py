@@ -6,32 +6,30 @@ every step, without waiting. A step lasts from one tick to the next.
 Timing phases costs time, so it has its own steps. On a GPU each phase has a pair of events, and
 each step ends with a wait, since events of two steps would overlap. The host's clock times the wait
 for data. It also times the whole step, so that the sum of the phases can be compared with an
-independent number.
+independent number. The memory in use is read in steps of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from hpcsweep.catalog.columns import Row
-from hpcsweep.measure.timing import stats
-from hpcsweep.measure.timing.clocks import HostStamps, Stamps, nothing
+import torch
 
-Phase = Callable[[str], AbstractContextManager[object]]
+from hpcsweep.catalog.columns import Row
+from hpcsweep.measure.data.loaders import Data
+from hpcsweep.measure.machine.memory import MemoryWatch
+from hpcsweep.measure.timing import lanes, loop, stats
+from hpcsweep.measure.timing.clocks import Cuda, EventStamps, HostStamps, Stamps, nothing
+from hpcsweep.measure.workloads.training.trainer import Score, Trainer, next_steps
 
 DATA: Final = "data"
 PHASES: Final = (DATA, "h2d", "forward", "loss", "backward", "optimizer")
 SUM_TOLERANCE: Final = 0.05
-_UNTIMED: Final = nullcontext()
-
-
-def untimed(_name: str) -> AbstractContextManager[object]:
-    """Time nothing: the phases of a pass without instruments."""
-    return _UNTIMED
+_MEMORY_STEPS: Final = 3
 
 
 @dataclass
@@ -142,3 +140,45 @@ class Ticker:
         times = [self._stamps.ms(begin, end) for begin, end in pairwise(ticks)]
         self._stamps.reuse()
         return times
+
+
+def ticker(device: torch.device) -> Ticker:
+    """Return a timer of whole steps, which never waits for a GPU within an epoch."""
+    if device.type == "cuda":
+        gpu = Cuda()
+        return Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
+    return Ticker(HostStamps(), before_tick=lanes.synchronizer(device))
+
+
+def phase_timer(device: torch.device) -> PhaseTimer:
+    """Return a timer of the phases of steps: event pairs on a GPU, with one wait a step."""
+    if device.type == "cuda":
+        gpu = Cuda()
+        return PhaseTimer(EventStamps(gpu.event), around_step=gpu.synchronize)
+    return PhaseTimer(HostStamps(), after_phase=lanes.synchronizer(device))
+
+
+def time_phases(trainer: Trainer, data: Data, steps: int, timer: PhaseTimer) -> PhaseTimes:
+    """Train for `steps` steps with every phase timed."""
+    score = Score.zero(trainer.device)
+    with loop.quiet_collector():
+        for batches in next_steps(data, steps):
+            with timer.step():
+                trainer.step(batches, score, timer.phase)
+    return timer.times
+
+
+def average_memory(trainer: Trainer, data: Data, memory: MemoryWatch) -> int | None:
+    """Return the mean bytes in use at the ends of the phases of three steps; None if unknown."""
+    score = Score.zero(trainer.device)
+    seen = []
+
+    @contextmanager
+    def look(_name: str) -> Iterator[None]:
+        yield
+        seen.append(memory.now())
+
+    for batches in next_steps(data, _MEMORY_STEPS):
+        trainer.step(batches, score, look)
+    amounts = [bytes_now for bytes_now in seen if bytes_now is not None]
+    return round(sum(amounts) / len(amounts)) if amounts else None

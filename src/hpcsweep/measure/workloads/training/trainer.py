@@ -1,10 +1,12 @@
-"""The trainer: a network with its optimizer and state, and one step on a batch."""
+"""The trainer: a network with its optimizer and state, a step on a batch, and what it learned."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils._pytree import tree_map
 
+from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.workloads.training.phases import Phase, untimed
+from hpcsweep.measure.data.loaders import Data
 from hpcsweep.point import Point
 
 # defaults of torch's examples, for an axis `lr` without value
@@ -65,6 +68,8 @@ def factor(step: int, warmup: int, steps: int, *, cosine: bool) -> float:
 
 
 Batch = tuple[Tensor, Tensor]
+Phase = Callable[[str], AbstractContextManager[object]]
+_UNTIMED: Final = nullcontext()
 AUTOCAST: Final[Mapping[str, torch.dtype]] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 # Weight of auxiliary heads (googlenet, inception_v3): Szegedy et al. 2014, section 5.
 _AUXILIARY: Final = 0.3
@@ -105,6 +110,11 @@ class Result:
     @property
     def finite(self) -> bool:
         return math.isfinite(self.loss)
+
+
+def untimed(_name: str) -> AbstractContextManager[object]:
+    """Time nothing: the phases of a pass without instruments."""
+    return _UNTIMED
 
 
 @dataclass
@@ -225,3 +235,87 @@ class Trainer:
 
 def _on_host(value: object) -> object:
     return value.detach().cpu().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+
+
+@dataclass
+class TrainingHistory:
+    """The results of the training pass; `validated` has an entry per epoch, or none at all."""
+
+    first_ms: float = 0.0
+    warmup_n: int = 0
+    steps_ms: list[float] = field(default_factory=list)
+    epochs_s: list[float] = field(default_factory=list)
+    learned: list[Result] = field(default_factory=list)
+    before: Result | None = None
+    validated: list[Result] = field(default_factory=list)
+    validation_s: list[float] = field(default_factory=list)
+
+    @property
+    def finite(self) -> bool:
+        return all(result.finite for result in self.learned)
+
+    def cells(self, data: Data) -> Row:
+        """Return the columns about epochs, loss and accuracy."""
+        last = self.learned[-1]
+        seconds = sum(self.epochs_s)
+        after = self.validated[-1] if self.validated else None
+        return {
+            "steps": len(self.steps_ms),
+            "warmup_n": self.warmup_n,
+            "first_call_ms": self.first_ms,
+            "train_samples": data.train_samples,
+            "val_samples": data.val_samples,
+            "train_s": seconds,
+            "epoch_s": seconds / len(self.epochs_s),
+            "validation_s": sum(self.validation_s) / len(self.validation_s) if after else None,
+            "throughput_sps": data.train_samples * len(self.epochs_s) / seconds,
+            "train_loss": last.loss,
+            "train_accuracy": last.accuracy,
+            "val_loss_before": self.before.loss if self.before else None,
+            "val_accuracy_before": self.before.accuracy if self.before else None,
+            "val_loss_after": after.loss if after else None,
+            "val_accuracy_after": after.accuracy if after else None,
+            "learning_valid": self.finite,
+            "epochs_s": self.epochs_s,
+            "epochs_train_loss": [result.loss for result in self.learned],
+            "epochs_train_accuracy": [result.accuracy for result in self.learned],
+            "epochs_val_loss": [result.loss for result in self.validated],
+            "epochs_val_accuracy": [result.accuracy for result in self.validated],
+        }
+
+
+def evaluate(trainer: Trainer, data: Data) -> Result:
+    """Run all validation images through the network in evaluation mode; leave it training.
+
+    The loss is cross-entropy without label smoothing, so that points can be compared.
+    """
+    score = Score.zero(trainer.device)
+    frozen = [module for module in trainer.model.modules() if not module.training]
+    trainer.model.eval()
+    try:
+        with torch.no_grad():
+            for batch in data.val:
+                images, labels = trainer.to_device(batch)
+                with trainer.autocast():
+                    # not the compiled form, which would compile again for evaluation
+                    loss, logits = trainer.loss(trainer.model(images), labels, smooth=False)
+                score.add(loss, logits, labels)
+    finally:
+        trainer.model.train()  # which may be its own code
+        for module in frozen:
+            module.training = False
+    return score.result()
+
+
+def next_steps(data: Data, count: int) -> Iterator[Iterator[Batch]]:
+    """Yield, for each of `count` steps, an iterator from which the step takes its batch.
+
+    Epochs follow each other from the first; the last one may end early.
+    """
+    for number in itertools.count():
+        batches = data.epoch(number)
+        for _ in range(min(count, data.steps)):
+            yield batches
+        count -= data.steps
+        if count <= 0:
+            return

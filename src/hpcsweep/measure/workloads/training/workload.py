@@ -7,7 +7,7 @@ Its passes, in order:
   throughput, memory, loss and accuracy are of this pass. In it only the end of an epoch and the
   validation wait for the device (and torch's gradient scaler, once a step, in float16);
 * **phases**: further steps in which each phase is timed; then three in which the memory in use is
-  read after each phase (see `epochs`);
+  read after each phase (see `phases`);
 * **layers**: forward, loss and backward on one batch, every layer timed (see `layer_pass`).
 
 Steps after the training pass change no column on learning.
@@ -37,10 +37,17 @@ from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import compiling, loop, stats
 from hpcsweep.measure.timing.compiling import Calm, CompileCount
-from hpcsweep.measure.workloads.training import epochs, layer_pass, network
+from hpcsweep.measure.workloads.training import layer_pass, network, phases
 from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
-from hpcsweep.measure.workloads.training.epochs import TrainingHistory, next_steps
-from hpcsweep.measure.workloads.training.trainer import Batch, Result, Score, Trainer
+from hpcsweep.measure.workloads.training.trainer import (
+    Batch,
+    Result,
+    Score,
+    Trainer,
+    TrainingHistory,
+    evaluate,
+    next_steps,
+)
 from hpcsweep.point import Point
 
 
@@ -166,7 +173,7 @@ class TrainingPasses:
     def __init__(self, net: TrainingNetwork) -> None:
         self._network = net
         self._trainer = net.trainer
-        self._ticker = epochs.ticker(net.trainer.device)
+        self._ticker = phases.ticker(net.trainer.device)
         self._history = TrainingHistory()
         self._compiled = CompileCount()  # epochs in which torch compiled
         self._checkpoints = Checkpoints(net.point, net.trainer, self._history)
@@ -227,7 +234,7 @@ class TrainingPasses:
 
     def _validate(self) -> Result:
         begin = time.perf_counter()
-        result = epochs.evaluate(self._trainer, self._network.data)
+        result = evaluate(self._trainer, self._network.data)
         self._history.validation_s.append(time.perf_counter() - begin)
         return result
 
@@ -244,15 +251,15 @@ class TrainingPasses:
         settings = net.point.measure
         clean = stats.summarise(history.steps_ms)
         self._checkpoints.finish()
-        timer = epochs.phase_timer(trainer.device)
+        timer = phases.phase_timer(trainer.device)
         with self._compiled.block():
-            phases = epochs.time_phases(trainer, data, settings["iterations"], timer)
+            timed = phases.time_phases(trainer, data, settings["iterations"], timer)
         cells: Row = {
             "stop_reason": "fixed",
             "timer": self._ticker.timer,
             **history.cells(data),
-            **phases.cells(clean.n, clean.median),
-            "mem_avg_bytes": epochs.average_memory(trainer, data, net.rig.memory),
+            **timed.cells(clean.n, clean.median),
+            "mem_avg_bytes": phases.average_memory(trainer, data, net.rig.memory),
             **self._checkpoints.cells(),
         }
         layers = settings["layers"] and net.point.axes["compile"] == "none"
@@ -265,10 +272,10 @@ class TrainingPasses:
         return Times(
             samples=history.steps_ms,
             summary=clean,
-            seconds=math.fsum((*history.steps_ms, *phases.steps)) / 1000 + layers_s,
+            seconds=math.fsum((*history.steps_ms, *timed.steps)) / 1000 + layers_s,
             run=net.step,
             cells=cells,
-            flags=[*phases.flags(), *data.flags, *([] if history.finite else ["nan_loss"])],
+            flags=[*timed.flags(), *data.flags, *([] if history.finite else ["nan_loss"])],
             table=table,
             compiled=self._compiled.blocks > 0,
             layers_compiled=bool(settings["layers"]) and table is None,
