@@ -192,40 +192,48 @@ def of_call(
 def _of_images(
     layer: nn.Conv2d, x: Tensor, output: Tensor, how: Arithmetic, *, whole: bool
 ) -> Exactness:
+    x = _padded(layer, exact(x))
+    y = exact(output).flatten(2)
     weight = exact(layer.weight)
-    bias = None if layer.bias is None else exact(layer.bias)
+    filters = weight.flatten(1)
+    bias = filters.new_zeros(len(filters)) if layer.bias is None else exact(layer.bias)
     groups = layer.groups
-    (n, _, *pixels) = output.shape
-    each = weight.view(groups, -1, weight[0].numel())
-    constant = torch.zeros_like(each[..., 0]) if bias is None else bias.view(groups, -1)
-    y = exact(output).view(n, groups, -1, math.prod(pixels))
-    size = y.abs()
-    filters = each.norm(dim=2)
-    offset = constant.abs()
+    terms = filters.shape[1]
     rounded = 2 * how.stored
-    if not whole and each.shape[1] > _MIXED:
-        rounded *= 2  # standard deviations of a sum, no longer a strict limit
-        signs = _signs(each.shape[1], weight.device)
-        each = signs.to(each) @ each
+    exactly = unit(torch.float64)  # of what it is compared with
+    lengths = filters.norm(dim=1)
+    squares = (x * x.conj()).real
+    if whole or len(weight) <= _MIXED:
+        norms = _patch_norms(layer, squares.unflatten(1, (groups, -1)).sum(2), how)
+        most = lengths[:, None] * norms.repeat_interleave(len(weight) // groups, 1)
+        size = y.abs()
+        offset = bias.abs()[:, None]
+    else:
+        # standard deviations of a sum, no longer a strict limit
+        rounded = 2 * rounded + _SIGMAS * exactly * math.sqrt(len(weight))
+        of_channels = lengths.view(groups, -1).square().sum(1)
+        of_channels = of_channels.repeat_interleave(weight.shape[1])
+        most = _patch_norms(layer, (of_channels @ squares.flatten(2)).view_as(x[:, :1]), how)
+        size = torch.linalg.vecdot(y, y, dim=1).real.sqrt()[:, None]
+        offset = bias.norm()
+        signs = _signs(len(weight), weight.device)
         y = signs.to(y) @ y
-        constant = constant @ signs.t().to(constant)
-        size, filters, offset = (
-            t.norm(dim=d, keepdim=True) for t, d in ((size, 2), (filters, 1), (offset, 1))
-        )
-    mixed = None if bias is None else constant.flatten()
-    wanted = layer._conv_forward(exact(x), each.reshape(-1, *weight.shape[1:]), mixed)  # noqa: SLF001
-    norms = _patch_norms(layer, x, spreads=how.spreads).view(n, groups, 1, -1)
-    terms = weight[0].numel()
-    most = filters[..., None] * norms + offset[..., None]  # of partial sums
+        signs = signs.to(weight)
+        bias = signs @ bias
+        signs = signs.view(len(signs), groups, -1)
+        mixed = torch.einsum("mgo,gok->mgk", signs, filters.view(groups, -1, terms))
+        weight = mixed.reshape(len(signs), -1, *layer.kernel_size)
+        groups = 1
+    wanted = F.conv2d(x, weight, bias, layer.stride, 0, layer.dilation, groups).flatten(2)
+    most = most + offset  # of partial sums
     sums = how.sums * (math.sqrt(terms) + _SIGMAS * how.growth)
-    if how.stored == unit(torch.float64):
-        sums *= 2  # what it is compared with rounds as much
-    bound = rounded * (size + offset[..., None]) + (sums + _SIGMAS * how.operands) * most
+    sums += exactly * (math.sqrt(weight[0].numel()) + _SIGMAS)
+    bound = rounded * (size + offset) + (sums + _SIGMAS * how.operands) * most
     # near zero: a step of the stored type, and products that underflow
     stored = torch.finfo(output.dtype)
     smallest = min(torch.finfo(torch.float32).tiny, stored.tiny)
     bound += stored.tiny * stored.eps + 2 * terms * smallest
-    return compared("", y, wanted.view(y.shape), bound)
+    return compared("", y, wanted, bound)
 
 
 def severity(verdict: Exactness) -> float:
@@ -240,17 +248,17 @@ def _signs(channels: int, device: torch.device) -> Tensor:
     return (2 * drawn - 1).to(device, torch.float64)
 
 
-def _patch_norms(layer: nn.Conv2d, x: Tensor, *, spreads: bool) -> Tensor:
-    """Return the 2-norm of the patch of each output pixel, per group."""
-    x = x.abs().to(torch.float32 if unit(x.dtype) > unit(torch.float64) else torch.float64)
-    scale = x.amax().clamp(min=torch.finfo(x.dtype).tiny)
+def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    of_pixels = (x / scale).unflatten(1, (layer.groups, -1)).norm(dim=2)
-    squares = F.pad(of_pixels, padding_of(layer), mode=mode).square().flatten(0, 1)[:, None]
+    return F.pad(x, padding_of(layer), mode=mode)
+
+
+def _patch_norms(layer: nn.Conv2d, squares: Tensor, how: Arithmetic) -> Tensor:
+    """Return the 2-norms of the patches of output pixels, from the squares of padded images."""
     ones = squares.new_ones(1, 1, *layer.kernel_size)
-    sums = F.conv2d(squares, ones, None, layer.stride, 0, layer.dilation)
-    norms = (scale * sums.clamp(min=0).sqrt()).view(len(x), layer.groups, *sums.shape[2:])
-    return (norms.amax((2, 3), keepdim=True).expand_as(norms) if spreads else norms).double()
+    sums = F.conv2d(squares.flatten(0, 1)[:, None], ones, None, layer.stride, 0, layer.dilation)
+    norms = sums.sqrt().view(*squares.shape[:2], -1)
+    return norms.amax(2, keepdim=True).expand_as(norms) if how.spreads else norms
 
 
 def output_limit(
@@ -296,7 +304,7 @@ def _of_output(name: str, output: Tensor, wanted: Tensor, limit: float) -> Exact
     b = exact(wanted)
     if not (b.is_floating_point() or b.is_complex()) and a.numel():
         return _of_whole_numbers(name, a, b, limit)
-    largest = b.abs().nan_to_num(0, 0).amax().item() if b.numel() else 0.0
+    largest = b.abs().nan_to_num(0, 0).amax() if b.numel() else 0.0
     return compared(name, a, b, limit * largest)
 
 
@@ -313,15 +321,18 @@ def _of_whole_numbers(name: str, output: Tensor, wanted: Tensor, limit: float) -
 
 def compared(name: str, output: Tensor, wanted: Tensor, bound: Tensor | float) -> Exactness:
     """Compare values by their bounds; equal infinities agree, zeros have no relative error."""
+    if not wanted.numel():
+        return Exactness(subject=name, excess=0.0)
     finite = torch.isfinite(wanted)
     same = output == wanted
     deviation = torch.where(same | ~finite, 0, (output - wanted).abs())
-    worst = deviation.amax().item() if deviation.numel() else 0.0
-    largest = wanted.abs().where(finite, 0).amax().item() if wanted.numel() else 0.0
-    over = torch.where(deviation == 0, 0, deviation / bound)
-    excess = over.nan_to_num(math.inf, math.inf).amax().item() if over.numel() else 0.0
+    over = torch.where(deviation == 0, 0, deviation / bound).nan_to_num(math.inf, math.inf)
+    magnitude = wanted.abs().where(finite, 0)
+    incomparable = ~(finite | same)
+    found = [part.amax().double() for part in (deviation, magnitude, over, incomparable)]
+    worst, largest, excess, unknown = torch.stack(found).tolist()  # a GPU is waited for once
     error = worst / largest if largest else (math.inf if worst else None)
-    if excess <= 1 and not (finite | same).all():
+    if excess <= 1 and unknown:
         return Exactness(subject=name, reason="float64 itself is not finite")
     return Exactness(subject=name, error=error, excess=excess)
 
