@@ -114,20 +114,12 @@ class Operations(TorchDispatchMode):
         self, func: HigherOrderOperator, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> object:
         """Run an operator that calls functions, such as `cond`, and count what these run."""
-
-        def counting(function: Callable[..., object]) -> Callable[..., object]:
-            def counted(*args: object, **kwargs: object) -> object:
-                before = self.higher_order
-                self.higher_order = f"in a function of torch's {func.name()}"
-                try:
-                    with self:
-                        return function(*args, **kwargs)
-                finally:
-                    self.higher_order = before
-
-            return counted
-
-        return func(*(counting(a) if callable(a) else a for a in args), **kwargs)
+        before = self.higher_order
+        self.higher_order = f"in a function of torch's {func.name()}"
+        try:
+            return func(*entered(self, args), **kwargs)
+        finally:
+            self.higher_order = before
 
     def _replacement(self, func: object, args: tuple[Any, ...]) -> object:
         """Return the output of an operator without operations on the meta device, else None."""
@@ -159,6 +151,32 @@ class Operations(TorchDispatchMode):
         flops = 2 * places[0] * math.prod(places[2:]) * math.prod(filters)
         self.convolutions.append(Convolution(layer, operator, flops, part))
         self.flops += flops
+
+
+def entered(mode: TorchDispatchMode, args: Iterable[Any]) -> list[Any]:
+    """Return the arguments of an operator such as `cond` with functions that run in a mode."""
+
+    def within(function: Callable[..., object]) -> Callable[..., object]:
+        def run(*args: object, **kwargs: object) -> object:
+            with mode:
+                return function(*args, **kwargs)
+
+        return run
+
+    return [within(arg) if callable(arg) else arg for arg in args]
+
+
+def entered(mode: TorchDispatchMode, args: Iterable[Any]) -> list[Any]:
+    """Return the arguments of an operator such as `cond` with functions that run in a mode."""
+
+    def within(function: Callable[..., object]) -> Callable[..., object]:
+        def run(*args: object, **kwargs: object) -> object:
+            with mode:
+                return function(*args, **kwargs)
+
+        return run
+
+    return [within(arg) if callable(arg) else arg for arg in args]
 
 
 def _steps(x: Tensor) -> int:

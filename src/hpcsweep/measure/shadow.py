@@ -19,6 +19,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from hpcsweep.measure.operations import entered
+
 _WIDER: Final[Mapping[object, torch.dtype]] = {
     **dict.fromkeys((torch.float32, torch.bfloat16, torch.float16), torch.float64),
     **dict.fromkeys((torch.complex64, torch.complex32), torch.complex128),
@@ -28,6 +30,8 @@ _ATEN: Final = torch.ops.aten
 _BLANK: Final = frozenset(
     {_ATEN.zeros, _ATEN.ones, _ATEN.full, _ATEN.empty, _ATEN.new_zeros, _ATEN.new_empty}
 )
+
+_PART: Final = 1 << 19  # numbers of a weight, 4 MiB in float64
 
 
 class Shadow(TorchDispatchMode):
@@ -66,31 +70,36 @@ class Shadow(TorchDispatchMode):
         """Run an operator, and in float64 if it depends on the input or on a parameter."""
         kwargs = dict(kwargs or {})
         if isinstance(func, HigherOrderOperator):
-            return func(*map(self._entered, args), **kwargs)
-        depends = any(map(self._depends, pytree.tree_leaves((args, kwargs))))
+            return func(*entered(self, args), **kwargs)
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        depends = any(map(self._depends, leaves))
+        multiplies = func is _ATEN.linear.default and args[1].dim() == 2
         # before the operator, which may write into its arguments
-        wide = pytree.tree_map(self._widened, (args, kwargs)) if depends else None
+        wide = spec.unflatten(map(self._widened, leaves)) if depends and not multiplies else None
         result = func(*args, **kwargs)
         made = [*filter(_is_inexact, pytree.tree_leaves(result))]
         if func.overloadpacket in _BLANK:
             self._held.update({tensor: self.of(tensor) for tensor in made})
-        elif wide and made and torch.Tag.nondeterministic_seeded not in func.tags:
-            numbers = filter(_is_inexact, pytree.tree_leaves(func(*wide[0], **wide[1])))
+        elif depends and made and torch.Tag.nondeterministic_seeded not in func.tags:
+            found = func(*wide[0], **wide[1]) if wide else self._multiplied(*args)
+            numbers = filter(_is_inexact, pytree.tree_leaves(found))
             self._held.update(zip(made, numbers, strict=True))
             roundoffs = (torch.finfo(tensor.dtype).eps / 2 for tensor in made)
             self.coarsest = max(self.coarsest, *roundoffs)
         return result
 
-    def _entered(self, arg: Any) -> Any:  # noqa: ANN401 - an argument of any kind
-        """Return a function of an operator such as `cond` so that its operators are met here."""
-        if not callable(arg):
-            return arg
+    def _multiplied(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Multiply by some rows of a weight at a time, which stay in the cache.
 
-        def run(*args: object, **kwargs: object) -> object:
-            with self:
-                return arg(*args, **kwargs)
-
-        return run
+        A large one as a whole takes ten times as long to convert as to multiply by.
+        """
+        wide = self.of(x)
+        rows = min(len(weight), 1 + _PART // max(1, weight.shape[1]))
+        some = torch.empty(rows, weight.shape[1], dtype=wide.dtype, device=wide.device)
+        parts = self._held.get(weight, weight).split(rows)
+        products = [nn.functional.linear(wide, some[: len(part)].copy_(part)) for part in parts]
+        product = torch.cat(products, -1)
+        return product if bias is None else product + self.of(bias)
 
     def _depends(self, leaf: object) -> bool:
         if not isinstance(leaf, Tensor) or not _is_inexact(leaf):
