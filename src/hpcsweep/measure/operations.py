@@ -166,19 +166,6 @@ def entered(mode: TorchDispatchMode, args: Iterable[Any]) -> list[Any]:
     return [within(arg) if callable(arg) else arg for arg in args]
 
 
-def entered(mode: TorchDispatchMode, args: Iterable[Any]) -> list[Any]:
-    """Return the arguments of an operator such as `cond` with functions that run in a mode."""
-
-    def within(function: Callable[..., object]) -> Callable[..., object]:
-        def run(*args: object, **kwargs: object) -> object:
-            with mode:
-                return function(*args, **kwargs)
-
-        return run
-
-    return [within(arg) if callable(arg) else arg for arg in args]
-
-
 def _steps(x: Tensor) -> int:
     return math.prod(x.shape[:-1])
 

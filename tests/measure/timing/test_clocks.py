@@ -102,16 +102,53 @@ def test_a_warm_up_that_counts_its_passes_waits_for_no_delay():
     """Ten passes take the host's time for them instead of that and more for the delays."""
     gpu = SimulatedGpu()
     run = _network(gpu, 100, host_ms=0.36, device_ms=0.06)
-    clock, _ = _measured(gpu, run)
+    clock = DeviceClock(gpu)
+    clock.calibrate(run)
     began = gpu.host_now()
     with clock.undelayed():
         clock.block(run, 10)
     assert gpu.host_now() - began == pytest.approx(360, rel=0.05)
-    assert (clock.passes, clock.sm_clock_mhz) == (5, None)
-    began = gpu.host_now()
+    assert (clock.passes, clock.sm_clock_mhz) == (0, None)
     clock.block(run, 10)
-    assert gpu.host_now() - began > 500
     assert clock.sm_clock_mhz == pytest.approx(2000, rel=0.01)
+
+
+class _Delays:
+    """The milliseconds of the delays that a simulated GPU is asked for."""
+
+    def __init__(self, gpu):
+        self.ms, self.queue = [], gpu.delay
+        gpu.delay = self
+
+    def __call__(self, ms):
+        self.ms.append(ms)
+        return self.queue(ms)
+
+
+@pytest.mark.parametrize("faster", [1.0, 0.85])
+def test_a_delay_is_as_much_shorter_as_earlier_passes_keep_the_device_busy(faster):
+    """A block takes the host's time and one delay, and no pass starves if the device is faster."""
+    gpu = SimulatedGpu()
+    clock, _ = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.02), 1)
+    began = gpu.host_now()
+    delays = _Delays(gpu)
+    times = clock.block(_network(gpu, 100, host_ms=0.03, device_ms=0.02 * faster), 10)
+    assert times == pytest.approx([2.0 * faster] * 10, rel=0.01)
+    assert clock.starved == 0
+    assert gpu.host_now() - began < 10 * 3.0 + 6
+    assert delays.ms[0] == pytest.approx(3.8)
+    assert max(delays.ms[1:]) < 2.5
+
+
+def test_a_device_that_is_slower_than_the_host_is_delayed_once():
+    """It has work all the time after that."""
+    gpu = SimulatedGpu()
+    run = _network(gpu, 100, host_ms=0.01, device_ms=0.05)
+    clock, _ = _measured(gpu, run, 1)
+    delays = _Delays(gpu)
+    assert clock.block(run, 10) == pytest.approx([5.0] * 10, rel=0.01)
+    assert len(delays.ms) == 1
+    assert clock.starved == 0
 
 
 def test_a_pair_of_events_around_nothing_reads_what_an_event_costs():

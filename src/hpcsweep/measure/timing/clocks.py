@@ -2,8 +2,9 @@
 
 An event pair around a short pass on an empty queue measures how fast the host issues work, not how
 fast the GPU does it. So a delay is queued on the device before each pass, long enough for the host
-to issue the whole pass meanwhile; the pass then runs as from a full queue. One synchronisation ends
-a block. A pass for which the host was still too slow counts as *starved*; if many are, the point is
+to issue the whole pass meanwhile; the pass then runs as from a full queue. As far as earlier passes
+of the block keep the device busy for that time, there is no delay. One synchronisation ends a
+block. A pass for which the host was still too slow counts as *starved*; if many are, the point is
 flagged.
 
 The GPU is used through `Cuda`, which tests replace by a simulated queue. A *stamp* is a moment: a
@@ -27,6 +28,7 @@ from hpcsweep.measure.timing import loop, stats
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
 _MOST_DELAY_MS: Final = 100.0
+_SURE: Final = 0.9  # of the shortest pass before: how long the next one keeps the device busy
 _CALIBRATION_CYCLES: Final = 20_000_000
 _MOST_OVER_MEASURED: Final = 20.0  # idle GPUs run at a twentieth of their highest clock or more
 _STARVED: Final = 0.05  # of the pass: starved if less work is left when the host is done
@@ -139,7 +141,8 @@ class DeviceClock:
         self._prepare = prepare
         self._zero = runtime.event()
         self._pairs: list[tuple[Event, Event]] = []
-        self._delays: list[tuple[Event, int]] = []
+        self._delays: list[tuple[int, Event, Event]] = []
+        self._busy_ms = 0.0  # of a pass, by the last block
         self._clocks: list[float] = []
         self._delayed = True
 
@@ -160,33 +163,46 @@ class DeviceClock:
         while len(self._pairs) < count:
             self._pairs.append((self._runtime.event(), self._runtime.event()))
         pairs = self._pairs[:count]
-        delay = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS) if self._delayed else 0.0
         self._delays.clear()
         self._runtime.synchronize()
         self._zero.record()
         host_zero = self._runtime.host_now()
-        issued = [self._issue(run, begin, end, delay) - host_zero for begin, end in pairs]
+        free = host_zero  # the device has work until then, at least
+        issued = list[float]()
+        for begin, end in pairs:
+            self._prepare()
+            free = self._delay(free, begin) + self._busy_ms
+            begin.record()
+            run()
+            end.record()
+            issued.append(self._runtime.host_now() - host_zero)
         self._runtime.synchronize()
+        times = [begin.elapsed_time(end) for begin, end in pairs]
+        self._busy_ms = _SURE * min(times)
         if self._delayed:
             self._count_starved(pairs, issued, self._ahead(self._zero, host_zero))
             self._clocks += [
-                cycles / queued.elapsed_time(begin) / 1000
-                for (queued, cycles), (begin, _) in zip(self._delays, pairs, strict=False)
-                if cycles and delay >= _TELLING_MS
+                cycles / queued.elapsed_time(begin) / 1000 for cycles, queued, begin in self._delays
             ]
-        return [begin.elapsed_time(end) for begin, end in pairs]
+        return times
 
-    def _issue(self, run: Callable[[], object], begin: Event, end: Event, delay: float) -> float:
-        """Queue one pass; return the host's time after that."""
-        self._prepare()
-        if delay:
-            queued = self._runtime.event()
-            queued.record()
-            self._delays.append((queued, self._runtime.delay(delay)))
-        begin.record()
-        run()
-        end.record()
-        return self._runtime.host_now()
+    def _delay(self, free: float, begin: Event) -> float:
+        """Queue what the device needs beside its work, to be busy while a pass is issued.
+
+        Return until when it is busy then.
+        """
+        now = self._runtime.host_now()
+        free = max(free, now)
+        wanted = min(self.host_ms * _MARGIN + 0.05, _MOST_DELAY_MS) if self._delayed else 0.0
+        delay = now + wanted - free
+        if delay <= 0:
+            return free
+        queued = self._runtime.event()
+        queued.record()
+        cycles = self._runtime.delay(delay)
+        if cycles and delay >= _TELLING_MS:
+            self._delays.append((cycles, queued, begin))
+        return free + delay
 
     def _count_starved(
         self, pairs: list[tuple[Event, Event]], issued: list[float], ahead: Sequence[float]

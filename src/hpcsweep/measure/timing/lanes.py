@@ -204,19 +204,24 @@ def _eager(work: LaneWork) -> Lanes:
     if not work.calls:
         return Lanes(clock.timer, clean, device_clock=clock, watch=watch)
     floor_ms = clocks.event_floor_ms(Cuda())
-    return Lanes(clock.timer, clean, _event_lanes(work), clock, floor_ms, watch)
+    return Lanes(clock.timer, clean, _event_lanes(work, clock.host_ms), clock, floor_ms, watch)
 
 
-def _event_lanes(work: LaneWork) -> list[LayerLane]:
-    """Return as many lanes as the queue needs; if no number of parts helps, one lane."""
-    whole: list[LayerLane] = []
+def _event_lanes(work: LaneWork, host_ms: float) -> list[LayerLane]:
+    """Return as many lanes as the queue needs; if no number of parts helps, one lane.
+
+    `host_ms` is the host's time to issue a pass without events; of parts of them it follows.
+    """
     layers = list(dict.fromkeys(call.layer for call in work.calls))
+    whole = _event_lane(work, set(layers))
+    assert whole.clock is not None  # noqa: S101 - a lane of events
+    of_events = whole.clock.host_ms - host_ms
     for count in _PARTS:
-        lanes = [_event_lane(work, set(layers[part::count])) for part in range(count)]
+        sets = [set(layers[part::count]) for part in range(count)]
+        lanes = [_event_lane(work, some, host_ms + of_events / count) for some in sets]
         if not any(lane.starves() for lane in lanes):
             return lanes
-        whole = whole or lanes
-    return whole
+    return [whole]
 
 
 def _event_lane(work: LaneWork, layers: set[str], host_ms: float | None = None) -> LayerLane:
