@@ -6,17 +6,14 @@ listener, as in the Python API, notes and warnings are Python's, and progress go
 
 from __future__ import annotations
 
-import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 Level = Literal["progress", "note", "warning"]
-
-_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,9 @@ def told_to(listener: Listener) -> Iterator[None]:
 
 def _warn(message: Message) -> None:
     if message.level == "progress":
-        _LOGGER.info("%s", message.text)
+        import logging  # noqa: PLC0415 - 5 ms, which only a script without a listener pays
+
+        logging.getLogger(__name__).info("%s", message.text)
         return
     level = 1
     while sys._getframe(level).f_globals.get("__package__", "").startswith("hpcsweep"):  # noqa: SLF001

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hpcsweep import catalog, extras, messages, search_path
+from hpcsweep import extras, messages, search_path
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import COUNT, PATH, flag, option
@@ -124,6 +124,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: P
     """Choose by the shapes of a network; the shapes need torch, but no arithmetic."""
     import json
 
+    from hpcsweep import catalog
     from hpcsweep.analysis import best_by_shape, output
 
     extras.need("measure", "--from")

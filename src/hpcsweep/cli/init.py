@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from hpcsweep import extras, messages, units
-from hpcsweep.catalog import INFERENCE, NOOP
 from hpcsweep.cli import common, settings
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import flag, option
@@ -34,10 +33,17 @@ if TYPE_CHECKING:
     from hpcsweep.submit.request import Request
 
 _SWEEP: Final = "init"
-_POINT: Final = {
-    INFERENCE.name: "axes: {model: [resnet18], input_size: [64]}\nmeasure: {iterations: 20}\n",
-    NOOP.name: "axes: {model: [nothing]}\n",
-}
+_NETWORK: Final = """\
+name: init
+workload: inference
+axes: {model: [resnet18], input_size: [64]}
+measure: {iterations: 20}
+"""
+_NOTHING: Final = """\
+name: init
+workload: noop
+axes: {model: [nothing]}
+"""
 _LOOK: Final = "name: doctor\nworkload: command\naxes: {{look: [node]}}\nrun: {}\n"
 _WAIT: Final = 600  # seconds for a job to come to its end
 _SLOWEST_POLL: Final = 10.0  # seconds; slurmctld has better things to do
@@ -186,10 +192,8 @@ def _verified(
     lack = [] if noop else _lacking(chosen)
     if lack:
         messages.progress(f"point: without {lack[0]} it measures nothing (workload noop)")
-    workload = NOOP.name if noop or lack else INFERENCE.name
     sweep_dir = folders.SweepDir(results / _SWEEP)
-    texts = {w: f"name: {_SWEEP}\nworkload: {w}\n{point}" for w, point in _POINT.items()}
-    _write(file, texts[workload], *texts.values())
+    _write(file, _NOTHING if noop or lack else _NETWORK, _NETWORK, _NOTHING)
     asked = common.request_of(sweep_file.load(file), str(chosen.path))
     row, trouble = _anew(results, asked, wait)
     if row.get("status") != PointStatus.OK:

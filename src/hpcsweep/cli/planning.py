@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpcsweep import environment
-from hpcsweep.catalog import WORKLOADS
-from hpcsweep.catalog.columns import cell
 from hpcsweep.cli import common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import flag, option
@@ -58,6 +56,7 @@ def expand(spec: str, cluster: tuple[str, ...], sample: int | None, **others: An
 def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: int | None) -> Answer:
     """Say which algorithms cuDNN has on GPUs: those named, of profiles, or of the sweep."""
     from hpcsweep import search_path
+    from hpcsweep.catalog import WORKLOADS
     from hpcsweep.spec import expansion
     from hpcsweep.submit import request, support
 
@@ -127,6 +126,7 @@ def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterato
 
 def _table(points: Expansion, limit: int | None) -> Iterator[str]:
     """Yield a header and the points, with the columns whose values differ in the sweep."""
+    from hpcsweep.catalog.columns import cell
     from hpcsweep.spec import expansion
 
     sweep = points.sweep

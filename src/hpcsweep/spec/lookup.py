@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import grp
-import logging
 import os
 import pwd
 import stat
@@ -32,7 +31,6 @@ USER_FILE: Final = "config.toml"
 PROJECT_FILE: Final = "hpcsweep.toml"
 _ACL: Final = "system.posix_acl_access"
 _ACCOUNTS: Final = Path("/etc/passwd")
-_LOGGER: Final = logging.getLogger(__name__)
 
 # unlike the methods of Path, these return False for impossible names
 _exists = os.path.exists
@@ -155,14 +153,12 @@ def find(kind: str, name: str | os.PathLike[str], error: type[BadInput] = BadInp
         elsewhere = folders(kind) if path.parent == Path(kind) and not path.parent.is_dir() else ()
         places = filter(is_file, (folder / path.name for folder in elsewhere))
         if file := path if _exists(path) else next(places, None):
-            _LOGGER.debug("reads %s", file)
             return file
         near = suggest(path.name, (other.name for other in _files(path.parent)))
         lacks = "" if _exists(path.parent) else f"; nor is there a directory {path.parent}"
         raise error(f"{shown}: no such file{lacks or near}")
     paths = names(kind)
     if text in paths:
-        _LOGGER.debug("reads %s", paths[text])
         return paths[text]
     if text and _exists(path):
         return path  # a folder; reading it gives a better message

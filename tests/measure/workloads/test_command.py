@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,16 +25,6 @@ def _script(desk, text: str, name: str = "one.py") -> None:
 def _row(desk) -> dict[str, str]:
     (row,) = desk.rows()
     return row
-
-
-def test_it_needs_the_standard_library_alone():
-    """A node without torch can run commands."""
-    code = (
-        "import sys; from hpcsweep.measure import bench; bench.bench_of('command',"
-        " {'search_path': ['.']}); print({'torch', 'numpy', 'yaml', 'pydantic'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 def test_results_and_axes_become_columns(desk):
