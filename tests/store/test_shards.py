@@ -14,12 +14,10 @@ import resultsfolder
 from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
 from hpcsweep.errors import ResultsError, Unread
-from hpcsweep.store import attempt, seals, shards
-from hpcsweep.store.attempt import AttemptRecord
+from hpcsweep.store import seals, shards
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.seals import Blocks, parse_block
 from hpcsweep.store.shards import ShardWriter
-from hpcsweep.store.state import AttemptState
 from localruns import Desk
 from resultsfolder import commit, layer_of, row_of
 from standins import compile_library
@@ -102,18 +100,17 @@ def sealed(shard: ShardPath) -> list[bool]:
 def test_a_pipe_in_place_of_a_file_is_told_at_once(
     full: ShardPath, points: list[Point], name: str
 ) -> None:
-    """Nobody waits for its writer: its rows, or its columns, are unread, and all else is read."""
+    """Nobody waits for its writer: its rows are unread, or all else is read."""
     row = shards.read_shard(full).rows[0]
     path = getattr(full, name)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    if name == "overall":
+    if name in {"overall", "layers"}:
         with pytest.raises(Unread, match="is a pipe, no file"):
             shards.read_shard(full)
         return
     found = shards.read_shard(full)
     assert len(found.rows) == len(points)
-    assert (found.layer_columns is None) is (name == "layers")
     with Blocks() as blocks, pytest.raises(ResultsError, match="is a pipe, no file"):
         blocks.read(path, 0, 1)
     with pytest.raises(ResultsError, match="is a pipe, no file"):
@@ -175,24 +172,17 @@ def test_a_damaged_line_is_named_and_the_others_are_kept(
     assert found.left_out == 1
 
 
-def test_without_its_header_a_shard_has_the_columns_of_its_record(
-    full: ShardPath, points: list[Point]
+@pytest.mark.parametrize("damaged", [b"", b"\0" * 4096])
+def test_without_its_header_a_shard_has_the_columns_of_this_version(
+    full: ShardPath, points: list[Point], damaged: bytes
 ) -> None:
-    """And it says so; without a record its rows are lost, and each is named."""
+    """The checksums of its rows prove it; a first block that never reached the disk is named."""
     whole = full.overall.read_bytes()
-    full.overall.write_bytes(whole[whole.index(b"\n") + 1 :])
-    found = shards.read_shard(full)
-    assert (found.rows, found.left_out) == ([], 1 + len(points))
-    header, *lines = found.problems
-    words = "the header is damaged, and nothing says which columns it had"
-    assert header == f"{full.overall}: {words}"
-    ids = [point.point_id for point in points]
-    assert [line.partition("(point ")[2][:16] for line in lines] == ids
-    attempt.write_record(full, AttemptRecord(state=AttemptState.DONE), {})
+    full.overall.write_bytes(damaged + b"\n" * bool(damaged) + whole[whole.index(b"\n") + 1 :])
     found = shards.read_shard(full)
     assert (found.columns, len(found.rows)) == (SHARD_COLUMNS, len(points))
-    words = "the header is damaged; by 0.0.env.json it was this version's"
-    assert found.problems == [f"{full.overall}: {words}"]
+    assert all(sealed(full))
+    assert found.problems == [f"{full.overall}:1: row left out: NUL bytes"] * bool(damaged)
 
 
 @pytest.mark.parametrize("left", [0, 1, 30])
@@ -226,36 +216,25 @@ def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
     assert shards.read_shard(full).problems == []
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [(b"median_ms", b"mediao_ms"), (b"q1_ms", b"q3_ms"), (b"row_crc\n", b"row_crc\r\n")],
-)
-def test_a_damaged_header_costs_no_row(full: ShardPath, before: bytes, after: bytes) -> None:
-    """One flipped bit renamed a column; a carriage return switched the checksum off."""
-    whole = shards.read_shard(full)
-    attempt.write_record(full, AttemptRecord(state=AttemptState.DONE), {})
-    full.overall.write_bytes(full.overall.read_bytes().replace(before, after, 1))
-    found = shards.read_shard(full)
-    places = {"_at": 0, "_byte": 0}
-    assert [row | places for row in found.rows] == [row | places for row in whole.rows]
-    assert found.columns == SHARD_COLUMNS
-    (problem,) = found.problems
-    assert problem.startswith(f"{full.overall}: the header is damaged; by 0.0.env.json")
+@pytest.mark.parametrize("after", [b"mediao_ms", b"mean_ms"])
+def test_rows_under_a_changed_header_are_not_those_that_were_written(
+    full: ShardPath, after: bytes
+) -> None:
+    """Their checksums say so, since they cover the header."""
+    full.overall.write_bytes(full.overall.read_bytes().replace(b"median_ms", after, 1))
+    heads = seals.Heads(shards.read_shard(full).columns, LAYER_COLUMNS)
+    rows = shards.read_shard(full).rows
+    assert not any(seals.fits(row["_line"], heads, *blocks_of(full, row)) for row in rows)
 
 
 def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
-    """As the attempt's record says."""
-    assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
-    attempt.write_record(full, AttemptRecord(state=AttemptState.DONE), {})
+    """Its rows are proven by their checksums."""
     whole = full.layers.read_bytes()
-    full.layers.write_bytes(b"\0" * 10 + whole[10:])
-    found = shards.read_shard(full)
-    assert found.layer_columns == LAYER_COLUMNS
-    assert found.problems[0].startswith(f"{full.layers}: the header is damaged")
+    full.layers.write_bytes(b"\0" * whole.index(b"\n") + whole[whole.index(b"\n") :])
+    assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
+    assert all(sealed(full))
     full.layers.unlink()
     assert shards.read_shard(full).layer_columns == LAYER_COLUMNS
-    full.layers.mkdir()
-    assert shards.read_shard(full).layer_columns is None  # unknown for now
 
 
 def test_a_full_disk_is_told_and_leaves_whole_rows(shard: ShardPath, points: list[Point]) -> None:

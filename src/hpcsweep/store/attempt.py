@@ -10,12 +10,12 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import seals, typed_json
+from hpcsweep.store import typed_json
 from hpcsweep.store.seals import cannot_read
 from hpcsweep.store.state import AttemptState
 
@@ -40,15 +40,10 @@ class AttemptRecord:
     updated_at: str = ""  # UTC, ISO 8601
     slurm: dict[str, str] = field(default_factory=dict)  # Slurm's environment variables
     row: dict[str, Any] = field(default_factory=dict)  # the machine's cells, once a worker is ready
-    # checksums of the headers of its rows and layer rows; empty: an earlier version
-    columns: str = ""
-    layer_columns: str = ""
 
 
 def write_record(shard: ShardPath, record: AttemptRecord, machine: Mapping[str, Any]) -> None:
     """Write the record with the worker's report on its machine; `ResultsError` on a full disk."""
-    columns, layer_columns = map(seals.checksum, seals.OURS)
-    record = replace(record, columns=columns, layer_columns=layer_columns)
     files.write_json(shard.env, {**typed_json.to_plain(record), **machine})
 
 

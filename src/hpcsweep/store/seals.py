@@ -92,7 +92,7 @@ def cannot_read(path: Path, error: OSError) -> ResultsError:
 
 
 class Heads(NamedTuple):
-    """The columns of a shard's rows, and of its layer rows (none: unknown)."""
+    """The columns of a shard's rows, and of its layer rows."""
 
     columns: Names
     layers: Names = ()
@@ -104,12 +104,6 @@ OURS: Final = Heads(SHARD_COLUMNS, LAYER_COLUMNS)
 def header(names: Names) -> bytes:
     """Return the first line of a file with these columns."""
     return ",".join(names).encode() + b"\n"
-
-
-@lru_cache
-def checksum(names: Names) -> str:
-    """Return the checksum of a header."""
-    return f"{zlib.crc32(header(names)):08x}"
 
 
 @lru_cache  # shards have the same few headers

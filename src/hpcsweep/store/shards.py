@@ -26,8 +26,8 @@ from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cell, cells
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
-from hpcsweep.store import attempt, seals
-from hpcsweep.store.seals import Heads, cannot_read
+from hpcsweep.store import seals
+from hpcsweep.store.seals import cannot_read
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ _STATUS: Final = {status.encode(): status for status in PointStatus}
 _KEY: Final = re.compile(rb"([0-9a-f]{16}),([^,]*),").match
 _SYNC_SECONDS: Final = 1.0  # rows that a crash of the machine may cost
 _HEADER_LINE: Final = seals.header(SHARD_COLUMNS)
-_HEADER_BEGINS: Final = b"point_id,status,"  # in every version
-_ENDS: Final = (*SHARD_COLUMNS[:2], SHARD_COLUMNS[-1])  # in every version, too
+_ENDS: Final = (*SHARD_COLUMNS[:2], SHARD_COLUMNS[-1])  # in every version
 _PLACES: Final = {name: place for place, name in enumerate(SHARD_COLUMNS[:-1])}
 
 
@@ -210,7 +209,7 @@ class Shard:
 
     path: ShardPath
     columns: tuple[str, ...]
-    layer_columns: tuple[str, ...] | None  # empty: no row proves them; None: unread for now
+    layer_columns: tuple[str, ...]
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     left_out: int = 0  # complete lines that are damaged
@@ -256,25 +255,16 @@ def read_shard(shard: ShardPath) -> Shard:
     """Return the complete rows of a shard, and messages about damaged lines.
 
     A row has three keys beside its columns: `_line`, its text, `_at`, the number of that line, and
-    `_byte`, where that begins.
-    Rows whose columns are not known are left out. `Unread` where the file cannot be opened.
+    `_byte`, where that begins. Without a header, rows and layer rows have the columns of this
+    version, which their checksums prove. `Unread` where a file cannot be opened.
     """
     try:
         *lines, rest = files.regular_bytes(shard.overall).split(b"\n")
     except OSError as error:
         raise cannot_read(shard.overall, error) from error
-    has_head = bool(lines) and not _of_point(lines[0])
-    layer_columns = layer_columns_of(shard)
-    written = Heads(
-        seals.names_in(lines[0] if has_head else b""),
-        seals.OURS.layers if layer_columns is None else layer_columns,
-    )
-    heads = written if written == seals.OURS else _heads(shard, written)
-    result = Shard(shard, heads.columns, None if layer_columns is None else heads.layers)
-    was_begun = not lines and _HEADER_LINE.startswith(rest[: len(_HEADER_BEGINS)])
-    if heads != written and not was_begun:  # its writer was killed within the first line
-        result.problems.append(_about_headers(shard, written, heads))
-        result.left_out = int(not heads.columns)
+    names = seals.names_in(lines[0]) if lines else ()
+    has_head = (*names[:2], *names[-1:]) == _ENDS
+    result = Shard(shard, names if has_head else SHARD_COLUMNS, _layer_columns(shard))
     byte = len(lines[0]) + 1 if has_head else 0
     for number, line in enumerate(lines[has_head:], 1 + has_head):
         row, problem = _parse(line, result.columns) if line else (None, "")
@@ -292,33 +282,16 @@ def read_shard(shard: ShardPath) -> Shard:
     return result
 
 
-def _heads(shard: ShardPath, written: Heads) -> Heads:
-    """Return the columns of headers that are not this version's; none where they are not known.
-
-    The attempt's record has their checksums, so a damaged header is one of this version or lost.
-    """
-    record = attempt.read_record(shard)
-    if record and record.columns:
-        columns = _known(written.columns, record.columns, seals.OURS.columns)
-        layers = _known(written.layers, record.layer_columns, seals.OURS.layers)
-        return Heads(columns, layers if shard.layers.exists() else written.layers)
-    ends = *written.columns[:2], *written.columns[-1:]
-    return written if ends == _ENDS else Heads(())
-
-
-def _known(written: seals.Names, checksum: str, ours: seals.Names) -> seals.Names:
-    return next((names for names in (written, ours) if seals.checksum(names) == checksum), ())
-
-
-def layer_columns_of(shard: ShardPath) -> tuple[str, ...] | None:
-    """Return the columns of a shard's layer rows, without a file this version's; None if unread."""
+def _layer_columns(shard: ShardPath) -> tuple[str, ...]:
+    """Return the columns of a shard's layer rows, without a header this version's."""
     try:
         with files.open_regular(shard.layers) as file:
-            return seals.names_in(file.readline())
+            names = seals.names_in(file.readline())
     except FileNotFoundError:
         return LAYER_COLUMNS
-    except OSError:
-        return None
+    except OSError as error:
+        raise cannot_read(shard.layers, error) from error
+    return names if "point_id" in names else LAYER_COLUMNS
 
 
 def split(line: bytes) -> list[str]:
@@ -350,8 +323,8 @@ def _block(rows: Sequence[Mapping[str, object] | list[str]], columns: Sequence[s
 
 
 def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
-    if not columns or b"\0" in line:
-        return None, "NUL bytes" if columns else "nothing says which columns it has"
+    if b"\0" in line:
+        return None, "NUL bytes"
     try:
         values = split(line)
     except (csv.Error, UnicodeDecodeError) as error:
@@ -365,14 +338,6 @@ def _parse(line: bytes, columns: tuple[str, ...]) -> tuple[Row | None, str]:
     if row.get("status", "").encode() not in _STATUS:
         return None, f"unknown status '{row.get('status')}'"
     return row, ""
-
-
-def _about_headers(shard: ShardPath, written: Heads, heads: Heads) -> str:
-    """Return a message that names the damaged header, and whether its rows are lost."""
-    path = shard.overall if heads.columns != written.columns else shard.layers
-    if heads.columns and heads.layers:
-        return f"{path}: the header is damaged; by {shard.env.name} it was this version's"
-    return f"{path}: the header is damaged, and nothing says which columns it had"
 
 
 def _of_point(line: bytes) -> str:

@@ -78,7 +78,7 @@ class TableRow:
     filled: frozenset[str]  # columns
     places: tuple[int, ...]  # offset and length in bytes: of its line, layer rows and samples
     shard: ShardPath
-    layer_columns: tuple[str, ...] | None  # of its shard; None: they could not be read
+    layer_columns: tuple[str, ...]  # of its shard
     own: tuple[tuple[str, ...], ...]  # a command's own names: of axes, and of results
 
     def ending(self) -> bytes:

@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 from hpcsweep import extras, files
 from hpcsweep.catalog import columns as schema
 from hpcsweep.catalog import short_table
-from hpcsweep.errors import ResultsError, Unread
+from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow
@@ -95,7 +95,7 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
     winners = pool.winners()
     written = Written(winners, merge.mixes(winners))
     merge.mark(winners, pool, written.mixes)
-    others = {row.layer_columns or () for row in winners if row.places[3]}
+    others = {row.layer_columns for row in winners if row.places[3]}
     unknown = sorted(set[str]().union(*others).difference(schema.LAYER_COLUMNS))
     layer_columns = (*schema.LAYER_COLUMNS, *unknown)
     with ExitStack() as stack:
@@ -201,9 +201,7 @@ class _Source:
         places = zip(files, row.places[::2], row.places[1::2], strict=True)
         line, layers, samples = (self.blocks.read(*place) for place in places)
         line = line.removesuffix(b"\n")
-        if layers and row.layer_columns is None:
-            raise Unread(f"{row.shard.layers}: its header cannot be read")
-        heads = Heads(row.columns, row.layer_columns or ())
+        heads = Heads(row.columns, row.layer_columns)
         if not seals.fits(line, heads, layers, samples):
             raise ResultsError("its checksum does not fit")
         if layers and heads.layers != self.layer_columns:
