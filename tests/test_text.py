@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcsweep import text
-from hpcsweep.text import harmless, printable
+from hpcsweep.text import printable
 
 
 def test_one_is_singular_and_thousands_have_commas():
@@ -47,18 +47,6 @@ def test_control_characters_are_shown_and_do_nothing():
     """Escape sequences, bells, returns and what turns the direction; lines and tabs stay."""
     assert printable("a\x1b[31mb\x07\r\x9b\u202ec") == "a\\x1b[31mb\\x07\\r\\x9b\\u202ec"
     assert printable("a\tb\nä 中 ✓") == "a\tb\nä 中 ✓"
-
-
-@pytest.mark.parametrize("cell", ["=1", "+a", "-1-1", "@a", "-", "+1 ms"])
-def test_a_cell_that_a_spreadsheet_would_compute_gets_a_quote(cell):
-    """It is shown as text then."""
-    assert harmless(cell) == f"'{cell}"
-
-
-@pytest.mark.parametrize("cell", ["", "-1", "+2.5e-7", "-inf", "a=b", "'=1", "[-1]"])
-def test_other_cells_stay_as_they_are(cell):
-    """Numbers above all."""
-    assert harmless(cell) == cell
 
 
 def test_a_table_fits_a_terminal_in_blocks():

@@ -24,7 +24,6 @@ from hpcsweep.spec import profile
 from hpcsweep.spec.document import MOST_SHOWN
 from hpcsweep.spec.lookup import USER_FILE
 from hpcsweep.store import chunk_file, seals
-from hpcsweep.store.collect import incremental
 
 if TYPE_CHECKING:
     import random
@@ -192,26 +191,23 @@ def _chunks(place: Place, data: bytes) -> None:
 
 def _memory(place: Place) -> list[bytes]:
     """Return what collect remembers, without what differs from one machine to the next."""
-    run = place.local
-    if not run.collect_index.exists():
-        place.command("collect", LOCAL)
-    text = run.collect_index.read_bytes()
-    for name, stamp in _stamps(place).items():
-        text = text.replace(stamp, name)
+    states = _states(place)
+    text = place.local.collect_index.read_bytes()
+    for name, state in states.items():
+        text = text.replace(state, name)
     return [text]
 
 
-def _stamps(place: Place) -> dict[bytes, bytes]:
-    stamps = [*incremental.table_stamps(place.local)]
-    for of_shard in incremental.stamps(place.local).values():
-        stamps += filter(None, of_shard)  # a table that a shard lacks has none
-    compact = partial(json.dumps, separators=(",", ":"))
-    return {b'"@%d@"' % n: compact(stamp).encode() for n, stamp in enumerate(stamps)}
+def _states(place: Place) -> dict[bytes, bytes]:
+    if not place.local.collect_index.exists():
+        place.command("collect", LOCAL)
+    record = json.loads(place.local.collect_index.read_bytes())
+    return {b"@%s@" % name.encode(): record[name].encode() for name in ("state", "tables")}
 
 
 def _remembered(place: Place, data: bytes) -> None:
-    for name, stamp in _stamps(place).items():
-        data = data.replace(name, stamp)
+    for name, state in _states(place).items():
+        data = data.replace(name, state)
     place.local.collect_index.write_bytes(data)
     place.command("collect", LOCAL)
     place.local.collect_index.unlink(missing_ok=True)

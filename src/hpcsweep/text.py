@@ -18,7 +18,6 @@ _CONTROL: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e"
     "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
 )
-_FORMULA: Final = ("=", "+", "-", "@")
 
 
 class Word(str, Enum):
@@ -49,17 +48,6 @@ def plural(noun: str) -> str:
 def printable(text: str) -> str:
     """Return text with its control characters shown, so that no escape sequence runs a terminal."""
     return _CONTROL.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
-
-
-def harmless(cell: str) -> str:
-    """Return a cell; text that a spreadsheet would take for a formula gets a quote first."""
-    if not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def tally(counts: Mapping[str, int], order: Iterable[str]) -> str:

@@ -26,13 +26,6 @@ def test_a_table_without_rows_has_its_header():
     assert output.csv_text(["a", "b"], []) == "a,b\n"
 
 
-def test_text_that_a_spreadsheet_would_compute_gets_a_quote(tmp_path):
-    """Numbers stay numbers."""
-    path = tmp_path / "x.csv"
-    output.write_csv(path, [{"a": "=1+1", "b": -1.5}])
-    assert path.read_text() == "a,b\n'=1+1,-1.5\n"
-
-
 @pytest.mark.parametrize(
     ("ends", "labels"),
     [((0.012, 0.08), ["0.02", "0.05"]), ((30, 900), ["50", "100", "200", "500"]),

@@ -17,8 +17,8 @@ import hpcsweep
 import quickstart
 from docscripts import DOCS
 from hpcsweep import api
+from hpcsweep.analysis import dataset
 from hpcsweep.spec import sweep_file
-from hpcsweep.store.collect import merged_tables
 from paths import ROOT
 
 MEASURING = DOCS / "python.md"
@@ -29,7 +29,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """Go where the results of the quickstart sweep are."""
-    merged_tables.write_parquet(quickstart.collected(tmp_path))
+    dataset.write_parquet(quickstart.collected(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     return tmp_path

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import folders
-from hpcsweep.text import harmless, printable
+from hpcsweep.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,9 +210,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return harmless(value) if isinstance(value, str) else value
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def write_sweep(path: Path, text: str) -> None:

@@ -28,15 +28,16 @@ def collect(results: Path, sweeps: tuple[str, ...], *, parquet: bool) -> Answer:
     Without SWEEPS, does so for every sweep.
     """
     from hpcsweep.store import runs
-    from hpcsweep.store.collect import collector, merged_tables
+    from hpcsweep.store.collect import collector
 
     if parquet:
         extras.need("parquet", "--parquet")
+        from hpcsweep.analysis import dataset
     reports: list[CollectReport] = []
     files: list[Path] = []
     for sweep_dir in runs.of_sweeps(results, sweeps):
         reports.append(collector.collect(sweep_dir))
-        files += merged_tables.write_parquet(sweep_dir) if parquet else ()
+        files += dataset.write_parquet(sweep_dir) if parquet else ()
     return Answer(
         record=lambda: {"sweeps": [report.to_json() for report in reports]},
         text=lambda: [report.text() for report in reports],

@@ -208,8 +208,8 @@ class Shard:
     """The readable rows of one attempt in file order, and messages about the others."""
 
     path: ShardPath
-    columns: tuple[str, ...]
-    layer_columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    layer_columns: tuple[str, ...] = ()
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     left_out: int = 0  # complete lines that are damaged

@@ -14,9 +14,8 @@ import pytest
 import hpcsweep
 import resultsfolder
 from hpcsweep import files
-from hpcsweep.errors import ResultsError
 from hpcsweep.store import locks
-from hpcsweep.store.collect import collector, merged_tables
+from hpcsweep.store.collect import collector
 from hpcsweep.store.collect.collector import collect
 from localruns import Desk
 from resultsfolder import overall
@@ -49,11 +48,11 @@ def test_newer_rows_are_collected_as_the_last_collect_did(measured: Folder) -> N
     collect(run)
     run.collect_index.with_name("overall.parquet").write_bytes(b"old")
     grow(measured, model="=1+1")
-    found, notes = collector.tables_of(run)
-    assert (found, notes) == (run, [])
-    assert {(row["mean_ms"], row["model"]) for row in overall(run)} == {("7", "'=1+1")}
-    pytest.importorskip("pyarrow")
-    assert run.path.joinpath("overall.parquet").read_bytes().startswith(b"PAR1")
+    found, (told,) = collector.tables_of(run)
+    assert found == run
+    assert "overall.parquet is older than the tables: " in told
+    assert "--parquet" in told
+    assert {(row["mean_ms"], row["model"]) for row in overall(run)} == {("7", "=1+1")}
     run.layers.unlink()
     collector.tables_of(run)
     assert run.layers.exists()
@@ -177,17 +176,3 @@ def test_damage_is_told_and_the_other_rows_are_read(measured: Folder) -> None:
     run, notes = collector.tables_of(measured.sweep_dir)
     assert 0 < len(overall(run)) < len(measured.points)
     assert any("measured points are missing from the tables" in note for note in notes)
-
-
-def test_parquet_tables_that_cannot_be_renewed_are_told(measured: Folder, monkeypatch) -> None:
-    """They would be older than the others without a word."""
-    collect(measured.sweep_dir)
-    measured.sweep_dir.path.joinpath("overall.parquet").write_bytes(b"old")
-    grow(measured)
-
-    def broken(_run: object) -> list[Path]:
-        raise ResultsError("no room")
-
-    monkeypatch.setattr(merged_tables, "write_parquet", broken)
-    _, (told,) = collector.tables_of(measured.sweep_dir)
-    assert "overall.parquet is older than the tables: " in told

@@ -1,32 +1,23 @@
-"""What the merged tables hold, in which order, whatever version wrote the rows; as Parquet, too."""
+"""What the merged tables hold, in which order, whatever version wrote the rows."""
 
 from __future__ import annotations
 
 import csv
-import sys
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import hpcsweep
-import manypoints
-import quickstart
 import resultsfolder
 from benchmarks import collect as benchmark
 from hpcsweep.catalog.columns import LAYER_COLUMNS, MERGED_COLUMNS
-from hpcsweep.errors import MissingDependency, ResultsError
 from hpcsweep.store import shards
-from hpcsweep.store.collect import merged_tables
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import parse_block
-from hpcsweep.text import harmless
 from localruns import Desk
-from resultsfolder import SWEEP, by_point, overall, reseal
+from resultsfolder import SWEEP, overall, reseal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,43 +119,6 @@ def test_a_cell_of_any_length_is_read_back(folder: Folder) -> None:
     assert (report.statuses, report.shards_read, report.left_out) == ({"ok": 4, "error": 4}, 2, [])
     cells = pd.read_csv(folder.sweep_dir.overall)["status_reason"].dropna()
     assert [len(cell) for cell in cells] == [200_000] * 4
-
-
-FORMULAS = ["=1", "@1", "=cmd|' /C calc'!A0", "+1+1", "-1+cmd", "@sum(a,b)", "-", "--flag"]
-HARMLESS = ["-0.5", "+1", "-1e-05", "-inf", "x=1", "a, =b", "", "1"]
-
-
-@pytest.mark.parametrize("cell", FORMULAS + HARMLESS)
-def test_no_cell_reaches_a_spreadsheet_as_a_formula(folder: Folder, cell: str) -> None:
-    """Text gets a quote in front, numbers stay numbers; on request all stays as it was measured."""
-    shard = folder.shard("s1")
-    with shards.ShardWriter(shard) as writer:
-        for point in folder.points:
-            row = {**resultsfolder.row_of(point, shard), "status_reason": cell}
-            layer = resultsfolder.layer_of(point, "conv1", -1.5)
-            writer.commit(row, [{**layer, "fallback_reason": cell}, layer], [1.0])
-    before = sorted(shard.layers.read_bytes().splitlines())
-    shown = f"'{cell}" if cell in FORMULAS else cell
-    assert collect(folder.sweep_dir).points == 8
-    assert set(by_point(folder.sweep_dir, "status_reason").values()) == {shown}
-    with folder.sweep_dir.layers.open(newline="") as file:
-        layers = list(csv.DictReader(file))
-    assert {row["fallback_reason"] for row in layers} == {shown, ""}
-    assert {row["mean_ms"] for row in layers} == {"-1.5"}
-    if shown == cell:
-        lines = sorted(folder.sweep_dir.layers.read_bytes().splitlines())
-        assert [line.removesuffix(b",true,,1") for line in lines[1:]] == before[1:]
-
-
-CELLS = st.sampled_from([*FORMULAS, *HARMLESS, "a", "@", "=", "+", "1e-07", 'q"=1', "-.5e+3"])
-
-
-@given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=4))
-def test_layer_rows_are_made_harmless_cell_by_cell(rows: list[list[str]]) -> None:
-    """Wherever the cell stands: first, last, quoted, beside numbers; other bytes stay."""
-    block = "".join(f"{shards.joined(row)}\n" for row in rows).encode()
-    wanted = "".join(f"{shards.joined([*map(harmless, row)])}\n" for row in rows).encode()
-    assert merged_tables._harmless(block) == wanted
 
 
 def test_columns_of_other_versions_are_kept_by_name(folder: Folder) -> None:
@@ -311,81 +265,6 @@ def test_rows_of_an_earlier_version_of_own_files_are_marked_until_they_are_measu
     assert not measured("s5", 5, "model=b;weights=w", points[:1])
     rows = resultsfolder.overall(folder.sweep_dir)
     assert {(row["valid"], row["flags"]) for row in rows} == {("true", "")}
-
-
-NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2]}\n"
-
-
-def test_parquet_has_the_same_rows_with_types(tmp_path):
-    """As `hpcsweep.load` reads them: every cell, empty ones too; but floats have 32 bits."""
-    run = quickstart.collected(tmp_path)
-    assert [path.name for path in merged_tables.write_parquet(run)] == [
-        "overall.parquet", "layers.parquet", "samples.parquet",
-    ]  # fmt: skip
-    found = hpcsweep.load(run.path)
-    for name in ("overall", "layers", "samples"):
-        table = pd.read_parquet(run.file(f"{name}.parquet"), dtype_backend="numpy_nullable")
-        wanted = getattr(found, name)
-        assert list(table) == list(wanted)
-        assert table["point_id"].tolist() == wanted["point_id"].tolist()
-        for column in wanted:
-            known = wanted[column].notna()
-            assert table[column].notna().tolist() == known.tolist()
-            cells = wanted[column][known]
-            if pd.api.types.is_float_dtype(cells):
-                cells = cells.astype("float32")
-            assert table[column][known].tolist() == cells.tolist()
-
-
-def test_parquet_is_much_smaller(tmp_path):
-    """A ninth of the bytes, though times are random digits; CSV has no empty columns."""
-    run = manypoints.collected(tmp_path)
-    merged_tables.write_parquet(run)
-    sizes = {path.suffix: 0 for path in (run.layers, run.layers.with_suffix(".parquet"))}
-    for path in run.merged():
-        for one in (path, path.with_suffix(".parquet")):
-            sizes[one.suffix] += one.stat().st_size if one.exists() else 0
-    assert sizes[".parquet"] < sizes[".csv"] / 9
-
-
-def test_collect_writes_parquet_if_asked(desk):
-    """And names the files."""
-    desk.spec(NOOP)
-    desk.submit()
-    done = desk.run("collect", "sweep", "--parquet")
-    assert done.returncode == 0, done.stderr
-    assert "results/sweep/overall.parquet" in done.stdout
-    assert len(pd.read_parquet(desk.results / "sweep" / "overall.parquet")) == 2
-
-
-def test_without_pyarrow_nothing_is_merged_and_the_extra_is_named(desk, monkeypatch):
-    """Before a long collect, not after it."""
-    desk.spec(NOOP)
-    desk.submit()
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    done = desk.run("collect", "sweep", "--parquet")
-    assert done.returncode == MissingDependency.exit_code
-    assert "pip install 'hpcsweep[parquet]'" in done.stderr
-    assert not (desk.results / "sweep" / "overall.csv").exists()
-
-
-def test_where_no_table_is_yet_none_is_written(tmp_path):
-    """Before the first point is measured."""
-    run = quickstart.collected(tmp_path)
-    for path in (run.overall, run.layers):
-        path.unlink()
-    assert merged_tables.write_parquet(run) == [run.file("samples.parquet")]
-
-
-def test_a_cell_that_is_no_number_is_told(tmp_path):
-    """In the table, with its line; the old Parquet file stays."""
-    run = quickstart.collected(tmp_path)
-    merged_tables.write_parquet(run)
-    before = run.file("overall.parquet").read_bytes()
-    run.overall.write_text(run.overall.read_text().replace(",64,", ",sixty-four,", 1))
-    with pytest.raises(ResultsError, match=r"overall\.csv.*sixty-four"):
-        merged_tables.write_parquet(run)
-    assert run.file("overall.parquet").read_bytes() == before
 
 
 def test_the_text_of_rows_stays_in_their_files(tmp_path: Path) -> None:

@@ -22,11 +22,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from hpcsweep.errors import HpcsweepError, MissingDependency, ResultsError, Unread
+from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, regular_bytes, remove_leftovers
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.collect import incremental, merge, merged_tables
-from hpcsweep.store.collect.incremental import CollectMemory, Stamp
 from hpcsweep.store.collect.merge import TableRow
 from hpcsweep.store.collect.merged_tables import TablePlan, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
@@ -44,9 +43,8 @@ _SECONDS: Final = 1.0  # that a reader waits for another collect
 def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
     """Merge the shards of a sweep into its tables.
 
-    Cells that a spreadsheet would take for formulas get a quote first. The tables stay as they
-    were: `Busy` where a submit or collect held the lock for `timeout` seconds, `ResultsError` where
-    the folder cannot be written or has a newer layout.
+    The tables stay as they were: `Busy` where a submit or collect held the lock for `timeout`
+    seconds, `ResultsError` where the folder cannot be written or has a newer layout.
     """
     began = time.perf_counter()
     with errors_named(), locks.held(sweep_dir, "collect", timeout):
@@ -58,9 +56,8 @@ def collect(sweep_dir: SweepDir, timeout: float = 10.0) -> CollectReport:
 
 def is_up_to_date(sweep_dir: SweepDir) -> bool:
     """Say whether neither shards nor tables changed since the last collect."""
-    memory = incremental.load_memory(sweep_dir)
-    planned = _planned(sweep_dir, sweep_dir.manifests())
-    return memory is not None and memory.is_current(sweep_dir, planned)
+    state = incremental.state_of(sweep_dir, _planned(sweep_dir, sweep_dir.manifests()))
+    return incremental.report_of(sweep_dir, state) is not None
 
 
 def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
@@ -84,7 +81,10 @@ def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
         news = f"its newest rows are shown, but its tables could not be renewed: {why}"
         return sweep_dir, [news, *lines]
     error = report.error()
-    return sweep_dir, [*([str(error)] if error else []), *_parquet(sweep_dir)]
+    parquet = sweep_dir.overall.with_suffix(".parquet")
+    again = f"{sweep_dir.command('collect', '--parquet')} renews it"
+    old = [f"{parquet} is older than the tables: {again}"] if parquet.exists() else []
+    return sweep_dir, [*([str(error)] if error else []), *old]
 
 
 def _made_aside(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
@@ -111,27 +111,15 @@ def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
     return named - {incremental.name_of(shard) for shard in sweep_dir.shards()}
 
 
-def _parquet(sweep_dir: SweepDir) -> list[str]:
-    path = sweep_dir.overall.with_suffix(".parquet")
-    if sweep_dir.tables or not path.exists():
-        return []
-    try:
-        merged_tables.write_parquet(sweep_dir)
-    except (MissingDependency, ResultsError) as error:
-        return [f"{path} is older than the tables: {error}"]
-    return []
-
-
 def _collect(sweep_dir: SweepDir) -> CollectReport:
     manifests = sweep_dir.manifests()
-    memory = incremental.load_memory(sweep_dir)
     planned = _planned(sweep_dir, manifests)
-    if memory and memory.is_current(sweep_dir, planned):
-        before = CollectReport(**memory.report)
-        return replace(before, remedy=_remedy(sweep_dir, before.destroyed))
-    stamps = incremental.stamps(sweep_dir)  # before the shards are read: they may grow meanwhile
+    state = incremental.state_of(sweep_dir, planned)  # first: shards may grow while they are read
+    if before := incremental.report_of(sweep_dir, state):
+        report = CollectReport(**before)
+        return replace(report, remedy=_remedy(sweep_dir, report.destroyed))
     reading = _Reading(sweep_dir, manifests)
-    return _Writing(reading, manifests, planned).report(stamps)
+    return _Writing(reading, manifests, planned[0]).report(state)
 
 
 class _Reading:
@@ -169,7 +157,7 @@ class _Reading:
         try:
             seen = shards.read_shard(shard)
         except ResultsError as error:
-            self.seen[name] = Shard(shard, (), None)
+            self.seen[name] = Shard(shard)
             self.unread[name] = [str(error)]
             return
         for row in seen.rows:
@@ -187,17 +175,16 @@ class _Reading:
 class _Writing:
     """Writes the best row of every point into the tables, then the memory; makes the report."""
 
-    def __init__(self, reading: _Reading, manifests: list[Manifest], planned: list[str]) -> None:
+    def __init__(self, reading: _Reading, manifests: list[Manifest], latest: str) -> None:
         self._reading = reading
         self._run = reading.run
-        self._planned = planned
         self._plan = TablePlan()
         self._plan.sources = {record.id: record.source for record in manifests if record.source}
-        _look(self._plan, self._run, manifests, planned[0], reading.pool.rows.keys())
+        _look(self._plan, self._run, manifests, latest, reading.pool.rows.keys())
         self._damage = self._run.damage()
         self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
-    def report(self, stamps: dict[str, list[Stamp]]) -> CollectReport:
+    def report(self, state: str) -> CollectReport:
         """Write tables and memory, and return the report."""
         reading = self._reading
         run = self._run
@@ -209,7 +196,7 @@ class _Writing:
             with suppress(OSError):
                 run.collect_index.unlink(missing_ok=True)
         else:
-            incremental.save(run, CollectMemory(self._planned, stamps, vars(report)))
+            incremental.save(run, state, vars(report))
         files = [*map(str, run.merged())]
         return replace(report, shards_read=len(reading.seen), written=files)
 

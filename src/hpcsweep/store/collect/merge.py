@@ -21,11 +21,10 @@ from typing import Final
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import outcomes, shards, state
+from hpcsweep.store import outcomes, state
 from hpcsweep.store.folders import ShardPath, SubmissionOrder
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import harmless
 
 VERSION_MIX: Final = "version_mix"
 OLD_FILES: Final = "old_files"
@@ -83,8 +82,7 @@ class TableRow:
 
     def ending(self) -> bytes:
         """Return what each of its layer rows ends with in the merged table."""
-        cells = map(harmless, (self.valid, self.flags, self.visit))
-        return f",{shards.joined([*cells])}\n".encode()
+        return f",{self.valid},{self.flags},{self.visit}\n".encode()
 
     @property
     def doubts(self) -> str:

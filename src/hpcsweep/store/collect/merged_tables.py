@@ -11,16 +11,15 @@ import csv
 import io
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
-from hpcsweep import extras, files
+from hpcsweep import files
 from hpcsweep.catalog import columns as schema
 from hpcsweep.catalog import short_table
 from hpcsweep.errors import ResultsError
@@ -29,22 +28,8 @@ from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import Blocks, Heads, parse_block
-from hpcsweep.text import harmless
 
 _UNTOLD: Final = {*schema.COMMIT, "_line", "_at", "_byte", "source"}
-_PARQUET_BLOCK: Final = 1 << 25  # bytes; a cell must fit in
-_NO_NUMBER: Final = rb"(?!\d*\.?\d+(?:e[+-]?\d+)?(?:,|$))"
-# the beginnings of cells that a spreadsheet may take for a formula, by sign. The rare sign comes
-# first in the pattern: looking for a comma first takes a hundred times as long
-_FORMULAS: Final = tuple(
-    (sign, re.compile(pattern, re.MULTILINE | re.IGNORECASE))
-    for sign, pattern in (
-        (b"=", rb'=(?<=[,\n"]=)'),
-        (b"@", rb'@(?<=[,\n"]@)'),
-        (b"+", rb'\+(?<=[,\n"]\+)' + _NO_NUMBER),
-        (b"-", rb'-(?<=[,\n"]-)' + _NO_NUMBER),
-    )
-)
 
 
 class DamagedRows(Exception):
@@ -163,8 +148,6 @@ def _row_writer(
         if "source" in place:
             cells[place["source"]] = plan.sources.get(submission, "")
         of = dict(zip(columns, cells, strict=True)) if row.doubts else {"status": row.status}
-        if _may_hold_formulas(line):
-            cells = list(map(harmless, cells))
         for file, part in parts:
             file.write(f"{shards.joined(part(cells))}\n".encode())
         return outcomes.told_of(of)
@@ -206,22 +189,7 @@ class _Source:
             raise ResultsError("its checksum does not fit")
         if layers and heads.layers != self.layer_columns:
             layers = _remapped(layers, heads.layers, self.layer_columns)
-        return line, _harmless(layers).replace(b"\n", row.ending()), samples
-
-
-def _may_hold_formulas(block: bytes) -> bool:
-    text = b"\n" + block
-    return any(sign in text and pattern.search(text) for sign, pattern in _FORMULAS)
-
-
-def _harmless(block: bytes) -> bytes:
-    """Return layer rows without formulas; nearly all are returned as they are."""
-    if not _may_hold_formulas(block):
-        return block
-    text = io.StringIO()
-    rows = csv.reader(io.StringIO(block.decode("utf-8", "replace")))
-    csv.writer(text, lineterminator="\n").writerows(map(harmless, row) for row in rows)
-    return text.getvalue().encode()
+        return line, layers.replace(b"\n", row.ending()), samples
 
 
 def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:
@@ -229,56 +197,3 @@ def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> by
     rows = parse_block(block, header)
     csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
-
-
-def write_parquet(sweep_dir: SweepDir) -> list[Path]:
-    """Write each merged table also as Parquet, with types and far smaller; return the paths.
-
-    Cells have seven significant digits, so numbers are float32: doubles would add random bits that
-    do not compress. `ResultsError` where a cell does not have its column's type, or a file cannot
-    be written; `MissingDependency` without pyarrow.
-    """
-    extras.need("parquet", "--parquet")
-    import pyarrow as pa  # noqa: PLC0415 - optional
-    from pyarrow import csv as arrow_csv  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-
-    kinds = {"int": pa.int64(), "float": pa.float32(), "bool": pa.bool_()}
-    kinds["time"] = pa.timestamp("ms", "UTC")
-    types = {name: kinds.get(kind, pa.string()) for name, kind in short_table.kinds().items()}
-    options = arrow_csv.ReadOptions(block_size=_PARQUET_BLOCK)
-    convert = arrow_csv.ConvertOptions(
-        column_types=types, null_values=[""], strings_can_be_null=True,
-        true_values=["true"], false_values=["false"],
-    )  # fmt: skip
-
-    def read(*tables: Path) -> tuple[dict[str, Any], int]:
-        cells: dict[str, Any] = {}
-        for table in filter(Path.exists, tables):
-            try:
-                rows = arrow_csv.read_csv(table, options, convert_options=convert)
-            except pa.ArrowInvalid as error:
-                raise ResultsError(f"{table}: {error}") from error
-            cells = {**dict(zip(rows.column_names, rows.columns, strict=True)), **cells}
-        return cells, len(rows)
-
-    written = []
-    for table in filter(Path.exists, (sweep_dir.overall, sweep_dir.layers, sweep_dir.samples)):
-        cells, length = read(table, *([sweep_dir.details] if table == sweep_dir.overall else []))
-        names = short_table.every_column(table.stem, cells)
-        cells = {name: cells.get(name, pa.nulls(length, types.get(name))) for name in names}
-        try:
-            rows = pa.table(cells)
-        except pa.ArrowInvalid as error:
-            raise ResultsError(f"{sweep_dir.details}: {error}") from error
-        # the digits of times are random: their bytes compress by place, other cells by repetition
-        split = [column.name for column in rows.schema if column.type == pa.float32()]
-        repeated = [name for name in rows.column_names if name not in split]
-        path = table.with_suffix(".parquet")
-        with files.replacing(path) as file:
-            parquet.write_table(
-                rows, file, compression="zstd", compression_level=15, store_schema=False,
-                use_dictionary=repeated, use_byte_stream_split=split,
-            )  # fmt: skip
-        written.append(path)
-    return written
