@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from hpcsweep.store.folders import SweepDir
 
 
-_ALWAYS = ("model", "status", "median_ms", "flags")
-
-
 @dataclass(frozen=True)
 class Results:
     """The tables of one sweep as DataFrames, each read when it is first used.
@@ -70,15 +67,6 @@ class Results:
         """
         flags: pd.DataFrame = self.overall["flags"].fillna("").str.get_dummies(";").astype(bool)
         return flags
-
-    def short(self) -> pd.DataFrame:
-        """Return `overall` without columns that are empty, or the same in every row."""
-        rows = self.overall
-        cells = {name: rows[name].dropna().astype(str) for name in map(str, rows)}
-        telling = [name for name in cells if name in _ALWAYS or len(cells[name].unique()) > 1]
-        ordered = sorted(telling, key=lambda name: name not in {*_ALWAYS, *catalog.AXES})
-        short: pd.DataFrame = rows.loc[:, ordered]
-        return short
 
     def report(self, *, where: str = "", metric: str = "") -> pd.DataFrame:
         """Return the table of `hpcsweep report`."""

@@ -79,34 +79,22 @@ def read_json(path: Path) -> dict[str, Any]:
 def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
     """Open the regular file of these names below a folder: no link on the way, no device, no pipe.
 
-    What is swapped meanwhile is seen, too: each step starts from the folder that was checked.
     `ResultsError` where anything else is there, it has more than `most` bytes, or is unreadable.
     """
     path = root.joinpath(*names)
-    at = -1
     try:
-        at = os.open(root, os.O_RDONLY | os.O_DIRECTORY) if names else -1
-        for name in names or (str(root),):
-            base = at if names else None
-            kind = stat.S_IFMT(os.stat(name, dir_fd=base, follow_symlinks=False).st_mode)
+        for step in [root.joinpath(*names[: n + 1]) for n in range(len(names))] or [root]:
+            kind = stat.S_IFMT(step.lstat().st_mode)
             if kind not in {stat.S_IFREG, stat.S_IFDIR}:
-                raise ResultsError(f"{path}: {name!r} is {_KINDS.get(kind, 'no file')}; {COPY_IT}")
-            inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=base)
-            if at >= 0:
-                os.close(at)
-            at = inner
-        status = os.fstat(at)
-        if not stat.S_ISREG(status.st_mode):
-            raise ResultsError(f"{path}: is no regular file; {COPY_IT}")
-        if status.st_size > most:
-            raise ResultsError(f"{path}: has {status.st_size:,} bytes; {most:,} are taken at most")
-        with os.fdopen(at, "rb", closefd=False) as file:
+                what = f"{step.name!r} is {_KINDS.get(kind, 'no file')}"
+                raise ResultsError(f"{path}: {what}; {COPY_IT}")
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise ResultsError(f"{path}: has {size:,} bytes; {most:,} are taken at most")
             yield file
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
-    finally:
-        if at >= 0:
-            os.close(at)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:

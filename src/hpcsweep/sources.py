@@ -113,14 +113,17 @@ class Sources:
     def spec(self, module: str) -> ModuleSpec | None:
         """Find a module as an import would, without importing it or its packages."""
         if module not in self._specs:
-            parent, _, _ = module.rpartition(".")
+            parent, _, last = module.rpartition(".")
             above = self.spec(parent) if parent else None
             inside = above.submodule_search_locations if above else None
             if parent and inside is None:
                 return None
-            # a namespace package would ask for its parent, which is not imported
-            places = [*getattr(inside, "_path", inside)] if inside is not None else self._places()
-            spec = _search(module, places, top=not parent)
+            if inside is None:
+                spec = _search(module, self._places())
+            else:
+                # as if it was at the top, since a namespace package would ask for its parent, which
+                # is not imported
+                spec = PathFinder.find_spec(last, [*getattr(inside, "_path", inside)])
             if spec is None:
                 return None
             self._specs[module] = spec
@@ -151,7 +154,7 @@ class Sources:
                 continue
             yield _OwnFile(name, path)
             seen = _seen(path)
-            left += self._imports(self._package(name), seen)
+            left += _imports(self._package(name), seen)
             yield from _files(name, [*_roots(path, seen), *map(Path, self._folders)], seen)
 
     def _own(self, name: str) -> Path | None:
@@ -164,18 +167,7 @@ class Sources:
         if spec is None or not spec.has_location or not _is_own(spec.origin):
             return None
         path = Path(spec.origin or "")
-        return next((place for place in (path, *path.parents) if place.is_file()), None)  # in a zip
-
-    def _imports(self, package: str, seen: _CodeNames) -> Iterator[str]:
-        """Yield the modules that a module of a package may import; most parts are no modules."""
-        for level, name, parts in seen.imports:
-            above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-            target = ".".join(filter(None, (*above, name)))
-            yield target
-            for part in parts:
-                own = self._own(target) if part == "*" else None
-                names = sorted(_seen(own).texts) if own else [part]  # with `__all__`
-                yield from (f"{target}.{inside}" for inside in names)
+        return path if path.is_file() else None
 
     def _content(self, own: _OwnFile) -> str:
         try:
@@ -204,20 +196,24 @@ def parts(cell: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in cell.split(";") if "=" in part)
 
 
-def _search(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
+def _search(name: str, places: list[str]) -> ModuleSpec | None:
     """Ask all finders as an import does: an editable install has a finder of its own."""
     for finder in sys.meta_path:
         search = getattr(finder, "find_spec", None)
-        path = places if finder is PathFinder or not top else None
         with suppress(ImportError, ValueError, KeyError):
+            path = places if finder is PathFinder else None
             spec: ModuleSpec | None = search(name, path) if search else None
             if spec is not None:
                 return spec
-    # Python itself finds no namespace package inside another one that is not imported
-    inside = [str(Path(place) / name.rpartition(".")[2]) for place in places if not top]
-    namespace = ModuleSpec(name, None, is_package=True)
-    namespace.submodule_search_locations = [*filter(_is_dir, inside)]
-    return namespace if namespace.submodule_search_locations else None
+    return None
+
+
+def _imports(package: str, seen: _CodeNames) -> Iterator[str]:
+    """Yield the modules that a module of a package may import; most parts are no modules."""
+    for level, name, parts in seen.imports:
+        above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+        target = ".".join(filter(None, (*above, name)))
+        yield from (target, *(f"{target}.{part}" for part in parts))
 
 
 def _seen(path: Path) -> _CodeNames:

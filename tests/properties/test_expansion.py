@@ -249,7 +249,7 @@ def _usable(folder: Path, raw: Raw) -> tuple[sweep_file.Sweep | None, Reference]
 def test_an_expansion_is_what_asking_every_rule_about_every_combination_gives(
     tmp_path: Path, raw: Raw
 ) -> None:
-    """Points, their order, their number and the rules' tallies agree; so do refusals."""
+    """Points, their order and their number agree; so do refusals."""
     sweep, reference = _usable(tmp_path, raw)
     if sweep is None:
         return
@@ -257,13 +257,6 @@ def test_an_expansion_is_what_asking_every_rule_about_every_combination_gives(
     wanted = [axes for _, axes in reference.kept] + reference.included
     assert [point.axes for point in expansion] == wanted
     assert len(expansion) == len(wanted)
-    rules = zip(sweep.rules, expansion.to_json()["rules"], strict=True)
-    touched = {(rule.kind, rule.index): record["points"] for rule, record in rules}
-    counted = {("exclude", i): n for i, n in reference.excluded.items()}
-    counted |= {("when", i): n for i, n in reference.ruled.items()}
-    counted |= {("zip", i): len(reference.kept) for i in range(len(raw["zip"]))}
-    counted |= {("include", i): 1 for i in range(len(raw["include"]))}
-    assert touched == counted
 
 
 @given(raw=sweep_files(), measure=st.sampled_from([{}, {"sleep_ms": 2}, {"sleep_ms": 0.5}]))

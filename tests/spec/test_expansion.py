@@ -119,7 +119,6 @@ def test_a_rehearsal_keeps_what_any_gpu_would_run(tmp_path: Path) -> None:
     rehearsal = expand(_sweep(tmp_path, raw), rehearse="cpu")
     wanted = [("auto",), ("fft",), ("winograd",), ("gemm",)]
     assert _values(rehearsal, "algorithm") == wanted
-    assert [r["points"] for r in rehearsal.to_json()["rules"] if r["rule"] == "include"] == [0, 1]
 
 
 def test_a_larger_sample_reuses_the_smaller_one(gemm: sweep_file.Sweep) -> None:
@@ -157,8 +156,8 @@ def test_arguments_that_mean_nothing_are_refused(
         expand(gemm, **arguments)
 
 
-def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
-    """In the order of the file, with its line, its text and its number of combinations."""
+def test_all_rules_hold_at_once(tmp_path: Path) -> None:
+    """A zip, a rule, two excludes, of which one is a comparison, and an include."""
     path = tmp_path / "rules.yaml"
     path.write_text(
         "workload: noop\n"
@@ -180,24 +179,12 @@ def test_every_rule_tells_what_it_touched(tmp_path: Path) -> None:
     expansion = expand(sweep_file.load(path))
     # a: 2 on l40, 4 on mi250; b: 2 on l40 (gone), of 4 on mi250 two are too large
     assert len(expansion) == 2 + 4 + 2 + 1
-    assert expansion.to_json()["rules"] == [
-        {"rule": "zip", "line": 7, "text": '["input_size","batch_size"]', "points": 8},
-        {
-            "rule": "when",
-            "line": 9,
-            "text": '{"axes":{"algorithm":["gemm","winograd"]},"if":{"gpu":"mi250"}}',
-            "points": 6,
-        },
-        {"rule": "exclude", "line": 12, "text": '{"gpu":"l40","model":"b"}', "points": 2},
-        {"rule": "exclude", "line": 13, "text": '{"input_size":{"gt":8},"model":"b"}', "points": 3},
-        {"rule": "include", "line": 15, "text": '{"model":"c"}', "points": 1},
-    ]
 
 
 def test_the_json_of_an_expansion_has_flat_points(gemm: sweep_file.Sweep) -> None:
-    """The total, the rules, and as many points as asked for: id and axes side by side."""
+    """The total, and as many points as asked for: id and axes side by side."""
     found = expand(gemm, gpu="l40").to_json()
-    assert set(found) == {"sweep", "points_total", "rules", "notes", "points"}
+    assert set(found) == {"sweep", "points_total", "notes", "points"}
     assert found["points_total"] == 300
     points = [*found["points"]]
     assert len(points) == 10

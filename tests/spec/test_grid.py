@@ -58,10 +58,11 @@ def test_a_rule_replaces_the_values_of_an_axis_where_it_holds(space: Space) -> N
 
 
 def test_counts_are_those_of_the_list(space: Space) -> None:
-    """Kept combinations, and what each rule matched."""
-    grid = Grid(space, probes=[{"algorithm": _is("gemm")}])
+    """Kept combinations; of each exclude, rule and probe whether it matches something."""
+    probes = [{"algorithm": _is("gemm")}, {"gpu": _is("mi250"), "algorithm": _is("fft")}]
+    grid = Grid(space, probes=probes)
     assert grid.count == 9
-    assert (grid.excluded_by(0), grid.set_by(0), grid.probed(0)) == (1, 4, 4)
+    assert [grid.matches(i) for i in range(4)] == [True, True, True, False]
 
 
 def test_axes_with_one_value_are_no_dimension_but_fixed(space: Space) -> None:
@@ -117,9 +118,9 @@ def test_hundreds_of_conditions_match_what_each_of_them_matches_alone(seed: int)
     kept = set(ways).difference(*hit)
     grid = Grid(space, probes=probes)
     assert grid.count == len(_kept(grid)) == sum(ways[i] for i in kept)
-    assert [grid.excluded_by(i) for i in range(200)] == [sum(map(ways.get, one)) for one in hit]
-    for i, probe in enumerate(probes):
-        assert grid.probed(i) == sum(ways[k] for k in kept if _met(probe, listed[k]))
+    assert [grid.matches(i) for i in range(200)] == [bool(one) for one in hit]
+    for i, probe in enumerate(probes, 200 + len(rules)):
+        assert grid.matches(i) is any(_met(probe, listed[k]) for k in kept)
 
 
 def _drawn(random: Random, names: Iterable[str]) -> dict[str, Predicate]:

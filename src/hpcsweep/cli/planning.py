@@ -113,8 +113,6 @@ def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterato
 
     record = points.to_json(0)
     yield f"{what}: {count(record['points_total'], 'point')}"
-    for rule in record["rules"]:
-        yield f"  {rule['rule']} at line {rule['line']}: {count(rule['points'], 'point')}"
     if len(points):
         yield ""
         yield from _table(points, limit)

@@ -16,11 +16,11 @@ from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json
 from hpcsweep.spec.document import Complaints, show
 from hpcsweep.spec.grid import Grid
-from hpcsweep.spec.space import DeclaredRule, Predicate, Space, When
+from hpcsweep.spec.space import Predicate, Space, When
 from hpcsweep.spec.validation import integral
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.spec.document import Document
     from hpcsweep.spec.space import Condition
@@ -76,15 +76,6 @@ class Reader:
             for i, point in enumerate(file.include)
         )
         self._check_together()
-        self._check_failures()
-
-    def rules(self) -> tuple[DeclaredRule, ...]:
-        """Return every rule of the file with its line."""
-        return tuple(
-            DeclaredRule(kind, i, self.doc.line((kind, i)), canonical_json(raw))
-            for kind in ("zip", "when", "exclude", "include")
-            for i, raw in enumerate(self.doc.data.get(kind, []))
-        )
 
     def _has(self, name: str, wanted: object) -> list[Any] | None:
         """Return None if an axis of the sweep has a value, else the first values of the axis."""
@@ -180,7 +171,7 @@ class Reader:
                 self._check_members(here, name)
         return predicates
 
-    def _check_members(self, loc: Loc, name: str, also: Collection[Any] = ()) -> None:
+    def _check_members(self, loc: Loc, name: str) -> None:
         """Complain about values in a condition that the axis does not have."""
         raw = self._raw(loc)
         if isinstance(raw, dict):
@@ -190,19 +181,11 @@ class Reader:
             raw = raw["not"]
         for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
             have = self._has(name, integral(item))
-            if have is not None and item not in also:
+            if have is not None:
                 names = [v if isinstance(v, str) else canonical_json(v) for v in have]
                 text = f"{name} has no {show(item)}, it has {', '.join(names)}"
                 here = (*loc, i) if isinstance(raw, list) else loc
                 self._wrong.add(here, text + suggest(str(item), names))
-
-    def _check_failures(self) -> None:
-        """Check the values in `measure.fail`; any GPU is allowed."""
-        for i, failure in enumerate(self._raw(("measure", "fail"))):
-            for name in failure.get("when", {}):
-                if name != "gpu":
-                    loc: Loc = ("measure", "fail", i, "when", name)
-                    self._check_members(loc, name, [point[name] for point in self.include])
 
     def _limit_size(self) -> None:
         size = self.space.size() + len(self.file.include)
@@ -236,18 +219,17 @@ class Reader:
             raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
         doubtful = list(self._doubtful())
         grid = self._grid([_unfit(name, axis) for name, axis in doubtful])
-        for i in range(len(self.space.excludes)):
-            if not grid.excluded_by(i):
-                self._wrong.add(("exclude", i), "matches no combination; remove or correct it")
         if not grid.count and not self.include:
             why = "every combination is excluded" if names else "has no axes"
             raise doc.complaint(("axes",), f"an empty sweep: {why}")
-        for i in range(len(self.space.whens)):
-            if not grid.set_by(i):
-                self._wrong.add(("when", i), "matches no combination; remove or correct it")
-        for i, (name, axis) in enumerate(doubtful):
-            if grid.probed(i):
-                self._wrong.add(*self._image_complaint(name, axis))
+        rules = [("exclude", i) for i in range(len(self.space.excludes))]
+        rules += [("when", i) for i in range(len(self.space.whens))]
+        for bit, rule in enumerate(rules):
+            if not grid.matches(bit):
+                self._wrong.add(rule, "matches no combination; remove or correct it")
+        for bit, (name, axis) in enumerate(doubtful, len(rules)):
+            if grid.matches(bit):
+                self._wrong.add(*self._image_complaint(name, axis, len(rules)))
         self._check_include(grid)
 
     def _check_include(self, grid: Grid) -> None:
@@ -264,13 +246,13 @@ class Reader:
             if unfit and all(test(point[axis]) for axis, test in unfit):
                 self._wrong.add((*loc, "input_size"), _size_text(name, point["input_size"]))
 
-    def _image_complaint(self, name: str, axis: str) -> tuple[Loc, str]:
+    def _image_complaint(self, name: str, axis: str, rules: int) -> tuple[Loc, str]:
         """Return the place of the first size that a model cannot take, and the complaint."""
         sizes = dict.fromkeys(self._sizes(axis))
         bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
         probes = [{**_unfit(name, axis), axis: Predicate(frozenset({size}))} for size in bad]
         grid = Grid(self.space, probes=probes)
-        size = next((size for i, size in enumerate(bad) if grid.probed(i)), bad[-1])
+        size = next((size for i, size in enumerate(bad, rules) if grid.matches(i)), bad[-1])
         what = axis.removeprefix("input_")
         text = f"{_size_text(name, size)}; correct the {what} or exclude it for this model"
         return self._source(axis, size), text

@@ -65,8 +65,7 @@ class Expansion:
         self._device = gpu if rehearse is None else rehearse
         self._grid = Grid(sweep.space, gpu=gpu, rehearse=rehearse)
         self._sample = None if sample is None else Sample(self._grid, SAMPLED, sample)
-        self._added = self._included(gpu)
-        included = [axes for of_rule in self._added.values() for axes in of_rule]
+        included = self._included(gpu)
         self._include = included if sample is None else _thinned(included, sample)
         self._count = (self._sample or self._grid).count
 
@@ -84,29 +83,11 @@ class Expansion:
         """Return the first points."""
         return list(islice(self, n))
 
-    def _rules(self) -> list[dict[str, Any]]:
-        """Return the rules of the file with the number of combinations that each matches.
-
-        An exclude removes them (others may match them, too), a `when` sets their values, a zip
-        forms them, an include adds one. They are counted before sampling.
-        """
-        counted: dict[str, Callable[[int], int]] = {
-            "exclude": self._grid.excluded_by,
-            "when": self._grid.set_by,
-            "zip": lambda _: self._grid.count,
-            "include": lambda index: len(self._added.get(index, ())),
-        }
-        return [
-            {"rule": r.kind, "line": r.line, "text": r.text, "points": counted[r.kind](r.index)}
-            for r in self.sweep.rules
-        ]
-
     def to_json(self, limit: int | None = 10) -> dict[str, Any]:
         """Return the record that ``expand --json`` prints; its points are an iterator."""
         return {
             "sweep": self.sweep.name,
             "points_total": len(self),
-            "rules": self._rules(),
             "notes": self._without_ids(),
             "points": map(flat, islice(self, limit)),
         }
@@ -117,19 +98,16 @@ class Expansion:
         open_ = self._device is None and None in self.sweep.values("gpu")
         return [f"{why}; --cluster NAME shows the ids for that profile"] * open_
 
-    def _included(self, gpu: str | None) -> dict[int, list[dict[str, Any]]]:
-        """Return the distinct included points of the selection by the index of their rule."""
-        included: dict[int, list[dict[str, Any]]] = {}
-        visits = range(1, self.sweep.repeats + 1)
-        seen: set[str] = set()
-        for index, given in enumerate(self.sweep.include):
+    def _included(self, gpu: str | None) -> list[dict[str, Any]]:
+        """Return the distinct included points of the selection."""
+        included: dict[str, dict[str, Any]] = {}
+        for given in self.sweep.include:
             axes = {**given, "gpu": self._device or given["gpu"]}
-            key = canonical_json(axes)
             taken = gpu is None or given["gpu"] in {gpu, None}
-            if taken and key not in seen and not self._grid.holds(axes):
-                seen.add(key)
-                included[index] = [{**axes, VISIT: visit} for visit in visits]
-        return included
+            if taken and not self._grid.holds(axes):
+                included[canonical_json(axes)] = axes
+        visits = range(1, self.sweep.repeats + 1)
+        return [{**axes, VISIT: visit} for axes in included.values() for visit in visits]
 
     def _made(self) -> Iterator[Point]:
         """Yield the points of the grid; an id's text is kept in pieces, of which few change."""

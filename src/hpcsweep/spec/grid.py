@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     Masks = tuple[int, ...]  # one for each of the rows that were joined into this one
 
 NEUTRAL: Final[Masks] = (-1,)  # every bit
-_KEPT: Final = -1  # in place of a condition's bit
 _REMEMBERED: Final = 200_000  # cached results of a walk
 
 
@@ -79,7 +78,7 @@ class Grid:
     """The combinations of a space, in order.
 
     `gpu` keeps the rows of this GPU and those without one; `rehearse` gives all rows this device.
-    `probes` are conditions that are only counted.
+    `probes` are further conditions, of which `matches` tells.
     """
 
     def __init__(
@@ -118,19 +117,14 @@ class Grid:
     @cached_property
     def count(self) -> int:
         """The number of combinations that are kept."""
-        return self._numbers[_KEPT]
+        return sum(ways for masks, ways in self.ways(self.dims) if self.keeps(masks))
 
-    def excluded_by(self, exclude: int) -> int:
-        """Return how many combinations an exclude matches; other excludes may match them, too."""
-        return self._numbers[exclude]
+    def matches(self, condition: int) -> bool:
+        """Say whether a condition matches something: excludes count first, then rules, then probes.
 
-    def set_by(self, rule: int) -> int:
-        """Return how many kept combinations a rule matches."""
-        return self._numbers[len(self._space.excludes) + rule]
-
-    def probed(self, probe: int) -> int:
-        """Return how many kept combinations a probe matches."""
-        return self.set_by(len(self._space.whens) + probe)
+        An exclude matches any combination, the others those that are kept.
+        """
+        return bool(self._matched >> condition & 1)
 
     @property
     def kinds(self) -> int:
@@ -138,21 +132,13 @@ class Grid:
         return prod(len(dim.counts) for dim in self.dims)
 
     @cached_property
-    def _numbers(self) -> Counter[int]:
-        """Number of combinations that each bit's condition matches, and of those that are kept."""
-        numbers: Counter[int] = Counter()
-        for masks, ways in self.ways(self.dims):
-            for bit in self._matched(masks):
-                numbers[bit] += ways
-        return numbers
-
-    def _matched(self, masks: Masks) -> set[int]:
-        """Return the bits of conditions that match a combination, and whether it is kept."""
-        matched: set[int] = set()
-        for mask in filter(self._exists, masks):
-            excluded = mask & self._excludes
-            matched.update(_ones(excluded or mask & self._rules), () if excluded else (_KEPT,))
-        return matched
+    def _matched(self) -> int:
+        """The bits of the conditions that match something."""
+        found = 0
+        for masks, _ in self.ways(self.dims):
+            for mask in filter(self._exists, masks):
+                found |= mask & self._excludes or mask & self._rules
+        return found
 
     def ways(self, dims: Iterable[Dimension]) -> Iterable[tuple[Masks, int]]:
         """Return the masks of combinations of the dimensions' rows, with their numbers."""
@@ -280,14 +266,6 @@ def multiplied(counts: Mapping[Masks, int], more: Mapping[Masks, int]) -> Mappin
         for others, number in more.items():
             product_counts[joined(masks, others)] += ways * number
     return product_counts
-
-
-def _ones(mask: int) -> Iterator[int]:
-    """Yield the bits that a mask has."""
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
 
 
 def _value_masks(tests: Mapping[int, Predicate], column: Iterable[Any]) -> Iterator[int]:

@@ -104,16 +104,6 @@ class Space:
 
 
 @dataclass(frozen=True)
-class DeclaredRule:
-    """One entry of `zip`, `when`, `exclude` or `include`, and its line in the file."""
-
-    kind: str  # zip, when, exclude or include
-    index: int
-    line: int
-    text: str
-
-
-@dataclass(frozen=True)
 class Sweep:
     """A checked sweep file with all defaults filled in."""
 
@@ -124,7 +114,6 @@ class Sweep:
     measure: Mapping[str, Any]  # all settings of a point
     point_timeout: float  # seconds
     description: str
-    rules: tuple[DeclaredRule, ...]
     path: Path
     text: str  # of the file
     maps: Mapping[str, str] = field(default_factory=dict)  # names of maps of algorithms

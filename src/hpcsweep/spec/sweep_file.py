@@ -57,7 +57,6 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
         repeats=file.measure.repeats,
         point_timeout=file.point_timeout,
         description=file.description,
-        rules=reader.rules(),
         path=path,
         text=doc.text,
     )

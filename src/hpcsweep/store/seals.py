@@ -7,7 +7,6 @@ samples, and the row's own text. So a row is never read by the names of other co
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import os
 import zlib
@@ -65,14 +64,7 @@ class Blocks:
 
     def _file(self, path: Path) -> IO[bytes]:
         """Return an open file; where too many are open, close the least recently used."""
-        file = self._open.pop(path, None)
-        while file is None:
-            try:
-                file = files.open_regular(path)
-            except OSError as error:  # noqa: PERF203 - seldom twice
-                if error.errno not in {errno.EMFILE, errno.ENFILE} or not self._open:
-                    raise
-                self._open.pop(next(iter(self._open))).close()
+        file = self._open.pop(path, None) or files.open_regular(path)
         self._open[path] = file  # at the end, as the one used last
         if len(self._open) > self._limit:
             self._open.pop(next(iter(self._open))).close()

@@ -212,6 +212,8 @@ class Shard:
     layer_columns: tuple[str, ...] = ()
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)  # what cannot be read for now
+    taken: int = 0  # rows whose checksums fit
     left_out: int = 0  # complete lines that are damaged
     torn: bool = False  # the last line is not complete: being written, or its writer was killed
 

@@ -18,7 +18,7 @@ from hpcsweep.errors import Busy, DamagedResults, ResultsError
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.folders import SweepDir
 from localruns import Desk
-from resultsfolder import SWEEP, TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, overall
+from resultsfolder import SWEEP, by_point, collect_in_a_process, overall
 from standins import compile_library
 
 if TYPE_CHECKING:
@@ -90,16 +90,8 @@ def test_what_could_not_be_read_is_named_with_the_advice_to_collect_again(
         f"Collect again when they can be read: {measured.sweep_dir.command('collect')}"
     )
     assert "delete" not in told
+    assert not measured.sweep_dir.collect_index.exists()
     assert collect(measured.sweep_dir).points == 8
-
-
-def test_few_file_descriptors_are_enough(measured: Folder) -> None:
-    """Files that are kept open for later make room for those that are needed now."""
-    for chunk, point in enumerate(measured.points, 1):
-        measured.measure(measured.shard("s1", chunk), [point])
-    done = collect_in_a_process(measured.sweep_dir, TOO_MANY_OPEN_FILES.format(free=6))
-    assert (done.stdout, done.stderr) == ("8\n", "")
-    assert measured.sweep_dir.collect_index.exists()
 
 
 def test_a_newer_layout_is_told_before_anything_is_written(measured: Folder) -> None:

@@ -16,7 +16,6 @@ from hpcsweep.store import shards
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import parse_block
-from localruns import Desk
 from resultsfolder import SWEEP, overall, reseal
 
 if TYPE_CHECKING:
@@ -199,17 +198,6 @@ def test_rows_of_a_newer_schema_are_left_out_and_told(measured: Folder) -> None:
     assert report.points == 8
     assert "written by a newer hpcsweep (columns 2.0, this one knows 1.0)" in report.left_out[0]
     assert report.unreadable == [str(measured.shard("s2").overall)]
-
-
-def test_tables_without_rows_are_told_as_such(tmp_path: Path) -> None:
-    """By collect; a report names no table."""
-    desk = Desk(tmp_path)
-    desk.spec("workload: noop\naxes: {model: [a]}\n")
-    desk.run("submit", "sweep.yaml")
-    wrote = desk.run_process("collect", "sweep").stdout
-    names = "overall.csv, details.csv, layers.csv (0 rows), samples.csv"
-    assert f"wrote {names} in results/sweep" in wrote
-    assert ".csv" not in desk.run("report", "sweep").stdout
 
 
 @pytest.mark.parametrize(

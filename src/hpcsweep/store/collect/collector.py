@@ -13,8 +13,7 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -26,12 +25,13 @@ from hpcsweep.errors import HpcsweepError, ResultsError, Unread
 from hpcsweep.files import errors_named, regular_bytes, remove_leftovers
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.collect import incremental, merge, merged_tables
-from hpcsweep.store.collect.merge import TableRow
+from hpcsweep.store.collect.merge import Pool, TableRow
 from hpcsweep.store.collect.merged_tables import TablePlan, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
 from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import PointTally
+from hpcsweep.store.seals import Blocks
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
@@ -108,7 +108,8 @@ def _in_tables_only(sweep_dir: SweepDir) -> set[str]:
             named = {f"{row[submission]}/{'.'.join(row[at] for at in numbers)}" for row in rows}
     except (OSError, ValueError, IndexError, csv.Error):
         return set()  # no table yet, or a damaged one: collect writes it anew
-    return named - {incremental.name_of(shard) for shard in sweep_dir.shards()}
+    there = (f"{one.submission}/{one.chunk}.{one.attempt}" for one in sweep_dir.shards())
+    return named.difference(there)
 
 
 def _collect(sweep_dir: SweepDir) -> CollectReport:
@@ -118,158 +119,122 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
     if before := incremental.report_of(sweep_dir, state):
         report = CollectReport(**before)
         return replace(report, remedy=_remedy(sweep_dir, report.destroyed))
-    reading = _Reading(sweep_dir, manifests)
-    return _Writing(reading, manifests, planned[0]).report(state)
+    sources = {record.id: record.source for record in manifests if record.source}
+    reading = _Reading(sweep_dir, sources.keys())
+    plan = TablePlan(sources)
+    _look(plan, sweep_dir, manifests, planned[0], reading.pool.rows.keys())
+    some = any(seen.taken or seen.left_out for seen in reading.shards)
+    nothing = not some and not sweep_dir.overall.exists()
+    written = Written() if nothing else merged_tables.write_all(sweep_dir, reading.pool, plan)
+    report = _report(sweep_dir, reading, plan, written)
+    if nothing:
+        return replace(report, nothing=True)
+    if report.unread or report.damaged:  # the next collect must try to read these files again
+        with suppress(OSError):
+            sweep_dir.collect_index.unlink(missing_ok=True)
+    else:
+        incremental.save(sweep_dir, state, vars(report))
+    files = [*map(str, sweep_dir.merged())]
+    return replace(report, shards_read=len(reading.shards), written=files)
 
 
 class _Reading:
-    """All rows of all points."""
+    """The intact rows of all points, and what was left out of each shard."""
 
-    def __init__(self, sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> None:
-        self.run = sweep_dir
-        self.pool = merge.Pool({record.id for record in manifests if record.source})
-        self.seen: dict[str, Shard] = {}  # by name of the shard
-        self.taken: Counter[str] = Counter()  # rows of a shard
-        self.unread: dict[str, list[str]] = {}  # by shard: what could not be read this time
+    def __init__(self, sweep_dir: SweepDir, imported: AbstractSet[str]) -> None:
+        self.pool = merge.Pool(imported)
+        self.shards: list[Shard] = []
         self.points_unread: set[str] = set()
-        ages = sweep_dir.ages()
-        for shard in (shard for name in ages for shard in sweep_dir.shards_of(name)):
-            self._read(shard, ages.get(shard.submission, (0, shard.submission)))
+        with Blocks() as blocks:
+            for name, age in sweep_dir.ages().items():
+                for shard in sweep_dir.shards_of(name):
+                    self._read(shard, age, blocks)
 
-    def drop(self, damaged: list[tuple[TableRow, ResultsError]]) -> None:
-        """Remove rows whose blocks are damaged or cannot be read now, and note why."""
-        self.pool.drop(entry for entry, _reason in damaged)
-        for entry, reason in damaged:
-            name = incremental.name_of(entry.shard)
-            at = f"{entry.shard.overall}:{entry.origin.at}"
-            what = f"{at}: row of point {entry.point_id} left out: {reason}"
-            if isinstance(reason, Unread):
-                self.unread.setdefault(name, []).append(what)
-                self.points_unread.add(entry.point_id)
-            else:
-                self.taken[name] -= 1
-                self.seen[name].left_out += 1
-                self.seen[name].problems.append(what)
-
-    def _read(self, shard: ShardPath, age: SubmissionOrder) -> None:
+    def _read(self, shard: ShardPath, age: SubmissionOrder, blocks: Blocks) -> None:
         """Take the rows of a shard, and note what was left out."""
-        name = incremental.name_of(shard)
         try:
             seen = shards.read_shard(shard)
         except ResultsError as error:
-            self.seen[name] = Shard(shard)
-            self.unread[name] = [str(error)]
-            return
+            seen = Shard(shard, unread=[str(error)])
+        self.shards.append(seen)
         for row in seen.rows:
             try:
-                self.pool.add(merge.table_row(row, seen, age))
-                self.taken[name] += 1
+                entry = merge.table_row(row, seen, age)
+                entry.texts(blocks)
+                self.pool.add(entry)
+                seen.taken += 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost
-                what = f"row of point {row['point_id']} left out: {error}"
-                seen.problems.append(f"{shard.overall}:{row['_at']}: {what}")
-                seen.left_out += 1
+                point = row["point_id"]
+                what = f"{shard.overall}:{row['_at']}: row of point {point} left out: {error}"
+                if isinstance(error, Unread):
+                    seen.unread.append(what)
+                    self.points_unread.add(point)
+                else:
+                    seen.left_out += 1
+                    seen.problems.append(what)
         seen.rows = []  # the pool has what is needed of them
-        self.seen[name] = seen
 
 
-class _Writing:
-    """Writes the best row of every point into the tables, then the memory; makes the report."""
+def _report(
+    sweep_dir: SweepDir, reading: _Reading, plan: TablePlan, written: Written
+) -> CollectReport:
+    winners = written.rows
+    measured = reading.pool.rows.keys()
+    missing = plan.planned - measured - reading.points_unread
+    destroyed = _destroyed(reading, missing)
+    damage = sweep_dir.damage()
+    counted = PointTally()
+    for entry in winners:
+        counted.add(entry.status, entry.doubts)
+    unread = [seen for seen in reading.shards if seen.unread]
+    lost = [seen for seen in reading.shards if seen.unread or (seen.left_out and not seen.taken)]
+    torn = [seen.path.overall for seen in reading.shards if seen.torn]
+    return CollectReport(
+        sweep=sweep_dir.name,
+        points=len(winners),
+        statuses=counted.counts(),
+        **counted.to_json(),
+        layer_rows=written.layer_rows,
+        shards=len(reading.shards),
+        duplicates=sum(len(rows) > 1 for rows in reading.pool.rows.values()),
+        orphans=len(plan.orphans & measured),
+        missing=len(missing) - len(destroyed),
+        destroyed=destroyed,
+        remedy=_remedy(sweep_dir, destroyed) or (sweep_dir.command("collect") if unread else ""),
+        left_out=[
+            *chain.from_iterable(seen.unread for seen in unread),
+            *chain.from_iterable(seen.problems for seen in reading.shards),
+            *(f"{path}: torn last line left out" for path in torn),
+        ],
+        unreadable=[str(seen.path.overall) for seen in lost],
+        unread=len(unread),
+        version_mixes=mixes_to_json(written.mixes),
+        notes=[*damage, *plan.notes, *_old_files(sweep_dir, reading.pool, winners)],
+        disturbed=outcomes.disturbance(sweep_dir, written.told),
+        damaged=damage,
+    )
 
-    def __init__(self, reading: _Reading, manifests: list[Manifest], latest: str) -> None:
-        self._reading = reading
-        self._run = reading.run
-        self._plan = TablePlan()
-        self._plan.sources = {record.id: record.source for record in manifests if record.source}
-        _look(self._plan, self._run, manifests, latest, reading.pool.rows.keys())
-        self._damage = self._run.damage()
-        self._nothing = not reading.pool.rows and not self._run.overall.exists()
 
-    def report(self, state: str) -> CollectReport:
-        """Write tables and memory, and return the report."""
-        reading = self._reading
-        run = self._run
-        written = Written() if self._nothing else self._write()
-        report = self._report(written)
-        if self._nothing:
-            return report
-        if reading.unread or self._damage:  # the next collect must try to read these files again
-            with suppress(OSError):
-                run.collect_index.unlink(missing_ok=True)
-        else:
-            incremental.save(run, state, vars(report))
-        files = [*map(str, run.merged())]
-        return replace(report, shards_read=len(reading.seen), written=files)
+def _old_files(sweep_dir: SweepDir, pool: Pool, winners: Iterable[TableRow]) -> list[str]:
+    """Return a line on rows that were measured with earlier versions of the user's files."""
+    old = [names for entry in winners if (names := pool.old_files(entry))]
+    if not old:
+        return []
+    files = ", ".join(dict.fromkeys(chain.from_iterable(old)))
+    again = sweep_dir.command("retry", "--changed")
+    what = f"measured with an earlier version of {files} (flag {merge.OLD_FILES})"
+    return [f"{count(len(old), 'point')} {what}; to measure them again: {again}"]
 
-    def _write(self) -> Written:
-        """Write the tables; a point whose best row is damaged gets its next best one."""
-        while True:
-            try:
-                return merged_tables.write_all(self._run, self._reading.pool, self._plan)
-            except merged_tables.DamagedRows as damaged:  # noqa: PERF203 - a negligible cost
-                self._reading.drop(damaged.rows)
 
-    def _report(self, written: Written) -> CollectReport:
-        reading = self._reading
-        plan = self._plan
-        winners = written.rows
-        measured = reading.pool.rows.keys()
-        missing = plan.planned - measured - reading.points_unread
-        destroyed = self._destroyed(missing)
-        counted = PointTally()
-        for entry in winners:
-            counted.add(entry.status, entry.doubts)
-        again = self._run.command("collect") if reading.unread else ""
-        damaged = (
-            name for name, seen in reading.seen.items() if seen.left_out and not reading.taken[name]
-        )
-        unreadable = dict.fromkeys([*reading.unread, *damaged])
-        torn = [seen.path.overall for seen in reading.seen.values() if seen.torn]
-        return CollectReport(
-            sweep=self._run.name,
-            points=len(winners),
-            statuses=counted.counts(),
-            **counted.to_json(),
-            layer_rows=written.layer_rows,
-            shards=len(reading.seen),
-            duplicates=sum(len(rows) > 1 for rows in reading.pool.rows.values()),
-            orphans=len(plan.orphans & measured),
-            missing=len(missing) - len(destroyed),
-            destroyed=destroyed,
-            remedy=_remedy(self._run, destroyed) or again,
-            left_out=[
-                *chain.from_iterable(reading.unread.values()),
-                *chain.from_iterable(seen.problems for seen in reading.seen.values()),
-                *(f"{path}: torn last line left out" for path in torn),
-            ],
-            unreadable=[str(reading.seen[name].path.overall) for name in unreadable],
-            unread=len(reading.unread),
-            version_mixes=mixes_to_json(written.mixes),
-            notes=[*self._damage, *plan.notes, *self._old_files(winners)],
-            disturbed=outcomes.disturbance(self._run, written.told),
-            damaged=self._damage,
-            empty=[path.name for path, rows in written.by_table(self._run) if not rows],
-            nothing=self._nothing,
-        )
-
-    def _old_files(self, winners: list[TableRow]) -> list[str]:
-        """Return a line on rows that were measured with earlier versions of the user's files."""
-        old = [names for entry in winners if (names := self._reading.pool.old_files(entry))]
-        if not old:
-            return []
-        files = ", ".join(dict.fromkeys(name for names in old for name in names))
-        again = self._run.command("retry", "--changed")
-        what = f"measured with an earlier version of {files} (flag {merge.OLD_FILES})"
-        return [f"{count(len(old), 'point')} {what}; to measure them again: {again}"]
-
-    def _destroyed(self, missing: set[str]) -> list[str]:
-        reading = self._reading
-        damaged = [seen.path for seen in reading.seen.values() if seen.left_out]
-        try:
-            keys = [*shards.keys_of(damaged)] if missing else []
-        except Unread:  # it was readable a moment ago; the next collect reports it
-            return []
-        measured = {key.point_id for key in keys if key.status is not PointStatus.PROFILED}
-        return sorted(missing & measured)
+def _destroyed(reading: _Reading, missing: set[str]) -> list[str]:
+    """Return the missing points that damaged lines are of."""
+    damaged = [seen.path for seen in reading.shards if seen.left_out]
+    try:
+        keys = [*shards.keys_of(damaged)] if missing else []
+    except Unread:  # it was readable a moment ago; the next collect reports it
+        return []
+    measured = {key.point_id for key in keys if key.status is not PointStatus.PROFILED}
+    return sorted(missing & measured)
 
 
 def _remedy(sweep_dir: SweepDir, destroyed: list[str]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from hpcsweep.store.folders import ShardPath, SweepDir
+    from hpcsweep.store.folders import SweepDir
 
 _FORMAT: Final = f"11 {__version__}"
 
@@ -69,8 +69,3 @@ def _stamps(paths: Iterable[Path]) -> str:
             status = os.stat(path)  # noqa: PTH116 - thousands of them
             stamps.append(f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     return "\n".join(stamps)
-
-
-def name_of(shard: ShardPath) -> str:
-    """Return a shard's name below `shards/`."""
-    return f"{shard.submission}/{shard.chunk}.{shard.attempt}"

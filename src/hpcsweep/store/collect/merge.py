@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -21,8 +21,9 @@ from typing import Final
 from hpcsweep import catalog, search_path, sources
 from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
-from hpcsweep.store import outcomes, state
+from hpcsweep.store import outcomes, seals, state
 from hpcsweep.store.folders import ShardPath, SubmissionOrder
+from hpcsweep.store.seals import Blocks, Heads
 from hpcsweep.store.shards import Shard
 from hpcsweep.store.state import PointStatus
 
@@ -83,6 +84,16 @@ class TableRow:
     def ending(self) -> bytes:
         """Return what each of its layer rows ends with in the merged table."""
         return f",{self.valid},{self.flags},{self.visit}\n".encode()
+
+    def texts(self, blocks: Blocks) -> tuple[bytes, bytes, bytes]:
+        """Return its line, layer rows and samples; `ResultsError` where they are not intact."""
+        files = self.shard.overall, self.shard.layers, self.shard.samples
+        places = zip(files, self.places[::2], self.places[1::2], strict=True)
+        line, layers, samples = (blocks.read(*place) for place in places)
+        line = line.removesuffix(b"\n")
+        if not seals.fits(line, Heads(self.columns, self.layer_columns), layers, samples):
+            raise ResultsError("its checksum does not fit")
+        return line, layers, samples
 
     @property
     def doubts(self) -> str:
@@ -154,15 +165,6 @@ class Pool:
         files = row.own_files if row.status is PointStatus.OK else ()
         return [name for name, digest in files if digest != self.latest.get(name, ["", digest])[1]]
 
-    def drop(self, damaged: Iterable[TableRow]) -> None:
-        """Remove rows, so that their points get the next best one, and nothing is told by them."""
-        vars(self).pop("latest", None)
-        for row in damaged:
-            rows = self.rows[row.point_id]
-            rows.remove(row)
-            if not rows:
-                del self.rows[row.point_id]
-
     def best(self, rows: Sequence[TableRow]) -> TableRow:
         """Return the row of a point that counts."""
         if len(rows) == 1:
@@ -174,13 +176,6 @@ class Pool:
         # the clocks of two machines are compared only where nothing else can be
         best = (max(of_one_kind, key=TableRow.rank) for of_one_kind in (own, brought))
         return max(best, key=lambda row: (state.rank(row.status), row.started))
-
-    def losers(self) -> Iterator[TableRow]:
-        """Return the rows that are not the best of their points."""
-        for rows in self.rows.values():
-            if len(rows) > 1:
-                best = self.best(rows)
-                yield from (row for row in rows if row is not best)
 
     def winners(self) -> list[TableRow]:
         """Return one row per point, by axis values and then id."""

@@ -37,7 +37,6 @@ class CollectReport:
     notes: list[str] = field(default_factory=list)
     shards_read: int = 0
     written: list[str] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)  # tables that have a header and no row
     seconds: float = 0.0
     damaged: list[str] = field(default_factory=list)  # messages about files of submissions
     not_valid: int = 0  # ok points that are not valid
@@ -104,8 +103,7 @@ class CollectReport:
         done = "nothing new: the tables are up to date"
         if self.written:
             paths = [Path(path) for path in self.written]
-            names = ", ".join(path.name + " (0 rows)" * (path.name in self.empty) for path in paths)
-            done = f"wrote {names} in {paths[0].parent}"
+            done = f"wrote {', '.join(path.name for path in paths)} in {paths[0].parent}"
         return f"{done} ({self.seconds:.2f} s)"
 
 
