@@ -119,7 +119,9 @@ class Sources:
             if parent and inside is None:
                 return None
             if inside is None:
-                spec = _search(module, self._places())
+                here = {"", str(Path.cwd())}  # comes last, if it is one of the folders
+                outside = [entry for entry in sys.path if entry not in here]
+                spec = _search(module, [*outside, *self._folders])
             else:
                 # as if it was at the top, since a namespace package would ask for its parent, which
                 # is not imported
@@ -128,11 +130,6 @@ class Sources:
                 return None
             self._specs[module] = spec
         return self._specs[module]
-
-    def _places(self) -> list[str]:
-        """Return where Python looks, then the folders; the working directory if it is one."""
-        here = {"", str(Path.cwd())}
-        return [*(entry for entry in sys.path if entry not in here), *self._folders]
 
     def _of_module(self, module: str) -> list[_OwnFile]:
         if module not in self._modules:

@@ -79,10 +79,6 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
 def _support_lines(table: Support) -> Iterator[str]:
     from hpcsweep.submit import support
 
-    sources: dict[str, list[str]] = {}
-    for gpu in table.gpus:
-        if gpu.properties:
-            sources.setdefault(gpu.source, []).append(gpu.name)
     yield f"{table.library}: distinct convolutions with an engine, and their share of the FLOPs"
     for network in table.calls:
         rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
@@ -99,9 +95,9 @@ def _support_lines(table: Support) -> Iterator[str]:
         yield from ("", network, *(f"  {line}" for line in aligned(rows) if len(rows) > 1))
         yield from (f"  {why}: {', '.join(names)}" for why, names in unknown.items())
     yield ""
-    for source, names in sources.items():
-        yield f"{', '.join(names)} by {source}"
-    if support.SHEETS in sources:
+    sources = {gpu.name: gpu.source for gpu in table.gpus if gpu.properties}
+    yield from (f"{name} by {source}" for name, source in sources.items())
+    if support.SHEETS in sources.values():
         yield "  `hpcsweep doctor --cluster NAME` on a node writes the true properties"
     yield from (f"note: {name}: looked at {some}" for name, some in table.looked.items())
     yield from (f"note: {name}: not looked at: {why}" for name, why in table.unchecked.items())

@@ -77,12 +77,6 @@ class Reader:
         )
         self._check_together()
 
-    def _has(self, name: str, wanted: object) -> list[Any] | None:
-        """Return None if an axis of the sweep has a value, else the first values of the axis."""
-        if any(wanted in source for source in self.space.sources(name)):
-            return None
-        return list(dict.fromkeys(map(_hashable, islice(self.space.values(name), 12))))
-
     def _raw(self, loc: Loc) -> Any:  # noqa: ANN401 - what YAML holds
         value: Any = self.doc.data
         for step in loc:
@@ -180,9 +174,11 @@ class Reader:
             loc = (*loc, "not")
             raw = raw["not"]
         for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
-            have = self._has(name, integral(item))
-            if have is not None:
-                names = [v if isinstance(v, str) else canonical_json(v) for v in have]
+            if not any(integral(item) in source for source in self.space.sources(name)):
+                have = islice(self.space.values(name), 12)
+                names = [
+                    *dict.fromkeys(v if isinstance(v, str) else canonical_json(v) for v in have)
+                ]
                 text = f"{name} has no {show(item)}, it has {', '.join(names)}"
                 here = (*loc, i) if isinstance(raw, list) else loc
                 self._wrong.add(here, text + suggest(str(item), names))
@@ -306,7 +302,3 @@ def _size_text(name: str, size: int) -> str:
     model = MODELS[name]
     needs = f"takes {model.size} only" if model.fixed else f"needs at least {model.size}"
     return f"found {size}, {name} {needs}"
-
-
-def _hashable(value: object) -> object:
-    return canonical_json(value) if isinstance(value, dict | list) else value

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice, product
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SAMPLED: Final = sizes_of_inputs()
-_CACHED: Final = 100_000  # longer axes are not spelled out in memory
+_REMEMBERED: Final = 100_000  # texts of an axis
 
 
 def expand(
@@ -85,18 +85,14 @@ class Expansion:
 
     def to_json(self, limit: int | None = 10) -> dict[str, Any]:
         """Return the record that ``expand --json`` prints; its points are an iterator."""
+        why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"
+        without_ids = self._device is None and None in self.sweep.values("gpu")
         return {
             "sweep": self.sweep.name,
             "points_total": len(self),
-            "notes": self._without_ids(),
+            "notes": [f"{why}; --cluster NAME shows the ids for that profile"] * without_ids,
             "points": map(flat, islice(self, limit)),
         }
-
-    def _without_ids(self) -> list[str]:
-        """Return a note where points cannot have an id yet."""
-        why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"
-        open_ = self._device is None and None in self.sweep.values("gpu")
-        return [f"{why}; --cluster NAME shows the ids for that profile"] * open_
 
     def _included(self, gpu: str | None) -> list[dict[str, Any]]:
         """Return the distinct included points of the selection."""
@@ -119,7 +115,13 @@ class Expansion:
         texts = {name: self._spelled(name, value) for name, value in sorted(axes.items())}
         texts = {name: text for name, text in texts.items() if text or name in varied}
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{workload}"}}'
-        *outer, inner = [self._columns(dim) for dim in grid.dims]
+        *outer, inner = [
+            [
+                (name, column, lru_cache(_REMEMBERED)(partial(self._text, name, column)))
+                for name, column in zip(dim.names, dim.columns, strict=True)
+            ]
+            for dim in grid.dims
+        ]
         last: Sequence[int | None] = [None] * len(outer)
         for rows, inner_rows in (self._sample or grid).walk():
             for columns, row, before in zip(outer, rows, last, strict=True):
@@ -135,16 +137,6 @@ class Expansion:
                 whole = '{"axes":{' + "".join(texts.values())[:-1] + tail
                 named = hashlib.sha256(whole.encode("ascii")).hexdigest()[:ID_DIGITS]
                 yield Point(workload, axes.copy(), measure, named)
-
-    def _columns(self, dim: Dimension) -> list[tuple[str, Sequence[Any], Callable[[int], str]]]:
-        """Return, for each axis, its values and a function from a row to its part of the id."""
-        columns: list[tuple[str, Sequence[Any], Callable[[int], str]]] = []
-        for name, column in zip(dim.names, dim.columns, strict=True):
-            text: Callable[[int], str] = partial(self._text, name, column)
-            if len(column) <= _CACHED:
-                text = [text(row) for row in range(len(column))].__getitem__
-            columns.append((name, column, text))
-        return columns
 
     def _text(self, name: str, column: Sequence[Any], row: int) -> str:
         return self._spelled(name, column[row])
@@ -213,18 +205,15 @@ class Sample:
         """Yield the chosen combinations in the grid's order, in the form of `Grid.walk`."""
         dims = self._grid.dims
         rows: list[Iterable[int]] = [range(len(dim)) for dim in dims]
-        for i, candidates in zip(self._thinned, self._candidates(), strict=True):
-            rows[i] = candidates
+        ways = self._grid.ways(self._others)
+        chosen = {some for masks, _ in ways for some in self._rows(masks)}
+        for place, i in enumerate(self._thinned):
+            rows[i] = sorted({some[place] for some in chosen})
         others = [i for i in range(len(dims)) if i not in self._thinned]
         for combination in product(*rows):
             masks = self._grid.masks_of(self._others, (combination[i] for i in others))
             if tuple(combination[i] for i in self._thinned) in self._rows(masks):
                 yield combination[:-1], combination[-1:]
-
-    def _candidates(self) -> list[list[int]]:
-        """Return, for each thinned dimension, the rows that some combination chooses."""
-        chosen = {rows for masks, _ in self._grid.ways(self._others) for rows in self._rows(masks)}
-        return [sorted({rows[i] for rows in chosen}) for i in range(len(self._thinned))]
 
     def _rows(self, masks: Masks) -> frozenset[Indices]:
         """Return the rows of the thinned dimensions that go with masks of the others."""

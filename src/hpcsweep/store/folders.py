@@ -384,8 +384,8 @@ def new_submission(sweep_dir: SweepDir, profile: str, now: datetime | None = Non
 
 
 def _shards(folder: Path, prefix: str = "") -> list[ShardPath]:
-    names = (name for name in _listdir_if_open(folder) if name.startswith(prefix))
-    matches = filter(None, map(_SHARD.fullmatch, names))
+    names = [] if _is_closed(folder) else _listdir(folder)
+    matches = filter(None, (_SHARD.fullmatch(name) for name in names if name.startswith(prefix)))
     return sorted(ShardPath(folder, int(match[1]), int(match[2])) for match in matches)
 
 
@@ -395,10 +395,6 @@ def _listdir(path: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [name for name in names if not name.startswith(".")]  # of files that come and go
-
-
-def _listdir_if_open(folder: Path) -> list[str]:
-    return [] if _is_closed(folder) else _listdir(folder)
 
 
 def _is_closed(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from hpcsweep import files, processes
 from hpcsweep.errors import Busy, ResultsError
@@ -56,7 +56,9 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
     try:
         made = [path for path in (sweep_dir.path, sweep_dir.path.parent) if not path.exists()]
         sweep_dir.path.mkdir(parents=True, exist_ok=True)
-        _acquire(lock, timeout)
+        with warnings.catch_warnings():  # filelock warns where the file system has no locks
+            warnings.simplefilter("ignore")
+            lock.acquire(timeout=timeout)
     except Timeout:
         what = f"locked for more than {timeout:g} s by {_holder(sweep_dir)}; wait for it, or end it"
         gone = f". If that process is gone, remove {sweep_dir.lock}"
@@ -84,12 +86,6 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
         for path in made:
             with suppress(OSError):
                 path.rmdir()
-
-
-def _acquire(lock: BaseFileLock, timeout: float) -> None:
-    with warnings.catch_warnings():  # filelock warns where the file system has no locks
-        warnings.simplefilter("ignore")
-        lock.acquire(timeout=timeout)
 
 
 def _path(sweep_dir: SweepDir) -> Path:

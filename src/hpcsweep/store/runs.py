@@ -154,8 +154,7 @@ def sweep_name(text: str) -> str:
 def named(sweep_dir: SweepDir, text: str) -> list[SweepDir]:
     """Return the runs of a sweep with a name; a year or month may name several.
 
-    If no run has the name, submissions whose ids begin with it are taken. `UsageError` where there
-    is nothing of that name, or a day has several runs.
+    `UsageError` where there is no run of that name, or a day has several.
     """
     every = runs_of(sweep_dir)
     if text == "previous" and len(every) > 1:
@@ -169,15 +168,11 @@ def named(sweep_dir: SweepDir, text: str) -> list[SweepDir]:
             raise UsageError(f"{which}; add the time, or name it by its number: {sweep_dir.name}@1")
     if chosen:
         return [replace(item.dir, at=text if len(chosen) == 1 else item.dir.at) for item in chosen]
-    stamp = f"{digits[:_A_DAY]}-{digits[_A_DAY:]}".rstrip("-")
-    begins = (text, stamp) if digits else (text,)
-    if ids := [name for name in sweep_dir.ages() if text and name.startswith(begins)]:
-        return [replace(sweep_dir, only=frozenset(ids), at=text)]
     there = ", ".join(map(str, every)) or "none"
     if text == "previous":
         again = sweep_dir.command("submit", "--again")
         raise UsageError(f"{sweep_dir.path}: has no run before its last; `{again}` begins the next")
-    raise UsageError(f"{sweep_dir.path}: no run or submission '{text}' (there are: {there})")
+    raise UsageError(f"{sweep_dir.path}: no run '{text}' (there are: {there})")
 
 
 def points_of_file(sweep_dir: SweepDir) -> Iterator[str]:
