@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -37,7 +37,8 @@ class LayerChoice:
 
     `plan` is the library's own name of what runs, where it has one, with the library's notes on it.
     `fallback` says that the request could not be met; `reason` is then never empty. `swappable` is
-    false for a layer that computes by code of its own.
+    false for a layer that computes by code of its own. `backward`: this is what the gradients run,
+    two algorithms joined by `+` where they differ.
     """
 
     layer: str
@@ -51,81 +52,38 @@ class LayerChoice:
     plan: str | None = None
     plan_notes: str | None = None
     swappable: bool = True
+    backward: bool = False
 
     @property
     def as_requested(self) -> bool:
         """Whether the call runs what was asked for."""
         return self.used == self.requested
 
-    @property
-    def algorithms(self) -> tuple[str, ...]:
-        return (self.used,)
 
-    @property
-    def backends(self) -> tuple[str, ...]:
-        return (self.backend,)
+def gradients_of(call: LayerChoice, backend: Backend) -> tuple[Gradient, ...]:
+    """Return how the back-end computes the gradients of a call; none of the framework's own."""
+    framework = call.used in FRAMEWORK_CHOICES
+    return () if framework else backend.gradients(call.used, call.shape)
 
 
-@dataclass(frozen=True)
-class GradientChoice:
-    """What the gradients of one call run, which may be two algorithms.
-
-    Without `gradients` the call is the framework's own, and so is its backward pass.
-    """
-
-    call: LayerChoice
-    gradients: tuple[Gradient, ...] = ()
-
-    @classmethod
-    def of(cls, call: LayerChoice, backend: Backend) -> GradientChoice:
-        """Ask the back-end that runs a call."""
-        if call.used in FRAMEWORK_CHOICES:
-            return cls(call)
-        return cls(call, backend.gradients(call.used, call.shape))
-
-    @property
-    def as_requested(self) -> bool:
-        """Whether every gradient runs what was asked for."""
-        return self.algorithms == (self.call.requested,)
-
-    @property
-    def fallback(self) -> bool:
-        """Whether the request could not be met; there is a reason then."""
-        return self.reason is not None
-
-    @property
-    def reason(self) -> str | None:
-        if not self.gradients:
-            return self.call.reason
-        reasons = (gradient.reason for gradient in self.gradients if gradient.reason)
-        return "; ".join(dict.fromkeys(reasons)) or None
-
-    @property
-    def algorithms(self) -> tuple[str, ...]:
-        # a plan is of one direction, so its gradients take the heuristic's
-        of_gradient = {None: catalog.AUTO, catalog.HEURISTIC: catalog.HEURISTIC}
-        algorithms = (
-            of_gradient.get(gradient.algorithm, self.call.used) for gradient in self.gradients
-        )
-        return tuple(dict.fromkeys(algorithms)) or self.call.algorithms
-
-    @property
-    def backends(self) -> tuple[str, ...]:
-        own = self.call.backend
-        backends = (FRAMEWORK if gradient.algorithm is None else own for gradient in self.gradients)
-        return tuple(dict.fromkeys(backends)) or self.call.backends
-
-    @property
-    def plan(self) -> None:
-        """Nothing: each gradient has a plan of its own."""
-
-    plan_notes = plan
-
-    @property
-    def workspace_bytes(self) -> int | None:
-        """The larger need for scratch memory; None is unknown."""
-        sizes = (gradient.workspace_bytes for gradient in self.gradients)
-        return max((size for size in sizes if size is not None), default=None)
+def backward_choice(call: LayerChoice, gradients: Sequence[Gradient]) -> LayerChoice:
+    """Return what the gradients of a call run; without any the framework computes them."""
+    if not gradients:
+        return replace(call, backward=True)
+    # a plan is of one direction, so its gradients take the heuristic's
+    names = {None: catalog.AUTO, catalog.HEURISTIC: catalog.HEURISTIC}
+    used = [names.get(gradient.algorithm, call.used) for gradient in gradients]
+    backends = [FRAMEWORK if one.algorithm is None else call.backend for one in gradients]
+    reasons = dict.fromkeys(one.reason for one in gradients if one.reason)
+    sizes = (one.workspace_bytes for one in gradients if one.workspace_bytes is not None)
+    return LayerChoice(
+        *(call.layer, call.shape, call.requested),
+        *("+".join(dict.fromkeys(used)), "+".join(dict.fromkeys(backends))),
+        reason="; ".join(reasons) or None,
+        fallback=bool(reasons),
+        workspace_bytes=max(sizes, default=None),
+        backward=True,
+    )
 
 
 def check(algorithm: Algorithm) -> None:

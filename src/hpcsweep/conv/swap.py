@@ -139,8 +139,14 @@ def _fall_back(picked: LayerChoice, layer: ExplicitConv2d, x: torch.Tensor) -> t
 
 
 def _tuned(layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
-    with _benchmarking():
+    """Switch the framework's autotuner on for one call."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark
+    cudnn.benchmark = True
+    try:
         return nn.Conv2d.forward(layer, x)
+    finally:
+        cudnn.benchmark = before
 
 
 def _run_plainly(convolve: Convolve, layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
@@ -223,52 +229,32 @@ def assign(
     """
     choices.check(algorithm)
     picked = choices.one_plan_per_shape(
-        [_decide(model, Assignment(layer, algorithm, backend), shape) for layer, shape in calls]
+        [_decide(model, layer, shape, algorithm, backend) for layer, shape in calls]
     )
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
     if refused and policy != FALLBACK:
         raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
+    decided: dict[nn.Module, dict[ConvShape, LayerChoice]] = {}
+    for item in picked:  # a layer that is called under two names has one assignment
+        decided.setdefault(model.get_submodule(item.layer), {})[item.shape] = item
     for name, module in parts.convolutions(model):
         if isinstance(module, ExplicitConv2d):
-            module.assigned = Assignment(name, algorithm, backend)
-    for item in picked:  # a layer that is called under two names has one assignment
-        module = model.get_submodule(item.layer)
-        if isinstance(module, ExplicitConv2d) and module.assigned is not None:
-            module.assigned.decided[item.shape] = item
-    _leave_alone(model, picked)
+            of_layer = decided.get(module, {})
+            # to look a decision up costs microseconds, for which a map would seem slower
+            if of_layer and {item.requested for item in of_layer.values()} == {catalog.AUTO}:
+                _take_back(module)
+            else:
+                module.assigned = Assignment(name, algorithm, backend, of_layer)
     return picked
 
 
-def _leave_alone(model: nn.Module, picked: Sequence[LayerChoice]) -> None:
-    """Give layers of which nothing is asked their own class again.
-
-    To look a decision up costs some microseconds a call, for which a map would seem slower.
-    """
-    asked: dict[nn.Module, set[str]] = {}
-    for item in picked:
-        asked.setdefault(model.get_submodule(item.layer), set()).add(item.requested)
-    for module, names in asked.items():
-        if isinstance(module, ExplicitConv2d) and names == {catalog.AUTO}:
-            _take_back(module)
-
-
-def _decide(model: nn.Module, assigned: Assignment, shape: ConvShape) -> LayerChoice:
-    module = model.get_submodule(assigned.layer)
-    picked = assigned.decide(shape, module.weight.device.type)
+def _decide(
+    model: nn.Module, layer: str, shape: ConvShape, algorithm: Algorithm, backend: Backend
+) -> LayerChoice:
+    module = model.get_submodule(layer)
+    picked = choices.decide(algorithm, layer, shape, backend, module.weight.device.type)
     if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
         return picked
     with_own = " with code of its own" if type(module) is nn.Conv2d else ""
     reason = f"{type(module).__name__}{with_own} is not a plain nn.Conv2d"
-    refused = choices.refused(assigned.layer, shape, picked.requested, reason)
-    return replace(refused, swappable=False)
-
-
-@contextmanager
-def _benchmarking() -> Iterator[None]:
-    """Switch the framework's autotuner on during one call."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+    return replace(choices.refused(layer, shape, picked.requested, reason), swappable=False)

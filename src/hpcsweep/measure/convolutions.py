@@ -16,17 +16,15 @@ from torch import nn
 from hpcsweep import catalog
 from hpcsweep.conv import choice, swap
 from hpcsweep.conv.backend import Backend
-from hpcsweep.conv.choice import Algorithm, GradientChoice, LayerChoice
+from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.errors import Unsupported as CannotRun
-from hpcsweep.conv.proof import backward_pass
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 
-Choice = LayerChoice | GradientChoice
 MIB: Final = 1 << 20
 _SHOWN: Final = 3
 
@@ -35,16 +33,17 @@ _SHOWN: Final = 3
 class Choices:
     """What the convolution calls of a pass run, in order; `setup_ms` is what deciding took.
 
-    `gradients` are those of the calls that learn.
+    `gradients` are those of the calls that are `learning`.
     """
 
     calls: Sequence[LayerChoice]
-    gradients: Sequence[GradientChoice]
     backend: Backend
+    learning: Sequence[LayerChoice] = ()
+    gradients: Sequence[LayerChoice] = ()
     setup_ms: float = 0.0
 
     @property
-    def all(self) -> list[Choice]:
+    def all(self) -> list[LayerChoice]:
         """The calls, then their gradients, as in the layer rows."""
         return [*self.calls, *self.gradients]
 
@@ -80,7 +79,10 @@ def choose(
     calls = _assigned(model, shapes, algorithm, settings, backend)
     paired = zip(calls, shapes.convolution_calls, strict=True)
     learning = [picked for picked, call in paired if call.gradients]
-    return Choices(calls=calls, gradients=backward_pass.choices(learning, backend), backend=backend)
+    gradients = [
+        choice.backward_choice(call, choice.gradients_of(call, backend)) for call in learning
+    ]
+    return Choices(calls=calls, backend=backend, learning=learning, gradients=gradients)
 
 
 def _assigned(

@@ -312,8 +312,8 @@ def test_forward_and_gradients_run_and_are_those_of_the_framework(module, backen
     assert ran == names == [one.plan for one in picked]
     of_found = torch.autograd.grad(found.sum(), [x, *net.parameters()])
     torch.testing.assert_close(of_found, of_wanted)
-    gradients = [choice.GradientChoice.of(one, backend) for one in picked]
-    assert {one.algorithms for one in gradients} == {("heuristic",)}
+    gradients = [choice.backward_choice(one, choice.gradients_of(one, backend)) for one in picked]
+    assert {one.used for one in gradients} == {"heuristic"}
     assert all(isinstance(layer, ExplicitConv2d) for layer in net)
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.choice import backward_choice, gradients_of
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn
@@ -294,18 +295,20 @@ def test_the_proof_of_an_fft_can_fail(backend, names, problem, source):
 
 def test_what_the_backward_pass_runs_is_told_per_call(backend):
     """As asked, half of it, or none; with the library's scratch memory and the reasons."""
-    _, picked, _ = _stepped(backend, "fft")
-    whole = backward_pass.choices(picked, backend)[1]
-    assert (whole.algorithms, whole.backends, whole.fallback) == (("fft",), ("cudnn",), False)
+
+    def second(algorithm):
+        _, picked, _ = _stepped(backend, algorithm)
+        return backward_choice(picked[1], gradients_of(picked[1], backend))
+
+    whole = second("fft")
+    assert (whole.used, whole.backend, whole.fallback) == ("fft", "cudnn", False)
     assert whole.workspace_bytes > 0
-    _, picked, _ = _stepped(backend, "winograd")
-    half = backward_pass.choices(picked, backend)[1]
-    assert (half.algorithms, half.backends) == (("winograd", "auto"), ("cudnn", "framework"))
+    half = second("winograd")
+    assert (half.used, half.backend) == ("winograd+auto", "cudnn+framework")
     assert (half.fallback, half.as_requested) == (True, False)
     assert half.reason == "cudnn has no winograd for the gradient of the filters"
-    _, picked, _ = _stepped(backend, "gemm")
-    none = backward_pass.choices(picked, backend)[1]
-    assert (none.algorithms, none.backends) == (("auto",), ("framework",))
+    none = second("gemm")
+    assert (none.used, none.backend) == ("auto", "framework")
 
 
 def test_a_training_row_tells_what_its_gradients_ran(backend, monkeypatch):

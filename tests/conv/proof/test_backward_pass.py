@@ -8,6 +8,7 @@ import pytest
 
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.choice import backward_choice, gradients_of
 from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.proof.evidence import Proof, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
@@ -101,9 +102,9 @@ def test_hooks_on_gradients_are_gone_after_the_pass_even_if_it_fails(net: StepNe
 def test_what_gradients_run_is_decided_with_the_back_end(net: StepNet) -> None:
     """The reference back-end's are made of the same operators; the framework's are its own."""
     picked = swap.assign(net, STEP_CALLS, "winograd", "fallback", BACKEND)
-    found = backward_pass.choices(picked, BACKEND)
-    assert [c.algorithms for c in found] == [*[("winograd",)] * 3, ("auto",)]
-    assert [c.backends for c in found] == [*[("reference",)] * 3, ("framework",)]
+    found = [backward_choice(call, gradients_of(call, BACKEND)) for call in picked]
+    assert [c.used for c in found] == [*["winograd"] * 3, "auto"]
+    assert [c.backend for c in found] == [*["reference"] * 3, "framework"]
     assert [c.fallback for c in found] == [False, False, False, True]
     assert [c.as_requested for c in found] == [True, True, True, False]
     assert found[3].reason == "kernel 1x1: needs 3x3"

@@ -12,7 +12,7 @@ import tinynets
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice as choices
 from hpcsweep.conv.backend import Direction, Expected, Gradient
-from hpcsweep.conv.choice import GradientChoice
+from hpcsweep.conv.choice import backward_choice
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Work
@@ -155,7 +155,7 @@ def test_times_of_gradients_count_as_well():
     call, other = picked.calls
     of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
     of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
-    gradients = [GradientChoice(call, (of_data, of_filters)), GradientChoice(other, (of_data,))]
+    gradients = [backward_choice(call, (of_data, of_filters)), backward_choice(other, (of_data,))]
     times = ([1.0, 1.0, 1.0, 1.0], [])
     cells = cells_of("gemm", shapes, replace(picked, gradients=gradients), times)
     assert cells["algorithm_coverage_time_pct"] == 75
@@ -211,7 +211,7 @@ def test_gradients_of_two_kinds_are_told_as_both(network):
     call, _ = choose(net, shapes, "gemm", policy("fallback"), BACKEND).calls
     of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
     of_filters = Gradient(Direction.FILTER, None, Expected(), "no counterpart")
-    choice = GradientChoice(call, (of_data, of_filters))
+    choice = backward_choice(call, (of_data, of_filters))
     (cells,) = call_cells([choice], [Evidence("0")])
     assert (cells.backend, cells.algorithm_used) == ("reference+framework", "gemm+auto")
     assert (cells.fallback_reason, cells.workspace_bytes) == ("no counterpart", 8)
@@ -259,7 +259,7 @@ def test_two_algorithms_in_one_call_a_lost_kernel_and_both_gradients_name_none()
     assert used(call, [*KERNELS["winograd"], "some_kernel_of_tomorrow"]) == "unknown"
     assert used(call, ["void cudnn::ops::nchwToNhwcKernel<float>(int)"]) == "auto"
     assert used(call, []) == "auto"
-    assert used(GradientChoice(call), KERNELS["winograd"]) == "auto"
+    assert used(backward_choice(call, ()), KERNELS["winograd"]) == "auto"
 
 
 ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1, "fresh_inputs": False}

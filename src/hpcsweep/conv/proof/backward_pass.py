@@ -21,7 +21,7 @@ from torch.profiler import record_function
 
 from hpcsweep.conv import parts
 from hpcsweep.conv.backend import Backend, Direction, Expected
-from hpcsweep.conv.choice import GradientChoice, LayerChoice
+from hpcsweep.conv.choice import LayerChoice, gradients_of
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
 from hpcsweep.conv.proof import onednn, profiler_events
 from hpcsweep.conv.proof.autograd_graph import in_backward, nodes_between, tensors_in
@@ -78,11 +78,6 @@ def ranges(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def choices(picked: Sequence[LayerChoice], backend: Backend) -> list[GradientChoice]:
-    """Return what the gradients of each call run."""
-    return [GradientChoice.of(item, backend) for item in picked]
-
-
 def proof_of_backward(
     events: Iterable[Any],
     picked: Sequence[LayerChoice],
@@ -100,7 +95,7 @@ def proof_of_backward(
 
 
 def _expected(item: LayerChoice, call: Call | None, backend: Backend) -> dict[Direction, Expected]:
-    found = {g.way: g.expected for g in GradientChoice.of(item, backend).gradients} or _FRAMEWORK
+    found = {g.way: g.expected for g in gradients_of(item, backend)} or _FRAMEWORK
     wanted = {
         Direction.DATA: call and call.wants_data,
         Direction.FILTER: call is None or call.wants_filter,

@@ -28,7 +28,7 @@ from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.proof import backward_pass, evidence, forward_pass, profiler_events, replay
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source
 from hpcsweep.conv.proof.kernels import recognise
-from hpcsweep.measure.convolutions import Choice, Choices, left_to_framework, reason, unmet
+from hpcsweep.measure.convolutions import Choices, left_to_framework, reason, unmet
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
@@ -69,7 +69,7 @@ class Check(PointCheck):
         axes = network.point.axes
         compiled = axes.get("compile", "none") != "none"  # then the pass is not what was timed
         if not network.point.measure["evidence"] or compiled or not choices.calls:
-            return Proof.unseen(picked.layer for picked in [*choices.calls, *learning(choices)])
+            return Proof.unseen(picked.layer for picked in [*choices.calls, *choices.learning])
         device = self.rig.device
         # on a GPU the other layers are marked, so that their kernels are known
         marked = network.shapes.calls if device.type == "cuda" else ()
@@ -83,7 +83,7 @@ class Check(PointCheck):
         if network.compute is None:
             return proof
         backward = backward_pass.prove(
-            network.model, network.compute, learning(choices), choices.backend
+            network.model, network.compute, choices.learning, choices.backend
         )
         return replace(proof, calls=(*proof.calls, *backward))
 
@@ -109,11 +109,6 @@ def is_other_work(shapes: Shapes, proof: Proof) -> bool:
     differs = ran.flops is not None and abs(ran.flops - products) > _SHARE * shapes.flops
     expected = len(shapes.convolution_calls) + len(shapes.outside)
     return differs or ran.convolutions != expected or ran.elsewhere > 0
-
-
-def learning(choices: Choices) -> list[LayerChoice]:
-    """Return the calls that have gradients."""
-    return [gradient.call for gradient in choices.gradients]
 
 
 def use(
@@ -233,22 +228,22 @@ def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
     return "; ".join([*shown[:_SHOWN], *rest]) or None
 
 
-def ran(picked: Choice, proof: Evidence) -> str:
+def ran(picked: LayerChoice, proof: Evidence) -> str:
     """Return the algorithm that a call ran, for a forward call of the library's choice by kernels.
 
     The kernels of a backward call belong to two directions, so their names prove neither.
     """
-    left = isinstance(picked, LayerChoice) and picked.used in catalog.CHOOSING
+    left = picked.used in catalog.CHOOSING and not picked.backward
     if left and proof.seen and proof.seen.computing:
         return recognise(proof.seen.kernels).name
-    return "+".join(picked.algorithms)
+    return picked.used
 
 
-def call_cells(picked: Sequence[Choice], proofs: Sequence[Evidence]) -> list[LayerAlgorithm]:
+def call_cells(picked: Sequence[LayerChoice], proofs: Sequence[Evidence]) -> list[LayerAlgorithm]:
     """Return, for each convolution call, the cells on its algorithm and the evidence."""
     return [
         LayerAlgorithm(
-            backend="+".join(one.backends),
+            backend=one.backend,
             algorithm_used=ran(one, proof),
             algorithm_evidence=evidence.cell(proof),
             fallback_reason=one.reason,
