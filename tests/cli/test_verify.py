@@ -206,12 +206,11 @@ def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: PointB
         line.split() for line in verify.text([finding], layers=True).splitlines()[3:-2]
     ][-3:]
     assert heading == ["layer", "ran", "MiB", "error", "of", "bound", "seen"]
-    for line in (first, second):
+    for line in (first, second):  # how much memory operators of torch take is not known
         assert line[1] == "gemm"
-        assert float(line[2]) >= 0
-        assert float(line[3]) < 1e-5
-        assert float(line[4]) < 1
-        assert line[5] == "profiler:"
+        assert float(line[2]) < 1e-5
+        assert float(line[3]) < 1
+        assert line[4] == "profiler:"
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_limit_of_plans_and_of_memory_holds():
     backend = backends.choose("cpu")
     shape = ConvShape(1, 8, 16, 16, 8, 3, 3, 1, 1, 1, 1)
     assert backend.plans(shape, 2) == list(FAMILIES)[:2]
-    assert backend.plan_of("gemm", shape) == (None, None)
+    assert backend.about("gemm", shape) == (None, None, None)
 
 
 @pytest.mark.parametrize("name", ["heuristic", "eng12", "eng53_k2=5_k13=1@9.26.0", "sol85"])

@@ -25,7 +25,6 @@ _ANYWHERE: Final = "reference.algorithms"
 # what the column `backend` says of the reference back-end, and of the framework's own layers
 REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"
-_MIB: Final = 1 << 20
 
 
 class Direction(Enum):
@@ -82,7 +81,7 @@ Convolve = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor | None"], "to
 class Backend(Protocol):
     """Runs convolutions with an explicit algorithm on tensors of one kind of device.
 
-    What needs more bytes of scratch memory than `most_workspace` is unsupported.
+    What is known to need more bytes of scratch memory than `most_workspace` is unsupported.
     """
 
     most_workspace: float
@@ -93,9 +92,6 @@ class Backend(Protocol):
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the algorithm can do the shape, else the reason in a few words."""
-
-    def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
-        """Return the bytes of scratch memory that a call needs; None is unknown."""
 
     def forward(
         self,
@@ -119,13 +115,8 @@ class Backend(Protocol):
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return names to try one by one: at most so many of the heuristic's, then the others."""
 
-    def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[str | None, str | None]:
-        """Return the library's own name of what runs a supported call, and its notes on it."""
-
-
-def too_large(workspace: int, most: float) -> str:
-    """Return the reason why an algorithm with a workspace does not run, both in bytes."""
-    return f"a workspace of {workspace / _MIB:.1f} MiB; {most / _MIB:g} MiB are allowed"
+    def about(self, algorithm: str, shape: ConvShape) -> tuple[int | None, str | None, str | None]:
+        """Return the scratch memory of a supported call, and the library's name of it and notes."""
 
 
 def choose(device_type: str) -> Backend:

@@ -138,10 +138,10 @@ def decide(
     reason = backend.unsupported(name, shape)
     if reason is not None:
         return refused(layer, shape, name, reason)
-    plan, notes = backend.plan_of(name, shape)
+    workspace, plan, notes = backend.about(name, shape)
     return LayerChoice(
         *(layer, shape, name, name, backend.name),
-        workspace_bytes=backend.workspace_bytes(name, shape),
+        workspace_bytes=workspace,
         plan=plan,
         plan_notes=notes,
     )

@@ -166,8 +166,8 @@ def test_the_workspace_is_told_and_limited(backend):
     """A limit that is too small falls back, with both numbers."""
     layer = nn.Conv2d(4, 4, 3)
     shape = ConvShape.of(layer, torch.empty(1, 4, 34, 34))
-    assert backend.workspace_bytes("gemm", shape) == 4 * 4 * 9 * 32 * 32
-    assert backend.workspace_bytes("implicit_gemm", shape) == 0
+    assert backend.about("gemm", shape)[0] == 4 * 4 * 9 * 32 * 32
+    assert backend.about("implicit_gemm", shape)[0] == 0
     model = nn.Sequential(layer)
     swap.swap(model)
     backend.most_workspace = 1000

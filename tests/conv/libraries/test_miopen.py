@@ -48,7 +48,7 @@ def test_what_has_no_solution_says_what_there_is(miopen_backend):
         "that may be its guess"
     )
     assert miopen_backend.unsupported("gemm", shape) is None
-    assert miopen_backend.workspace_bytes("gemm", shape) == 4 * 4 * 9 * 7 * 7
+    assert miopen_backend.about("gemm", shape)[0] == 4 * 4 * 9 * 7 * 7
 
 
 def test_a_solution_is_compiled_before_it_runs_and_only_once(miopen_backend, fake_miopen):
@@ -153,13 +153,13 @@ def test_a_solution_is_an_algorithm_by_its_number_and_the_first_one_is_the_heuri
     x = torch.randn(1, 4, 9, 9)
     for name in names:
         assert miopen_backend.unsupported(name, shape) is None
-        plan, family = miopen_backend.plan_of(name, shape)
+        _, plan, family = miopen_backend.about(name, shape)
         assert plan == name
         assert miopen_backend.unsupported(family, shape) is None
         found = miopen_backend.forward(name, x, layer.weight, layer.bias, shape)
         torch.testing.assert_close(found, layer(x))
         assert {g.algorithm for g in miopen_backend.gradients(name, shape)} <= {"heuristic", None}
-    assert miopen_backend.plan_of("heuristic", shape)[0] == names[0]
+    assert miopen_backend.about("heuristic", shape)[1] == names[0]
     assert "MIOpen offers no sol9999" in miopen_backend.unsupported("sol9999", shape)
 
 

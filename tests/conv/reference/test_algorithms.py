@@ -169,18 +169,6 @@ def test_nothing_sensible_to_compute_is_a_reason_not_a_crash(
     assert BACKEND.unsupported(algorithm, shape)
 
 
-@pytest.mark.parametrize("algorithm", OPERATORS)
-def test_every_family_knows_its_workspace(algorithm: str) -> None:
-    """A number of bytes that grows with the batch, or stays where blocks bound it."""
-    small, large = (
-        BACKEND.workspace_bytes(algorithm, ConvShape(n, 32, 28, 28, 32, 3, 3)) for n in (1, 64)
-    )
-    assert small is not None
-    assert large is not None
-    assert 0 < small <= large
-    assert BACKEND.workspace_bytes("direct", PLAIN) is None
-
-
 def test_a_back_end_pickles() -> None:
     """Models that hold it are copied and sent."""
     assert pickle.loads(pickle.dumps(BACKEND)) == BACKEND
@@ -200,14 +188,3 @@ def test_direct_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
         assert BACKEND.unsupported("direct", shape) is None
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert BACKEND.unsupported("direct", PLAIN) == "this torch build has no oneDNN"
-
-
-def test_what_needs_more_memory_than_allowed_is_refused_with_both_numbers() -> None:
-    """As of a library's; where the need is unknown, nothing is refused."""
-    shape = ConvShape(1, 4, 34, 34, 4, 3, 3)
-    limited = Reference(most_workspace=1000)
-    assert limited.unsupported("gemm", shape) == (
-        "a workspace of 0.1 MiB; 0.000953674 MiB are allowed"
-    )
-    assert limited.unsupported("direct", shape) == BACKEND.unsupported("direct", shape)
-    assert BACKEND.unsupported("gemm", shape) is None

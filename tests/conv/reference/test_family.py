@@ -46,7 +46,7 @@ def test_a_new_algorithm_computes_and_says_what_it_cannot(loops: str) -> None:
     assert BACKEND.forward(loops, *halves, None, PLAIN).dtype == torch.float16
     strided = ConvShape(2, 6, 17, 20, 4, 3, 3, 2, 2)
     assert BACKEND.unsupported(loops, strided) == "stride 2x2: a loop needs 1x1"
-    assert BACKEND.workspace_bytes(loops, shape) is None
+    assert BACKEND.about(loops, shape) == (None, None, None)
 
 
 def test_a_new_algorithm_is_swapped_in_and_proven_both_ways(loops: str) -> None:

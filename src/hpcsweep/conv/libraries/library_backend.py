@@ -30,7 +30,6 @@ from hpcsweep.conv.backend import (
     Expected,
     Gradient,
     choose,
-    too_large,
 )
 from hpcsweep.conv.libraries import operator
 from hpcsweep.conv.libraries.driver import (
@@ -59,6 +58,7 @@ _FRAMEWORK_CALLS: Final = (
 )
 _FRAMEWORK_GRADIENT: Final = Expected(must=((FRAMEWORK_BACKWARD,),), must_not=LIBRARY_CALLS)
 _NO_RANGE: Final = nullcontext()
+_MIB: Final = 1 << 20
 _LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
 
 
@@ -133,20 +133,19 @@ class VendorBackend(ABC, Generic[L]):
         answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
         return answer if isinstance(answer, str) else None
 
-    def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
-        """Return the scratch memory of a forward call."""
-        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
-        return None if isinstance(answer, str) else answer.workspace_bytes
-
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the names of the library's plans for a forward call."""
         problem = _problem(Direction.FORWARD, catalog.HEURISTIC, shape)
         return self._names(problem, self._current(), most)
 
-    def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[str | None, str | None]:
-        """Return the name and the notes of a plan."""
+    def about(self, algorithm: str, shape: ConvShape) -> tuple[int | None, str | None, str | None]:
+        """Return the scratch memory of a plan, its name and its notes."""
         answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
-        return (None, None) if isinstance(answer, str) else answer.told
+        return (
+            (None, None, None)
+            if isinstance(answer, str)
+            else (answer.workspace_bytes, *answer.told)
+        )
 
     def forward(
         self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape
@@ -256,7 +255,8 @@ class VendorBackend(ABC, Generic[L]):
         if isinstance(answer, str):
             return answer
         if answer.workspace_bytes > most:
-            return too_large(answer.workspace_bytes, most)
+            needed = answer.workspace_bytes / _MIB
+            return f"a workspace of {needed:.1f} MiB; {most / _MIB:g} MiB are allowed"
         if key not in self._tried:
             answer = self._answers[key] = self._try(answer, problem)
             self._tried.add(key)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hpcsweep import catalog
-from hpcsweep.conv.backend import REFERENCE, Convolve, Direction, Expected, Gradient, too_large
+from hpcsweep.conv.backend import REFERENCE, Convolve, Direction, Expected, Gradient
 from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
 from hpcsweep.conv.reference import fft, gemm, winograd
@@ -73,7 +73,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
 
 @dataclass
 class Reference:
-    """The back-end of one device type."""
+    """The back-end of one device type; what its algorithms take for themselves has no limit."""
 
     device_type: str = "cpu"
     most_workspace: float = math.inf
@@ -91,16 +91,7 @@ class Reference:
             return f"{shape.dtype} is no type of {', '.join(catalog.DTYPES)}"
         if algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm):
             return f"{algorithm}: there are no plans of cuDNN or MIOpen on {self.device_type}"
-        if reason := _family(algorithm).unsupported(shape, self.device_type):
-            return reason
-        workspace = self.workspace_bytes(algorithm, shape) or 0
-        if workspace > self.most_workspace:
-            return too_large(workspace, self.most_workspace)
-        return None
-
-    def workspace_bytes(self, algorithm: str, shape: ConvShape) -> int | None:
-        """Return the bytes of what the algorithm itself keeps; oneDNN's own is unknown."""
-        return _family(algorithm).workspace_bytes(shape)
+        return _family(algorithm).unsupported(shape, self.device_type)
 
     def forward(
         self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape
@@ -127,9 +118,9 @@ class Reference:
         """Return the algorithms that can do the shape: they stand in for a library's plans."""
         return [name for name in FAMILIES if self.unsupported(name, shape) is None][:most]
 
-    def plan_of(self, algorithm: str, shape: ConvShape) -> tuple[None, None]:  # noqa: ARG002
-        """Return nothing: an algorithm has one implementation."""
-        return None, None
+    def about(self, algorithm: str, shape: ConvShape) -> tuple[None, None, None]:  # noqa: ARG002
+        """Return nothing: what operators take for themselves is not known, and none has a plan."""
+        return None, None, None
 
 
 def create(device_type: str) -> Reference:

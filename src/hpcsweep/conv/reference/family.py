@@ -33,10 +33,6 @@ class Family(ABC):
         """Return None if the algorithm can do the shape there, else the reason in a few words."""
         return None
 
-    def workspace_bytes(self, shape: ConvShape) -> int | None:  # noqa: ARG002
-        """Return the bytes that the algorithm keeps besides operands and result; None: unknown."""
-        return None
-
     @abstractmethod
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape) -> Tensor:
         """Convolve, in the layout and type that the framework would give the output."""

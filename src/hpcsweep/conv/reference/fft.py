@@ -55,15 +55,6 @@ class Fft(OperatorFamily):
         """Refuse strides and dilations, which an FFT would compute and throw away."""
         return needs_unit_steps(shape, "FFT")
 
-    def workspace_bytes(self, shape: ConvShape) -> int:
-        """Return the bytes of the spectra of input, output, a block of filters, and the DFT's."""
-        size = self._tile(shape)
-        rows, columns = tile_count(shape, _step(shape, size))
-        frequencies = size[0] * (size[1] // 2 + 1)
-        images = shape.n * rows * columns * (shape.in_c + shape.out_c) * frequencies
-        filters = shape.out_c * shape.group_in * min(frequencies, _block(shape))
-        return 2 * max(shape.itemsize, 4) * (images + filters + frequencies * shape.taps)
-
     def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield transforms there and back, and for each block the filters' spectra and products."""
         size = self._tile(shape)

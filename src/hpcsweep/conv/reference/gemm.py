@@ -31,7 +31,6 @@ from hpcsweep.conv.reference.family import (
 from hpcsweep.conv.shape import ConvShape
 
 _FEWEST_PIXELS = 256
-_INDEX_BYTES = 4  # as fast as 8
 
 
 class Gemm(OperatorFamily):
@@ -43,12 +42,6 @@ class Gemm(OperatorFamily):
         """Run one product per image and group."""
         filters = weight.reshape(shape.groups, shape.group_out, -1)
         return torch.matmul(filters, _im2col(x, shape)).reshape(shape.output_size)
-
-    def workspace_bytes(self, shape: ConvShape) -> int:
-        """Return the bytes of the im2col matrix; none where the image itself serves."""
-        pointwise = shape.taps == shape.stride_h == shape.stride_w == 1
-        matrix = shape.n * shape.in_c * shape.taps * shape.pixels * shape.itemsize
-        return 0 if pointwise else matrix
 
     def steps(self, shape: ConvShape) -> list[Operation]:
         """Return windows, and one product over channels and taps at once."""
@@ -91,10 +84,6 @@ class ImplicitGemm(OperatorFamily):
         assert out is not None  # noqa: S101 - a filter has at least one tap
         return out.view(shape.output_size)
 
-    def workspace_bytes(self, shape: ConvShape) -> int:
-        """Return the bytes of one shifted image: the product wants it contiguous."""
-        return shape.n * shape.in_c * shape.pixels * shape.itemsize
-
     def steps(self, shape: ConvShape) -> list[Operation]:
         """Return one product per tap over the channels alone; all but the first add."""
         sizes = shape.n * shape.groups, shape.group_out, shape.group_in, shape.pixels
@@ -135,14 +124,6 @@ class PrecomputedGemm(OperatorFamily):
             for part in rows.split(images)
         ]
         return cat(out, 0).view(shape.output_size)
-
-    def workspace_bytes(self, shape: ConvShape) -> int:
-        """Return the bytes of the image with channels innermost, one block and the indices."""
-        pixels, images = _block(shape)
-        padded = shape.in_c * (shape.in_h + 2 * shape.pad_h) * (shape.in_w + 2 * shape.pad_w)
-        block = min(pixels, shape.pixels) * images * shape.in_c * shape.taps
-        index = images * shape.pixels * shape.taps * _INDEX_BYTES
-        return (shape.n * padded + block) * shape.itemsize + index
 
     def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield a gather and a product over channels and taps at once for each block."""

@@ -73,14 +73,6 @@ class Winograd(OperatorFamily):
             return f"kernel {shape.kernel_h}x{shape.kernel_w}: needs 3x3"
         return needs_unit_steps(shape, "Winograd")
 
-    def workspace_bytes(self, shape: ConvShape) -> int:
-        """Return the bytes of the transformed filters and of one block of tiles, in and out."""
-        rows, columns = tile_count(shape, (OUTPUTS, OUTPUTS))
-        tile_total = min(rows, self._rows(shape)) * columns
-        filters = shape.out_c * shape.group_in
-        per_point = shape.n * tile_total * (shape.in_c + shape.out_c) + filters
-        return _POINTS * per_point * max(shape.itemsize, 4)
-
     def steps(self, shape: ConvShape) -> Iterator[Operation]:
         """Yield the filters' transform, windows, and for each block a product and transforms."""
         (rows, columns) = tile_count(shape, (OUTPUTS, OUTPUTS))
