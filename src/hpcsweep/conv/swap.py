@@ -107,7 +107,10 @@ class ExplicitConv2d(nn.Conv2d):
             return nn.Conv2d.forward
         if picked.used == catalog.AUTOTUNE:
             return _tuned
-        return self._explicitly(x, assigned.backend.prepared(picked.used, picked.shape))
+        convolve = assigned.backend.prepared(picked.used, picked.shape)
+        if x.dim() == 4 and not needs_explicit_padding(self) and not autocast_dtype(x.device.type):
+            return partial(_run_plainly, convolve)
+        return partial(_run_padded_and_cast, convolve)
 
     def _look_up(self, assigned: Assignment, x: torch.Tensor) -> LayerChoice:
         shape = ConvShape.of(self, x)
@@ -120,16 +123,6 @@ class ExplicitConv2d(nn.Conv2d):
             picked = assigned.decide(shape, x.device.type)
         assigned.decided[shape] = picked
         return picked
-
-    def _explicitly(self, x: torch.Tensor, convolve: Convolve) -> Call:
-        """Return the call of a back-end, as it is or with what the framework's layer adds to it.
-
-        It pads and adds a batch. Under autocast it casts the operands once; autocast is off inside,
-        so that it does not cast the back-end's own operators.
-        """
-        if x.dim() == 4 and not needs_explicit_padding(self) and not autocast_dtype(x.device.type):
-            return partial(_run_plainly, convolve)
-        return partial(_run_padded_and_cast, convolve)
 
 
 def _fall_back(picked: LayerChoice, layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
@@ -160,6 +153,10 @@ def _run_plainly(convolve: Convolve, layer: ExplicitConv2d, x: torch.Tensor) -> 
 def _run_padded_and_cast(
     convolve: Convolve, layer: ExplicitConv2d, x: torch.Tensor
 ) -> torch.Tensor:
+    """Add what the framework's layer adds to a call: padding, a batch, and the casts of autocast.
+
+    Autocast is off inside, so that it does not cast the back-end's own operators.
+    """
     kind = x.device.type
     dtype = autocast_dtype(kind) and compute_dtype(x)
     weight = layer.weight.to(dtype) if dtype else layer.weight

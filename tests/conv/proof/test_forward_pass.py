@@ -35,10 +35,17 @@ TEXTS = {
     "implicit_precomp_gemm": "profiler: aten::index_select aten::bmm[1,8,36,800]",
     "fft": (
         "profiler: aten::_fft_r2c[24,24] aten::mm[1,32,9,32] aten::bmm[32,2,4,8] "
+        "aten::mm[1,24,9,32] aten::bmm[24,2,4,8] "
         "aten::_fft_c2r[24,13]"
     ),
-    "winograd": "profiler: aten::mm[1,16,9,32] aten::unfold aten::bmm[16,8,4,200]",
-    "winograd_nonfused": "profiler: aten::mm[1,16,9,32] aten::unfold aten::bmm[16,8,4,200]",
+    "winograd": (
+        "profiler: aten::mm[1,16,9,32] aten::unfold aten::mm[1,16,16,800] "
+        "aten::bmm[16,8,4,200] aten::mm[1,4,16,1600]"
+    ),
+    "winograd_nonfused": (
+        "profiler: aten::mm[1,16,9,32] aten::unfold aten::mm[1,16,16,800] "
+        "aten::bmm[16,8,4,200] aten::mm[1,2,4,6400] aten::bmm[2,2,4,1600]"
+    ),
 }
 
 

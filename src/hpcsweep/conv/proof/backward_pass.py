@@ -28,7 +28,7 @@ from hpcsweep.conv.proof.autograd_graph import in_backward, nodes_between, tenso
 from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.profiler_events import Call, Range
+from hpcsweep.conv.proof.profiler_events import Call, title
 
 _MARK: Final = "hpcsweep.gradient"
 _AGAIN: Final = "hpcsweep.again"
@@ -66,10 +66,18 @@ def ranges(model: nn.Module) -> Iterator[None]:
                 "wants_data": wants_data,
                 "wants_filter": weight is None or weight.requires_grad,
             }
+            opened = list[record_function]()
+
+            def enter(*_: object) -> None:
+                opened.append(record_function(title(_MARK, number, layer, **wants)))
+                opened[-1].__enter__()
+
+            def leave(*_: object) -> None:
+                opened.pop().__exit__(None, None, None)
+
             for node in nodes_between(output, [args, kwargs]):
-                mark = Range(_MARK, number, layer, **wants)
-                node.register_prehook(mark.enter)
-                node.register_hook(mark.leave)
+                node.register_prehook(enter)
+                node.register_hook(leave)
             return output
 
         return watched

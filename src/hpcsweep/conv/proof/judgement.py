@@ -26,10 +26,13 @@ def judge(
     """Return the evidence of one call, with the first thing that contradicts its claims."""
     if call is None:
         return Evidence(layer)
-    seen = look_into(call.events, all_sizes=Direction.FORWARD not in expected)
+    seen = look_into(call.events)
     problems = [(way, _problem(call, seen, wanted)) for way, wanted in expected.items()]
     problems.append((Direction.FORWARD, other_work(work_of(call.events), expected.values())))
-    problems += [(primitive.way, _misreport(primitive, expected)) for primitive in primitives]
+    for primitive in primitives:
+        wanted = expected.get(primitive.way)
+        if wanted and wanted.onednn_direct and not primitive.is_direct:
+            problems.append((primitive.way, f"oneDNN ran {primitive.implementation}"))
     texts = (
         text if way is Direction.FORWARD else f"{way.value}: {text}"
         for way, text in problems
@@ -82,11 +85,3 @@ def _problem(call: Call, seen: Seen, expected: Expected) -> str | None:
     if not where:
         return f"no {expected.inside}"
     return contradiction(look_into(where, themselves=True), expected)
-
-
-def _misreport(primitive: Primitive, expected: Mapping[Direction, Expected]) -> str | None:
-    """Return a contradiction where oneDNN reported another algorithm than direct."""
-    wanted = expected.get(primitive.way)
-    if wanted is None or not wanted.onednn_direct or primitive.is_direct:
-        return None
-    return f"oneDNN ran {primitive.implementation}"

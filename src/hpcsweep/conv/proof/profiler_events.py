@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
@@ -105,29 +105,11 @@ class Event:
         return True
 
 
-class Range:
-    """A profiler range that hooks open and close around one call, or around several nodes of it."""
-
-    def __init__(
-        self,
-        mark: str,
-        number: int,
-        layer: str,
-        *,
-        wants_data: bool = True,
-        wants_filter: bool = True,
-    ) -> None:
-        self._title = f"{mark}|{number}|{int(wants_data)}{int(wants_filter)}|{layer}"
-        self._opened: list[Any] = []
-
-    def enter(self, *_: object) -> None:
-        """Open the range."""
-        self._opened.append(record_function(self._title))
-        self._opened[-1].__enter__()
-
-    def leave(self, *_: object) -> None:
-        """Close the range that was opened last."""
-        self._opened.pop().__exit__(None, None, None)
+def title(
+    mark: str, number: int, layer: str, *, wants_data: bool = True, wants_filter: bool = True
+) -> str:
+    """Return the name of a range around one call, or around a node of its backward pass."""
+    return f"{mark}|{number}|{int(wants_data)}{int(wants_filter)}|{layer}"
 
 
 def ranged(
@@ -136,31 +118,29 @@ def ranged(
     """Return a function whose every call is a range with the next number."""
 
     def run(*args: object, **kwargs: object) -> object:
-        opened = Range(mark, next(numbers), layer)
-        opened.enter()
-        try:
+        with record_function(title(mark, next(numbers), layer)):
             return forward(*args, **kwargs)
-        finally:
-            opened.leave()
 
     return run
+
+
+@contextmanager
+def session(device: torch.device | None) -> Iterator[profile]:
+    """Profile the block; on a GPU launch first what the session may lose."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device else [])]
+    with profile(activities=activities, record_shapes=True) as profiler:
+        if device:
+            sacrifice(torch.zeros(8, device=device))
+        yield profiler
 
 
 def record(
     model: nn.Module, ranges: AbstractContextManager[None], run: Callable[[], object]
 ) -> tuple[list[Any], list[Primitive]]:
     """Profile one run, with ranges around convolution calls; return events and oneDNN's reports."""
-    activities = [ProfilerActivity.CPU]
     on_gpu = _is_on_gpu(model)
-    if on_gpu:
-        activities.append(ProfilerActivity.CUDA)
-    with (
-        onednn.listening() as lines,
-        ranges,
-        profile(activities=activities, record_shapes=True) as profiler,
-    ):
-        if on_gpu:
-            sacrifice(torch.zeros(8, device="cuda"))
+    device = torch.device("cuda") if on_gpu else None
+    with onednn.listening() as lines, ranges, session(device) as profiler:
         run()
     if not on_gpu:
         return host_events(profiler.profiler.kineto_results.events()), onednn.parse(lines)
@@ -261,10 +241,10 @@ def ran(call: Call, operator: str) -> bool:
     return any(inner.name == operator for event in call.events for inner in descendants(event))
 
 
-def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: bool = False) -> Seen:
+def look_into(events: Iterable[Any], *, themselves: bool = False) -> Seen:
     """Return what ran inside of events.
 
-    Of an operator that runs more than once, `telling` has the first run, or one of each size.
+    Of an operator that runs more than once, `telling` has one run of each size.
     The profiler attaches kernels to the innermost operator, never to a range. So for events that
     are operators, `themselves` includes their own kernels.
     """
@@ -272,8 +252,7 @@ def look_into(events: Iterable[Any], *, all_sizes: bool = False, themselves: boo
     inside = [inner for event in events for inner in descendants(event)]
     inside = [*events, *inside] if themselves else inside
     ranges = {inner.name for inner in inside}  # a GPU's time line has copies of them
-    telling = list(filter(_tells, inside))
-    shown = map(_operation, telling if all_sizes else _first_of_each_name(telling))
+    shown = map(_operation, filter(_tells, inside))
     library_calls = [inner.name for inner in inside if matches(inner.name, LIBRARY_CALLS)]
     kernels = [kernel for inner in inside for kernel in inner.kernels if kernel.name not in ranges]
     return Seen(
@@ -311,13 +290,6 @@ def _by_sizes(event: Any, shown: Operation) -> Operation:  # noqa: ANN401
         adds = event.name.startswith(("aten::addmm", "aten::baddbmm"))
         return product(*shown.sizes, adds=adds) if shown.sizes else Operation("product")
     return Operation(event.name.removesuffix("_"), shown.sizes)
-
-
-def _first_of_each_name(events: Iterable[Any]) -> list[Any]:
-    first: dict[str, Any] = {}
-    for event in events:
-        first.setdefault(event.name, event)
-    return list(first.values())
 
 
 def _tells(event: Any) -> bool:  # noqa: ANN401

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.evidence import Evidence, Proof, kernel_word
@@ -27,8 +26,7 @@ def replayed_kernels(run: Callable[[], object], device: torch.device) -> Counter
     for _ in range(_SESSIONS):
         if not profiler_events.sees_kernels():
             break
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-            profiler_events.sacrifice(torch.zeros(8, device=device))
+        with profiler_events.session(device) as profiler:
             run()
             torch.cuda.synchronize()
         cuda = torch.autograd.DeviceType.CUDA

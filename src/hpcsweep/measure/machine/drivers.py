@@ -160,10 +160,11 @@ class _Amd:
         clock = self._ask("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX)
         busy = _number(self._ask("amdsmi_get_gpu_activity").get("gfx_activity"))
         limit = _number(self._ask("amdsmi_get_power_cap_info").get("power_cap")) or 0
+        hottest = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
         return Reading(
             clock_mhz=_number(clock.get("clk")) or None,
             usual_mhz=_number(clock.get("max_clk")) or None,
-            temperature_c=self._temperature(),
+            temperature_c=self._ask("amdsmi_get_temp_metric", *hottest) or None,
             busy_pct=busy,
             power_w=self._watts(self._die) or None,
             # some versions tell microwatts
@@ -187,12 +188,6 @@ class _Amd:
             "driver_version": self._ask("amdsmi_get_gpu_driver_info").get("driver_version"),
             "energy_resolution_uj": self._ask("amdsmi_get_energy_count").get("counter_resolution"),
         }
-
-    def _temperature(self) -> float | None:
-        smi = self._smi
-        now = smi.AmdSmiTemperatureMetric.CURRENT
-        hottest = smi.AmdSmiTemperatureType.HOTSPOT
-        return self._ask("amdsmi_get_temp_metric", hottest, now) or None
 
     def _watts(self, die: Any) -> float | None:  # noqa: ANN401
         told = self._ask("amdsmi_get_power_info", die=die)
