@@ -90,11 +90,11 @@ def _normal(value: object) -> object:
     return value
 
 
-def map_name(layers: object, digits: int = MAP_DIGITS) -> str:
+def map_name(layers: object) -> str:
     """Return the short name of a map of algorithms, which may be canonical JSON already."""
     text = layers if isinstance(layers, str) else canonical_json(layers)
     whole = text.encode("utf-8", "surrogatepass")
-    return f"map-{hashlib.sha256(whole).hexdigest()[:digits]}"
+    return f"map-{hashlib.sha256(whole).hexdigest()[:MAP_DIGITS]}"
 
 
 def algorithm_name(algorithm: object, maps: Mapping[str, str] = NO_MAPS) -> str:

@@ -216,12 +216,6 @@ def test_a_variable_begins_no_new_run(desk, config):
     assert (again.stderr, len(desk.sweep("s").submissions())) == ("", 2)
 
 
-def test_a_misspelt_variable_is_noted(desk, config):
-    """By `config`; other commands do not look."""
-    done = desk.run("config", HPCSWEEP_SUBMIT_SAMPEL="3")
-    assert "HPCSWEEP_SUBMIT_SAMPEL: no such variable; did you mean" in done.stderr
-
-
 def test_a_wrong_value_of_a_variable_names_it(desk, config):
     """A person has not typed the option."""
     said = desk.run("expand", "sweep.yaml", HPCSWEEP_EXPAND_SAMPLE="few").stderr

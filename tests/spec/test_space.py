@@ -9,8 +9,8 @@ import pytest
 from collectedsweep import collected
 from hpcsweep.analysis import formats, layers, plot, report
 from hpcsweep.errors import SpecError
-from hpcsweep.point import canonical_json, map_name
-from hpcsweep.spec import expansion, space, sweep_file
+from hpcsweep.point import algorithm_name, canonical_json, map_name
+from hpcsweep.spec import expansion, sweep_file
 from hpcsweep.spec.space import Predicate, Space, When
 
 if TYPE_CHECKING:
@@ -100,14 +100,9 @@ def test_a_wrong_name_is_refused_with_its_line(tmp_path: Path, maps: str, compla
 
 
 def test_a_map_without_a_name_is_called_by_its_checksum() -> None:
-    """The same in every sweep, and as long as it takes to tell two maps apart."""
+    """The same in every sweep, of the map and of its text."""
     text = canonical_json(TEXT)
-    (name,) = space.short_names([text], {}).values()
-    assert name == map_name(TEXT) == map_name(text)
-    taken = space.short_names([text], {"{}": name})
-    assert taken["{}"] == name
-    assert taken[text].startswith(name)
-    assert len(taken[text]) == len(name) + 1
+    assert algorithm_name(text) == algorithm_name(TEXT) == map_name(text) == map_name(TEXT)
 
 
 @pytest.mark.parametrize(("text", "name"), [(NAMED, "early"), (PLAIN, map_name(TEXT))])

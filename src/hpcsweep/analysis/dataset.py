@@ -25,6 +25,7 @@ from hpcsweep.analysis.merged import KINDS, Condition, parse, select
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
 from hpcsweep.errors import SpecError, UsageError, suggest
+from hpcsweep.point import algorithm_name
 from hpcsweep.spec import space
 from hpcsweep.store import outcomes
 from hpcsweep.store.folders import SweepDir
@@ -280,8 +281,7 @@ def _names_of_maps(sweep_dir: SweepDir, table: pd.DataFrame) -> dict[str, str]:
 
         with suppress(SpecError):  # a file of an older version names nothing
             given = dict(sweep_file.load(sweep_dir.sweep_file).maps)
-    names = space.short_names(maps, {text: given[text] for text in maps if text in given})
-    return {text: names[text] for text in maps}
+    return {text: algorithm_name(text, given) for text in maps}
 
 
 def typed(path: Path, sweep: str) -> pd.DataFrame:

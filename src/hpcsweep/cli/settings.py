@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from hpcsweep import environment, messages
+from hpcsweep import environment
 from hpcsweep.cli.answer import Answer
 from hpcsweep.errors import ConfigError, suggest
 from hpcsweep.spec import lookup
@@ -239,14 +239,6 @@ def blamed(error: click.ClickException) -> str:
     return f" (from {param.envvar or f'{ctx.auto_envvar_prefix}_{param.name}'.upper()})"
 
 
-def unknown_variables(program: click.Command) -> list[str]:
-    """Return a line for each variable that looks like one of ours and is none."""
-    known = {variable(loc) for loc, param in options(program) if param.allow_from_autoenv}
-    known |= {name for name in vars(environment).values() if isinstance(name, str)}
-    ours = sorted(name for name in os.environ if name.startswith(f"{PREFIX}_"))
-    return [f"{name}: no such variable{suggest(name, known)}" for name in ours if name not in known]
-
-
 @click.command()
 @flag("--all", "Show defaults, too.")
 @click.pass_context
@@ -257,8 +249,6 @@ def config(ctx: click.Context, *, all: bool) -> Answer:
     """
     every = [*shown(ctx)]
     chosen = [each for each in every if all or each["from"] != "default" or "." not in each["name"]]
-    for unknown in unknown_variables(ctx.find_root().command):
-        messages.note(unknown)
     files = [str(path) for path in lookup.config_files()]
     rows = [("option", "value", "from")]
     rows += [(each["name"], _told(each["value"]), each["from"]) for each in chosen]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,13 +80,19 @@ def submit(  # noqa: PLR0913 - the others are `Options`
     others["suppress_next_hint"] = collect
     profiles = common.meant_for(sweep, cluster)
     requests = [common.request_of(sweep, name, **others) for name in profiles]
-    if collect:
-        _can_collect(requests, dry=dry_run)
+    queued = [asked.profile.name for asked in requests if asked.profile.in_slurm]
+    if collect and (dry_run or queued):
+        why = "nothing is measured" if dry_run else f"the jobs of '{queued[0]}' end later"
+        raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
     for asked in requests if download else ():
         _download(asked)
     action: Action = steps.submit
     if target is not None:
-        action = _adaptive(requests, target, watch=watch)
+        from hpcsweep.submit.adaptive import until_error as adaptive
+
+        if len(requests) > 1:
+            raise UsageError("--until-error takes one --cluster: run the command once for each")
+        action = partial(adaptive.submit, target=target, watch=watch)
     elif dry_run:
         from hpcsweep.submit import dry_run as rehearsal
 
@@ -108,13 +115,6 @@ def _download(asked: Request) -> None:
     downloads.get_weights(check_inputs.named_weights(asked), search_path.torch_home(env))
 
 
-def _can_collect(requests: Sequence[Request], *, dry: bool) -> None:
-    queued = [asked.profile.name for asked in requests if asked.profile.in_slurm]
-    if dry or queued:
-        why = "nothing is measured" if dry else f"the jobs of '{queued[0]}' end later"
-        raise UsageError(f"--collect needs rows, and {why}; run `hpcsweep collect` then")
-
-
 def _collected(sweep_dir: SweepDir, code: int) -> Answer:
     """Merge what was measured; the answer has the status of the sweep and tells of the tables."""
     from hpcsweep.store.collect import collector
@@ -135,14 +135,6 @@ def _target(until_error: str | None, *, watch: bool, dry: bool) -> float | None:
         raise UsageError("--until-error chooses from what it measures; leave out --dry-run")
     extras.need("predict", "submit --until-error")
     return share
-
-
-def _adaptive(requests: Sequence[Request], target: float, *, watch: bool) -> Action:
-    from hpcsweep.submit.adaptive import until_error as adaptive
-
-    if len(requests) > 1:
-        raise UsageError("--until-error takes one --cluster: run the command once for each")
-    return lambda results, asked: adaptive.submit(results, asked, target, watch=watch)
 
 
 @click.command()

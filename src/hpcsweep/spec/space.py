@@ -8,14 +8,14 @@ and the first digits of a checksum.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep.catalog import VISIT
-from hpcsweep.point import MAP_DIGITS, algorithm_name, canonical_json, map_name
+from hpcsweep.point import algorithm_name, canonical_json
 
 NUMBERS: Final = ("int", "float")  # kinds of axes whose values compare
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -132,16 +132,6 @@ class Sweep:
         """Yield the values of an axis in the whole sweep, with repetitions."""
         yield from self.space.values(axis)
         yield from (point.get(axis) for point in self.include)
-
-
-def short_names(maps: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return a name for each canonical map: the given one, else a checksum that is unique."""
-    others = [layers for layers in dict.fromkeys(maps) if layers not in given]
-    for digits in range(MAP_DIGITS, 65):
-        names = {layers: map_name(layers, digits) for layers in others}
-        if len({*names.values(), *given.values()}) == len(names) + len(given):
-            break
-    return {**given, **names}
 
 
 def legend(names: Mapping[str, str]) -> list[str]:
