@@ -8,14 +8,16 @@ journal and resume are the same for all. A module is imported when a profile nam
 from __future__ import annotations
 
 import importlib
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from hpcsweep.catalog import LAUNCHERS
-from hpcsweep.cluster.local.progress import Counts
-from hpcsweep.cluster.local.supervisors import LaunchResult
-from hpcsweep.cluster.slurm.sbatch import Preview
-from hpcsweep.spec.profile import Profile
-from hpcsweep.store.folders import SubmissionDir
+
+if TYPE_CHECKING:
+    from hpcsweep.cluster.local.progress import Counts
+    from hpcsweep.cluster.local.supervisors import LaunchResult
+    from hpcsweep.cluster.slurm.sbatch import Preview
+    from hpcsweep.spec.profile import Profile
+    from hpcsweep.store.folders import SubmissionDir
 
 
 class RunsHere(Protocol):

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Reports:
     """The log of one attempt, and its news for a local launcher: a JSON object a line.
 
-    The news are `begins`, the label of the current point, and `status` and `doubts` of the one
-    before it. The line about a point's end is written together with the next line.
+    The news are `begins`, the label of the current point, and `status` and `doubts` of those before
+    it. Lines about points that begin or end wait for `flush`, or for `say`.
     """
 
     def __init__(self, log: Path) -> None:
@@ -41,16 +41,16 @@ class Reports:
         self._log = log
         self._fd = -1
         self._lines: list[str] = []
-        self._news: dict[str, str] = {}
+        self._news: list[dict[str, str]] = []
 
     def begins(self, text: str, label: str) -> None:
-        """Write that a point begins; the worker's output up to its end belongs to this point."""
-        self._news["begins"] = label
-        self.say(text)
+        """Keep that a point begins; the worker's output up to its end belongs to this point."""
+        self._news.append({"begins": label})
+        self._lines.append(_line(text))
 
     def ended(self, trace: str, text: str, status: str, doubts: str) -> None:
-        """Keep the trace of an exception, and the line about a point's end, for the next write."""
-        self._news |= {"status": status, "doubts": doubts}
+        """Keep the trace of an exception, and the line about a point's end."""
+        self._news.append({"status": status, "doubts": doubts})
         self._lines += [trace, _line(text)]
 
     def say(self, text: str) -> None:
@@ -69,10 +69,9 @@ class Reports:
         if not self._to_launcher:
             show(lines, sys.stdout)
         elif self._news:
-            news = self._news
-            self._news = {}
-            sys.stdout.write(json.dumps(news) + "\n")
+            sys.stdout.write("".join(f"{json.dumps(news)}\n" for news in self._news))
             sys.stdout.flush()
+            self._news = []
 
 
 def show(text: str, stream: TextIO) -> None:

@@ -249,7 +249,9 @@ class Attempt:
         points = self._together(todo, at)
         began = time.monotonic()
         moment = time.time()
-        self._begins(points[0], f"{at + 1}/{len(todo)}")
+        labels = list(map(self._label, points))
+        self._begins(points[0], labels[0], f"{at + 1}/{len(todo)}")
+        self._reports.flush()
         skipped = self._skip(points[0])
         outcomes = [skipped] if skipped else self._outcomes_of(points, care)
         # the start of the worker, and the message, belong to the first point
@@ -260,13 +262,13 @@ class Attempt:
             point = points[number]
             place = f"{at + number + 1}/{len(todo)}"
             if number:
-                self._begins(point, place)
+                self._begins(point, labels[number], place)
             wall = outcome.seconds + (0.0 if number else wait)
             row = self._commit(point, outcome, point_row.utc(moment), wall)
             moment += wall
             self._reports.ended(
                 outcome.trace,
-                f"{place} {row['status']} {self._label(point)} {point.point_id} {_result(row)}",
+                f"{place} {row['status']} {labels[number]} {point.point_id} {_result(row)}",
                 row["status"],
                 doubts_of(row),
             )
@@ -289,8 +291,7 @@ class Attempt:
         points = todo[at : at + int(_TOGETHER_SECONDS / self._pace)]
         return [point for point in points if worker_key(point) == key]
 
-    def _begins(self, point: Point, place: str) -> None:
-        label = self._label(point)
+    def _begins(self, point: Point, label: str, place: str) -> None:
         self._reports.begins(f"{place} begins {label} {point.point_id}", label)
 
     def _fits(self, point: Point) -> bool:

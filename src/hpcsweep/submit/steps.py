@@ -18,7 +18,7 @@ from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
-from hpcsweep.store import folders, ledger, locks, outcomes, runs
+from hpcsweep.store import folders, ledger, locks, outcomes, runs, shards
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
@@ -105,13 +105,13 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
         messages.progress(f"{job.sweep_dir.name}: nothing to measure{done}{hint}")
         if before.not_valid:
             _tell_disturbed(job, outcomes.rows_of(job.sweep_dir.shards(), outcomes.told_of))
-        return _exit_code(job)
+        return _exit_code(job, {})
     verb = "is" if live == 1 else "are"
     where = f"{count(live, 'point')} {verb} already queued or running in"
     watch = f"watch with {job.sweep_dir.command('status', '--watch')}"
     ids = ", ".join(job.ready.live)
     messages.progress(f"{job.sweep_dir.name}: nothing to measure{done}: {where} {ids}; {watch}")
-    return 0 if job.request.profile.in_slurm else _exit_code(job)
+    return 0 if job.request.profile.in_slurm else _exit_code(job, {})
 
 
 def _run_here(job: Submit) -> int:
@@ -136,8 +136,8 @@ def _run_here(job: Submit) -> int:
         messages.progress(f"{measured}; interrupted: run the same command again to resume")
         return EXIT_INTERRUPTED
     if result.tally.statuses.keys() - outcomes.WELL:
-        shards = job.sweep_dir.shards_of(job.submission.id)
-        for failure in outcomes.failures_of(shards, job.request.sweep.maps):
+        attempts = job.sweep_dir.shards_of(job.submission.id)
+        for failure in outcomes.failures_of(attempts, job.request.sweep.maps):
             messages.warning(f"{job.sweep_dir.name}: {failure}")
     hint = _hint(job.sweep_dir, result.tally.statuses)
     then = (
@@ -147,9 +147,9 @@ def _run_here(job: Submit) -> int:
     )
     messages.progress(f"{measured}{then}{hint}")
     if result.tally.not_valid:
-        shards = job.sweep_dir.shards_of(job.submission.id)
-        _tell_disturbed(job, outcomes.rows_of(shards, outcomes.told_of))
-    return result.exit_code or _exit_code(job)
+        attempts = job.sweep_dir.shards_of(job.submission.id)
+        _tell_disturbed(job, outcomes.rows_of(attempts, outcomes.told_of))
+    return result.exit_code or _exit_code(job, result.tally.statuses)
 
 
 def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
@@ -166,13 +166,14 @@ def _hint(sweep_dir: SweepDir, by_status: Mapping[str, int]) -> str:
     return f"; failed points: {sweep_dir.command('show')}, {sweep_dir.command('retry')}"
 
 
-def _exit_code(job: Submit) -> int:
+def _exit_code(job: Submit, measured: Mapping[str, int]) -> int:
     """Return 0 when every point asked for is final and none failed."""
-    status_of = runs.statuses(job.counts)
-    statuses = {status_of.get(point.point_id) for point in job.request.points()}
-    if None in statuses:
+    if sum(measured.values()) < job.ready.points:  # whoever died before it told has its rows
+        rows = dict(shards.keys_of(job.sweep_dir.shards_of(job.submission.id)))
+        measured = Counter(rows.values())
+    if sum(measured.values()) < job.ready.points or prepare.LIVE in job.ready.settled:
         return Incomplete.exit_code
-    return PointsFailed.exit_code if statuses & FAILED else 0
+    return PointsFailed.exit_code if FAILED & {*measured, *job.ready.settled} else 0
 
 
 def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
