@@ -33,7 +33,7 @@ test test-all: prepare lint
 # what is imported is compiled then: by one process, else by all that begin together
 .stamps/compiled: $(STAMP)
 	@$(BIN)/python -c 'import torch._dynamo, torchvision, scipy.stats, sklearn.ensemble, \
-	    sklearn.gaussian_process, matplotlib.pyplot, pandas, submitit, rich.console, hypothesis'
+	    sklearn.gaussian_process, matplotlib.pyplot, pandas, submitit, hypothesis'
 	@touch $@
 
 bench: $(STAMP)

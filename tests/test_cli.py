@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from localruns import Desk
 
 
-HEAVY = ("torch", "pandas", "submitit", "matplotlib", "pydantic", "rich", "yaml")
+HEAVY = ("torch", "pandas", "submitit", "matplotlib", "pydantic", "yaml")
 
 
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"

@@ -75,7 +75,7 @@ def test_without_an_extra_there_is_no_torch_and_no_table_library(light):
     """What stands in `packages` is all that there is."""
     names = {path.name.lower() for path in light.site.iterdir()}
     assert names.isdisjoint({"torch", "torchvision", "pandas", "numpy", "scipy", "matplotlib"})
-    assert {"click", "pydantic", "jinja2", "rich"} <= names
+    assert {"click", "pydantic", "jinja2"} <= names
     where = light.call(
         light.home, str(light.python), "-c", "import hpcsweep as h; print(h.__file__)"
     )

@@ -31,7 +31,7 @@ _LAST_WORDS_S: Final = 3.0
 _SUPPORT: Final = ROOT / "tests" / "support"
 _SIMULATED: Final = "NVIDIA H100 80GB HBM3"
 _PATIENCE: Final = 20  # times as long, since operators of a simulation are slow
-_COMMANDS: Final = ("click", "filelock", "jinja2", "pydantic", "rich", "yaml")
+_COMMANDS: Final = ("click", "filelock", "jinja2", "pydantic", "yaml")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ JUDGED = AdaptiveRun(
     device="l40",
     target=0.005,
     of=2000,
-    max_gpu_hours=1.5,
     rounds=(Round(points=("a",)), Round(points=("b", "c"), error=0.0213, held_out=2)),
     outcome="target reached",
 )

@@ -36,10 +36,8 @@ class AdaptiveRun:
     device: str
     target: float
     of: int = 0  # points of the sweep
-    max_gpu_hours: float | None = None
     rounds: tuple[Round, ...] = ()
     outcome: str = ""  # why there is no further round; empty until then
-    spent: bool = False  # the budget was used up
 
     def text(self) -> str:
         """Return a line on the progress."""

@@ -6,8 +6,6 @@ import io
 import re
 
 import pytest
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 
 from hpcsweep.cluster.local import progress
 
@@ -57,18 +55,29 @@ def test_lines_are_labelled_and_name_the_point_in_work(capsys):
     assert capsys.readouterr().err == told
 
 
-def test_the_bar_fits_80_columns():
-    """With the point in work below it, and the answer to Ctrl-C."""
-    out = io.StringIO()
-    columns = (BarColumn(bar_width=12), TextColumn("{task.fields[told]}", markup=False))
-    console = Console(file=out, width=80, force_terminal=True, color_system=None)
-    with Progress(*columns, console=console, auto_refresh=False) as shown:
-        bar = progress.Bar(30_000, 0.0, shown)
+class Terminal(io.StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self):
+        """Be one."""
+        return True
+
+
+def test_the_bar_fits_80_columns(monkeypatch):
+    """With the point in work below it, and the answer to Ctrl-C; at the end nothing is left."""
+    out = Terminal()
+    monkeypatch.setattr("sys.stderr", out)
+    monkeypatch.setenv("COLUMNS", "80")
+    with progress.shown_progress(30_000, 0.0) as bar:
         bar.begins("resnet152 512 1 implicit_precomp_gemm")
-        for _ in range(4):
+        for _ in range(15_000):
             bar.point("ok")
+        bar.tick()
         bar.stopping()
-        lines = [line.strip() for line in out.getvalue().splitlines()]
-    assert any("4/30000 points, 0 failed, elapsed 1 s, left " in line for line in lines)
-    wanted = "now resnet152 512 1 implicit_precomp_gemm (finishing the current point; Ctrl-C"
-    assert any(wanted[:50] in line for line in lines)
+    *_, told, stopping, end = out.getvalue().split("\r\x1b[J")
+    lines = told.removesuffix("\x1b[F").splitlines()
+    assert lines[0].startswith("[######------] 15000/30000 points, 0 failed, elapsed 1 s, left ")
+    assert lines[1] == "  now resnet152 512 1 implicit_precomp_gemm"
+    assert "now finishing the current point; Ctrl-C again stops now" in stopping
+    assert max(map(len, lines)) < 80
+    assert end == ""

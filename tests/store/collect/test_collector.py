@@ -194,7 +194,7 @@ def test_collecting_loads_neither_pandas_nor_pydantic(measured: Folder) -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert not {"pandas", "numpy", "pydantic", "torch", "rich", "yaml"} & set(loaded.stdout.split())
+    assert not {"pandas", "numpy", "pydantic", "torch", "yaml"} & set(loaded.stdout.split())
 
 
 def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from hpcsweep.store.state import FAILED
-from hpcsweep.text import duration
+from hpcsweep.text import cut, duration
 
 _LINE_SECONDS: Final = 10.0  # between two lines
 _FEW: Final = 3  # points that say too little about the others
 _STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
+_BAR: Final = 12  # characters
+_CLEAR: Final = "\r\x1b[J"  # of a terminal: from the start of this line on
+_UP: Final = "\x1b[F"
 
 
 def time_left(took: Sequence[float], current: float, points: int, expected: float = 0.0) -> str:
@@ -40,7 +44,7 @@ class Counts:
     ) -> None:
         self._total = total
         self._failed = 0
-        self._label = ""
+        self._now = "starting"
         self._expected = expected
         self._took: list[float] = []
         self._clock = clock
@@ -48,7 +52,7 @@ class Counts:
 
     def begins(self, label: str) -> None:
         """Note the point in work."""
-        self._label = label
+        self._now = label
 
     def point(self, status: str) -> None:
         """Count one more row."""
@@ -80,50 +84,40 @@ class Lines(Counts):
         """Print a line if the last one is long ago."""
         if self._clock() - self._told >= _LINE_SECONDS:
             self._told = self._clock()
-            self._print(f"{self.text()}; now {self._label or 'starting'}")
+            _print(f"  {self.text()}; now {self._now}\n")
 
     def stopping(self) -> None:
         """Print it at once."""
-        self._print(_STOPPING)
-
-    @staticmethod
-    def _print(text: str) -> None:
-        print(f"  {text}", file=sys.stderr, flush=True)  # noqa: T201
+        _print(f"  {_STOPPING}\n")
 
 
 class Bar(Counts):
     """A live bar on a terminal, and the point in work below it."""
 
-    def __init__(self, total: int, expected: float, progress: Any) -> None:  # noqa: ANN401 - rich's
-        super().__init__(total, expected)
-        self._progress = progress
-        self._note = ""
-        self._task = progress.add_task("points", total=total, told="")
-
     def tick(self) -> None:
         """Show the counts and the clock of now."""
-        now = f"now {self._label or 'starting'}{self._note}"
-        self._progress.update(self._task, completed=len(self._took), told=f"{self.text()}\n{now}")
-        self._progress.refresh()
+        columns = shutil.get_terminal_size().columns - 1
+        bar = "#" * (_BAR * len(self._took) // self._total)
+        lines = (f"[{bar:-<{_BAR}}] {self.text()}", f"  now {self._now}")
+        _print(_CLEAR + "\n".join(cut(line, columns) for line in lines) + _UP)
 
     def stopping(self) -> None:
-        """Say it behind the point in work."""
-        self._note = f" ({_STOPPING})"
+        """Say it in place of the point in work."""
+        self._now = _STOPPING
         self.tick()
+
+
+def _print(text: str) -> None:
+    print(text, end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
 @contextmanager
 def shown_progress(total: int, expected: float, *, quiet: bool = False) -> Iterator[Counts]:
     """Show the progress of points that should take so many seconds, unless it has to be quiet."""
-    if quiet:
-        yield Counts(total)
-        return
-    if not sys.stderr.isatty():
-        yield Lines(total, expected)
-        return
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s, only for terminals
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
-
-    columns = (BarColumn(bar_width=12), TextColumn("{task.fields[told]}", markup=False))
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        yield Bar(total, expected, progress)
+    is_live = not quiet and sys.stderr.isatty()
+    kind = Counts if quiet else Bar if is_live else Lines
+    try:
+        yield kind(total, expected)
+    finally:
+        if is_live:
+            _print(_CLEAR)

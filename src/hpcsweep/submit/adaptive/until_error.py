@@ -119,17 +119,14 @@ def _planned(job: _Job) -> tuple[NextRound, Known, AdaptiveRun]:
     with locks.held(job.sweep_dir, _LOCKED_BY):
         every = rounds.read_rounds(job.sweep_dir)
         device = job.asked.device
-        options = job.asked.options
         before = every.get(device, AdaptiveRun(device=device, target=job.target))
-        until = replace(
-            before, target=job.target, of=len(job.ids), max_gpu_hours=options.max_gpu_hours
-        )
+        until = replace(before, target=job.target, of=len(job.ids))
         sent = until.rounds
         known = past_rows.known_points(
             job.sweep_dir, job.ids, {name for each in sent for name in each.points}
         )
-        over = before.spent and _seconds(until) <= _seconds(before)  # no larger budget
-        left = 0.0 if over else _seconds(until) - known.seconds
+        hours = job.asked.options.max_gpu_hours
+        left = math.inf if hours is None else 3600 * hours - known.seconds
         plan = planning.plan(
             job.groups,
             known,
@@ -139,28 +136,23 @@ def _planned(job: _Job) -> tuple[NextRound, Known, AdaptiveRun]:
             seconds=estimate.estimator(job.sweep_dir, job.asked.sweep, job.asked.device),
         )
         if not sent:
-            prepare.check_budget(plan.wanted, options.max_gpu_hours)
+            prepare.check_budget(plan.wanted, hours)
         until = _with(until, plan)
         rounds.write_rounds(job.sweep_dir, every, until)
     return plan, known, until
 
 
-def _seconds(until: AdaptiveRun) -> float:
-    return math.inf if until.max_gpu_hours is None else 3600 * until.max_gpu_hours
-
-
 def _with(until: AdaptiveRun, plan: NextRound) -> AdaptiveRun:
     """Return the record with the error of the last round, and the round that comes now."""
     if plan.missing:
-        return replace(until, outcome="", spent=False)
+        return replace(until, outcome="")
     done = until.rounds
     if done and plan.error is not None:
         done = (*done[:-1], replace(done[-1], error=plan.error, held_out=plan.held_out))
     if plan.new:
         new = Round(points=tuple(point.point_id for point in plan.new))
-        return replace(until, rounds=(*done, new), outcome="", spent=False)
-    spent = Why.BUDGET in plan.why.values()
-    return replace(until, rounds=done, outcome=_worst(plan.why.values()).says, spent=spent)
+        return replace(until, rounds=(*done, new), outcome="")
+    return replace(until, rounds=done, outcome=_worst(plan.why.values()).says)
 
 
 def _send(job: _Job, plan: NextRound, until: AdaptiveRun) -> int:
