@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep.cluster import cancel, chunk_state, queue, slurm
+from hpcsweep.cluster import cancel, chunk_state, slurm
 from hpcsweep.cluster.slurm import journal, liveness, settling
 from hpcsweep.errors import SchedulerError
-from hpcsweep.store import attempt, chunk_file
+from hpcsweep.store import attempt
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.jobs_file import Cancelled, Queued, Sending
@@ -356,17 +356,6 @@ def test_an_array_did_not_go_in_where_squeue_says_so(site: Site, squeue: str, to
     assert [told in line for line in settling.settle([site.submission])] == [True] * bool(told)
     live = liveness.ask_slurm([site.submission]).live_chunks_of(site.submission)
     assert live == (set() if told == "did not go in" else {0})
-
-
-def test_submit_says_what_it_leaves_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many points, of which chunks, and whom to ask."""
-    site.sent(**OTHERS["another cluster"])
-    monkeypatch.setattr(chunk_file, "read_ids", lambda _path: [(0, ["p", "q"])])
-    (line,) = queue.left_alone(site.submission.sweep_dir, liveness.ask_slurm([site.submission]))
-    where = "2 points of 20261121-073323-l40:0"
-    assert (
-        line == f"s: leaves {where} alone, which may be measured: on cluster b as {ME}: ask there"
-    )
 
 
 def test_what_was_cancelled_and_is_not_listed_is_over(site: Site) -> None:

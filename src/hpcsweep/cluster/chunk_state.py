@@ -29,13 +29,9 @@ class ChunkStatus:
     unseen: bool = False  # this squeue does not show its job; `why` says where to ask
 
 
-ANSWER_LOST: Final = ChunkStatus(
+UNCERTAIN: Final = ChunkStatus(
     ChunkState.UNKNOWN, "sbatch's answer was lost; submit again to find out"
 )
-DOUBTFUL: Final = ChunkStatus(
-    ChunkState.UNKNOWN, "a line of the journal is damaged; submit again to find out"
-)
-UNCERTAIN: Final = (ANSWER_LOST, DOUBTFUL)
 _UNSENT: Final = ChunkStatus(
     ChunkState.UNSENT, "a limit on submitted jobs was reached; submit again"
 )
@@ -64,8 +60,7 @@ def of_chunk(  # noqa: PLR0913 - each source of evidence
         stopped = ChunkStatus(ChunkState.STOPPED, "submit again to continue")
         return ChunkStatus(_running_or_pending(newest)) if runs_here else stopped
     if chunk not in journal.task_of:
-        unknown = DOUBTFUL if chunk in journal.doubtful else _UNSENT
-        return ANSWER_LOST if chunk in journal.unsure else unknown
+        return UNCERTAIN if chunk in journal.uncertain else _UNSENT
     verdict = liveness(chunk, journal, answer)
     if chunk in journal.open_chunks and verdict.live:
         return _live(verdict.job, newest) if verdict.job else _unseen(verdict, newest)

@@ -6,7 +6,7 @@ hold the lock of the sweep's folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpcsweep import messages
@@ -27,7 +27,6 @@ from hpcsweep.errors import Refused
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import ledger
 from hpcsweep.store.folders import SubmissionDir, SweepDir
-from hpcsweep.text import count
 
 
 def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
@@ -39,28 +38,7 @@ def ask_queue(sweep_dir: SweepDir) -> SlurmAnswer:
         missing = "; ".join(map(str, answer.unanswered))
         consequence = "every chunk that was sent and lacks rows counts as queued or running"
         messages.warning(f"{sweep_dir.name}: {missing}; {consequence}")
-    for line in left_alone(sweep_dir, answer):
-        messages.note(line)
     return answer
-
-
-def left_alone(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[str]:
-    """Say which points are not sent since their jobs may live, though this Slurm shows none."""
-    for sent in map(journal.read_journal, sweep_dir.submissions()):
-        unseen: dict[str, list[int]] = {}
-        for chunk in sorted(sent.open_chunks):
-            verdict = liveness.liveness(chunk, sent, answer)
-            if verdict.live and verdict.until:
-                until = "" if verdict.elsewhere else f", until {verdict.until}"
-                unseen.setdefault(verdict.why + until, []).append(chunk)
-        lost = liveness.liveness_of_unanswered(sent, answer) if sent.unsure else None
-        if lost and lost.until and lost.live:
-            unseen[f"{lost.why}; ask there"] = [*sent.unsure]
-        for why, chunks in unseen.items():
-            points = count(len(ledger.missing_in(sent.submission, chunks)), "point")
-            where = f"{sent.submission.id}:{slurm.task_list(chunks)}"
-            name = sweep_dir.name
-            yield f"{name}: leaves {points} of {where} alone, which may be measured: {why}"
 
 
 def fence_off_lost_attempts(sweep_dir: SweepDir, answer: SlurmAnswer) -> None:

@@ -207,7 +207,7 @@ def _add(
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             troubles.setdefault((chunk.state, words), []).append(index)
-        elif chunk.unseen or (missing and not chunk.state.live) or chunk in chunk_state.UNCERTAIN:
+        elif chunk.unseen or (missing and not chunk.state.live) or chunk is chunk_state.UNCERTAIN:
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))

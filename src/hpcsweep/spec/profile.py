@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def _read_by(parse: Callable[[str], object]) -> AfterValidator:
 
 
 def _option(text: str) -> str:
-    if not text.startswith("-"):
+    if not text.startswith("-") or not shlex.split(text):  # which refuses an open quote
         raise ValueError("needs an option of sbatch, such as --exclusive")
     if text.startswith(("--cluster", "-M")):
         raise ValueError("cannot name a cluster; the variable SLURM_CLUSTERS does")

@@ -8,7 +8,6 @@ does.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -88,13 +87,6 @@ def _live_points(
             f"{error}\nwhich points {submission.id} measures is unknown, and they must not be "
             f"measured twice: wait until it ended, or {submission.sweep_dir.command('cancel')}"
         ) from error
-
-
-def missing_in(submission: SubmissionDir, chunks: Iterable[int]) -> set[str]:
-    """Return the points of `chunks` without a row; none if the chunk file cannot be read."""
-    with suppress(ResultsError):
-        return _points_of(submission, {*chunks}) - _done_in(submission)
-    return set()
 
 
 def _points_of(submission: SubmissionDir, chunks: set[int] | None) -> set[str]:

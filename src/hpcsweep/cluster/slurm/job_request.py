@@ -145,10 +145,7 @@ def options_of(profile: Profile) -> Wants:
 def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the keys that `sbatch_options` set: ``--time=60``, ``-p gpu``, ``-pgpu``."""
     for option in options:
-        try:
-            words = shlex.split(option)
-        except ValueError:  # sbatch will refuse it
-            continue
+        words = shlex.split(option)
         name, equals, value = words[0].partition("=")
         if not name.startswith("--") and len(name) > 2:
             name = words[0][:2]

@@ -37,8 +37,8 @@ class Journal:
     over: Mapping[int, str]  # by chunk that is known to be over: Slurm's state, or LOST
     cancelled_at: Mapping[int, datetime]
     submitted_at: datetime
-    unsure: range = range(0)  # chunks that may have gone in: sbatch's answer was lost
-    doubtful: frozenset[int] = frozenset()  # chunks that a damaged line may be about
+    sending: range = range(0)  # chunks for which sbatch's answer was lost
+    uncertain: frozenset[int] = frozenset()  # these, and those that a damaged line may be about
     origin: slurm.Here = _NOWHERE  # the cluster that took it, and the user
 
     def targets(self, chunks: Iterable[int]) -> list[str]:
@@ -68,11 +68,6 @@ class Journal:
         """Say whether a job with a matching id works in this submission's folder, if Slurm says."""
         comparable = job.folder.startswith("/") and "\n" not in str(self.submission.path.absolute())
         return not comparable or self.submission.is_at(job.folder)
-
-    @property
-    def uncertain(self) -> set[int]:
-        """Chunks that may be queued, though no entry says so."""
-        return {*self.unsure} | self.doubtful
 
     @cached_property
     def newest(self) -> Mapping[int, ShardPath]:
@@ -104,7 +99,7 @@ def read_journal(submission: SubmissionDir) -> Journal:
     over: dict[int, str] = {}
     cancelled_at: dict[int, datetime] = {}
     first = datetime.now(timezone.utc)
-    unsure = range(0)
+    sending = range(0)
     damaged = False
     origin = _NOWHERE
     for entry in submission.read_jobs():
@@ -112,14 +107,14 @@ def read_journal(submission: SubmissionDir) -> Journal:
             case Damaged():
                 damaged = True
             case Sending():
-                unsure = range(entry.sending, entry.sending + entry.tasks)
+                sending = range(entry.sending, entry.sending + entry.tasks)
                 origin = _origin(entry)
                 first = min(first, slurm.moment(entry.at) or first)
             case NotSent():
-                unsure = range(0)
+                sending = range(0)
                 damaged = damaged and entry.not_sent > 0  # else nothing of it is in the queue
             case Queued():
-                unsure = range(0)
+                sending = range(0)
                 arrays.append(entry.job_id)
                 job = slurm.parse_id(entry.job_id)
                 begin = entry.first_chunk
@@ -132,11 +127,10 @@ def read_journal(submission: SubmissionDir) -> Journal:
                     over |= dict.fromkeys(slurm.numbers(chunks), state)
             case Cancelled() if at := slurm.moment(entry.at):
                 cancelled_at |= dict.fromkeys(slurm.numbers(entry.cancelled), at)
-    doubtful = _chunks(submission) - task_of.keys() if damaged else set()
-    doubtful -= {*unsure}
+    uncertain = _chunks(submission) - task_of.keys() if damaged else {*sending}
     return Journal(
-        submission, tuple(arrays), task_of, over, cancelled_at, first, unsure,
-        frozenset(doubtful), origin,
+        submission, tuple(arrays), task_of, over, cancelled_at, first, sending,
+        frozenset(uncertain), origin,
     )  # fmt: skip
 
 

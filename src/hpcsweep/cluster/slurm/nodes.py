@@ -4,8 +4,8 @@ Names are checked one by one, so that the complaint about a misspelt name has th
 the nodes that have all that is asked for are counted; where there are none, those of each key are
 told.
 
-In `sbatch --constraint`, ``a&b`` and ``a,b`` require both features, ``a|b`` one of them, evaluated
-from left to right. With parentheses, brackets or counts a node with any of the features may do.
+In `sbatch --constraint`, ``a&b`` and ``a,b`` require both features. Of any other expression a node
+with one of the features may do.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
 
 _NAME: Final = re.compile(r"[^&|,()\[\]*]+")
+_OTHERS: Final = re.compile(r"[|()\[\]*]")
 _COUNT: Final = re.compile(r"\*\d+")
 _LISTS: Final = "`sinfo -N -o '%N %P %f %G %m %c'` lists what each node has"
 
@@ -34,14 +35,8 @@ def _feature_names(expression: str) -> tuple[str, ...]:
 
 def _fits(expression: str, features: Collection[str]) -> bool:
     """Say whether a node with these features may run the job."""
-    if not {*"()[]*"}.isdisjoint(expression):
-        return any(name in features for name in _feature_names(expression))
-    first, *more = re.split("([&,|])", expression)
-    fits = first in features
-    for operator, name in zip(more[::2], more[1::2], strict=True):
-        has = name in features
-        fits = (fits or has) if operator == "|" else (fits and has)
-    return fits
+    some = any if _OTHERS.search(expression) else all
+    return some(name in features for name in _feature_names(expression))
 
 
 @dataclass(frozen=True)

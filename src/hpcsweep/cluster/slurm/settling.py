@@ -5,13 +5,13 @@ The callers hold the lock of the sweep's folder.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from hpcsweep import files
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import liveness
-from hpcsweep.cluster.slurm.journal import Journal, not_sent, now, read_journal, went_in
+from hpcsweep.cluster.slurm.journal import not_sent, now, read_journal, went_in
 from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.store import attempt, ledger
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -37,28 +37,18 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
         submission = journal.submission
         recorded = {slurm.parse_id(array).job for array in journal.arrays}
         jobs = {job.id.job or 0 for job in listed if submission.is_at(job.folder)} - recorded
-        if journal.doubtful:
-            yield _settle_damage(journal, jobs)
-            continue
-        first = journal.unsure.start
-        tasks = len(journal.unsure)
-        what = f"{submission.id}: sbatch's answer was lost; {tasks} chunks"
-        if jobs:
-            went_in(submission, first, tasks, str(max(jobs)), here)
-            yield f"{what} went in as {max(jobs)}"
-        else:
+        chunks = len(journal.uncertain)
+        is_known = chunks == len(journal.sending)  # else a damaged line may have said which
+        first = journal.sending.start if is_known else 0
+        what = f"{submission.id}: sbatch's answer was lost; {chunks} chunks"
+        if not jobs:
             not_sent(submission, first)
             yield f"{what} did not go in"
-
-
-def _settle_damage(journal: Journal, jobs: Collection[int]) -> str:
-    what = f"{journal.submission.id}: its journal is damaged"
-    if jobs:
-        chunks = len(journal.doubtful)
-        listed = ", ".join(map(str, sorted(jobs)))
-        return f"{what}; {chunks} chunks count as queued while {listed} is in the queue"
-    not_sent(journal.submission, 0)
-    return f"{what}; Slurm has no other jobs of it"
+        elif is_known:
+            went_in(submission, first, chunks, str(max(jobs)), here)
+            yield f"{what} went in as {max(jobs)}"
+        else:
+            yield f"{what} count as queued while {sorted(jobs)} are in the queue"
 
 
 def record_ends(submission: SubmissionDir, answer: SlurmAnswer) -> None:

@@ -176,20 +176,12 @@ def _more(profile: Profile) -> dict[str, str | bool]:
     """Return `sbatch_options` as names and values; submitit takes only long options."""
     found: dict[str, str | bool] = {}
     for option in profile.sbatch_options:
-        name = ""
-        refusal = f"{profile.path}: sbatch_options: submitit does not take `{option}`"
-        try:
-            words = shlex.split(option)
-        except ValueError as error:
-            raise ProfileError(f"{refusal}: {error}") from error
-        for word in words:
-            if word.startswith("--"):
-                name, equals, value = word[2:].partition("=")
-                found[name] = value if equals else True
-            elif name and found[name] is True:
-                found[name] = word
-            else:
-                raise ProfileError(f"{refusal}; write it as --name=value")
+        word, *others = shlex.split(option)
+        name, equals, value = word.partition("=")
+        if others or not name.startswith("--"):
+            told = f"submitit takes --name=value or --name, not `{option}`"
+            raise ProfileError(f"{profile.path}: sbatch_options: {told}")
+        found[name[2:]] = value if equals else True
     return found
 
 
