@@ -75,7 +75,8 @@ def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, str]:
         # the classes of the data, and so the last layer, are not known here
         is_open = WORKLOADS[workload].learns and isinstance(error, CannotMeasure)
         is_machine = isinstance(error, _OF_MACHINES) or _GPUS.search(str(error)) or is_open
-        return {"unsure" if is_machine else "wrong": f"{where}{words(error)}"}
+        told = f"{where}{words(error)}"
+        return {"unsure": told} if is_machine else {"wrong": f"{told}; mend it, or exclude it"}
     return {}
 
 
@@ -92,7 +93,7 @@ def _look(
     """Return the patterns of a map that match nothing, each with a hint.
 
     `cases` are the axes of points with the map and one network. A pattern may name shapes, so it
-    needs to match in one case only. `unchecked` is the reason if no case could be checked.
+    needs to match in one case only. `unsure` is the reason if no case could be checked.
     """
     end = time.monotonic() + _SECONDS
     names = list[tuple[str, str]]()
@@ -110,7 +111,7 @@ def _look(
             looked = True
         if time.monotonic() > end or (looked and not left):
             break
-    return {"idle": convolutions.idle(layers, names)} if looked else {"unchecked": why}
+    return {"idle": convolutions.idle(layers, names)} if looked else {"unsure": why}
 
 
 _ABOUT: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {

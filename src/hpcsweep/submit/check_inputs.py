@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -47,8 +45,17 @@ SHAPES: Final = (
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 _Case = tuple[int, Request, Mapping[str, Any]]  # size and axes of a point, and who asks for it
 _SIZE: Final = itemgetter(0)
-# a question to torch, and what its answer, or why there is none, is made into
-_Asked = tuple[dict[str, Any], Callable[[Mapping[str, Any]], None]]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What torch is asked `about`, of a value that the sweep names below a key; `at` in words."""
+
+    request: Request
+    key: str
+    value: Any
+    at: str
+    about: dict[str, Any]
 
 
 @dataclass
@@ -70,6 +77,20 @@ class _Mistakes:
             what = f"'{name}': " if isinstance(name, str) else ""
             self.kept.append((key, name, (), f"{what}{told}"))
 
+    def note(self, one: _Question, answer: Mapping[str, Any]) -> None:
+        """Keep what torch says is `wrong`, or matches nothing; a note where nobody can tell."""
+        if one.key == "model" and one.value in self.told_of:
+            return  # at its smallest images
+        if wrong := answer.get("wrong"):
+            self.add(one.request, one.key, one.value, f"{one.at}: {wrong}")
+        elif why := answer.get("unsure") or answer.get("failed"):
+            self.told_of.append(one.value)
+            name = one.request.sweep.named(one.value)
+            messages.note(f"{one.key} '{name}' could not be tried here ({one.at}): {why}")
+        for pattern, hint in answer.get("idle", {}).items():
+            told = f"this pattern matches no convolution of {one.at}{hint}"
+            self.kept.append((one.key, one.value, (pattern,), told))
+
     def tell(self) -> None:
         """Raise `SpecError` with a line for each, at the place where the sweep names it."""
         if not self.kept:
@@ -88,7 +109,7 @@ def check_inputs(results: Path, requests: Sequence[Request]) -> None:
     """
     sweep = requests[0].sweep
     mistakes = _Mistakes(sweep)
-    asked: list[_Asked] = []
+    asked: list[_Question] = []
     for request in requests:
         _check_packages(request)
         if request.rehearsal:
@@ -98,17 +119,16 @@ def check_inputs(results: Path, requests: Sequence[Request]) -> None:
         if WORKLOADS[sweep.workload].runs_network:
             _check_names(request, mistakes)
             _check_data(request)
-            asked += _weights(request, mistakes)
+            asked += _weights(request)
     if WORKLOADS[sweep.workload].runs_network:
-        asked += _maps(requests, mistakes)
+        asked += _maps(requests)
         if not extras.lacking("measure"):
             asked += _own_networks(results, requests, mistakes)
     if asked:
-        questions = [question for question, _ in asked]
+        questions = [one.about for one in asked]
         found = ask({"search_path": requests[0].search_path, "questions": questions})
-        answers = found.get("answers", [found] * len(asked))
-        for (_, tell), answer in zip(asked, answers, strict=True):
-            tell(answer)
+        for one, answer in zip(asked, found.get("answers", [found] * len(asked)), strict=True):
+            mistakes.note(one, answer)
     mistakes.tell()
 
 
@@ -123,7 +143,7 @@ def _tell_unknown_gpus(sweep: Sweep) -> None:
 
 def _own_networks(
     results: Path, requests: Sequence[Request], mistakes: _Mistakes
-) -> Iterator[_Asked]:
+) -> Iterator[_Question]:
     """Ask whether each own network takes its smallest and its largest images, if not measured."""
     sweep = requests[0].sweep
     if not any(map(_is_factory, named(sweep, "model"))):
@@ -140,26 +160,12 @@ def _own_networks(
                 ends[model] = min(smallest, case, key=_SIZE), max(largest, case, key=_SIZE)
     for model, cases in ends.items():
         for size, request, axes in cases:
-            question = {
+            about = {
                 "about": "network",
                 "workload": sweep.workload,
                 "axes": {name: axes[name] for name in SHAPES if name in axes},
             }
-            yield question, partial(_tell_network, mistakes, request, model, size)
-
-
-def _tell_network(
-    mistakes: _Mistakes, request: Request, model: str, size: int, answer: Mapping[str, str]
-) -> None:
-    """Refuse an own network that cannot be built, or does not take its images."""
-    if model in mistakes.told_of:
-        return  # at its smallest images
-    if wrong := answer.get("wrong"):
-        told = f"at input_size {size}: {wrong}; mend it, or exclude it"
-        mistakes.add(request, "model", model, told)
-    elif why := answer.get("unsure"):
-        mistakes.told_of.append(model)
-        messages.note(f"model '{model}' could not be tried here at input_size {size}: {why}")
+            yield _Question(request, "model", model, f"at input_size {size}", about)
 
 
 def _check_packages(request: Request) -> None:
@@ -239,27 +245,15 @@ def named_weights(request: Request) -> list[tuple[str, str]]:
     ]
 
 
-def _weights(request: Request, mistakes: _Mistakes) -> Iterator[_Asked]:
+def _weights(request: Request) -> Iterator[_Question]:
     """Ask for weights by torchvision's name that are not in torch's cache: no job downloads any."""
     home = search_path.torch_home(request.profile.env)
-    where = ["--cluster", request.profile.name, "--download"]
-    command = shlex.join(["hpcsweep", "submit", str(request.sweep.path), *where])
-
-    def tell(model: str, name: str, answer: Mapping[str, str]) -> None:
-        missing = answer.get("missing")
-        if why := answer.get("failed"):
-            missing = f"nobody could tell whether they are there ({why})"
-        wanted = f"`{command}` on a login node downloads what is missing"
-        told = answer.get("wrong") or (f"{model}: {missing}; {wanted}" if missing else "")
-        if told:
-            mistakes.add(request, "weights", name, told)
-
     for model, name in named_weights(request):
-        question = {"about": "weights", "home": home, "model": model, "name": name}
-        yield question, partial(tell, model, name)
+        about = {"about": "weights", "home": home, "model": model, "name": name}
+        yield _Question(request, "weights", name, model, about)
 
 
-def _maps(requests: Sequence[Request], mistakes: _Mistakes) -> Iterator[_Asked]:
+def _maps(requests: Sequence[Request]) -> Iterator[_Question]:
     """Ask of each map, with each network that has it, for patterns that match no layer."""
     sweep = requests[0].sweep
     if not any(isinstance(value, dict) for value in sweep.values("algorithm")):
@@ -275,22 +269,14 @@ def _maps(requests: Sequence[Request], mistakes: _Mistakes) -> Iterator[_Asked]:
                 if len(cases) < _MOST_CASES:
                     cases[tuple(map(point.axes.__getitem__, names))] = None
 
-    def tell(model: str, layers: dict[str, str], answer: Mapping[str, Any]) -> None:
-        why = answer.get("failed") or f"{answer.get('unchecked')} ({model})"
-        if "idle" not in answer:
-            messages.note(f"map patterns are not checked here: {why}")
-        for pattern, hint in answer.get("idle", {}).items():
-            told = f"this pattern matches no convolution of {model}{hint}"
-            mistakes.kept.append(("algorithm", layers, (pattern,), told))
-
     for (model, _), (layers, cases) in found.items():
-        question = {
+        about = {
             "about": "map",
             "workload": sweep.workload,
             "layers": layers,
             "cases": [dict(zip(names, case, strict=True)) for case in cases],
         }
-        yield question, partial(tell, model, layers)
+        yield _Question(requests[0], "algorithm", layers, model, about)
 
 
 def ask(question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def test_what_cannot_be_downloaded_is_named_with_its_place(
 def test_problems_are_told_for_each_of_several_weights(published: Path) -> None:
     """Missing, unknown, or none."""
     missing, unknown = (downloads.problem(WANTED[0], name) for name in (WANTED[1], "IMAGENET1K_V9"))
-    assert missing == {"missing": f"{cached_weights(published.name)} is not there"}
+    assert missing["wrong"].startswith(f"{cached_weights(published.name)} is not there; ")
     assert unknown["wrong"].startswith(
         "squeezenet1_1 has IMAGENET1K_V1, DEFAULT, a path, or 'random'"
     )

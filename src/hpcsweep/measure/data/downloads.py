@@ -184,9 +184,11 @@ def _got(url: str, model: str, name: str) -> str:
 
 
 def problem(model: str, name: str) -> dict[str, str]:
-    """Return why weights are `wrong`, or which file of them is `missing`."""
+    """Return what is `wrong` with weights, such as that their file is missing."""
     try:
         file = models.cached_weights(models.weights_url(model, name))
     except UsageError as error:
         return {"wrong": str(error).partition(": ")[2]}
-    return {} if file.is_file() else {"missing": f"{file} is not there"}
+    if file.is_file():
+        return {}
+    return {"wrong": f"{file} is not there; `submit --download` on a login node downloads it"}
