@@ -114,17 +114,13 @@ def test_the_headline_counts_what_is_not_valid():
     assert points.table("sweep", found, (), 80).splitlines()[0] == head
 
 
-def test_a_long_reason_stands_below_its_point_on_a_narrow_terminal():
+def test_a_long_reason_is_folded_on_a_narrow_terminal():
     """Nothing is cut: it says what to do."""
     why = "UsageError: " + " ".join(f"word{number}" for number in range(30))
     row = {"status": "error", "status_reason": why}
     told = points.table("sweep", [PointState("0123456789abcdef", "a 1", row, None)], (), 60)
     assert told.split()[-31:] == why.split()
-    lines = told.splitlines()
-    assert lines[3] == "01234567  error   a 1"
-    assert lines[4].startswith("   UsageError: word0")
-    assert all(line.startswith("   word") for line in lines[5:])
-    assert max(map(len, lines)) <= 60
+    assert max(map(len, told.splitlines())) <= 60
 
 
 def test_a_damaged_row_is_shown_as_it_is(failed):

@@ -89,9 +89,9 @@ def _support_lines(table: Support) -> Iterator[str]:
                 of_algorithm.setdefault(one.algorithm, []).append(one)
         for name, cells in of_algorithm.items():
             if any(cell.found is not None for cell in cells):
-                rows.append([name, *map(str, cells)])
+                rows.append([name, *(cell.says for cell in cells)])
             else:
-                unknown.setdefault(max(map(str, cells), key=len), []).append(name)
+                unknown.setdefault(max((cell.says for cell in cells), key=len), []).append(name)
         yield from ("", network, *(f"  {line}" for line in aligned(rows) if len(rows) > 1))
         yield from (f"  {why}: {', '.join(names)}" for why, names in unknown.items())
     yield ""

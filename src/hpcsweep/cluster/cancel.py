@@ -85,8 +85,7 @@ def _cancel_in_slurm(
         targets += sent.targets(hit[submission])
         for why, numbers in others.items():
             text = f"{slurm.task_list(numbers)} (jobs {', '.join(sent.targets(numbers))})"
-            there = why.endswith("ask there")
-            then = "cancel them there" if there else "try again later, or as who sent them"
+            then = "cancel them there, try again later, or as who sent them"
             left.append(f"{submission.id}: did not cancel chunks {text}: {why}; {then}")
     slurm.cancel(targets)
     for submission, chunks in hit.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,12 +15,11 @@ from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import aligned, cut, folded
+from hpcsweep.text import aligned, folded
 
 WAITING: Final = "waiting"  # no row yet
 _DIGITS: Final = 8  # of an id, in the table
 _LOG_LINES: Final = 40  # the last of a point: a traceback fits
-_NODE: Final = 4  # column of the table
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def named(points: Iterable[PointState], prefix: str) -> PointState:
 def table(
     name: str, every: Sequence[PointState], statuses: Sequence[str], width: int | None
 ) -> str:
-    """Return a line for each point; where `width` is too small, the reason stands below it."""
+    """Return a line for each point, folded where it is longer than `width`."""
     points = of_status(every, statuses)
     counts = PointTally()
     for point in points or every:
@@ -130,21 +129,7 @@ def table(
         time = _rounded(point.row.get("median_ms"))
         node = str(point.row.get("node") or "")
         rows.append((point.point_id[:_DIGITS], point.status, point.label, time, node, point.why))
-    one_node = len({row[_NODE] for row in rows[1:]}) < 2
-    if width and one_node:  # more room for the reason
-        rows = [(*row[:_NODE], *row[_NODE + 1 :]) for row in rows]
-    return "\n".join([f"{name}: {counts}", "", *_fitted(rows, width)])
-
-
-def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """Yield the lines of a table; a reason that does not fit follows in lines of its own."""
-    begin = max(map(len, aligned([row[:-1] for row in rows]))) + 2
-    for line in aligned(rows):
-        if width is None or len(line) <= width:
-            yield line
-        else:
-            yield cut(line[:begin].rstrip(), width)
-            yield from folded([f"   {line[begin:]}"] if line[begin:] else [], width)
+    return "\n".join([f"{name}: {counts}", "", *folded(aligned(rows), width)])
 
 
 def _rounded(time: object) -> str:

@@ -13,7 +13,7 @@ from hpcsweep.store.outcomes import VALID, FailureGroup, PointTally
 from hpcsweep.store.rounds import AdaptiveRun
 from hpcsweep.store.runs import Listed
 from hpcsweep.store.state import ChunkState, PointStatus
-from hpcsweep.text import aligned, count, cut, duration, folded, tally
+from hpcsweep.text import aligned, count, duration, folded, tally
 
 _TROUBLES: Final = 10  # lines
 _CHUNKS: Final = 10  # lines
@@ -164,12 +164,12 @@ class SweepStatus:
 def as_text(
     sweeps: Sequence[SweepStatus], width: int | None = None, *, at_work: bool = False
 ) -> str:
-    """Return the table of sweeps, cut to `width`; with `at_work`, a line for each running chunk."""
+    """Return the table of sweeps, and with `at_work` a line for each running chunk."""
     if not sweeps:
         return "no results yet; `hpcsweep submit SPEC` makes some"
     head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
     rows = [head, *(_cells(sweep.sweep, p) for sweep in sweeps for p in sweep.profiles)]
-    lines = [cut(line, width) for line in aligned(_fitted(rows, width) if width else rows)]
+    lines = aligned(rows)
     if at_work:
         profiles = [(sweep.sweep, profile) for sweep in sweeps for profile in sweep.profiles]
         lines += [f"{name}: {line}" for name, p in profiles for line in p.at_work[:_CHUNKS]]
@@ -177,15 +177,6 @@ def as_text(
     unanswered = dict.fromkeys(words for sweep in sweeps for words in sweep.unanswered)
     lines += [f"not asked: {'; '.join(unanswered)}"] if unanswered else []
     return "\n".join(folded(lines, width))
-
-
-def _fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """Shorten the sweeps' names, to 12 characters at least, until the rows fit `width`."""
-    excess = max(map(len, aligned(rows))) - width
-    keep = max(12, max(len(row[0]) for row in rows) - max(excess, 0))
-    return [
-        (row[0] if len(row[0]) <= keep else f"{row[0][: keep - 3]}...", *row[1:]) for row in rows
-    ]
 
 
 def to_json(sweeps: Sequence[SweepStatus]) -> dict[str, Any]:

@@ -115,15 +115,6 @@ class _Adopted:
             self.returncode = os.waitstatus_to_exitcode(status) if ended else None
         return self.returncode
 
-    def wait(self, timeout: float = math.inf) -> int:
-        """Return the exit code; raise as `Popen` does."""
-        until = time.monotonic() + timeout
-        while (returncode := self.poll()) is None:
-            if time.monotonic() > until:
-                raise subprocess.TimeoutExpired([], timeout)
-            time.sleep(_NAP_SECONDS)
-        return returncode
-
 
 class Worker:
     """A worker process, from its start to `stop`, `kill` or its own end.
@@ -197,22 +188,20 @@ class Worker:
         """Close the connection; kill its process group when it has ended, or after `grace`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process is not None:
-                self._process.wait(grace)
-                until = time.monotonic() + _TIDY_SECONDS
-                while _is_group(self._process.pid) and time.monotonic() < until:
-                    time.sleep(0.005)
+        process = self._process
+        if process and _comes(lambda: process.poll() is not None, grace):
+            _comes(lambda: not _is_group(process.pid), _TIDY_SECONDS)
         self.kill()
 
     def kill(self) -> None:
         """Kill the process and all that it started, once."""
         if self._socket.fileno() < 0:
             return
-        if self._process is not None:
+        process = self._process
+        if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            _comes(lambda: process.poll() is not None)
         processes.end_orphans(self._template.pid if self._template else 0)
         self._selector.close()
         self._socket.close()
@@ -249,10 +238,9 @@ class Worker:
         return reply if isinstance(reply, dict) else Garbled(f"{line[:80]!r} is no JSON object")
 
     def _died(self) -> Died | Garbled:
-        try:
-            returncode = self._process.wait(_END_SECONDS) if self._process else None
-        except subprocess.TimeoutExpired:
-            returncode = None
+        process = self._process
+        ended = process and _comes(lambda: process.poll() is not None, _END_SECONDS)
+        returncode = process.returncode if process and ended else None
         self.kill()
         if returncode is None:
             return Garbled("the worker closed its socket")
@@ -291,6 +279,16 @@ def _start(
         env={**os.environ, **env},
         start_new_session=True,  # Ctrl-C in a terminal is the supervisor's business
     )
+
+
+def _comes(what: Callable[[], bool], seconds: float = math.inf) -> bool:
+    """Wait so many seconds for something; say whether it came."""
+    until = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > until:
+            return False
+        time.sleep(_NAP_SECONDS)
+    return True
 
 
 def _is_group(pid: int) -> bool:

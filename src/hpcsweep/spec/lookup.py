@@ -45,6 +45,12 @@ def folders(kind: str) -> list[Path]:
     return [*kept, *(folder for folder in [shipped() / kind] if folder.is_dir())]
 
 
+def own_templates() -> tuple[str, ...]:
+    """Return the templates of the user's own, which go before those shipped."""
+    own = (folder for folder in folders(TEMPLATES) if not folder.samefile(shipped() / TEMPLATES))
+    return tuple(str(path.absolute()) for folder in own for path in sorted(folder.glob("*.j2")))
+
+
 def config_files() -> Iterator[Path]:
     """Yield the existing configuration files; later ones win.
 

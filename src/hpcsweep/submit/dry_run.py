@@ -23,21 +23,17 @@ from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, cost, prepare, support
+from hpcsweep.submit import cost, prepare, steps
 from hpcsweep.submit.request import Request
 from hpcsweep.text import duration
 
 
 def run(results: Path, request: Request) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
-    check_inputs.check_inputs(results, [request])
-    support.warn(results, [request])
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
-    request = replace(request, options=replace(request.options, argv=argv))
-    sweep = folders.SweepDir(results / request.sweep.name)
-    prepare.check_same_name(sweep, request)
-    prepare.warn_of_results_elsewhere(sweep, request)
-    request = check_inputs.told_of_changes(sweep, request)
+    job = steps.checked(results, replace(request, options=replace(request.options, argv=argv)))
+    sweep = job.sweep_dir
+    request = job.request
     told = liveness.ask_slurm(sweep.submissions())
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         expected = cost.drafted(sweep, request, told, folder)

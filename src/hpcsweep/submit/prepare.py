@@ -26,6 +26,7 @@ from hpcsweep.errors import Refused, UsageError
 from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.revision import revision
+from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, own_files, runs
 from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -292,11 +293,6 @@ def _provenance(request: Request) -> dict[str, Any]:
     """Return the fields of a manifest that say what was submitted, where, and by whom."""
     profile = request.profile
     sweep = request.sweep
-    templates: tuple[str, ...] = ()
-    if profile.in_slurm:
-        from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - jinja2 takes 0.1 s
-
-        templates = job_script.own_templates()
     return {
         "sweep": sweep.name,
         "workload": sweep.workload,
@@ -314,7 +310,7 @@ def _provenance(request: Request) -> dict[str, Any]:
         "hpcsweep_version": revision(),
         **_git(sweep.path.parent if sweep.path else None),
         "maps": dict(sweep.maps),
-        "templates": templates,
+        "templates": lookup.own_templates(),
         "profile_fields": manifest_file.masked(profile.model_dump(mode="json", exclude=_ELSEWHERE)),
     }
 

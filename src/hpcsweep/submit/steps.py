@@ -33,13 +33,7 @@ if TYPE_CHECKING:
 
 def submit(results: Path, request: Request) -> int:
     """Submit what is missing; return 0, or the exit code for failed or missing points."""
-    if not request.checked:
-        check_inputs.check_inputs(results, [request])
-        support.warn(results, [request])
-    sweep_dir = folders.SweepDir(results / request.sweep.name)
-    prepare.check_same_name(sweep_dir, request)
-    prepare.warn_of_results_elsewhere(sweep_dir, request)
-    job = Submit(sweep_dir, check_inputs.told_of_changes(sweep_dir, request))
+    job = checked(results, request)
     with locks.held(job.sweep_dir, LOCKED_BY):
         if request.profile.in_slurm:
             return _send(job)
@@ -49,6 +43,17 @@ def submit(results: Path, request: Request) -> int:
         if code is None:
             ledger.note_start(job.submission)  # so that nobody else submits its points
     return _run_here(job) if code is None else code
+
+
+def checked(results: Path, request: Request) -> Submit:
+    """Return a request whose inputs are there, in its sweep's own folder; say what changed."""
+    if not request.checked:
+        check_inputs.check_inputs(results, [request])
+        support.warn(results, [request])
+    sweep_dir = folders.SweepDir(results / request.sweep.name)
+    prepare.check_same_name(sweep_dir, request)
+    prepare.warn_of_results_elsewhere(sweep_dir, request)
+    return Submit(sweep_dir, check_inputs.told_of_changes(sweep_dir, request))
 
 
 def _send(job: Submit) -> int:

@@ -36,6 +36,7 @@ Algorithm = str | Mapping[str, str]
 
 UNKNOWN: Final = "unknown"
 ON_NODE: Final = "unknown until the node"
+_NONE: Final = "no engine"
 SHEETS: Final = "data sheets"
 _SECONDS: Final = 600.0  # for an answer of cuDNN about many cases
 _QUICK: Final = 60.0  # for what a warning is worth
@@ -87,24 +88,16 @@ class Cell:
     """What is known of an algorithm for a network on a GPU.
 
     `found` of `total` distinct convolutions have an engine, with `share_pct` of the operations;
-    None is unknown. `sure`: where there is no engine, nothing else can run it, either.
+    None is unknown.
     """
 
     network: str
     gpu: str
     algorithm: str
     total: int
+    says: str = ON_NODE
     found: int | None = None
     share_pct: float | None = None
-    sure: bool = False
-    why: str = ON_NODE
-
-    def __str__(self) -> str:
-        if self.found is None:
-            return self.why
-        if not self.found:
-            return "no engine" if self.sure else f"no engine; {ON_NODE}"
-        return f"{self.found} of {self.total} ({self.share_pct:.3g} %)"
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
@@ -114,7 +107,7 @@ class Cell:
             "convolutions": self.total,
             "with_engine": self.found,
             "share_of_flops_pct": self.share_pct,
-            "says": str(self),
+            "says": self.says,
         }
 
 
@@ -142,7 +135,8 @@ class Support:
         for cell in self.cells:
             if cell.found != 0:
                 continue
-            rest = "" if cell.sure else "; its older calls may have it: the node will tell"
+            sure = cell.says == _NONE
+            rest = "" if sure else "; its older calls may have it: the node will tell"
             if looked := self.looked.get(cell.network):
                 rest = f"; looked at {looked}{rest}"
             lines.append(
@@ -269,9 +263,9 @@ def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
     total = len({call["key"] for call in calls})
     unknown = Cell(network=network, gpu=gpu.name, algorithm=label, total=total)
     if gpu.properties is None:
-        return replace(unknown, why=UNKNOWN)
+        return replace(unknown, says=UNKNOWN)
     if answer["cudnn"] is None:
-        return replace(unknown, why=f"{UNKNOWN} ({answer['lacking']})")
+        return replace(unknown, says=f"{UNKNOWN} ({answer['lacking']})")
     engines_of = answer["engines"][gpu.name]
     wanted = [choice.requested(algorithm, call["layer"], call["key"]) for call in calls]
     has = [
@@ -283,8 +277,10 @@ def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
     without = {call["key"] for call, engines in both if not engines}
     work = sum(call["flops"] for call in calls) or 1
     share = 100 * sum(call["flops"] for call, engines in both if engines) / work
-    sure = all(_is_sure(name, gpu) for name in wanted)
-    return replace(unknown, found=total - len(without), share_pct=share, sure=sure)
+    says = f"{total - len(without)} of {total} ({share:.3g} %)"
+    if len(without) == total:  # where there is no engine, older calls may do it
+        says = _NONE if all(_is_sure(name, gpu) for name in wanted) else f"{_NONE}; {ON_NODE}"
+    return replace(unknown, found=total - len(without), share_pct=share, says=says)
 
 
 def warn(results: Path, requests: Sequence[Request]) -> None:

@@ -46,13 +46,6 @@ def setup(profile: Profile) -> str:
     return _render(_SETUP, _preparation(profile))
 
 
-def own_templates() -> tuple[str, ...]:
-    """Return the templates of the user's own, which go before those shipped."""
-    shipped = lookup.shipped() / lookup.TEMPLATES
-    own = (where for where in lookup.folders(lookup.TEMPLATES) if not where.samefile(shipped))
-    return tuple(str(path.absolute()) for where in own for path in sorted(where.glob("*.j2")))
-
-
 def _render(name: str, values: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(lookup.folders(lookup.TEMPLATES)),
