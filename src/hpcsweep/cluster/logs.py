@@ -131,8 +131,9 @@ def _lines(path: Path, more: Callable[[], bool] = lambda: False) -> Iterator[str
 
 
 def _go_to_last_lines(file: TextIO) -> None:
-    """Go to the first line that begins in the last bytes."""
+    """Go to the first line that begins in the last bytes; into a line that is longer than these."""
     begin = os.fstat(file.fileno()).st_size - _MOST
     if begin > 0:
         file.buffer.seek(begin - 1)
-        file.buffer.readline(_MOST)
+        inside = len(file.buffer.readline(_MOST + 1))
+        file.buffer.seek(begin if inside > _MOST else begin - 1 + inside)
