@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pty
-import re
 import shlex
 import subprocess
 from contextlib import suppress
@@ -140,16 +139,6 @@ def test_quiet_leaves_only_answers(desk):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert desk.run("-q", "status").stdout
     assert desk.run("-q", "report", "nothing").stderr
-
-
-def test_no_color_is_obeyed(desk):
-    """A bar on a terminal has colours, unless NO_COLOR says no."""
-    desk.spec(NOOP)
-    colour = re.compile(r"\x1b\[[0-9;]*3[0-9]")
-    for no_color in ("", "1"):
-        words = ("--results", f"results{no_color}", "submit", "sweep.yaml", "--cluster", "local")
-        shown = _on_terminal(desk, *words, NO_COLOR=no_color)
-        assert bool(colour.search(shown)) is not bool(no_color)
 
 
 @pytest.mark.slow

@@ -301,19 +301,15 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 
 @click.command()
 @click.argument("sweep", required=False)
-@click.argument("what", nargs=-1)
+@click.argument("submissions", nargs=-1)
 @click.pass_obj
-def cancel(results: Path, sweep: str | None, what: tuple[str, ...]) -> Answer:
-    """Cancel queued and running jobs; results are kept.
-
-    WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point,
-    which cancels its chunk. Without WHAT: all jobs of the sweep.
-    """
+def cancel(results: Path, sweep: str | None, submissions: tuple[str, ...]) -> Answer:
+    """Cancel the queued and running jobs of submissions, by default of all; results are kept."""
     from hpcsweep.cluster import cancel
     from hpcsweep.store import runs
 
     run = runs.of_sweep(results, sweep)
-    return _lines(run, cancel.cancel(run, list(what)))
+    return _lines(run, cancel.cancel(run, submissions))
 
 
 @click.command()

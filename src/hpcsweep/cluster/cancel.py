@@ -1,10 +1,10 @@
-"""Cancels the queued and running jobs of submissions, chunks and points."""
+"""Cancels the queued and running jobs of submissions."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from hpcsweep.cluster import named_jobs, slurm
@@ -16,19 +16,19 @@ from hpcsweep.store.jobs_file import Cancelled
 
 
 def cancel(sweep_dir: SweepDir, names: Sequence[str]) -> Iterator[str]:
-    """Cancel the queued and running jobs of submissions, chunks or points, by default of all.
+    """Cancel the queued and running jobs of submissions, by default of all.
 
     A chunk that runs finishes its current point if the time allows. In Slurm only live tasks are
     cancelled; the journal keeps which. `UsageError` for a name that nothing has, or for a part of a
-    local submission. `SchedulerError` where Slurm could not be asked, and nothing was recorded, or
+    submission. `SchedulerError` where Slurm could not be asked, and nothing was recorded, or
     where some jobs cannot be seen from here, such as those of another cluster.
     """
-    wanted: dict[SubmissionDir, set[int] | None] = {}
+    wanted = [] if names else sweep_dir.submissions()
     for submission, chunk in map(partial(named_jobs.resolve, sweep_dir), names):
-        before = wanted.setdefault(submission, set())
-        wanted[submission] = None if chunk is None or before is None else before | {chunk}
-    if not names:
-        wanted = dict.fromkeys(sweep_dir.submissions())
+        if chunk is not None:
+            whole = sweep_dir.command("cancel", submission.id)
+            raise UsageError(f"{submission.id} can be cancelled only as a whole: {whole}")
+        wanted.append(submission)
     left: list[str] = []
     messages = [*_cancel_here(wanted), *_cancel_in_slurm(wanted, left)]
     yield from messages
@@ -38,15 +38,8 @@ def cancel(sweep_dir: SweepDir, names: Sequence[str]) -> Iterator[str]:
         yield f"{sweep_dir.name}: nothing is queued or running"
 
 
-def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[str]:
-    live = [submission for submission in wanted if ledger.local_is_live(submission)]
-    for submission in live:
-        if wanted[submission] is not None:
-            raise UsageError(
-                f"{submission.id}: a run on this machine can be cancelled only as a whole: "
-                f"{submission.sweep_dir.command('cancel', submission.id)}"
-            )
-    for submission in live:
+def _cancel_here(wanted: Sequence[SubmissionDir]) -> Iterator[str]:
+    for submission in filter(ledger.local_is_live, wanted):
         who = ledger.runner(submission)
         if who and who.is_alive():
             os.kill(who.pid, signal.SIGTERM)
@@ -55,25 +48,23 @@ def _cancel_here(wanted: Mapping[SubmissionDir, set[int] | None]) -> Iterator[st
             yield f"{submission.id}: runs on {who.host}; cancel it there (process {who.pid})"
 
 
-def _cancel_in_slurm(
-    wanted: Mapping[SubmissionDir, set[int] | None], left: list[str]
-) -> Iterator[str]:
-    """Cancel the live tasks of the chunks with one call, then record them.
+def _cancel_in_slurm(wanted: Sequence[SubmissionDir], left: list[str]) -> Iterator[str]:
+    """Cancel the live tasks with one call, then record them.
 
     scancel gets only ids of jobs that are surely of this submission; `left` collects messages about
     the others.
     """
     if any(sent.uncertain for sent in map(journal.read_journal, wanted)):
-        with locks.held(next(iter(wanted)).sweep_dir, "hpcsweep cancel"):
+        with locks.held(wanted[0].sweep_dir, "hpcsweep cancel"):
             yield from settling.settle(wanted)
     answer = liveness.ask_slurm(wanted)
     hit: dict[SubmissionDir, set[int]] = {}
     targets: list[str] = []
-    for submission, chunks in wanted.items():
+    for submission in wanted:
         sent = journal.read_journal(submission)
         others = dict[str, set[int]]()
         hit[submission] = set()
-        for chunk in sent.open_chunks if chunks is None else sent.open_chunks & chunks:
+        for chunk in sent.open_chunks:
             verdict = liveness.liveness(chunk, sent, answer)
             if not verdict.live:
                 continue

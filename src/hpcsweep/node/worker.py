@@ -161,7 +161,8 @@ class _SupervisorSocket:
         self._socket.set_inheritable(False)
         self.requests = self._socket.makefile("rb")
         self._null = os.open(os.devnull, os.O_RDWR)
-        os.register_at_fork(after_in_child=self._in_child)
+        self._by_main = True
+        os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message; a forked copy of this process ends here instead."""
@@ -180,8 +181,13 @@ class _SupervisorSocket:
             os.killpg(os.getpid(), signal.SIGKILL)
         os._exit(0)
 
+    def _before_fork(self) -> None:
+        self._by_main = threading.current_thread() is threading.main_thread()
+
     def _in_child(self) -> None:
         os.dup2(self._null, self._socket.fileno(), inheritable=False)
+        if self._by_main:  # else it would die with the thread
+            die_with_parent()
 
 
 if __name__ == "__main__":

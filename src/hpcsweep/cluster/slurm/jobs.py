@@ -77,9 +77,8 @@ def in_vain(reason: str) -> str:
     reason = reason.strip().strip("()")
     if reason.startswith(("QOS", "Assoc")) and reason.endswith("PerJobLimit"):
         return "asks for more than its account or QOS allows for one job"
-    if reason.startswith(("Job's account not permitted", "Job's QOS not permitted")):
-        return "the partition does not take its account or QOS"
-    return _IN_VAIN.get(reason.replace("_", " ")) or _IN_VAIN.get(reason, "")
+    words = reason.replace("_", " ")
+    return next((says for begin, says in _IN_VAIN.items() if words.startswith(begin)), "")
 
 
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd

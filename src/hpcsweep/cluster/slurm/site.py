@@ -6,7 +6,6 @@ import grp
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
@@ -179,14 +178,10 @@ def describe() -> Cluster:
     if isinstance(settings, CouldNotAsk):  # others would time out, too
         return Cluster(unanswered={item.name: settings for item in fields(Cluster)})
     name = settings.get("ClusterName", "")
-    with ThreadPoolExecutor() as pool:  # each of them waits for another program
-        pending: dict[str, Future[Any]] = {
-            "partitions": pool.submit(partitions),
-            "nodes": pool.submit(nodes),
-            "qos": pool.submit(qos),
-            "own": pool.submit(own, name),
-        }
-    answers = {"config": settings, **{key: item.result() for key, item in pending.items()}}
+    answers: dict[str, Any] = {
+        "config": settings, "partitions": partitions(), "nodes": nodes(), "qos": qos(),
+        "own": own(name),
+    }  # fmt: skip
     unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
     answered = {key: answer for key, answer in answers.items() if key not in unanswered}
     return Cluster(**answered, groups=frozenset(_groups()), unanswered=unanswered)
