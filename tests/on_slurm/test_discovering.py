@@ -131,7 +131,7 @@ def test_a_profile_that_may_get_any_gpu_is_told_so_and_those_of_the_example_may_
     text = "gpu: l40\ngpu_name: 'L40S?$'\npartition: gpu\ngres: gpu:1\ntime: 5\nmem: 100M\n"
     (desk.folder / "any.yaml").write_text(text)
     done = desk.run("submit", desk.spec(NOOP, "other.yaml"), "--cluster", "any.yaml")
-    assert "3 nodes match this profile, 1 of them has an L40S" in done.stderr
+    assert "3 nodes match this profile, 1 of them with L40S" in done.stderr
     assert "add `constraint: gpul40s`" in done.stderr
     ours = [ROOT / f"examples/{name}.yaml" for name in ("gpu2v100", "gpul40s")]
     done = desk.run("submit", spec, *(word for path in ours for word in ("--cluster", path)))
