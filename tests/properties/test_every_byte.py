@@ -105,13 +105,7 @@ def test_of_a_shard_every_intact_row_is_kept_and_none_invented(
 def _manifests(folder: damaged.Folder) -> Iterator[tuple[Path, Callable[[], Any]]]:
     for submission in folder.sweep_dir.submissions():
         yield submission.manifest, submission.read_manifest
-        path = submission.manifest
-        yield path, lambda path=path: manifest.round_of(path, -1) in {-1, _round(path)} or None
     yield folder.sweep_dir.until, lambda: rounds.read_rounds(folder.sweep_dir)
-
-
-def _round(path: Path) -> int:
-    return 0 if damaged.LOCAL in str(path) else 1
 
 
 def test_a_manifest_is_read_as_it_was_written_or_named(folder: damaged.Folder) -> None:

@@ -38,7 +38,7 @@ def test_a_point_has_the_axes_of_the_file_and_its_command(tmp_path):
 
 def test_the_id_stays(tmp_path):
     """Results of today are found tomorrow."""
-    first = expansion.expand(_load(tmp_path, GOOD), gpu="cpu").first(1)[0]
+    first = next(iter(expansion.expand(_load(tmp_path, GOOD), gpu="cpu")))
     assert first.point_id == "2ae0e48e8c5efc4f"
 
 

@@ -84,7 +84,5 @@ def test_a_manifest_that_was_changed_is_damaged(tmp_path: Path) -> None:
         with pytest.raises(ResultsError, match="damaged: its checksum does not fit") as caught:
             manifest.read_manifest(path)
         assert not isinstance(caught.value, manifest.NewerLayout)
-    path.write_text(text.replace('"round": 3', '"round": 7'))
-    assert manifest.round_of(path, 1) == 1
     path.write_text(text.replace('"crc"', '"checksum"').replace('"round": 3', '"round": 7'))
-    assert manifest.read_manifest(path).round == manifest.round_of(path, 1) == 7
+    assert manifest.read_manifest(path).round == 7

@@ -79,10 +79,6 @@ class Expansion:
             named = point_id(workload, without_defaults(axes, self._defaults), self._settings)
             yield Point(workload, axes, self.sweep.measure, named)
 
-    def first(self, n: int) -> list[Point]:
-        """Return the first points."""
-        return list(islice(self, n))
-
     def to_json(self, limit: int | None = 10) -> dict[str, Any]:
         """Return the record that ``expand --json`` prints; its points are an iterator."""
         why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"

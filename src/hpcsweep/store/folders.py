@@ -156,7 +156,8 @@ class SweepDir:
         last = 0
         every = {*_listdir(self.submissions_dir), *_listdir(self.shards_dir)}
         for name in sorted(every if self.only is None else every & self.only):
-            last = manifest.round_of(self.submission(name).manifest, last)
+            with suppress(ResultsError):
+                last = self.submission(name).read_manifest().round
             ages[name] = last, name
         return dict(sorted(ages.items(), key=lambda item: item[1]))
 

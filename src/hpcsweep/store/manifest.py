@@ -154,14 +154,6 @@ def _mask_option(text: str) -> str:
     return f"{name or ''}{_mask('', value)}"
 
 
-def round_of(path: Path, default: int) -> int:
-    """Return the round of a manifest; `default` where it cannot be read or is damaged."""
-    try:
-        return read_manifest(path).round
-    except ResultsError:
-        return default
-
-
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest; `ResultsError` where the folder cannot be written."""
     files.write_json(path, typed_json.sealed(typed_json.to_plain(manifest)))
