@@ -11,9 +11,10 @@ it is, and recorded as a fallback. What runs in compiled code or in TorchScript 
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Container, Hashable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -178,20 +179,12 @@ def swap(model: nn.Module) -> list[str]:
     return [name for name, module in entered if isinstance(module, ExplicitConv2d)]
 
 
-@contextmanager
-def running(layer: nn.Conv2d, algorithm: str, backend: Backend) -> Iterator[None]:
-    """Make one plain layer run an algorithm in the block, whatever it is asked to run else."""
-    kind = layer.__class__
-    before = layer.__dict__.get("assigned")
-    layer.__class__ = ExplicitConv2d
-    layer.__dict__["assigned"] = Assignment("", algorithm, backend)
-    try:
-        yield
-    finally:
-        layer.__class__ = kind
-        layer.__dict__.pop("assigned")
-        if before is not None:
-            layer.__dict__["assigned"] = before
+def running(layer: nn.Conv2d, algorithm: str, backend: Backend) -> nn.Conv2d:
+    """Return a plain layer with the same parameters that runs an algorithm."""
+    twin = copy.copy(layer)
+    twin.__class__ = ExplicitConv2d
+    twin.__dict__["assigned"] = Assignment("", algorithm, backend)
+    return twin
 
 
 def is_plain(module: nn.Module) -> bool:

@@ -319,9 +319,9 @@ def _time_plan(
     choice, backend = plan
     kind = layer.weight.device.type
     exact = Arithmetic.of(choice, kind, tf32=point.axes["tf32"] and kind == "cuda", casts=False)
-    with running(layer, choice.used, backend):
-        output = layer(inputs[0])
-        times = _time(layer, inputs, point, flush)
+    twin = running(layer, choice.used, backend)
+    output = twin(inputs[0])
+    times = _time(twin, inputs, point, flush)
     error = rounding.of_call(layer, inputs[0], output, exact, whole=True)
     return _PlanTimes(choice, times, error)
 

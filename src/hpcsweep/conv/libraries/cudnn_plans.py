@@ -104,7 +104,9 @@ class FrontEnd:
             places = self._places(graph, name)
             index = self._built(graph, places, problem)
         except self.refusals as error:
-            raise NotSupported(self._why(name, version, error)) from error
+            other = f" (found with cuDNN {version})" if version not in {"", self.version} else ""
+            why = f"cuDNN {self.version}: {name}{other}: {first_line(error)}"
+            raise NotSupported(why) from error
         full = graph.get_plan_name_at_index(index)
         size = int(graph.get_workspace_size_plan_at_index(index))
         notes = " ".join(self._notes(problem, graph.get_engine_and_knobs_at_index(index)[0]))
@@ -183,7 +185,7 @@ class FrontEnd:
             return list(places)
         named = [i for i in places if graph.get_plan_name_at_index(i) == name]
         if not named:
-            raise NotSupported("")
+            raise NotSupported("it proposes no such plan for this shape on this GPU")
         return named
 
     def _built(self, graph: Any, places: list[int], problem: Problem) -> int:  # noqa: ANN401
@@ -202,17 +204,6 @@ class FrontEnd:
                 return index
         without = f" without {', '.join(sorted(unwanted))}" if unwanted else ""
         raise NotSupported(f"no plan can be built{without}: {refusal}")
-
-    def _why(self, name: str, version: str, error: Exception) -> str:
-        """Return why there is no such plan, with the versions that are known."""
-        here = f"cuDNN {self.version}"
-        if "_" in name and not str(error):
-            by_other = (
-                f"; it was found with {version}" if version and version != self.version else ""
-            )
-            return f"{here} proposes no plan {name} for this shape on this GPU{by_other}"
-        other = f" (found with cuDNN {version})" if version and version != self.version else ""
-        return f"{here}: {name}{other}: {first_line(error)}"
 
     def _asked(self, problem: Problem) -> dict[str, Any]:
         return cudnn_graph.Graphs(cudnn_graph.load()).ask(problem.shape)

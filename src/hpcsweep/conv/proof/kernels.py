@@ -56,9 +56,7 @@ _NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention|reduce_[wd]grad|bias_diff"
 KINDS: Final = (
     # what prepares, and is the algorithm's own
     Kind(r"generateWinogradTiles", ("winograd",), decides=False),
-    Kind(r"im2col", (_GEMM,), decides=False),
-    Kind(r"Im\d?d?2[cC]ol|Im3d2Col", (_GEMM,), decides=False),
-    Kind(r"[cC]ol2[iI]m", (_GEMM,), decides=False),
+    Kind(r"im\d?d?2col|im3d2col|col2im", (_GEMM,), decides=False),
     Kind(r"compute\w*OffsetsKernel|kern_precompute_indices", (_PRECOMP,), decides=False),
     # AMD
     Kind(r"[mM]iopenGcnAsmWinograd|miopenSp3Asm|Conv_?Winograd|gcnAsmWinograd",

@@ -53,7 +53,8 @@ class MemoryWatch:
         """Return the least limit, in bytes, of memory, control group and address space."""
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         address_space = soft if soft != resource.RLIM_INFINITY else None
-        return min((x for x in (_physical(), _cgroup(), address_space) if x), default=None)
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return min(x for x in (physical, _cgroup(), address_space) if x)
 
     def now(self) -> int | None:
         """Return the bytes in use; None if unknown (not on Linux)."""
@@ -108,13 +109,6 @@ def cells(memory: MemoryWatch) -> Row:
         "mem_limit_bytes": memory.limit(),
         "mem_source": memory.source,
     }
-
-
-def _physical() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _cgroup() -> int | None:

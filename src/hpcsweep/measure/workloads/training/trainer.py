@@ -173,12 +173,6 @@ class Trainer:
         self.scaler.scale(loss).backward()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def modules(self) -> Iterator[nn.Module]:
-        """Yield the modules of the network, and of its compiled form."""
-        yield from self.model.modules()
-        if isinstance(self.run, nn.Module):
-            yield from self.run.modules()
-
     def to_device(self, batch: Batch) -> Batch:
         """Copy a batch to the device; from page-locked memory the copy does not wait."""
         images, labels = batch

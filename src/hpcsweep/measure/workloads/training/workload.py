@@ -184,7 +184,8 @@ class TrainingPasses:
         trainer = self._trainer
         before = trainer.state_dict()
         score = Score.zero(trainer.device)
-        scripted = any(isinstance(m, torch.jit.ScriptModule) for m in trainer.modules())
+        modules = [trainer.run, *trainer.model.modules()]
+        scripted = any(isinstance(module, torch.jit.ScriptModule) for module in modules)
         calm = Calm(max(compiling.RUNS if scripted else 1, net.point.measure["warmup"]))
         with net.held.settling():
             for batches in next_steps(net.data, sys.maxsize):
