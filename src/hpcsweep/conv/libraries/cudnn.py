@@ -34,25 +34,18 @@ from hpcsweep.conv.shape import ConvShape
 
 NAME: Final = "cudnn"
 
-# The counterpart of a layer's algorithm in a gradient; DIRECT and the explicit GEMM have none.
+# The counterpart of a layer's algorithm in a gradient; DIRECT and the explicit GEMM have none,
+# nor has Winograd for filters.
 # ALGO_0 and, for filters, ALGO_3 add in any order (cudnn_ops.h); what is here is deterministic.
-_DATA_GRADIENTS: Final[Mapping[str, str]] = {
+_GRADIENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("implicit_gemm", "implicit_precomp_gemm"), "algo_1"),
     **{name: name for name in ("fft", "fft_tiling", "winograd", "winograd_nonfused")},
 }
-_GRADIENTS: Final[Mapping[Direction, Mapping[str, str]]] = {
-    Direction.DATA: _DATA_GRADIENTS,
-    Direction.FILTER: {name: own for name, own in _DATA_GRADIENTS.items() if name != "winograd"},
-}
-_NUMBERS: Final[Mapping[Direction, Mapping[str, int]]] = {
-    Direction.FORWARD: library_of.FORWARD,
-    Direction.DATA: library_of.BACKWARD_DATA,
-    Direction.FILTER: library_of.BACKWARD_FILTER,
-}
-_FUNCTIONS: Final[Mapping[Direction, str]] = {
-    Direction.FORWARD: "cudnnConvolutionForward",
-    Direction.DATA: "cudnnConvolutionBackwardData",
-    Direction.FILTER: "cudnnConvolutionBackwardFilter",
+# by direction: the function, and the numbers of its algorithms
+_WAYS: Final[Mapping[Direction, tuple[str, Mapping[str, int]]]] = {
+    Direction.FORWARD: ("cudnnConvolutionForward", library_of.FORWARD),
+    Direction.DATA: ("cudnnConvolutionBackwardData", library_of.BACKWARD_DATA),
+    Direction.FILTER: ("cudnnConvolutionBackwardFilter", library_of.BACKWARD_FILTER),
 }
 
 # Kernels of these have said so in every cuDNN; of the others names are compared where they tell.
@@ -151,12 +144,12 @@ class Cudnn(VendorBackend[CudnnLibrary]):
         """
         if problem.algorithm == catalog.HEURISTIC or catalog.is_plan(problem.algorithm):
             return self._front_end.plan(problem, device)
-        number = _NUMBERS[problem.way].get(problem.algorithm)
+        function, numbers = _WAYS[problem.way]
+        number = numbers.get(problem.algorithm)
         if number is None:
             raise NotSupported(f"cuDNN has no {problem.algorithm}")
         if problem.shape.dtype not in library_of.DATA_TYPES:
             raise NotSupported(f"cuDNN convolves no {problem.shape.dtype}")
-        function = _FUNCTIONS[problem.way]
         described = describe(self.library, problem)
         size = self._workspace(function, described, number, device)
         factor = ctypes.c_double if problem.shape.dtype == "float64" else ctypes.c_float
@@ -178,7 +171,9 @@ class Cudnn(VendorBackend[CudnnLibrary]):
         """Return the counterpart of a layer's algorithm in a gradient; a plan is of one way."""
         if algorithm == catalog.HEURISTIC or catalog.is_plan(algorithm):
             return catalog.HEURISTIC
-        return _GRADIENTS[way].get(algorithm)
+        if way is Direction.FILTER and algorithm == "winograd":
+            return None
+        return _GRADIENTS.get(algorithm)
 
     def _kernels(self, algorithm: str) -> Expected:
         """Return the kernels that prove an algorithm, or disprove it."""

@@ -153,7 +153,10 @@ def cell(evidence: Evidence) -> str:
         return Source.NONE.value
     shown = [*map(str, seen.telling), *dict.fromkeys(map(kernel_word, seen.kernels))]
     text = f"{evidence.source.value}: {' '.join(shown[:_MOST_SHOWN]) or Source.NONE.value}"
-    reports = "".join(f"; {_report(primitive)}" for primitive in evidence.primitives)
+    reports = ""
+    for one in evidence.primitives:
+        way = "" if one.way is Direction.FORWARD else f" {one.way.value}"
+        reports += f"; onednn{way}: {one.implementation} {one.algorithm}"
     if (recognised := recognise(seen.kernels)).algorithms:
         reports = f"; kernels of {recognised}{reports}"
     doubt = f"mismatch ({evidence.problem}); " if evidence.problem else ""
@@ -183,8 +186,3 @@ def _opening(text: str) -> int:
         if not depth:
             return place
     return 0
-
-
-def _report(primitive: Primitive) -> str:
-    way = "" if primitive.way is Direction.FORWARD else f" {primitive.way.value}"
-    return f"onednn{way}: {primitive.implementation} {primitive.algorithm}"

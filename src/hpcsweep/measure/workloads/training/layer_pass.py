@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -138,10 +139,7 @@ def measure(
 
     The table is None if layers cannot be timed.
     """
-
-    def compute() -> None:
-        trainer.compute(batch)
-
+    compute = partial(trainer.compute, batch)
     todo = lanes.LaneWork(trainer.model, compute, clocks.nothing, shapes.calls, (), StepTimer)
     all_lanes = lanes.lanes(trainer.device, "eager", todo).settled(0)
     if all_lanes.untimed:
