@@ -10,7 +10,7 @@ import pytest
 from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.timing.clocks import HostClock
 from measuring import point
 

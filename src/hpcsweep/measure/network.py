@@ -17,7 +17,7 @@ from hpcsweep.catalog.record import Flag
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.tensors import Held
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.point import Point
 

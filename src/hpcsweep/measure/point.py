@@ -19,7 +19,7 @@ from hpcsweep.measure import convolutions, profilers, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import framework, provenance
-from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.network import Finding, Network, Passes, PointCheck, Times, Workload
 from hpcsweep.measure.timing import compiling, stats

@@ -11,7 +11,7 @@ from hpcsweep.catalog import columns
 from hpcsweep.catalog.checks.energy import Energy
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import energy
-from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.timing import clocks
 from measuring import point

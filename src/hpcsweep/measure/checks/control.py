@@ -9,7 +9,7 @@ from hpcsweep.catalog.checks.control import Control
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import control as work
 from hpcsweep.measure.machine import framework
-from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 
 

@@ -15,7 +15,7 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import convolutions, numerics, rounding
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine.rig import Rig
+from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.measure.numerics import Float64Reference
 from hpcsweep.measure.rounding import Arithmetic, Exactness

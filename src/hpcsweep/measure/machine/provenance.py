@@ -16,7 +16,7 @@ from hpcsweep import environment as environ
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import memory
 from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.timing import caches
+from hpcsweep.measure.timing import caches, lanes
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
 
@@ -34,6 +34,17 @@ class Device:
     @property
     def type(self) -> str:
         return str(self.torch_device.type)
+
+
+class Rig:
+    """A device, its telemetry, its memory, and a function that waits until it is idle."""
+
+    def __init__(self, kind: str = "cpu", telemetry: Telemetry | None = None) -> None:
+        """Use the current device of a kind: cpu, cuda or mps."""
+        self.device = device(kind)
+        self.telemetry = telemetry or Telemetry()
+        self.memory = memory.watch(self.device.torch_device)
+        self.wait = lanes.synchronizer(self.device.torch_device)
 
 
 def device(kind: str) -> Device:
