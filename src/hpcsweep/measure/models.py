@@ -41,35 +41,16 @@ LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 @dataclass(frozen=True)
 class ModelKey:
-    """The properties that identify a network in memory; points with the same key share it."""
+    """What identifies a network in memory; points with the same key share it."""
 
-    name: str
-    weights: str
-    seed: int
-    dtype: str
-    memory_format: str
-    channels: int = CHANNELS
-    own_files: str = ""  # digests of the user's files behind it
-    axes: tuple[object, ...] = ()  # the values of all axes that change the network
+    axes: tuple[tuple[str, Any], ...]  # all that change the network
+    own_files: str  # digests of the user's files behind it
 
     @classmethod
     def of(cls, point: Point) -> ModelKey:
         """Return the key of a point's network."""
-        axes = point.axes
-        return cls(
-            axes["model"],
-            axes["weights"],
-            axes["seed"],
-            axes["dtype"],
-            axes["memory_format"],
-            channels_of(axes),
-            sources.own_files_here(point),
-            tuple(
-                axes.get(name)
-                for name in axes_with(Role.NETWORK)
-                if name not in {"dtype", "memory_format"}  # the float32 reference differs in these
-            ),
-        )
+        axes = tuple((name, point.axes.get(name)) for name in axes_with(Role.NETWORK))
+        return cls(axes, sources.own_files_here(point))
 
 
 class ModelCache:
@@ -107,8 +88,9 @@ def build(key: ModelKey, device: torch.device) -> nn.Module:
     Raises:
         UsageError: no such network, factory or weights.
     """
-    model = build_float32(key.name, key.weights, key.seed, channels=key.channels)
-    return placed(model, device, key.dtype, key.memory_format)
+    axes = dict(key.axes)
+    model = build_float32(axes["model"], axes["weights"], axes["seed"], channels=channels_of(axes))
+    return placed(model, device, axes["dtype"], axes["memory_format"])
 
 
 def placed(model: nn.Module, device: torch.device, dtype: str, memory_format: str) -> nn.Module:

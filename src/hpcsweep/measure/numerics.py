@@ -189,7 +189,8 @@ def _outputs_of(
 
 def _as_drawn(point: Point) -> models.ModelKey:
     """Return the key of a point's network in float32, before its type and layout are applied."""
-    return replace(models.ModelKey.of(point), dtype="float32", memory_format="nchw")
+    axes = {**point.axes, "dtype": "float32", "memory_format": "nchw"}
+    return models.ModelKey.of(replace(point, axes=axes))
 
 
 def _not_compared(what: str, error: Exception) -> Exactness:

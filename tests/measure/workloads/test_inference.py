@@ -192,7 +192,7 @@ def test_running_out_of_memory_is_a_finding_and_the_next_point_runs(bench, built
     assert bench.measure(point()).row["median_ms"] > 0
     with pytest.raises(OutOfMemory):
         bench.measure(point("tinynets:Hungry"))
-    assert [key.name for key in built] == ["tinynets:Residual", "tinynets:Hungry"]
+    assert [dict(key.axes)["model"] for key in built] == ["tinynets:Residual", "tinynets:Hungry"]
 
 
 def test_a_batch_that_cannot_be_allocated_is_out_of_memory(bench):
@@ -241,7 +241,7 @@ def test_consecutive_points_share_the_network(built):
     bench = on_device("inference", "cpu")
     for axes in ({}, {"algorithm": "fft", "input_size": 24}, {"seed": 3}):
         bench.measure(point(**axes, measure=QUICK))
-    assert [key.seed for key in built] == [0, 3]
+    assert [dict(key.axes)["seed"] for key in built] == [0, 3]
 
 
 def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):

@@ -104,7 +104,7 @@ class Inference:
             self._models.drop()
         if not self._models.keep_only(key):
             self._shapes.clear()
-            if ":" not in key.name:
+            if ":" not in point.axes["model"]:
                 models.torchvision_models()  # before `settle`, which exempts it from collections
             loop.settle()
         model = self._models.get(key)
