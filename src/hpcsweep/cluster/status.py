@@ -133,9 +133,6 @@ def _sweep(
     try:
         rowless = [shard for submission in submissions for shard in submission.rowless]
         avoided = bad_nodes.current(sweep_dir, answer, rowless)
-    except ResultsError as error:
-        problems = [*problems, str(error)]
-    try:
         until = [*rounds.read_rounds(sweep_dir).values()]
     except ResultsError as error:
         problems = [*problems, str(error)]

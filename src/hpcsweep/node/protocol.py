@@ -7,15 +7,11 @@ Standard library only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 # not only for type checkers: `typed_json` evaluates the annotations of the messages
 from hpcsweep.point import Point
-from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +57,3 @@ class Reply:
 
     outcomes: tuple[Outcome, ...]
     history: dict[str, Any] = field(default_factory=dict)
-
-
-def answer_to(request: Request, reply: Mapping[str, Any]) -> Reply:
-    """Read the reply to a request.
-
-    Raises:
-        ValueError: it has another form, or answers another request.
-    """
-    answer = typed_json.from_plain(Reply, reply)
-    answered = [outcome.point_id for outcome in answer.outcomes]
-    asked = [point.point_id for point in request.points]
-    if not answered or answered != asked[: len(answered)]:
-        raise ValueError(f"it answers {answered[0] if answered else 'no point'}, not this request")
-    return answer

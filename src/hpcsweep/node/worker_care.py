@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused
-from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, answer_to
+from hpcsweep.node.protocol import Hello, Outcome, Reply, Request
 from hpcsweep.node.worker_process import Died, Garbled, Interrupted, Template, TimedOut, Worker
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
@@ -208,6 +208,10 @@ def _answer(request: Request, reply: worker_process.Reply) -> Reply | worker_pro
     if not isinstance(reply, dict):
         return reply
     try:
-        return answer_to(request, reply)
+        answer = typed_json.from_plain(Reply, reply)
     except ValueError as error:
         return Garbled(str(error))
+    answered = [outcome.point_id for outcome in answer.outcomes]
+    if answered and answered == [point.point_id for point in request.points][: len(answered)]:
+        return answer
+    return Garbled(f"it answers {answered[0] if answered else 'no point'}, not this request")

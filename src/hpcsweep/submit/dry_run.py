@@ -66,8 +66,7 @@ def _show(
     if isinstance(answer, slurm.CouldNotAsk):
         messages.warning(f"Slurm was not asked: {answer}")
     else:
-        where = f"partition {answer.partition}, nodes {answer.nodes}"
-        messages.progress(f"Slurm would accept this job: {where}")
+        messages.progress(f"Slurm would accept this job: {answer}")
 
 
 def _here(request: Request) -> tuple[Request, Point]:

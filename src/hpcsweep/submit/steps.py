@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcsweep import files, messages
 from hpcsweep.catalog import WORKLOADS
@@ -19,7 +19,7 @@ from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
 from hpcsweep.store import folders, ledger, locks, outcomes, runs, shards
-from hpcsweep.store.folders import SweepDir
+from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import check_inputs, prepare, support
@@ -109,7 +109,7 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
         hint = _hint(job.sweep_dir, settled)
         messages.progress(f"{job.sweep_dir.name}: nothing to measure{done}{hint}")
         if before.not_valid:
-            _tell_disturbed(job, outcomes.rows_of(job.sweep_dir.shards(), outcomes.told_of))
+            _tell_disturbed(job.sweep_dir, job.sweep_dir.shards())
         return _exit_code(job, {})
     verb = "is" if live == 1 else "are"
     where = f"{count(live, 'point')} {verb} already queued or running in"
@@ -152,16 +152,14 @@ def _run_here(job: Submit) -> int:
     )
     messages.progress(f"{measured}{then}{hint}")
     if result.tally.not_valid:
-        attempts = job.sweep_dir.shards_of(job.submission.id)
-        _tell_disturbed(job, outcomes.rows_of(attempts, outcomes.told_of))
+        _tell_disturbed(job.sweep_dir, job.sweep_dir.shards_of(job.submission.id))
     return result.exit_code or _exit_code(job, result.tally.statuses)
 
 
-def _tell_disturbed(job: Submit, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    point_ids = {point.point_id for point in job.request.points()}
-    measured = (row for point_id, row in rows.items() if point_id in point_ids)
-    if disturbance := outcomes.disturbance(job.sweep_dir, measured):
-        messages.warning(f"{job.sweep_dir.name}: {disturbance}")
+def _tell_disturbed(sweep_dir: SweepDir, attempts: Sequence[ShardPath]) -> None:
+    rows = outcomes.rows_of(attempts, outcomes.told_of).values()
+    if disturbance := outcomes.disturbance(sweep_dir, rows):
+        messages.warning(f"{sweep_dir.name}: {disturbance}")
 
 
 def _hint(sweep_dir: SweepDir, by_status: Mapping[str, int]) -> str:

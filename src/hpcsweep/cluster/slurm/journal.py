@@ -58,11 +58,10 @@ class Journal:
         recorded = self.origin.cluster and here.cluster and self.origin.user
         return bool(recorded) and not self.is_others(here)
 
-    def place(self, here: slurm.Here) -> str:
-        """Return who sent it, and the name of its cluster, for messages."""
-        twins = self.origin.cluster == here.cluster and self.origin.controller != here.controller
-        other = f" of {self.origin.controller}" * twins
-        return f"cluster {self.origin.cluster}{other} as {self.origin.user}"
+    @property
+    def place(self) -> str:
+        """Who sent it, and the name of its cluster, for messages."""
+        return f"cluster {self.origin.cluster} as {self.origin.user}"
 
     def owns(self, job: slurm.JobState) -> bool:
         """Say whether a job with a matching id works in this submission's folder, if Slurm says."""

@@ -95,7 +95,7 @@ def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
         return Liveness(live=False)
     allowed = _BEATS if journal.is_mine(answer.here) and not is_revoked else None
     if journal.is_others(answer.here):
-        why = f"on {journal.place(answer.here)}: ask there"
+        why = f"on {journal.place}: ask there"
         return _by_signs(chunk, journal, why, elsewhere=True)
     why = "Slurm does not list its job"
     if job and not owned:
@@ -106,7 +106,7 @@ def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
 def liveness_of_unanswered(journal: Journal, answer: SlurmAnswer) -> Liveness:
     """Say whether chunks may be live whose entry in the journal is incomplete or damaged."""
     if journal.is_others(answer.here):
-        return _by_signs(None, journal, f"sbatch's answer was lost on {journal.place(answer.here)}")
+        return _by_signs(None, journal, f"sbatch's answer was lost on {journal.place}")
     return Liveness(live=True)
 
 

@@ -135,14 +135,6 @@ SUBMIT_S: Final = 60.0  # for an answer; at MaxJobCount sbatch retries for minut
 _SHOWN: Final = 300  # characters of an answer without a job id
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """The nodes and partition on which a script would run, by `sbatch --test-only`."""
-
-    nodes: str
-    partition: str
-
-
 def submit(
     script: Path,
     *,
@@ -179,7 +171,7 @@ def submit(
     return printed[-1]
 
 
-def would_accept(script: Path, *, options: Sequence[str] = ()) -> Expectation | CouldNotAsk:
+def would_accept(script: Path, *, options: Sequence[str] = ()) -> str | CouldNotAsk:
     """Ask by `sbatch --test-only` whether sbatch would accept a script, and where it would run.
 
     Raises:
@@ -196,7 +188,7 @@ def would_accept(script: Path, *, options: Sequence[str] = ()) -> Expectation | 
             return call.cause("sbatch", reply)
         raise refused
     match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
-    return Expectation(*(match.groups() if match else ("", "")))
+    return f"partition {match[2]}, nodes {match[1]}" if match else "it does not say where"
 
 
 def _open_question(script: str, what: str) -> Unanswered:
