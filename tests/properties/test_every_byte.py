@@ -58,7 +58,7 @@ def proven(shard: ShardPath) -> tuple[dict[bytes, tuple[bytes, bytes]], list[str
     taken = {}
     with Blocks() as blocks:
         for row in found.rows:
-            places = [int(row[name]) for name in COMMIT[:-1] if row[name].isdigit()]
+            places = [int(row[n]) for n in COMMIT[:-1] if row.get(n, "").isdigit()]
             try:
                 layers = blocks.read(shard.layers, *places[:2])
                 samples = blocks.read(shard.samples, *places[2:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,14 +13,12 @@ from hpcsweep import __version__
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import shards, typed_json
 from hpcsweep.store.collect.collector import collect
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import Blocks
 from resultsfolder import TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, commit, edit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hpcsweep.store.collect.collector import CollectReport
-    from hpcsweep.store.folders import SweepDir
     from resultsfolder import Folder
 
 
@@ -40,6 +39,15 @@ def test_a_second_collect_without_news_reads_nothing(folder: Folder) -> None:
         commit(writer, points[5], shard)
         report = collect(folder.sweep_dir)
     assert (report.shards_read, report.points, report.left_out) == (5, 6, [])
+
+
+def test_the_folder_from_which_it_is_called_makes_no_news(
+    measured: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path is the same folder."""
+    collect(measured.sweep_dir)
+    monkeypatch.chdir(measured.sweep_dir.path.parent)
+    assert collect(SweepDir(Path(measured.sweep_dir.path.name))).shards_read == 0
 
 
 def _overwrite_unseen(path: Path, content: bytes) -> None:

@@ -67,5 +67,6 @@ def _stamps(paths: Iterable[Path]) -> str:
     for path in paths:
         with suppress(OSError):
             status = os.stat(path)  # noqa: PTH116 - thousands of them
-            stamps.append(f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
+            name = f"{path.parent.name}/{path.name}"  # the same from any working directory
+            stamps.append(f"{name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     return "\n".join(stamps)
