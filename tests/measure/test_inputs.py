@@ -105,10 +105,10 @@ def test_names_are_those_of_a_training(amp: str) -> None:
 def test_a_network_that_nobody_can_build_here_is_not_judged() -> None:
     """The reason is told; where one size fails, another may do."""
     assert look({"fc": "fft"}, case(model="tinynets:no_module")) == {
-        "unchecked": "UsageError: model 'tinynets:no_module': returned int, not a torch.nn.Module"
+        "unsure": "UsageError: model 'tinynets:no_module': returned int, not a torch.nn.Module"
     }
     small, fits = (case(model="alexnet", input_size=size) for size in (8, 64))
-    assert "8x8" in look({"features.0": "fft"}, small)["unchecked"]
+    assert "8x8" in look({"features.0": "fft"}, small)["unsure"]
     assert look({"features.0": "fft"}, small, fits) == {"idle": {}}
 
 
