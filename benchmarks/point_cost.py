@@ -35,6 +35,7 @@ from hpcsweep.measure.checks import control, fresh_inputs, numerics
 from hpcsweep.measure.timing import clocks, lanes, loop
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
+from hpcsweep.node.protocol import Request
 from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned
@@ -159,7 +160,7 @@ def measure(chosen: argparse.Namespace) -> None:
                 axes = {"model": model, "input_size": size, "algorithm": algorithm}
                 point = Point("inference", defaults | axes, settings, "0" * 16)
                 stages.take()
-                outcome = worker.outcome(bench, point, 0)
+                (outcome,) = worker.outcomes(bench, Request(points=(point,)))
                 seconds = stages.take()
                 if outcome.status is not PointStatus.OK:
                     raise SystemExit(f"{axes}: {outcome.status} {outcome.reason}")

@@ -10,6 +10,7 @@ from hpcsweep import search_path, sources
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Measurement
 from hpcsweep.node import worker
+from hpcsweep.node.protocol import Request
 from hpcsweep.point import Point
 
 
@@ -48,8 +49,8 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
             return Measurement({})
 
     cells = [
-        sources.parts(worker.outcome(Bench(), point, 0).row["own_files"])["weights"]
-        for _ in range(2)
+        sources.parts(one.row["own_files"])["weights"]
+        for one in worker.outcomes(Bench(), Request(points=(point, point)))
     ]
     assert cells[0].endswith(f"-{cells[1]}")
     assert sources.Sources([str(tmp_path)]).digest("weights", "w.pt") == cells[1]

@@ -115,7 +115,7 @@ class Attempt:
         self._ready = float("inf")
         self._end = _deadline() - self._manifest.run.kill_wait  # of measuring
         self._shard, self._writer = self._open_shard()
-        self._next = self._shard.next_attempt().overall
+        self._next = str(self._shard.next_attempt().overall)
         self._log = submission.log(chunk_index, self._shard.attempt)
         self._reports = Reports(self._log)
         self._tries = self._manifest.round + self._shard.attempt
@@ -355,7 +355,7 @@ class Attempt:
 
     def _fenced(self) -> bool:
         """Say whether a newer attempt of this chunk has begun."""
-        if self._next.exists():
+        if os.path.exists(self._next):  # noqa: PTH110 - asked for each point
             self._stop.reason = "a newer attempt of this chunk has begun"
             self._fenced_off = True
         return self._fenced_off

@@ -98,21 +98,21 @@ def outcomes(bench: Bench, request: Request) -> Iterator[Outcome]:
     """Measure the points of a request until one is fatal."""
     for point in request.points:
         began = time.monotonic()
-        found = outcome(bench, point, request.tries)
-        yield replace(found, point_id=point.point_id, seconds=time.monotonic() - began)
+        before = sources.own_files_here(point)
+        found = _outcome(bench, point, request.tries)
+        after = sources.own_files_here(point)
+        row = {**found.row, "own_files": before if before == after else _both(before, after)}
+        seconds = time.monotonic() - began
+        yield replace(found, row=row, point_id=point.point_id, seconds=seconds)
         if found.fatal:
             return
 
 
-def outcome(bench: Bench, point: Point, tries: int) -> Outcome:
-    """Measure one point and return its outcome with the user's files; raise nothing."""
-    before = sources.parts(sources.own_files_here(point))
-    measured = _outcome(bench, point, tries)
-    after = sources.parts(sources.own_files_here(point))
-    pairs = ((axis, before.get(axis, ""), after.get(axis, "")) for axis in {**before, **after})
-    # a file that was replaced meanwhile has both digests
-    made_of = (f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
-    return replace(measured, row={**measured.row, "own_files": ";".join(made_of)})
+def _both(before: str, after: str) -> str:
+    """Return the digests of files of which one was replaced meanwhile: that one has both."""
+    old, new = map(sources.parts, (before, after))
+    pairs = ((axis, old.get(axis, ""), new.get(axis, "")) for axis in {**old, **new})
+    return ";".join(f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
 
 
 def _outcome(bench: Bench, point: Point, tries: int) -> Outcome:

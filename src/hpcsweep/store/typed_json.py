@@ -99,7 +99,7 @@ def _fields(kind: Hashable) -> dict[str, tuple[Any, Any, bool]]:
 def _value(value: Any, hint: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
     """Convert a JSON value to the type of its field; `TypeError` where it does not fit."""
     kind = get_origin(hint) or hint
-    if is_dataclass(kind) and isinstance(value, dict):
+    if isinstance(value, dict) and is_dataclass(kind):
         return from_plain(hint, value)
     if kind is tuple and isinstance(value, list):
         return tuple(_value(item, get_args(hint)[0]) for item in value)
