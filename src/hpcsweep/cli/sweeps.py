@@ -304,7 +304,7 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 @click.argument("submissions", nargs=-1)
 @click.pass_obj
 def cancel(results: Path, sweep: str | None, submissions: tuple[str, ...]) -> Answer:
-    """Cancel the queued and running jobs of submissions, by default of all; results are kept."""
+    """Cancel jobs of submissions, by default of all; results are kept."""
     from hpcsweep.cluster import cancel
     from hpcsweep.store import runs
 

@@ -355,7 +355,8 @@ class Attempt:
 
     def _fenced(self) -> bool:
         """Say whether a newer attempt of this chunk has begun."""
-        if os.path.exists(self._next):  # noqa: PTH110 - asked for each point
+        with suppress(FileNotFoundError):
+            os.stat(self._next)  # noqa: PTH116 - asked for each point
             self._stop.reason = "a newer attempt of this chunk has begun"
             self._fenced_off = True
         return self._fenced_off

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, SoftFileLock, Timeout
+from filelock import FileLock, Timeout
 
 from hpcsweep import files, processes
 from hpcsweep.errors import Busy, ResultsError
@@ -61,8 +61,10 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
             lock.acquire(timeout=timeout)
     except Timeout:
         what = f"locked for more than {timeout:g} s by {_holder(sweep_dir)}; wait for it, or end it"
-        gone = f". If that process is gone, remove {sweep_dir.lock}"
-        again = f", and run this command again{gone * isinstance(lock, SoftFileLock)}"
+        again = ", and run this command again"
+        with suppress(OSError):  # where the file system has no locks, the file is it: it has text
+            if sweep_dir.lock.stat().st_size:
+                again = f"{again}. If that process is gone, remove {sweep_dir.lock}"
         raise Busy(f"{sweep_dir.path}: {what}{again}") from None
     except OSError as error:
         raise cannot_write(sweep_dir.path, error) from error

@@ -9,6 +9,7 @@ names the source. Before, the C library gives back what a larger point used and 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import resource
@@ -30,6 +31,7 @@ class MemoryWatch:
 
     def reset(self) -> None:
         """Begin a point: reset the kernel's high-water mark, where that is allowed."""
+        gc.collect()  # what the point before left in reference cycles, such as its images
         with suppress(AttributeError):  # the C library is not glibc
             ctypes.CDLL(None).malloc_trim(0)
         try:
