@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 _FEWEST: Final = 300  # convolutions from which anything but physics learns
 _FEWEST_OWN: Final = 20  # of a GPU that others help
 _FEW: Final = 1_500  # of a GPU: so many a process can hold
-_PARTS: Final = 3  # of own shapes, each left out
+_FILTER: Final = ["in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "groups"]
+_FEW_FILTERS: Final = 100  # one or two networks have so many, at however many sizes
+_PARTS: Final = 3  # of own filters, each left out
 _SHARES: Final = (0.5, 0.75, 0.25, 1.0, 0.0)  # the first of equals counts
-_RICH: Final = 3.0  # times as many rows of other GPUs: then they say more than the own ones
+_RICH: Final = 2.0  # times as many rows of other GPUs: then they say more than the own ones
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,11 @@ def fit(calls: pd.DataFrame, like: Law | None = None) -> Law:
     for gpu, own in rows.items():
         others = {name: of for name, of in trees.items() if name != gpu}
         helped = sum(of.calls for of in others.values()) >= _RICH * len(own)
-        if len(own) > _FEW:
-            ways[gpu] = trees[gpu]
-        elif len(own) >= _FEWEST_OWN and helped:
+        few = len(own) <= _FEW or len(own[_FILTER].drop_duplicates()) <= _FEW_FILTERS
+        if few and helped and len(own) >= _FEWEST_OWN:
             ways[gpu] = _with_physics(Relatives(shapes, others), own)
+        elif len(own) > _FEW:
+            ways[gpu] = trees[gpu]
         elif gpu in trees:
             ways[gpu] = Process.fit(shapes.roofline, shapes.places, own)
     return Law(law, ways, Relatives(shapes, trees) if trees else None)
@@ -87,9 +90,10 @@ def fit(calls: pd.DataFrame, like: Law | None = None) -> Law:
 def _with_physics(relatives: Relatives, own: pd.DataFrame) -> OfCalls:
     """Return a mean of physics and of what relatives say, corrected by a GPU's few rows.
 
-    The share of the relatives is the one that is least wrong at own shapes that are left out.
+    The share of the relatives is the one that is least wrong at own filters that are left out.
     """
-    parts = own.groupby("unique_key", sort=False).ngroup().to_numpy() % _PARTS
+    own = own.sample(min(len(own), _FEW), random_state=0)
+    parts = own.groupby(_FILTER, sort=False, dropna=False).ngroup().to_numpy() % _PARTS
     held = np.zeros((2, len(own)))
     for part in np.unique(parts):
         out = parts == part
@@ -104,7 +108,7 @@ def _with_physics(relatives: Relatives, own: pd.DataFrame) -> OfCalls:
 def _both(relatives: Relatives, own: pd.DataFrame) -> OfCalls:
     """Return what corrected relatives (first row) and physics (second) say of calls, as logs."""
     law = physics.fit(own)
-    process = Process.fit(relatives.guess, relatives.places, own)
+    process = Process.fit(relatives.guess(own), relatives.places, own)
     return lambda calls: np.array([process(calls), np.log(law.times(calls))])
 
 

@@ -184,9 +184,24 @@ class Relatives:
         share = max(total / (total + _OF_PHYSICS), 0.5) if total else 1.0
         return share, lambda calls: self.shapes.roofline(calls) + self._each(calls) @ weights
 
-    def guess(self, calls: pd.DataFrame) -> Floats:
-        """Return their mean, which rows of its own correct."""
-        return self.shapes.roofline(calls) + self._each(calls).mean(axis=1)
+    def guess(self, own: pd.DataFrame) -> OfCalls:
+        """Return their mean time, which rows of its own correct.
+
+        Their sheets differ from its sheet; how much of that counts (none, where all times are those
+        of copies) is what its own rows show.
+        """
+        mean, apart = self._mean(own)
+        apart -= apart.mean()
+        slope = float(np.clip(apart @ (_log_ms(own) - mean) / max(apart @ apart, 1e-9), 0.0, 1.0))
+        return lambda calls: np.asarray(np.array([1.0, slope]) @ self._mean(calls))
+
+    def _mean(self, calls: pd.DataFrame) -> Floats:
+        """Return the mean logarithm of their times, and how far its roofline is from theirs."""
+        roofline = self.shapes.roofline(calls)
+        theirs = np.mean(
+            [self.shapes.roofline(calls.assign(gpu=gpu)) for gpu in self.trees], axis=0
+        )
+        return np.array([theirs + self._each(calls).mean(axis=1), roofline - theirs])
 
     def places(self, calls: pd.DataFrame) -> Floats:
         """Return where calls lie for a process: work, the algorithm, and how relatives differ."""

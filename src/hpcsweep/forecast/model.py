@@ -23,6 +23,7 @@ from hpcsweep.forecast.training_data import Measured
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1  # the weight of no correction
 _OWN_NETWORKS: Final = 3  # of a GPU: with fewer, others' costs between layers count, too
+_TURNS: Final = 5  # of costs and speeds, each from the others
 _WORK_KEY: Final = [
     "gpu", "setting", "dtype", "direction", "op", "algorithm", "unique_key", "batch_size",
 ]  # fmt: skip
@@ -127,13 +128,20 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
     rest = (total - _sums(points, calls)) / total
     if points.empty:  # what others measured has no networks
         return {(): np.zeros(work.shape[1])}
-    pooled = _costs(work, total, rest)
+    machines = terms.groups(points, _MACHINE)
+    speeds = np.ones(len(points))
+    for _ in range(_TURNS):
+        pooled = _costs(work, total, rest / speeds)
+        said = work @ pooled / total
+        for some in machines.values():
+            speeds[some] = max(rest[some] @ said[some] / max(said[some] @ said[some], 1e-9), 1e-9)
+        speeds /= np.exp(np.log(speeds).mean())
     found: dict[tuple[object, ...], Floats] = {(): pooled}
-    for gpu, some in terms.groups(points, _MACHINE).items():
+    for gpu, some in machines.items():
         own = (points["model"].iloc[some].nunique() - 1) / (_OWN_NETWORKS - 1)
         share = min(own, 1.0)  # one network says of itself alone
         costs = _costs(work[some], total[some], rest[some])
-        found[gpu] = share * costs + (1 - share) * pooled
+        found[gpu] = share * costs + (1 - share) * speeds[some][0] * pooled
     return found
 
 
