@@ -73,6 +73,15 @@ def peaks(calls, efficiency=1.0):
         / efficiency)  # fmt: skip
 
 
+def test_what_sheets_do_not_explain_is_not_taken_from_them():
+    """Times of copies are half as long on a GPU whose sheet is six times as good."""
+    others = timed(convolutions(400, 21))
+    own = timed(convolutions(45, 22, gpu="l40s"), 0.5)
+    law = layers.fit(pd.concat([others, own[own["kernel_h"] == 3.0]], ignore_index=True))
+    test = timed(convolutions(200, 23, gpu="l40s"), 0.5)
+    assert off(law, test[test["kernel_h"] == 1.0]) < 0.25
+
+
 def test_a_gpu_that_nobody_measured_takes_the_times_of_its_relatives():
     """The nearest sheets count most; the steps are theirs."""
     known = [peaks(convolutions(310, 11, "v100")), peaks(convolutions(310, 12, "p100-pcie")),

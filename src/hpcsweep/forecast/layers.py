@@ -26,7 +26,7 @@ _FEWEST_OWN: Final = 20  # of a GPU that others help
 _FEW: Final = 1_500  # of a GPU: so many a process can hold
 _FILTER: Final = ["in_channels", "out_channels", "kernel_h", "kernel_w", "stride_h", "groups"]
 _FEW_FILTERS: Final = 100  # one or two networks have so many, at however many sizes
-_PARTS: Final = 3  # of own filters, each left out
+_PARTS: Final = 3  # of own shapes, each left out
 _SHARES: Final = (0.5, 0.75, 0.25, 1.0, 0.0)  # the first of equals counts
 _RICH: Final = 2.0  # times as many rows of other GPUs: then they say more than the own ones
 
@@ -90,10 +90,10 @@ def fit(calls: pd.DataFrame, like: Law | None = None) -> Law:
 def _with_physics(relatives: Relatives, own: pd.DataFrame) -> OfCalls:
     """Return a mean of physics and of what relatives say, corrected by a GPU's few rows.
 
-    The share of the relatives is the one that is least wrong at own filters that are left out.
+    The share of the relatives is the one that is least wrong at own shapes that are left out.
     """
     own = own.sample(min(len(own), _FEW), random_state=0)
-    parts = own.groupby(_FILTER, sort=False, dropna=False).ngroup().to_numpy() % _PARTS
+    parts = own.groupby("unique_key", sort=False).ngroup().to_numpy() % _PARTS
     held = np.zeros((2, len(own)))
     for part in np.unique(parts):
         out = parts == part

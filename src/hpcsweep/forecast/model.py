@@ -22,8 +22,10 @@ from hpcsweep.forecast.training_data import Measured
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1  # the weight of no correction
-_OWN_NETWORKS: Final = 3  # of a GPU: with fewer, others' costs between layers count, too
-_TURNS: Final = 5  # of costs and speeds, each from the others
+_OWN_NETWORKS: Final = 3  # of a GPU: with fewer, costs are in proportion as on others
+_TURNS: Final = 5  # of common costs, and of how much slower each machine is
+_SLOWER: Final = 10.0  # at most
+_SMALL: Final = 1e-9
 _WORK_KEY: Final = [
     "gpu", "setting", "dtype", "direction", "op", "algorithm", "unique_key", "batch_size",
 ]  # fmt: skip
@@ -121,7 +123,8 @@ def _grouped(calls: pd.DataFrame) -> pd.DataFrame:
 def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object, ...], Floats]:
     """Return what is outside the layers on each GPU: per pass, call, megabyte and input pixel.
 
-    A pass that begins on the host copies its input first.
+    A pass that begins on the host copies its input first. A GPU with few networks has the costs of
+    all, as much slower or faster as its own networks show.
     """
     total = points["total_ms"].to_numpy(float)
     work = _work(points, calls)
@@ -129,19 +132,20 @@ def _fit_between(points: pd.DataFrame, calls: pd.DataFrame) -> dict[tuple[object
     if points.empty:  # what others measured has no networks
         return {(): np.zeros(work.shape[1])}
     machines = terms.groups(points, _MACHINE)
-    speeds = np.ones(len(points))
+    slower = np.ones(len(points))
     for _ in range(_TURNS):
-        pooled = _costs(work, total, rest / speeds)
+        pooled = _costs(work, total, rest / slower)
         said = work @ pooled / total
         for some in machines.values():
-            speeds[some] = max(rest[some] @ said[some] / max(said[some] @ said[some], 1e-9), 1e-9)
-        speeds /= np.exp(np.log(speeds).mean())
+            factor = rest[some] @ said[some] / max(said[some] @ said[some], _SMALL)
+            slower[some] = np.clip(factor, 1 / _SLOWER, _SLOWER)
+        slower /= np.exp(np.log(slower).mean())
     found: dict[tuple[object, ...], Floats] = {(): pooled}
     for gpu, some in machines.items():
         own = (points["model"].iloc[some].nunique() - 1) / (_OWN_NETWORKS - 1)
         share = min(own, 1.0)  # one network says of itself alone
         costs = _costs(work[some], total[some], rest[some])
-        found[gpu] = share * costs + (1 - share) * speeds[some][0] * pooled
+        found[gpu] = share * costs + (1 - share) * slower[some[0]] * pooled
     return found
 
 
