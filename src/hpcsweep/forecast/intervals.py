@@ -31,7 +31,7 @@ OWN: Final = "prediction"
 LEVEL: Final = 0.9  # share of the true times that an interval holds
 UNKNOWN: Final = 4.0  # the factor where nothing of that kind could be left out
 FEWEST: Final = 5  # parts: of fewer, a width is a guess
-_PER_OCTAVE: Final = 0.35  # wider for work unlike all that was measured: VGG-16 told how much
+_PER_OCTAVE: Final = 0.35  # wider for work unlike what was measured: others ask 0.28 to 0.55
 _SPENT: Final = 2  # degrees of freedom: the fit knows the mean, and errors have heavy tails
 _NEWEST: Final = 9  # controls that tell the state of the machine now
 
