@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 
 from hpcsweep import catalog
@@ -27,12 +28,24 @@ def test_the_learning_rate_rises_and_falls():
 
 def test_optimizers_take_the_axes_or_what_is_usual():
     """Unset is not nought."""
-    weights = [nn.Parameter(torch.zeros(1))]
-    usual = trainer.optimizer(catalog.axis_defaults("training"), weights)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    usual = trainer.optimizer(catalog.axis_defaults("training"), network)
     assert (usual.defaults["lr"], usual.defaults["momentum"]) == (0.1, 0.9)
     named = {"optimizer": "adamw", "lr": 0.5, "weight_decay": 0.25}
-    found = trainer.optimizer(catalog.axis_defaults("training") | named, weights)
+    found = trainer.optimizer(catalog.axis_defaults("training") | named, network)
     assert (found.defaults["lr"], found.defaults["weight_decay"]) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("network", "rate"),
+    [("resnet18", 0.1), ("convnext_tiny", 0.1), ("squeezenet1_1", 0.01), ("alexnet", 0.01)],
+)
+def test_networks_without_normalization_learn_at_a_tenth_of_the_rate(network: str, rate: float):
+    """At that of others they diverge; so do torchvision's recipes."""
+    with torch.device("meta"):
+        model = torchvision.models.get_model(network)
+    assert trainer.usual_lr("sgd", model) == rate
+    assert trainer.usual_lr("adamw", model) == 0.001
 
 
 def _losses(trainer, opened, count):

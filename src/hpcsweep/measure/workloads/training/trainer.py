@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,21 +22,31 @@ from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.point import Point
 
-# defaults of torch's examples, for an axis `lr` without value
-USUAL_LR: Final[Mapping[str, float]] = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 _MOMENTUM: Final = 0.9
+_NORMALIZES: Final = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)  # noqa: SLF001
 
 
-def optimizer(axes: Mapping[str, Any], parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return a point's optimizer over parameters."""
+def optimizer(axes: Mapping[str, Any], model: nn.Module) -> torch.optim.Optimizer:
+    """Return a point's optimizer over a network's parameters."""
     name = axes["optimizer"]
-    settings: dict[str, Any] = {"lr": USUAL_LR[name] if axes["lr"] is None else axes["lr"]}
+    parameters = model.parameters()
+    settings: dict[str, Any] = {"lr": usual_lr(name, model) if axes["lr"] is None else axes["lr"]}
     if axes["weight_decay"] is not None:
         settings["weight_decay"] = axes["weight_decay"]
     if name == "sgd":
         return torch.optim.SGD(parameters, momentum=_MOMENTUM, **settings)
     kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
     return kind(parameters, **settings)
+
+
+def usual_lr(optimizer: str, model: nn.Module) -> float:
+    """Return the learning rate of torchvision's recipes, for an axis `lr` without value.
+
+    Networks without normalization, such as AlexNet and SqueezeNet, diverge at the 0.1 of others.
+    """
+    if optimizer != "sgd":
+        return 1e-3
+    return 0.1 if any(isinstance(m, _NORMALIZES) for m in model.modules()) else 0.01
 
 
 def schedule(
@@ -137,7 +147,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         axes = self.point.axes
-        self.optimizer = optimizer(axes, self.model.parameters())
+        self.optimizer = optimizer(axes, self.model)
         self.schedule = schedule(axes, self.optimizer, self.total_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=axes["amp"] == "fp16")
         self._dtype = getattr(torch, axes["dtype"])
