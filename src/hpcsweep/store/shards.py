@@ -108,7 +108,7 @@ class ShardWriter:
         for name, value in row.items():
             place = _PLACES.get(name)
             if place is not None:
-                texts[place] = cell(value)
+                texts[place] = "" if value is None else cell(value)
         return texts
 
     def sync(self) -> None:
@@ -303,7 +303,7 @@ def split(line: bytes) -> list[str]:
     return next(csv.reader([line.decode()], strict=True))
 
 
-def joined(values: list[str]) -> str:
+def joined(values: Sequence[str]) -> str:
     """Join the texts of a row's cells, which hold no line breaks, into a line without its end."""
     text = ",".join(values)
     if '"' not in text and text.count(",") == len(values) - 1:  # nearly always, and faster

@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import operator
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -104,12 +106,13 @@ def _row_writer(
         for of in zip(*dict.fromkeys(row.own for row in winners), strict=True)
     ]
     split = short_table.split(filled, merge.named_axes(winners), *own)
-    tables = [*zip((overall, details), split, strict=True)]
-    for file, names in tables:
+    tables = []
+    for file, names in zip((overall, details), split, strict=True):
         file.write(seals.header(names))
+        tables.append((file, operator.itemgetter(*names)))
 
     def write(row: TableRow, line: bytes) -> Mapping[str, str]:
-        cells = dict(zip(row.columns, shards.split(line), strict=True))
+        cells = defaultdict(str, zip(row.columns, shards.split(line), strict=True))
         for name in schema.OWN:
             texts = json.loads(cells.get(name) or "{}")
             cells |= {own: schema.cell(value) for own, value in texts.items()}
@@ -118,8 +121,8 @@ def _row_writer(
             "submission": submission, "valid": row.valid, "flags": row.flags,
             "orphan": plan.orphan(row.point_id), "source": plan.sources.get(submission, ""),
         }  # fmt: skip
-        for file, names in tables:
-            file.write(f"{shards.joined([cells.get(name, '') for name in names])}\n".encode())
+        for file, cells_of in tables:
+            file.write(f"{shards.joined(cells_of(cells))}\n".encode())
         return outcomes.told_of(cells)
 
     return write
