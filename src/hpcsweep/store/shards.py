@@ -108,7 +108,7 @@ class ShardWriter:
         for name, value in row.items():
             place = _PLACES.get(name)
             if place is not None:
-                texts[place] = "" if value is None else cell(value)
+                texts[place] = cell(value)
         return texts
 
     def sync(self) -> None:

@@ -41,7 +41,7 @@ def test_optimizers_take_the_axes_or_what_is_usual():
     [("resnet18", 0.1), ("convnext_tiny", 0.1), ("squeezenet1_1", 0.01), ("alexnet", 0.01)],
 )
 def test_networks_without_normalization_learn_at_a_tenth_of_the_rate(network: str, rate: float):
-    """At that of others they diverge; so do torchvision's recipes."""
+    """At that of others they diverge."""
     with torch.device("meta"):
         model = torchvision.models.get_model(network)
     assert trainer.usual_lr("sgd", model) == rate

@@ -40,9 +40,10 @@ def optimizer(axes: Mapping[str, Any], model: nn.Module) -> torch.optim.Optimize
 
 
 def usual_lr(optimizer: str, model: nn.Module) -> float:
-    """Return the learning rate of torchvision's recipes, for an axis `lr` without value.
+    """Return the learning rate for an axis `lr` without value: those of torch's examples.
 
-    Networks without normalization, such as AlexNet and SqueezeNet, diverge at the 0.1 of others.
+    At 0.1, networks without normalization diverge: AlexNet, VGG-11 and SqueezeNet 1.1 did in 20
+    steps of random images, and at 0.01 did not.
     """
     if optimizer != "sgd":
         return 1e-3
