@@ -160,7 +160,7 @@ class _Reading:
         for row in seen.rows:
             try:
                 entry = merge.table_row(row, seen, age)
-                entry.texts(blocks)
+                entry.blocks_of(row["_line"], blocks)  # they are intact
                 self.pool.add(entry)
                 seen.taken += 1
             except ResultsError as error:  # noqa: PERF203 - a negligible cost

@@ -87,13 +87,16 @@ class TableRow:
 
     def texts(self, blocks: Blocks) -> tuple[bytes, bytes, bytes]:
         """Return its line, layer rows and samples; `ResultsError` where they are not intact."""
-        files = self.shard.overall, self.shard.layers, self.shard.samples
-        places = zip(files, self.places[::2], self.places[1::2], strict=True)
-        line, layers, samples = (blocks.read(*place) for place in places)
-        line = line.removesuffix(b"\n")
+        line = blocks.read(self.shard.overall, *self.places[:2]).removesuffix(b"\n")
+        return line, *self.blocks_of(line, blocks)
+
+    def blocks_of(self, line: bytes, blocks: Blocks) -> tuple[bytes, bytes]:
+        """Return the layer rows and samples of its line; `ResultsError` as of `texts`."""
+        layers = blocks.read(self.shard.layers, *self.places[2:4])
+        samples = blocks.read(self.shard.samples, *self.places[4:])
         if not seals.fits(line, Heads(self.columns, self.layer_columns), layers, samples):
             raise ResultsError("its checksum does not fit")
-        return line, layers, samples
+        return layers, samples
 
     @property
     def doubts(self) -> str:

@@ -113,9 +113,8 @@ def _row_writer(
 
     def write(row: TableRow, line: bytes) -> Mapping[str, str]:
         cells = defaultdict(str, zip(row.columns, shards.split(line), strict=True))
-        for name in schema.OWN:
-            texts = json.loads(cells.get(name) or "{}")
-            cells |= {own: schema.cell(value) for own, value in texts.items()}
+        for text in filter(None, map(cells.get, schema.OWN)):  # a command's
+            cells |= {own: schema.cell(value) for own, value in json.loads(text).items()}
         submission = row.origin.submission  # an imported one may have another name here
         cells |= {
             "submission": submission, "valid": row.valid, "flags": row.flags,
