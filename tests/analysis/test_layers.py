@@ -11,7 +11,7 @@ from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench import on_device
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
-from layeredsweep import SUBMISSION, layered
+from layeredsweep import SUBMISSION, SWEEP, layered
 
 MEASURED = """\
 workload: inference
@@ -126,6 +126,16 @@ def test_only_configurations_that_every_algorithm_has_are_compared(tmp_path):
     found = layers.slowest_layers(layered(tmp_path, text))
     assert found.frame.set_index("layer").loc["conv1", "auto"] == 4.0
     assert "1 point left out: not every algorithm has that configuration" in found.notes
+
+
+def test_no_configuration_with_every_algorithm_tells_which_points_were_left_out(tmp_path):
+    """They may be what it lacks."""
+    out = "{algorithm: gemm, input_size: 64}, {algorithm: winograd, input_size: 128}"
+    text = f"{SWEEP}exclude: [{out}]\n"
+    run = layered(tmp_path, text, changes={"auto": {"valid": False, "flags": "contended"}})
+    with pytest.raises(UsageError, match="no configuration has every algorithm") as refused:
+        layers.slowest_layers(run)
+    assert "2 unreliable points left out (contended); --unreliable takes" in str(refused.value)
 
 
 def test_the_rest_is_counted_and_every_form_has_the_same_rows(run):

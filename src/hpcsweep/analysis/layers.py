@@ -54,7 +54,7 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     foreign = dataset.is_foreign(data.rows)
     chosen, left_out = data.chosen(where, everything=everything or foreign)
     every, _ = data.chosen(where, everything=True)
-    points, lacking = _comparable(chosen)
+    points, lacking = _comparable(chosen, left_out)
     rows = data.of_layers(points, {*_USED, BY[by], metric})
     _check(sweep_dir, rows, metric or _MEAN)
     grouped = _grouped(rows, BY[by], metric)
@@ -102,13 +102,17 @@ def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
         raise UsageError(f"{sweep_dir.layers}: {metric} holds no numbers")
 
 
-def _comparable(points: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return the points of configurations that every algorithm has, and a note on the others."""
+def _comparable(points: pd.DataFrame, left_out: list[str]) -> tuple[pd.DataFrame, list[str]]:
+    """Return the points of configurations that every algorithm has, and a note on the others.
+
+    `UsageError` where there are none; it tells of the points that were left out before.
+    """
     wanted = points["algorithm"].nunique()
     grouped = points.groupby(dataset.configurations(points))["algorithm"]
     kept = points[grouped.transform("nunique") == wanted]
     if kept.empty:
-        raise UsageError("no configuration has every algorithm; choose with --where algorithm=...")
+        choose = "choose algorithms with --where algorithm=..."
+        raise UsageError("; ".join(["no configuration has every algorithm", choose, *left_out]))
     missing = count(len(points) - len(kept), "point")
     note = f"{missing} left out: not every algorithm has that configuration"
     return kept, [note] if len(kept) < len(points) else []
