@@ -154,7 +154,7 @@ def controls(sweep_dir: SweepDir, gpu: str) -> list[float]:
 
 
 def _rows(sweep_dir: SweepDir) -> Iterator[Row]:
-    return (row for shard in sweep_dir.shards() for row in shards.read_shard(shard).rows)
+    return (row for shard in sweep_dir.shards() for row in shards.scan_shard(shard)[1])
 
 
 def _controls(rows: Iterable[Row]) -> list[float]:

@@ -172,7 +172,7 @@ def rows_of(attempts: Iterable[ShardPath], kept: Callable[[Row], Row] = dict) ->
     """
     rows: dict[str, Row] = {}
     for shard in attempts:
-        for row in shards.read_shard(shard).rows:
+        for row in shards.scan_shard(shard)[1]:
             row["_shard"] = shard
             before = rows.get(row["point_id"], row)["status"]
             if rank(PointStatus(row["status"])) >= rank(PointStatus(before)):

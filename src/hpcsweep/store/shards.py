@@ -254,11 +254,19 @@ def keys_of(attempts: Iterable[ShardPath]) -> Iterator[RowKey]:
 
 
 def read_shard(shard: ShardPath) -> Shard:
-    """Return the complete rows of a shard, and messages about damaged lines.
+    """Return the complete rows of a shard, and messages about damaged lines; as `scan_shard`."""
+    result, rows = scan_shard(shard)
+    result.rows = list(rows)
+    return result
 
-    A row has three keys beside its columns: `_line`, its text, `_at`, the number of that line, and
-    `_byte`, where that begins. Without a header, rows and layer rows have the columns of this
-    version, which their checksums prove. `Unread` where a file cannot be opened.
+
+def scan_shard(shard: ShardPath) -> tuple[Shard, Iterator[Row]]:
+    """Return a shard without its rows, and its complete rows one by one: all would fill the memory.
+
+    Messages about damaged lines come while the rows are read. A row has three keys beside its
+    columns: `_line`, its text, `_at`, the number of that line, and `_byte`, where that begins.
+    Without a header, rows and layer rows have the columns of this version, which their checksums
+    prove. `Unread` where a file cannot be opened.
     """
     try:
         *lines, rest = files.regular_bytes(shard.overall).split(b"\n")
@@ -266,22 +274,26 @@ def read_shard(shard: ShardPath) -> Shard:
         raise cannot_read(shard.overall, error) from error
     names = seals.names_in(lines[0]) if lines else ()
     has_head = (*names[:2], *names[-1:]) == _ENDS
-    result = Shard(shard, names if has_head else SHARD_COLUMNS, _layer_columns(shard))
-    byte = len(lines[0]) + 1 if has_head else 0
-    for number, line in enumerate(lines[has_head:], 1 + has_head):
-        row, problem = _parse(line, result.columns) if line else (None, "")
+    columns = names if has_head else SHARD_COLUMNS
+    result = Shard(shard, columns, _layer_columns(shard), torn=bool(rest))
+    return result, _rows(result, lines, first=int(has_head))
+
+
+def _rows(shard: Shard, lines: Sequence[bytes], first: int) -> Iterator[Row]:
+    """Yield the rows of a shard from its first line after the header on; note what is damaged."""
+    byte = sum(len(line) + 1 for line in lines[:first])
+    for number, line in enumerate(lines[first:], 1 + first):
+        row, problem = _parse(line, shard.columns) if line else (None, "")
         if row is not None:
             row["_line"] = line
             row["_at"] = number
             row["_byte"] = byte
-            result.rows.append(row)
+            yield row
         elif problem:
             what = f"row{_of_point(line)} left out: {problem}"
-            result.problems.append(f"{shard.overall}:{number}: {what}")
-            result.left_out += 1
+            shard.problems.append(f"{shard.path.overall}:{number}: {what}")
+            shard.left_out += 1
         byte += len(line) + 1
-    result.torn = bool(rest)
-    return result
 
 
 def _layer_columns(shard: ShardPath) -> tuple[str, ...]:

@@ -153,11 +153,12 @@ class _Reading:
     def _read(self, shard: ShardPath, age: SubmissionOrder, blocks: Blocks) -> None:
         """Take the rows of a shard, and note what was left out."""
         try:
-            seen = shards.read_shard(shard)
+            seen, rows = shards.scan_shard(shard)
         except ResultsError as error:
-            seen = Shard(shard, unread=[str(error)])
+            self.shards.append(Shard(shard, unread=[str(error)]))
+            return
         self.shards.append(seen)
-        for row in seen.rows:
+        for row in rows:
             try:
                 entry = merge.table_row(row, seen, age)
                 entry.blocks_of(row["_line"], blocks)  # they are intact
@@ -172,7 +173,6 @@ class _Reading:
                 else:
                     seen.left_out += 1
                     seen.problems.append(what)
-        seen.rows = []  # the pool has what is needed of them
 
 
 def _report(
