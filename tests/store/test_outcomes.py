@@ -88,7 +88,7 @@ def test_what_messages_tell_is_all_that_they_hold_of_the_rows(folder: Folder) ->
     assert said[0] == said[1]
     failed = [[row for row in rows.values() if row["status"] == "oom"] for rows in (full, told)]
     assert outcomes.failures_in(failed[0]) == outcomes.failures_in(failed[1])
-    assert max(map(len, told.values())) < min(map(len, full.values())) / 5
+    assert max(map(len, told.values())) < min(map(len, full.values())) / 3
 
 
 def test_collect_says_it_and_remembers_it(folder: Folder) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import chain, compress, repeat
+from itertools import chain, repeat
 from math import isfinite, nan
 from typing import Final
 
@@ -124,7 +124,7 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         own_files=_own_files(*(row.get(name, "") for name in _MADE_OF)),
         started=row.get("started_at", ""),
         order=tuple(map(_sortable, map(row.get, _AXES, repeat("")), _NUMERIC)),
-        filled=_shared_names(frozenset(compress(row, row.values()))),
+        filled=_shared_names(frozenset(row)),
         origin=Origin(age, shard.attempt, shard.chunk, row["_at"]),
         columns=content.columns,
         places=(row["_byte"], len(row["_line"]) + 1, *(_number(row, name) for name in _BLOCKS)),

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, compress
 from typing import IO, Final
 
 from hpcsweep import files
@@ -112,7 +112,8 @@ def _row_writer(
         tables.append((file, operator.itemgetter(*names)))
 
     def write(row: TableRow, line: bytes) -> Mapping[str, str]:
-        cells = defaultdict(str, zip(row.columns, shards.split(line), strict=True))
+        texts = shards.split(line)
+        cells = defaultdict(str, compress(zip(row.columns, texts, strict=True), texts))
         for text in filter(None, map(cells.get, schema.OWN)):  # a command's
             cells |= {own: schema.cell(value) for own, value in json.loads(text).items()}
         submission = row.origin.submission  # an imported one may have another name here
