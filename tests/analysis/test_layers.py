@@ -12,6 +12,7 @@ from hpcsweep.measure.bench import on_device
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
 from layeredsweep import SUBMISSION, SWEEP, layered
+from localruns import Desk
 
 MEASURED = """\
 workload: inference
@@ -40,6 +41,49 @@ def test_times_are_means_over_the_configurations(run):
     found = layers.slowest_layers(run)
     assert found.frame.set_index("layer").loc["conv2", "winograd"] == pytest.approx(2.5)
     assert "means over input_size 64, 128" in found.written("table")
+
+
+def test_a_time_is_a_mean_over_the_points_that_have_the_layer(run, tmp_path):
+    """Other networks have other layers; the shares are of all points."""
+    two = layered(tmp_path, SWEEP.replace("[resnet18]", "[resnet18, squeezenet1_1]"))
+    table = pd.read_csv(two.layers)
+    points = pd.read_csv(two.overall).set_index("point_id")["model"]
+    other = table["point_id"].map(points) == "squeezenet1_1"
+    table.loc[other, "layer"] = "features." + table.loc[other, "layer"]
+    table.to_csv(two.layers, index=False)
+    alone = layers.slowest_layers(run).frame.set_index("layer")
+    both = layers.slowest_layers(two).frame.set_index("layer")
+    columns = ["auto", "gemm", "winograd"]
+    for name in ("conv1", "conv2"):
+        assert both.loc[name, columns].tolist() == pytest.approx(alone.loc[name, columns].tolist())
+        assert both.loc[name, "share_pct"] == pytest.approx(alone.loc[name, "share_pct"] / 2)
+
+
+def test_imported_layers_that_have_only_a_shortest_time_show_it(tmp_path):
+    """An empty cell is not zero; a metric that has no number is refused."""
+    run = layered(tmp_path, least={name: {"auto": 1.0} for name in ("conv1", "conv2", "conv3")})
+    table = pd.read_csv(run.layers)
+    table.assign(mean_ms=None, median_ms=None).to_csv(run.layers, index=False)
+    found = layers.slowest_layers(run, where="algorithm=auto")
+    assert found.record["metric"] == "min_ms"
+    assert found.frame.set_index("layer")["auto"].dropna().tolist() == [1.0] * 3
+    with pytest.raises(UsageError, match="mean_ms holds no numbers"):
+        layers.slowest_layers(run, metric="mean_ms")
+
+
+def test_each_kind_of_gradient_has_a_row_of_its_own(tmp_path):
+    """Imported rows tell the gradient of the input from that of the weights."""
+    run = layered(tmp_path)
+    before = best.best_of_sweep(run).maps
+    table = pd.read_csv(run.layers)
+    first = table[table["layer"] == "conv1"]
+    data = first.assign(direction="backward_data")
+    weights = first.assign(direction="backward_weights", mean_ms=7.0, median_ms=7.0)
+    pd.concat([table, data, weights]).to_csv(run.layers, index=False)
+    shown = layers.slowest_layers(run, where="input_size=64").frame.set_index("layer")["auto"]
+    assert shown["conv1"] == shown["conv1 (backward_data)"] == 4.0
+    assert shown["conv1 (backward_weights)"] == 7.0
+    assert best.best_of_sweep(run).maps == before
 
 
 def test_the_title_says_which_part_of_the_points_the_values_are_of(tmp_path):
@@ -80,6 +124,7 @@ def test_a_few_slow_passes_do_not_make_a_layer_the_slowest(tmp_path, slow):
     text = found.written("table")
     assert next(line for line in text.splitlines() if line.startswith(slow)).count("^") == 1
     assert "^ the median" in text
+    assert "^ the median" in Desk(tmp_path).run("layers", "demo").stdout
     by_mean = layers.slowest_layers(run, metric="mean_ms", where="input_size=64").frame.set_index(
         "layer"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import resource
 import stat
@@ -14,7 +15,7 @@ import pytest
 import oldtables
 from analysistables import table_of
 from hpcsweep.analysis import best, compare, dataset, layers, report
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.forecast import check, training_data
 from hpcsweep.importing import importer, predecessor, submission
 from hpcsweep.importing.predecessor import Key
@@ -43,6 +44,21 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("old")
     assert oldtables.folder(folder / "published", NAMES, SIZES, layers=4) == 72
     return brought(folder, folder / "published")[0]
+
+
+def test_packed_tables_are_the_same_and_a_cut_one_is_told(run, tmp_path):
+    """Alone, or in a folder."""
+    oldtables.folder(tmp_path / "published", NAMES, SIZES, layers=4)
+    for table in (tmp_path / "published").rglob("*.csv"):
+        table.with_name(f"{table.name}.gz").write_bytes(gzip.compress(table.read_bytes()))
+        table.unlink()
+    packed = brought(tmp_path, tmp_path / "published")[0]
+    for name in ("overall", "layers"):
+        assert getattr(packed, name).read_text() == getattr(run, name).read_text()
+    cut = next((tmp_path / "published").rglob("*.gz"))
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with pytest.raises(ResultsError, match=f"{cut.name}: cannot be read"):
+        importer.bring(tmp_path / "results", cut, "cut")
 
 
 def test_names_and_times_are_translated(run):

@@ -75,6 +75,18 @@ def test_deepbench_has_three_directions_and_two_types():
     assert {"algorithm_used" in row for row in rows if row["direction"] != "forward"} == {False}
 
 
+def test_a_direction_that_has_no_name_here_is_refused_until_a_word_gives_it_one(tmp_path):
+    """Else its rows would count as those of the output."""
+    columns = OWN.replace("  time:", "  direction: dir\n  time:")
+    (tmp_path / "map.yaml").write_text(columns)
+    (tmp_path / "t4.csv").write_text("seconds,N,C,K,H,W,R,G,algo,dir\n0.001,2,4,8,9,7,3,1,x,bwdw\n")
+    with pytest.raises(UsageError, match=r"direction 'bwdw': `words` makes it one of forward"):
+        rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+    (tmp_path / "map.yaml").write_text(f"{columns}words: {{direction: {{bwdw: backward_weights}}}}")
+    ((row,), _) = rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+    assert row["direction"] == "backward_weights"
+
+
 def test_parquet_and_packed_tables_are_the_same(tmp_path):
     """The reader goes by columns, not by how they are packed."""
     (tmp_path / "map.yaml").write_text(OWN)

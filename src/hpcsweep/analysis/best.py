@@ -197,7 +197,7 @@ def _medians(points: pd.DataFrame, values: pd.Series[float]) -> pd.DataFrame:
 def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
     """Return what the layers of a forward pass sum to, by point."""
     rows = data.of_layers(points)
-    rows = rows[(rows["layer"] != "__other__") & (rows.get("direction", "") != "backward")]
+    rows = rows[(rows["layer"] != "__other__") & ~dataset.gradients(rows)]
     rows = rows[dataset.cells(rows, "layer_timer") != "plans"]
     return dataset.first_known(rows, *_TIMES).groupby(rows["point_id"]).sum()
 

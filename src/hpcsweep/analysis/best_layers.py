@@ -44,8 +44,7 @@ def per_layer(
         config=dataset.configurations(points), visit=dataset.visits(points)
     )
     rows = data.of_layers(points).drop(columns="visit").merge(numbers, on="point_id")
-    backward = dataset.cells(rows, "direction") == "backward"
-    rows = _with_logs(rows[~backward & rows["algorithm"].map(catalog.is_algorithm)])
+    rows = _with_logs(rows[~dataset.gradients(rows) & rows["algorithm"].map(catalog.is_algorithm)])
     conv = rows["op"] == "conv2d"
     rest = rows["layer"] == "__other__"
     times = rows[conv & ~dataset.fell_back(rows)]

@@ -270,6 +270,11 @@ def cells(rows: pd.DataFrame, name: str, default: object = "") -> pd.Series[Any]
     return rows.get(name, pd.Series(default, rows.index, dtype=object))
 
 
+def gradients(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which layer rows are of gradients; imported ones tell those of input and weights."""
+    return cells(rows, "direction").fillna("").str.startswith("backward")
+
+
 def _names_of_maps(sweep_dir: SweepDir, table: pd.DataFrame) -> dict[str, str]:
     """Return short names of the maps of algorithms in a table: the sweep's own, or checksums."""
     if "algorithm" not in table:

@@ -33,8 +33,8 @@ _MARKS: Final = {_FELL: "~", _APART: "^"}
 _FAR: Final = 0.25  # of the median
 _MEAN: Final = "mean_ms"
 _USED: Final = (
-    "layer", "algorithm", _MEAN, "median_ms", "direction", "algorithm_used", "fallback_reason", "n",
-    "q1_ms", "q3_ms", "std_ms", "layer_timer", "percentage",
+    "layer", "algorithm", _MEAN, "median_ms", "min_ms", "direction", "algorithm_used",
+    "fallback_reason", "n", "q1_ms", "q3_ms", "std_ms", "layer_timer", "percentage",
 )  # fmt: skip
 
 
@@ -56,23 +56,23 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     every, _ = data.chosen(where, everything=True)
     points, lacking = _comparable(chosen, left_out)
     rows = data.of_layers(points, {*_USED, BY[by], metric})
-    _check(sweep_dir, rows, metric or _MEAN)
-    grouped = _grouped(rows, BY[by], metric)
+    time = metric or _time_of(rows)
+    _check(sweep_dir, rows, time)
+    grouped = _grouped(rows, BY[by], time, given=bool(metric))
     names = dataset.values(grouped, "algorithm")  # plans have rows of their own
     table = _table(grouped, BY[by], names)
-    metric = metric or _MEAN
-    about = f"times are {metric}; shares are {_of_what(rows)}, means over all points"
+    about = f"times are {time}; shares are {_of_what(rows)}, means over all points"
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
     notes += dataset.unreliable(points) if foreign else []
     if len(table) > top:
         notes.append(f"{count(len(table) - top, by)} more; --top {len(table)} shows all")
-    what = "ms" if metric.endswith("_ms") else formats.label(metric)
+    what = "ms" if time.endswith("_ms") else formats.label(time)
     slowest = table.head(top).rename(columns={BY[by]: by})
     return View(
         title=f"{sweep_dir.name}: slowest by {by}, {what} of one pass{_at(every, points)}",
         frame=slowest, texts=_texts(slowest, names), left=1, notes=notes,
         record={
-            "sweep": sweep_dir.name, "by": by, "metric": metric, "algorithms": names,
+            "sweep": sweep_dir.name, "by": by, "metric": time, "algorithms": names,
             "points": len(points), "hardware": dataset.hardware(points),
         },
     )  # fmt: skip
@@ -91,6 +91,14 @@ def _of_what(rows: pd.DataFrame) -> str:
     return f"of the sum of convolutions timed alone, which is {part}"
 
 
+def _time_of(rows: pd.DataFrame) -> str:
+    """Return the time that is filled: imported rows may have the shortest alone."""
+    known = (
+        name for name in (_MEAN, "median_ms", "min_ms") if dataset.cells(rows, name, None).any()
+    )
+    return next(known, _MEAN)
+
+
 def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
     if rows.empty:
         where = sweep_dir.layers
@@ -98,7 +106,7 @@ def _check(sweep_dir: SweepDir, rows: pd.DataFrame, metric: str) -> None:
     if metric not in rows:
         near = suggest(metric, merged.header(sweep_dir.layers))
         raise UsageError(f"{sweep_dir.layers}: no column '{metric}'{near}")
-    if not pd.api.types.is_numeric_dtype(rows[metric]):
+    if not pd.api.types.is_numeric_dtype(rows[metric]) or rows[metric].isna().all():
         raise UsageError(f"{sweep_dir.layers}: {metric} holds no numbers")
 
 
@@ -118,24 +126,30 @@ def _comparable(points: pd.DataFrame, left_out: list[str]) -> tuple[pd.DataFrame
     return kept, [note] if len(kept) < len(points) else []
 
 
-def _grouped(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
-    """Return the rows with their time and its share, and whether a call fell back."""
+def _grouped(rows: pd.DataFrame, key: str, metric: str, *, given: bool) -> pd.DataFrame:
+    """Return the rows with their time and its share, and whether a call fell back.
+
+    A metric that was given counts as it is.
+    """
     name = rows[key].fillna(rows["layer"])
-    backward = dataset.cells(rows, "direction") == "backward"
+    direction = dataset.cells(rows, "direction").fillna("").astype(str)
+    named = name.where(~dataset.gradients(rows), name + " (" + direction + ")")
     median = rows.get("median_ms", rows[_MEAN])
     apart = (rows[_MEAN] - median).abs() > _FAR * median
-    rows = rows.assign(apart=False if metric else apart)
-    metric = metric or _MEAN
+    rows = rows.assign(apart=False if given else apart)
     ms = rows[metric].mask(rows["apart"], rows.get("median_ms"))
     return rows.assign(
-        **{key: name.where(~backward, name + " (backward)")}, ms=ms, fell=dataset.fell_back(rows),
+        **{key: named}, ms=ms, fell=dataset.fell_back(rows),
         share=100 * ms / ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum"),
         square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
     ).fillna({"square": math.inf})  # fmt: skip
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
-    """Return rows by share, the largest first; times and 95 % intervals of each algorithm."""
+    """Return rows by share, the largest first; times and 95 % intervals of each algorithm.
+
+    A time is a mean over the points that have it, a share over all points.
+    """
     # a column per value and algorithm
     sums = grouped.groupby(["algorithm", key], as_index=False).agg(
         ms=("ms", "sum"), share=("share", "sum"), fell=("fell", "any"), apart=("apart", "any"),
@@ -149,8 +163,10 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
     for column, flag in ((_FELL, "fell"), (_APART, "apart")):
         raised = wide[flag][names].eq(other=True)
         table[column] = raised.dot(raised.columns + ";").str.rstrip(";")
-    times = wide["ms"][names] / points
-    halves = np.sqrt(wide["square"][names].astype(float)) / points
+    timed = grouped[grouped["ms"].notna()].groupby([key, "algorithm"])["point_id"].nunique()
+    having = timed.unstack().reindex(index=wide.index, columns=list(names))  # noqa: PD010 - likewise
+    times = wide["ms"][names] / having
+    halves = np.sqrt(wide["square"][names].astype(float)) / having
     table = table.join(times)
     for name in halves.columns[np.isfinite(halves).any()]:
         table[f"{name}_lo"] = times[name] - halves[name]

@@ -32,7 +32,12 @@ _NETWORK: Final = ("model", "input_size", "batch_size", "dtype")  # options of `
     show_default=True,
 )
 @common.where_option
-@option("--metric COLUMN", "Time of a call.", default="mean_ms", show_default=True)
+@option(
+    "--metric COLUMN",
+    "Time of a call. The mean is the median where a few slow passes moved it.",
+    default="",
+    show_default="the mean",
+)
 @common.top_option
 @common.unreliable_option
 @common.format_options

@@ -13,15 +13,17 @@ those of points of a sweep.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import re
 import shlex
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -110,7 +112,9 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
     """
     tables = {}
     odd = []
-    for file in sorted(path.rglob("*.csv")) if path.is_dir() else [path]:
+    for file in (
+        sorted(chain(path.rglob("*.csv"), path.rglob("*.csv.gz"))) if path.is_dir() else [path]
+    ):
         try:
             with _text_of(file) as text:
                 columns = set(next(csv.reader([text.readline(_HEADER)]), []))
@@ -136,8 +140,9 @@ def _text_of(path: Path) -> Iterator[io.TextIOWrapper]:
     """Open a table, which must be a regular file; `ResultsError` where it cannot be read."""
     with files.opened(path, most=_MOST_BYTES) as file:
         try:
-            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        except (UnicodeDecodeError, csv.Error) as error:
+            data = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            yield io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
+        except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, OSError) as error:
             raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 

@@ -47,6 +47,7 @@ _KEYS: Final = (
 _NEEDED: Final = ("time", *_SIZES)
 _DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
 _KERNELS: Final = re.compile(r";\s*(?=\S)")
+_DIRECTIONS: Final = (*DIRECTIONS.values(), "backward")
 _MOST: Final = 1 << 30  # bytes of a table, unpacked
 
 
@@ -134,10 +135,18 @@ def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -
                 continue
             yield {
                 **submission.work_cells(shape), "gpu": _gpu(gpu),
-                "direction": direction or cells.get("direction") or "forward",
+                "direction": direction or _direction(path, cells),
                 **dict.fromkeys(("mean_ms", "median_ms"), ms * _UNITS[columns.unit]),
                 **(_algorithm(cells) if direction in {"", "forward"} else {}),
             }  # fmt: skip
+
+
+def _direction(path: Path, cells: Mapping[str, str]) -> str:
+    given = cells.get("direction") or "forward"
+    if given not in _DIRECTIONS:
+        known = ", ".join(_DIRECTIONS)
+        raise UsageError(f"{path}: direction '{given}': `words` makes it one of {known}")
+    return given
 
 
 def _raw(path: Path, needed: Iterable[str]) -> Iterator[Mapping[str, Any]]:
