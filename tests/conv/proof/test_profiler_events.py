@@ -68,8 +68,8 @@ def test_a_session_is_read_as_torch_reads_it() -> None:
         with record_function("outside"), record_function("outside"):
             layers(torch.ones(2, 3, 8, 8)).sum().backward()
         torch.ones(2, dtype=torch.float64).to(torch.float32).contiguous()
-    records = seen.profiler.kineto_results.events()
-    assert told(profiler_events.host_events(records)) == told(seen.events())
+    tree = seen.profiler.kineto_results.experimental_event_tree()
+    assert told(profiler_events.host_events(tree)) == told(seen.events())
 
 
 def test_the_ranges_of_a_call_are_put_together_in_order() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
+from weakref import proxy
 
 import torch
 from torch import nn
@@ -60,39 +61,25 @@ class Call:
 class Event:
     """What a session without a GPU recorded of one operator or range; named as torch names it."""
 
-    __slots__ = (
-        "_record",
-        "cpu_children",
-        "cpu_parent",
-        "end_ns",
-        "is_async",
-        "kernels",
-        "name",
-        "start_ns",
-        "thread",
-    )
+    __slots__ = ("__weakref__", "_record", "cpu_children", "cpu_parent", "kernels", "name")
     device_type: Final = torch.autograd.DeviceType.CPU
 
-    def __init__(self, record: Any) -> None:  # noqa: ANN401 - the profiler's own record
+    def __init__(self, name: str, record: Any, around: Event | None) -> None:  # noqa: ANN401
+        """Take the profiler's own record, and what is around it."""
+        self.name = name
         self._record = record
-        self.name: str = record.name()
-        self.thread: int = record.start_thread_id()
-        self.start_ns: int = record.start_ns()
-        self.end_ns: int = self.start_ns + record.duration_ns()
-        self.is_async = record.is_async() or self.thread != record.end_thread_id()
-        self.cpu_parent: Event | None = None
+        # weak: a cycle for each event is garbage that takes tens of milliseconds to find
+        self.cpu_parent = around and proxy(around)
         self.cpu_children: list[Event] = []
         self.kernels: list[Any] = []
+        if around:
+            around.cpu_children.append(self)
 
     @property
     def input_shapes(self) -> list[list[int]]:
         """The sizes of the inputs; those of few events are asked for."""
-        shapes: list[list[int]] = self._record.shapes()
-        return shapes
-
-    def is_within(self, other: Event) -> bool:
-        """Say whether all of its time is of the other's."""
-        return self.start_ns < other.end_ns and self.end_ns <= other.end_ns
+        inputs = getattr(self._record.extra_fields, "inputs", ())  # a range has none
+        return [list(getattr(one, "sizes", ())) for one in inputs]
 
     def is_merged(self) -> bool:
         """Give what is inside to an operator around it of the same name, if it is all of that."""
@@ -143,32 +130,29 @@ def record(
     with onednn.listening() as lines, ranges, session(device) as profiler:
         run()
     if not on_gpu:
-        return host_events(profiler.profiler.kineto_results.events()), onednn.parse(lines)
+        tree = profiler.profiler.kineto_results.experimental_event_tree()
+        return host_events(tree), onednn.parse(lines)
     events = list(profiler.events())
     look_for_kernels(events)
     return events, onednn.parse(lines)
 
 
-def host_events(records: Iterable[Any]) -> list[Event]:
-    """Return the events of a session without a GPU, as torch's own reader does, of few fields.
+def host_events(tree: Sequence[Any]) -> list[Event]:
+    """Return the events of a session without a GPU in order, as torch's own reader does.
 
-    An event lies inside the last one of its thread that ends no earlier; one that is asynchronous
-    lies in none. An operator that only calls one of its name is one with it.
+    `tree` has the profiler's outermost records. An operator that only calls one of its name is one
+    with it.
     """
-    read = [Event(record) for record in records if record.name() not in _UNTOLD]
-    read.sort(key=lambda event: (event.start_ns, -event.end_ns))
-    opened: dict[int, list[Event]] = defaultdict(list)
-    for event in read:
-        if event.is_async:
-            continue
-        around = opened[event.thread]
-        while around and not event.is_within(around[-1]):
-            around.pop()
-        if around:
-            event.cpu_parent = around[-1]
-            around[-1].cpu_children.append(event)
-        around.append(event)
-    return [event for event in read if not event.is_merged()]
+    found = list[Event]()
+    todo: list[tuple[Any, Event | None]] = [(record, None) for record in reversed(tree)]
+    while todo:
+        record, around = todo.pop()
+        name = record.name
+        if name not in _UNTOLD:
+            around = Event(name, record, around)
+            found.append(around)
+        todo += [(inner, around) for inner in reversed(record.children)]
+    return [event for event in found if not event.is_merged()]
 
 
 def look_for_kernels(events: Iterable[Any]) -> None:
@@ -265,10 +249,12 @@ def look_into(events: Iterable[Any], *, themselves: bool = False) -> Seen:
 
 
 def descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Yield all operators inside an event."""
-    for child in event.cpu_children:
-        yield child
-        yield from descendants(child)
+    """Yield all operators inside an event, in order."""
+    todo = event.cpu_children[::-1]
+    while todo:
+        inner = todo.pop()
+        yield inner
+        todo += inner.cpu_children[::-1]
 
 
 def work_of(events: Iterable[Any]) -> Iterator[tuple[Operation, Operation]]:
