@@ -230,13 +230,13 @@ def test_warm_up_ends_on_a_machine_that_never_calms_down():
 
 
 def test_the_settings_choose_the_rules():
-    """`stop: fixed` counts, `stop: adaptive` judges; both from the catalogue's settings."""
+    """`stop: fixed` counts, `stop: adaptive` judges; a warm-up's first call is over by then."""
     settings = catalog.setting_defaults("inference")
     assert loop.stopping_rule(settings) == Fixed(20)
-    assert loop.warm_up_rule(settings) == Fixed(10)
+    assert loop.warm_up_rule(settings) == Fixed(9)
     settings["stop"] = "adaptive"
     assert loop.stopping_rule(settings) == Adaptive(30, target=0.01, most_seconds=60.0)
-    assert loop.warm_up_rule(settings) == Steady(10)
+    assert loop.warm_up_rule(settings) == Steady(9)
 
 
 def test_what_there_is_when_the_heap_settles_is_not_looked_at_again():

@@ -21,7 +21,8 @@ from hpcsweep.measure import models, numerics, rounding, work
 from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.timing import lanes, layer_timer
+from hpcsweep.measure.timing import compiling, lanes, layer_timer
+from hpcsweep.measure.workloads import inference
 from hpcsweep.measure.workloads.inference import Inference
 from measuring import Throttled, lying, point
 
@@ -66,6 +67,18 @@ def test_a_point_fills_its_row_its_layers_and_its_samples(bench):
     assert {row["n"] for row in done.layers} == {4}
     timed_ms = sum(done.samples) + 4 * done.row["layer_pass_mean_ms"]
     assert done.timed_s == pytest.approx(timed_ms / 1000, rel=0.02)
+
+
+@pytest.mark.parametrize(("warmup", "ran"), [(0, 1), (1, 1), (12, 12)])
+def test_the_first_call_is_a_pass_of_the_warm_up(bench, monkeypatch, warmup, ran):
+    """As the first step of a training is; there is always a first call."""
+    passes = []
+    run = inference.Pass.__call__
+    monkeypatch.setattr(inference.Pass, "__call__", lambda p: passes.append(p) or run(p))
+    done = bench.measure(point(measure={**QUICK, "warmup": warmup, "fresh_inputs": False}))
+    assert done.row["warmup_n"] == ran
+    settling = max(0, compiling.RUNS - ran)
+    assert len(passes) == ran + settling + done.row["n"]
 
 
 def test_a_starved_layer_pass_is_told_and_the_overall_time_stays_valid(bench, monkeypatch):

@@ -84,7 +84,10 @@ class Lanes:
         return [self.clean, *(lane.lane for lane in self.layers)]
 
     def warm_up(self, settings: dict[str, Any]) -> int:
-        """Run the clean lane's warm-up, with a fixed count without delays; return its passes."""
+        """Run the clean lane's warm-up after the first call; return its passes.
+
+        With a fixed count there are no delays.
+        """
         clock = self.device_clock
         undelayed = clock is not None and settings["stop"] == "fixed"
         with self.compiled.block(), clock.undelayed() if clock and undelayed else nullcontext():

@@ -260,7 +260,9 @@ def stopping_rule(settings: dict[str, Any]) -> StoppingRule:
 
 
 def warm_up_rule(settings: dict[str, Any]) -> StoppingRule:
-    """Return the rule of the warm-up: a count, or with adaptive passes until steady."""
-    if settings["stop"] == "adaptive":
-        return Steady(settings["warmup"])
-    return Fixed(settings["warmup"])
+    """Return the rule of the warm-up after the first call, which is a pass of it.
+
+    It is a count, or with adaptive passes until steady.
+    """
+    left = max(0, settings["warmup"] - 1)
+    return Steady(left) if settings["stop"] == "adaptive" else Fixed(left)

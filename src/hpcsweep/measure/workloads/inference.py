@@ -205,8 +205,8 @@ class InferencePasses:
             calls,
         )
         lanes = lanes_of.lanes(device, axes["launch"], todo)
-        self._warmup_n = lanes.warm_up(self._settings)
-        self.lanes = lanes.settled(1 + self._warmup_n)
+        self._warmup_n = 1 + lanes.warm_up(self._settings)
+        self.lanes = lanes.settled(self._warmup_n)
 
     def time(self, look: Callable[[], object]) -> None:
         """Run the lanes in turn until the stopping rule is satisfied."""
