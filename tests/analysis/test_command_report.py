@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
+import pandas as pd
 import pytest
 
 from hpcsweep import api
@@ -77,3 +78,40 @@ def test_python_sees_own_columns_with_their_types(run):
     rows = api.load("sweep", results=run.results).overall
     assert sorted(rows["score"].dropna()) == [1.0] * 6 + [2.0] * 4
     assert {*rows["kind"]} == {"one", "two"}
+
+
+@pytest.fixture
+def versions(desk):
+    """Measure and collect a sweep over texts that would be equal as numbers."""
+    (desk.folder / "v.py").write_text(
+        "import sys\nprint('{\"score\": %s}' % {'3.1': 10, '3.10': 90}[sys.argv[1]])\n"
+    )
+    desk.spec(
+        'workload: command\naxes: {version: ["3.1", "3.10"], lr: [0.1, 0.2]}\n'
+        "run: python v.py {version} {lr}\nresults: {json: last_line}\n"
+    )
+    assert desk.submit().returncode == 0
+    assert desk.run("collect", "sweep", "--parquet").returncode == 0
+    return desk
+
+
+def test_texts_that_look_like_numbers_stay_apart(versions):
+    """Each version is a configuration of its own, in every reader; numbers stay numbers."""
+    table = _table(versions.run("report", "sweep", "--format", "csv").stdout)
+    assert sorted((row["version"], row["lr"], float(row["score"])) for row in table) == [
+        ("3.1", "0.1", 10), ("3.1", "0.2", 10), ("3.10", "0.1", 90), ("3.10", "0.2", 90),
+    ]  # fmt: skip
+    drawn = versions.run("plot", "sweep", "--x", "lr", "--y", "score", "--format", "csv").stdout
+    assert len(_table(drawn)) == 4
+    some = versions.run("report", "sweep", "--where", "version=3.10", "--format", "csv")
+    assert [float(row["score"]) for row in _table(some.stdout)] == [90, 90]
+    joined = versions.run("compare", "sweep", "sweep", "--format", "csv").stdout
+    assert {row["version"] for row in _table(joined)} == {"3.1", "3.10"}
+    assert len(_table(joined)) == 4
+    rows = api.load("sweep", results=versions.results).overall
+    assert {*rows["version"]} == {"3.1", "3.10"}
+    assert pd.api.types.is_float_dtype(rows["lr"])
+    (parquet,) = versions.results.rglob("overall.parquet")
+    assert {*pd.read_parquet(parquet)["version"]} == {"3.1", "3.10"}
+    assert versions.run("report", "sweep", "--html", "page.html").returncode == 0
+    assert "3.10" in (versions.folder / "page.html").read_text()

@@ -9,6 +9,7 @@ by the calendar; a text has no order.
 from __future__ import annotations
 
 import csv
+import json
 import operator
 import re
 from collections import Counter, defaultdict
@@ -54,6 +55,7 @@ def read_table(
     """
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
+    types = {**types, **dict.fromkeys(_text_axes(path, sweep, types), str)}
     tables = [_read(file, sweep, types, columns) for file in _files(path)]
     if not all(of["point_id"].equals(tables[0]["point_id"]) for of in tables[1:]):
         raise _refused(f"{path.with_name(DETAILS)}: has other points than {path.name}", sweep)
@@ -80,6 +82,15 @@ def _files(path: Path) -> list[Path]:
     """Return the files of a table: one, as earlier versions wrote all of them, or two."""
     details = path.with_name(DETAILS)
     return [path, details] if path.name == OVERALL and details.exists() else [path]
+
+
+def _text_axes(path: Path, sweep: str, types: Mapping[str, Any]) -> set[str]:
+    """Return the axes of a command that hold texts, which may look like numbers: 3.1 and 3.10."""
+    own = "own_axes"
+    files = (file for file in _files(path) if own in _header_of_file(file))
+    cells = chain.from_iterable(_read(file, sweep, types, [own])[own].dropna() for file in files)
+    axes = chain.from_iterable(json.loads(text).items() for text in cells)
+    return {name for name, value in axes if isinstance(value, str)}
 
 
 def _read(
