@@ -417,6 +417,14 @@ class ConvolvesLast(nn.Module):
         return self.last(x * torch.sigmoid(self.gate(x.mean((2, 3))))[..., None, None]).mean((2, 3))
 
 
+def ends_in_groups():
+    """End in a convolution that has none of its settings by default."""
+    last = nn.Conv2d(
+        8, 10, 3, stride=2, padding=2, dilation=2, groups=2, bias=False, padding_mode="reflect"
+    )
+    return nn.Sequential(nn.Conv2d(3, 8, 3), last, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
 class NoGradients(Plain):
     """Builds no graph, whoever trains it."""
 

@@ -44,6 +44,15 @@ def test_the_head_of_an_own_network_is_what_its_pass_calls_last(name):
     assert model(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
 
 
+def test_a_new_last_convolution_differs_in_its_outputs_only():
+    """Also in what few heads have; groups must divide the outputs."""
+    wanted = training("tinynets:ends_in_groups")
+    told = network.build(wanted, 8, CPU)[1].extra_repr()
+    assert told == network.build(wanted, 10, CPU)[1].extra_repr().replace("10", "8")
+    with pytest.raises(CannotMeasure, match="has 2 groups, which do not divide 7 outputs"):
+        network.build(wanted, 7, CPU)
+
+
 def test_a_network_that_goes_on_after_its_last_layer_is_unsupported():
     """Its own filters of 10 inputs are no layer that could be replaced."""
     with pytest.raises(CannotMeasure, match=r"calls last, 1, is not .* with 7 outputs a pass"):

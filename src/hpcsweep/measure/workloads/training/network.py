@@ -119,7 +119,7 @@ def give_classes(
         raise CannotMeasure(f"{type(model).__name__} has no last layer that could be replaced")
     others = [(name, layer) for name, layer in heads if _outputs(layer) != num_classes]
     for name, layer in others:
-        models.put(model, name, _like(layer, num_classes))
+        models.put(model, name, _like(layer, num_classes, name))
     return [name for name, _ in others]
 
 
@@ -127,15 +127,21 @@ def _outputs(layer: nn.Module) -> int:
     return int(layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels)
 
 
-def _like(layer: nn.Module, outputs: int) -> nn.Module:
-    """Return a new layer that differs only in the number of outputs."""
+def _like(layer: nn.Module, outputs: int, name: str) -> nn.Module:
+    """Return a new layer that differs only in the number of outputs; `name` is for the error."""
     bias = layer.bias is not None
     if isinstance(layer, nn.Linear):
         return nn.Linear(layer.in_features, outputs, bias=bias)
     assert isinstance(layer, nn.Conv2d)  # noqa: S101 - `give_classes` chose it
+    if outputs % layer.groups:
+        raise CannotMeasure(
+            f"the last layer, {name}, has {layer.groups} groups, which do not divide "
+            f"{outputs} outputs"
+        )
     return nn.Conv2d(
-        layer.in_channels, outputs, layer.kernel_size, layer.stride, layer.padding, bias=bias
-    )
+        layer.in_channels, outputs, layer.kernel_size, layer.stride, layer.padding,
+        layer.dilation, layer.groups, bias=bias, padding_mode=layer.padding_mode,
+    )  # fmt: skip
 
 
 def compiled(model: nn.Module, point: Point) -> Callable[[Any], Any]:
