@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from hpcsweep.catalog import short_table
 from hpcsweep.catalog.columns import cell
@@ -35,6 +36,7 @@ _ROWS: Final = (
 )
 OVERALL: Final = "overall.csv"
 DETAILS: Final = "details.csv"  # whose columns readers see in overall.csv
+_OWN_AXES: Final = "own_axes"
 _NEEDED: Final = {  # what no report can do without
     DETAILS: ("point_id",),
     OVERALL: ("point_id", "status", "model", "algorithm", "input_size"),
@@ -55,8 +57,12 @@ def read_table(
     """
     if not path.exists():
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
-    types = {**types, **dict.fromkeys(_text_axes(path, sweep, types), str)}
-    tables = [_read(file, sweep, types, columns) for file in _files(path)]
+    files = _files(path)
+    tables = [_read(file, sweep, types, columns) for file in files]
+    texts = {name for of in tables for name in _text_axes(of) if name not in types}
+    if any(is_numeric_dtype(of[name]) for of in tables for name in texts.intersection(of)):
+        types = {**types, **dict.fromkeys(texts, str)}  # else 3.1 and 3.10 were one
+        tables = [_read(file, sweep, types, columns) for file in files]
     if not all(of["point_id"].equals(tables[0]["point_id"]) for of in tables[1:]):
         raise _refused(f"{path.with_name(DETAILS)}: has other points than {path.name}", sweep)
     table = pd.concat(tables, axis=1) if len(tables) > 1 else tables[0]
@@ -84,19 +90,17 @@ def _files(path: Path) -> list[Path]:
     return [path, details] if path.name == OVERALL and details.exists() else [path]
 
 
-def _text_axes(path: Path, sweep: str, types: Mapping[str, Any]) -> set[str]:
-    """Return the axes of a command that hold texts, which may look like numbers: 3.1 and 3.10."""
-    own = "own_axes"
-    files = (file for file in _files(path) if own in _header_of_file(file))
-    cells = chain.from_iterable(_read(file, sweep, types, [own])[own].dropna() for file in files)
-    axes = chain.from_iterable(json.loads(text).items() for text in cells)
-    return {name for name, value in axes if isinstance(value, str)}
+def _text_axes(table: pd.DataFrame) -> set[str]:
+    """Return the axes of a command that hold texts, some of which may look like numbers."""
+    cells = map(json.loads, table[_OWN_AXES].dropna().unique()) if _OWN_AXES in table else ()
+    return {name for axes in cells for name, value in axes.items() if isinstance(value, str)}
 
 
 def _read(
     path: Path, sweep: str, types: Mapping[str, Any], columns: Collection[str] | None
 ) -> pd.DataFrame:
-    kept = None if columns is None else {*columns, *_NEEDED.get(path.name, ())}.__contains__
+    wanted = {*(columns or ()), *_NEEDED.get(path.name, ()), _OWN_AXES}
+    kept = None if columns is None else wanted.__contains__
     table = pd.DataFrame()
     try:
         wrong = _wrong_header(path)
