@@ -140,3 +140,54 @@ def test_what_this_machine_or_these_data_cannot_tell_refuses_no_network(
     asked = {"about": "network", "workload": workload, "axes": of_point}
     answer = inputs.answer({"search_path": [str(tmp_path)], "questions": [asked]})
     assert list(answer["answers"][0]) == ["unsure"], answer
+
+
+RARE = """\
+import torch
+from torch import nn
+
+def lazy():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(10))
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.turn = nn.Parameter(torch.ones(3, 1, 1, dtype=torch.complex64))
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, images):
+        return self.conv((images * self.turn).real).mean((2, 3))
+
+def scripted():
+    return torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten()))
+
+def classifier():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 7))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize(
+    ("workload", "name", "axes"),
+    [
+        ("inference", "lazy", {}),
+        ("inference", "Complex", {}),
+        ("inference", "scripted", {}),
+        ("inference", "classifier", {}),
+        ("training", "lazy", {}),
+        ("training", "Complex", {"num_classes": 4}),
+        ("training", "classifier", {}),
+    ],
+)
+def test_an_honest_network_is_taken_at_every_size(
+    tmp_path: Path, workload: str, name: str, axes: dict[str, Any]
+) -> None:
+    """A lazy one fits the images that it sees first; the next size gets one of its own."""
+    (tmp_path / "rarenets.py").write_text(RARE)
+    of_point = [
+        case(workload, model=f"rarenets:{name}", input_size=size, **axes) for size in (8, 12)
+    ]
+    asked = [{"about": "network", "workload": workload, "axes": of} for of in of_point]
+    assert inputs.answer({"search_path": [str(tmp_path)], "questions": asked})["answers"] == [
+        {}, {},
+    ]  # fmt: skip

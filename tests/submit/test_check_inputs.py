@@ -14,6 +14,7 @@ import torch
 import hpcsweep
 import resultsfolder
 from hpcsweep import messages, search_path, sources
+from hpcsweep.catalog import axis_defaults
 from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import SpecError
 from hpcsweep.measure import inputs
@@ -209,6 +210,19 @@ def test_all_own_networks_that_cannot_be_measured_are_told_at_once(desk: Desk):
         (line,) = (line for line in lines if f":3: axes.model[{place}]: 'mymodel:{name}': " in line)
         assert words in line
     assert not list(desk.folder.glob("results/*/submissions/*"))
+
+
+def test_what_a_network_writes_is_no_answer(tmp_path: Path):
+    """Past Python's own stdout, as a program that it starts or a library in C does."""
+    (tmp_path / "loud.py").write_text(
+        "import os\nfrom torch import nn\n\n"
+        "def net():\n    os.system('echo out')\n    return nn.Conv2d(3, 4, 3)\n"
+    )
+    axes = {**axis_defaults("inference"), "model": "loud:net", "input_size": 8}
+    asked = {"about": "network", "workload": "inference", "axes": axes}
+    assert check_inputs.ask({"search_path": [str(tmp_path)], "questions": [asked]}) == {
+        "answers": [{}]
+    }
 
 
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):

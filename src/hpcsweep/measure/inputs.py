@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -126,16 +126,20 @@ def shapes(workload: str, case: str) -> Shapes:
     """Return the calls of a pass; `case` has the axes of a point as JSON."""
     axes = json.loads(case)
     shape = models.image_shape(axes)
-    batch = axes.pop("batch_size")
-    for name in ("input_size", "input_width"):
-        axes.pop(name, None)
-    amp = AUTOCAST.get(axes.pop("amp", "off"))
-    model = _network(workload, json.dumps(axes))
+    batch = axes["batch_size"]
     images = min(batch, _IMAGES)
+    amp = AUTOCAST.get(axes.pop("amp", "off"))
+    if WORKLOADS[workload].learns:  # its last layer is the one that a pass calls last
+        axes["batch_size"] = images
+    else:
+        for name in ("batch_size", "input_size", "input_width"):
+            axes.pop(name, None)
+    model = _network(workload, json.dumps(axes))
     image = torch.ones(1, dtype=getattr(torch, axes["dtype"])).expand(images, *shape)
-    tells = model.register_forward_hook(_need_tensor)
-    with tells, torch.autocast("cpu", amp, enabled=amp is not None):
+    with _returns_tensor(model), torch.autocast("cpu", amp, enabled=amp is not None):
         recorded = shape_pass(model, image)
+    if recorded.late:
+        _network.cache_clear()  # the layers made now may fit these images only
     calls = [
         replace(call, conv=replace(call.conv, n=call.conv.n * batch // images))
         for call in recorded.convolution_calls
@@ -162,8 +166,14 @@ def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.M
             return network.build(Point(workload, drawn), classes, device)
         channels = models.channels_of(axes)
         model = models.build_float32(axes["model"], enliven=False, channels=channels)
-    model = model.to(dtype=getattr(torch, axes["dtype"]))
-    return model.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+    return models.placed(model, device, axes["dtype"], axes["memory_format"])
+
+
+def _returns_tensor(model: nn.Module) -> AbstractContextManager[object]:
+    """Raise where a pass returns no tensor; a script takes no hook, and has types."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return nullcontext()
+    return model.register_forward_hook(_need_tensor)
 
 
 def _need_tensor(_model: nn.Module, _args: object, output: object) -> None:
@@ -202,6 +212,6 @@ def _convolutions(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with redirect_stdout(sys.stderr):  # where a factory may print
-        _answer = answer(json.load(sys.stdin))
-    json.dump(_answer, sys.stdout)
+    with os.fdopen(os.dup(1), "w") as _reply:
+        os.dup2(2, 1)  # a factory, or a library of it, may print
+        json.dump(answer(json.load(sys.stdin)), _reply)
