@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import resource
 import stat
 import subprocess
@@ -54,7 +55,10 @@ def test_packed_tables_are_the_same_and_a_cut_one_is_told(run, tmp_path):
         table.unlink()
     packed = brought(tmp_path, tmp_path / "published")[0]
     for name in ("overall", "layers"):
-        assert getattr(packed, name).read_text() == getattr(run, name).read_text()
+        read, wanted = (
+            re.sub(r"\d{8}-\d{6}-import", "", getattr(of, name).read_text()) for of in (packed, run)
+        )
+        assert read == wanted
     cut = next((tmp_path / "published").rglob("*.gz"))
     cut.write_bytes(cut.read_bytes()[:-20])
     with pytest.raises(ResultsError, match=f"{cut.name}: cannot be read"):
