@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import tinynets
 from hpcsweep.catalog import columns
 from hpcsweep.measure import work
 from hpcsweep.measure.machine.provenance import Device
@@ -17,6 +18,51 @@ from measuring import CPU, point
 
 H200 = Device(torch.device("cuda", 0), "NVIDIA H200", None, 132)
 HOST = Device(CPU, "some processor")
+
+
+def _traced(net):
+    return torch.jit.trace(net, torch.zeros(1, 3, 16, 16))
+
+
+def test_what_runs_between_layers_moves_bytes_too():
+    """A functional convolution reads its input and filters, and writes its output."""
+    found = shape_pass(tinynets.Functional().eval(), torch.zeros(2, 3, 16, 16))
+    (conv,) = found.calls
+    image = 4 * 2 * 4 * 16 * 16
+    assert found.bytes_min == conv.bytes_min + 2 * image + 4 * (4 * 4 * 3 * 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
+@pytest.mark.parametrize("closed", [torch.compile, _traced])
+def test_the_bytes_of_layers_that_nobody_sees_are_unknown(closed):
+    """So the intensity and the shares of the bandwidth are empty, and not too high and too low."""
+    net = closed(tinynets.Residual().eval())
+    found = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    cells = work.amount_cells(net, found) | work.rate_cells(found, 2.0, point().axes, H200)
+    assert cells["flops"] > 0
+    assert cells["pct_peak_compute"] > 0
+    assert cells["bytes_min"] is None
+    assert cells["arith_intensity"] is None
+    assert cells.get("achieved_gbs") is None
+    assert cells["pct_peak_bw"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        ({"padding": 1, "padding_mode": "circular"}, 18),
+        ({"padding": "same", "kernel_size": 4}, 19),
+        ({"padding": 1}, 16),
+    ],
+)
+def test_size_and_padding_of_a_convolution_are_of_one_call(settings, size):
+    """What a module pads itself is part of the input that the convolution reads."""
+    net = nn.Conv2d(3, 4, **{"kernel_size": 3, **settings}).eval()
+    cells = work.call_cells(shape_pass(net, torch.zeros(1, 3, 16, 16)).calls[0])
+    assert (cells["in_h"], cells["in_w"]) == (size, size)
+    for side in ("h", "w"):
+        inside = cells[f"in_{side}"] + 2 * cells[f"pad_{side}"] - cells[f"kernel_{side}"]
+        assert cells[f"out_{side}"] == inside // cells[f"stride_{side}"] + 1
 
 
 def test_rates_come_from_the_median():

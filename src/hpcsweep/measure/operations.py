@@ -21,6 +21,8 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from hpcsweep.conv.proof.autograd_graph import tensors_in
+
 _ATEN: Final = torch.ops.aten
 _IN_PLACE: Final = frozenset(
     getattr(_ATEN, name).default
@@ -78,6 +80,7 @@ class Operations(TorchDispatchMode):
         """Take a function that returns the innermost module's name and the kind of its part."""
         super().__init__()
         self.flops = 0
+        self.bytes = 0  # inputs and outputs of the operators that count
         self.convolutions = list[Convolution]()
         self.higher_order: str | None = None  # around the function that runs now
         self._place = place
@@ -108,6 +111,10 @@ class Operations(TorchDispatchMode):
             self._convolved(name, [*args, *(kwargs or {}).values()], output)
         elif formula:
             self.flops += formula(*args, **(kwargs or {}), out_val=output)
+        if name or formula:
+            self.bytes += sum(
+                t.numel() * t.element_size() for t in tensors_in([args, kwargs, output])
+            )
         return output
 
     def _within(

@@ -48,6 +48,7 @@ class LayerCall:
     """One layer call of a pass, with the sizes of its tensors; calls of equal work share a `key`.
 
     `conv` is the shape of a call of an `nn.Conv2d`; `convolutions` are all that ran inside a call.
+    `bytes_of_products` are inputs and outputs of the operators inside that count.
     `gradients` says which of the two products of a convolution's backward pass it has, those for
     its input and for its filters; None if it has no backward pass.
     """
@@ -63,6 +64,7 @@ class LayerCall:
     conv: ConvShape | None = None
     convolutions: tuple[Convolution, ...] = ()
     gradients: tuple[bool, bool] | None = None
+    bytes_of_products: int = 0
 
     @property
     def convolution_flops(self) -> int:
@@ -74,19 +76,17 @@ class LayerCall:
 class Shapes:
     """The layer calls of a pass in order, and the floating-point operations of the whole pass.
 
-    `outside` are the convolutions that are not inside a call with a `conv`. `late`: the network
-    made layers in its first pass, which may fit one size of images only.
+    `bytes_min` are those of inputs, weights and outputs of every layer, each once, and of
+    convolutions and products between layers; None where a part of the network is closed, so that
+    nobody sees its layers. `outside` are the convolutions that are not inside a call with a `conv`.
+    `late`: the network made layers in its first pass, which may fit one size of images only.
     """
 
     calls: tuple[LayerCall, ...]
     flops: int
+    bytes_min: int | None
     outside: tuple[Convolution, ...] = ()
     late: bool = False
-
-    @property
-    def bytes_min(self) -> int:
-        """Bytes of inputs, weights and outputs of every layer, each once."""
-        return sum(call.bytes_min for call in self.calls)
 
     @property
     def convolutions(self) -> list[tuple[str, ConvShape]]:
@@ -115,6 +115,7 @@ class _Frame:
     flops_before: int
     calls_before: int
     convolutions_before: int
+    bytes_before: int
     has_children: bool = False
     flops_of_children: int = 0
 
@@ -141,7 +142,8 @@ class _Recorder:
         def noted(*args: object, **kwargs: object) -> object:
             if self.stack:
                 self.stack[-1].has_children = True
-            so_far = self.counter.flops, len(self.calls), len(self.counter.convolutions)
+            done = self.counter
+            so_far = done.flops, len(self.calls), len(done.convolutions), done.bytes
             self.stack.append(_Frame(name, part, list(tensors_in([args, kwargs])), *so_far))
             output = forward(*args, **kwargs)
             # convolutions in a script's graph that call a library without the dispatcher
@@ -254,7 +256,10 @@ def _record(
     calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
     inside = {id(conv) for call in calls if call.conv for conv in call.convolutions}
     outside = tuple(conv for conv in recorder.counter.convolutions if id(conv) not in inside)
-    return Shapes(calls, recorder.counter.flops, outside)
+    between = recorder.counter.bytes - sum(call.bytes_of_products for call in calls)
+    is_closed = any(part for _, _, part in layers)
+    bytes_min = None if is_closed else between + sum(call.bytes_min for call in calls)
+    return Shapes(calls, recorder.counter.flops, bytes_min, outside)
 
 
 @contextmanager
@@ -299,6 +304,7 @@ def _call(
         conv=conv,
         convolutions=tuple(recorder.counter.convolutions[frame.convolutions_before :]),
         gradients=gradients,
+        bytes_of_products=recorder.counter.bytes - frame.bytes_before,
     )
 
 

@@ -5,7 +5,8 @@ products count, as in torch's FlopCounterMode: ResNet-50 at 224 has 8.178e9. Too
 multiply-adds once, or add normalisation and pooling, report 4.09 to 4.13e9.
 
 `bytes_min` are the bytes of a pass in which every layer reads its input and weights once and writes
-its output once. With caches a pass may move less, with most algorithms it moves more.
+its output once, as does a convolution or product between layers. With caches a pass may move less,
+with most algorithms it moves more.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def call_cells(call: LayerCall) -> Row:
     conv = call.conv
     if conv is None:
         return cells
+    # some pad before they convolve: then both sides of the convolution itself are told
+    cells |= _image_cells((conv.input_size,), "in") | _image_cells((conv.output_size,), "out")
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
     for name in (*names, "dilation_h", "dilation_w", "groups", "bias"):
         cells[name] = getattr(conv, name)
@@ -88,8 +91,10 @@ def rate_cells(
     dtype = axes["dtype"]
     tf32 = axes["tf32"]
     flop_rate = shapes.flops / seconds
-    byte_rate = shapes.bytes_min / seconds
-    row: Row = {"achieved_tflops": flop_rate / 1e12, "achieved_gbs": byte_rate / 1e9}
+    row: Row = {"achieved_tflops": flop_rate / 1e12}
+    byte_rate = None if shapes.bytes_min is None else shapes.bytes_min / seconds
+    if byte_rate is not None:
+        row["achieved_gbs"] = byte_rate / 1e9
     gpu = gpus.by_device_name(device.name, device.units)
     if gpu is None:
         return row
@@ -99,6 +104,6 @@ def rate_cells(
     peak = gpu.peak(dtype, tf32=tf32)
     return row | {
         "pct_peak_compute": 100 * flop_rate / (peak * 1e12) if peak else None,
-        "pct_peak_bw": 100 * byte_rate / (gpu.bandwidth_gbs * 1e9),
+        "pct_peak_bw": byte_rate and 100 * byte_rate / (gpu.bandwidth_gbs * 1e9),
         "peak_source": gpu.name,
     }
