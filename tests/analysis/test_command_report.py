@@ -65,6 +65,33 @@ def test_every_command_that_reads_tables_knows_its_axes_and_results(run):
     assert "no numbers" in run.run("report", "sweep", "--metric", "word").stderr
 
 
+@pytest.fixture
+def numbers(desk):
+    """Measure and collect a sweep over numbers alone, a point of which fails."""
+    (desk.folder / "one.py").write_text(SCRIPT)
+    desk.spec(
+        "workload: command\naxes: {lr: [0.1, 0.2], depth: [1, 2, two]}\n"
+        "exclude: [{lr: 0.1, depth: two}]\n"
+        "run: python one.py {lr} {depth}\nresults: {json: last_line}\n"
+    )
+    assert desk.submit("--collect").returncode == 3
+    return desk
+
+
+def test_a_failed_point_is_named_by_all_axes_of_its_command(numbers):
+    """One that networks have as well, and one of its own."""
+    for command in ("status", "report"):
+        assert "exit code 3 (lr 0.2 depth two)" in numbers.run(command, "sweep").stdout
+
+
+def test_only_what_a_command_has_is_compared(numbers):
+    """It has no network."""
+    compared = numbers.run("compare", "sweep:lr=0.1", "sweep:lr=0.2")
+    assert compared.returncode == 0, compared.stderr
+    assert "\ndepth  " in compared.stdout
+    assert "model" not in compared.stdout
+
+
 def test_show_names_points_by_their_axes(run):
     """As the log does; a failed point has its reason."""
     shown = run.run("show", "sweep", "--status", "crashed").stdout

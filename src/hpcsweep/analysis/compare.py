@@ -219,7 +219,8 @@ def compare(
     unknown = _refuse_mixes(kept, across)
     _warn_of_revisions(kept)
     table, judged = _judged(kept, numbered, metric, margin)
-    shown = tuple(a for a in keys if a in {"model", *dataset.varying_axes(numbered)})
+    named = {"model", *dataset.varying_axes(numbered)}
+    shown = tuple(a for a in keys if a in named and numbered[a].notna().any())
     notes = [
         *_same_rows(*sides),
         *([f"compared: {', '.join(differing.values())}"] if differing else []),

@@ -7,6 +7,7 @@ each is followed by a line on how to measure these again.
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import sys
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
+from hpcsweep.catalog import AXES, COMMAND, axis_defaults
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING
 from hpcsweep.point import LABEL, NO_MAPS, Point
 from hpcsweep.store import shards
@@ -42,8 +44,9 @@ _TWICE: Final = 100.0  # percent slower, from which people read a factor sooner
 _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
 # what `failures_in` and `disturbance` tell of a row
 TOLD: Final = (
-    "status", "status_reason", "valid", "flags", *LABEL, "input_width", "visit", "load_avg_1min",
-    "threads", *(name for name, _above, _words in _FIGURES), "throttle_reasons",
+    "status", "status_reason", "valid", "flags", *LABEL, "input_width", "visit",
+    "workload", "own_axes", "load_avg_1min", "threads", "throttle_reasons",
+    *(name for name, _above, _words in _FIGURES),
 )  # fmt: skip
 _WELL_ROWS: Final = {status: {"status": str(status)} for status in WELL}
 _WORDS: Final = {
@@ -160,9 +163,23 @@ def failures_in(rows: Iterable[Row], maps: Mapping[str, str] = NO_MAPS) -> list[
         first.setdefault(group, (reason, row))
         points[group] += 1
     return [
-        FailureGroup(group[0], first[group][0], n, Point("", dict(first[group][1])).label(maps))
+        FailureGroup(group[0], first[group][0], n, _label(first[group][1], maps))
         for group, n in points.most_common()
     ]
+
+
+def _label(row: Row, maps: Mapping[str, str]) -> str:
+    """Return the label of a row's point; that of a command has all axes."""
+    own = json.loads(row.get("own_axes") or "{}")
+    shared = [name for name in _axes_of_command(row) if name not in LABEL and row.get(name)]
+    return Point("", {**row, **own}).label(maps, [*shared, *own]).strip()
+
+
+def _axes_of_command(row: Row) -> Iterable[str]:
+    """Return the axes of the catalogue that a command may have chosen."""
+    if row.get("workload") != COMMAND.name:
+        return ()
+    return (name for name in AXES if name not in axis_defaults(COMMAND.name))
 
 
 def rows_of(attempts: Iterable[ShardPath], kept: Callable[[Row], Row] = dict) -> dict[str, Row]:
@@ -187,7 +204,8 @@ def told_of(row: Row) -> Row:
     """
     if row["status"] in WELL and not doubts_of(row):
         return _WELL_ROWS[row["status"]]
-    return {name: sys.intern(str(text)) for name in TOLD if (text := row.get(name))}
+    names = (*TOLD, *_axes_of_command(row))
+    return {name: sys.intern(str(text)) for name in names if (text := row.get(name))}
 
 
 def failures_of(

@@ -95,6 +95,18 @@ def test_every_figure_of_many_points_is_drawn_and_nothing_complains(large):
     check_figures(large, 12)
 
 
+def test_a_command_with_axes_of_numbers_alone_is_drawn(chromium, desk):
+    """No axis is left for colours."""
+    (desk.folder / "one.py").write_text("import sys\nprint('{\"loss\": %s}' % sys.argv[1])\n")
+    desk.spec(
+        "workload: command\naxes: {lr: [0.1, 0.2], depth: [1, 2]}\n"
+        "run: python one.py {lr} {depth}\nresults: {json: last_line}\n"
+    )
+    assert desk.submit("--collect").returncode == 0
+    assert desk.run("report", "sweep", "--html", "page.html").returncode == 0
+    check_figures(browser.opened(chromium, desk.folder / "page.html"), 1)
+
+
 def test_the_page_has_what_a_decision_needs(large):
     """A section for each thing that was measured, with a figure per GPU."""
     sections = large.evaluate("[...document.querySelectorAll('section')].map((one) => one.id)")

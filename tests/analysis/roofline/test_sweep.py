@@ -38,7 +38,22 @@ def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tm
     assert sorted(found.pieces["tflops"]) == pytest.approx([1, 2])
     assert {*found.peaks} == {"float32", "bfloat16"}
     assert "of a training step the forward pass" in found.text()
-    assert "1 point without FLOPs left out" in found.text()
+    assert "1 point without FLOPs or bytes left out" in found.text()
+
+
+def test_times_in_doubt_are_told(tmp_path):
+    """Their points stand under the roof as the others."""
+    folder = resultsfolder.make(tmp_path)
+    folder.submit("20260101-000000-aaaaaa")
+    cells = {
+        "median_ms": 2.0,
+        "flops": 2 * 10**9,
+        "bytes_min": 10**6,
+        "peak_source": "A100 SXM4 80GB",
+    }
+    folder.measure(folder.shard("20260101-000000-aaaaaa"), valid=False, flags="throttled", **cells)
+    collector.collect(folder.sweep_dir)
+    assert "unreliable: throttled (8 points)" in model.read_roofline(folder.sweep_dir).text()
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,10 @@ def test_a_column_may_appear_midway(desk):
             "{csv: '{out}/log.csv'}",
             "open(out + '/log.csv', 'w').write('epoch,acc\\n1,0.1\\n2,0.5\\n')",
         ),
+        (
+            "{csv: '{out}/log.csv'}",  # with UTF-8's mark, as other systems write it
+            r"open(out + '/log.csv', 'w').write('\ufeffepoch, acc\n2, 0.5\n')",
+        ),
         ("{json: 'here.json'}", "open('here.json', 'w').write('{\"acc\": 0.5, \"epoch\": 2}')"),
         (r"{pattern: '^acc (?P<acc>\S+) (?P<epoch>\d+)'}", "print('acc 0.1 1\\nacc 0.5 2\\nend')"),
     ],
@@ -95,6 +99,14 @@ def test_what_an_earlier_run_left_is_no_result(desk):
     desk.spec(f"{HEAD}run: echo {{k}}\nresults: {{json: old.json}}\n")
     assert desk.submit().returncode == 3
     assert "old.json was not written" in _row(desk)["status_reason"]
+
+
+def test_a_row_longer_than_its_header_is_no_result(desk):
+    """Nobody knows which cell is which."""
+    _script(desk, "open('log.csv', 'w').write('epoch,acc\\n1,2,0.5\\n')")
+    desk.spec(f"{HEAD}run: python one.py {{k}}\nresults: {{csv: log.csv}}\n")
+    assert desk.submit().returncode == 3
+    assert "log.csv has more cells than the header" in _row(desk)["status_reason"]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,8 @@ function grouped(rows, key) {
   return found;
 }
 
+const styled = (row, spec, page) => page.styles[row[spec.colour] ?? "unset"];
+
 const mean = (rows, name) => rows.reduce((sum, row) => sum + row[name], 0) / rows.length;
 
 // How each kind of figure is drawn: from rows, its specification and the state of the page.
@@ -121,7 +123,7 @@ const KINDS = {
     const { svg, px, py, box } = frame;
     if (y === "speedup") svg.append(path([[box.l, py(1)], [box.r, py(1)]], "currentColor", { "stroke-dasharray": "4 4" }));
     for (const line of grouped(rows, (row) => [spec.colour, ...spec.filters].map((name) => row[name]).join("\u0000")).values()) {
-      const style = page.styles[line[0][spec.colour]];
+      const style = styled(line[0], spec, page);
       line.sort((a, b) => a[spec.x] - b[spec.x]);
       if (numeric && spec.x !== spec.colour) svg.append(path(line.map((row) => [px(row[spec.x]), py(row[y])]), style[0]));
       for (const row of line) {
@@ -155,7 +157,7 @@ const KINDS = {
     const layers = [...grouped(rows, (row) => row[spec.row])].sort((a, b) => Math.max(...b[1].map((row) => row.ms)) - Math.max(...a[1].map((row) => row.ms)));
     if (!layers.length) return null;
     const { svg, px, py } = framed(place, quantity(rows.map((row) => row.ms), { zero: true }), names(layers.map(([name]) => name).reverse()), { height: 60 + 19 * layers.length, xTitle: "mean ms" });
-    for (const [name, of] of layers) for (const same of grouped(of, (row) => row[spec.colour]).values()) svg.append(mark({ ...same[0], ms: mean(same, "ms") }, px(mean(same, "ms")), py(name), page.styles[same[0][spec.colour]]));
+    for (const [name, of] of layers) for (const same of grouped(of, (row) => row[spec.colour]).values()) svg.append(mark({ ...same[0], ms: mean(same, "ms") }, px(mean(same, "ms")), py(name), styled(same[0], spec, page)));
     return svg;
   },
   map(place, rows, spec, page) {
@@ -181,7 +183,7 @@ const KINDS = {
       svg.append(path(points.map(([a, b]) => [px(a), py(b)]), "currentColor"));
       svg.append(el("text", { x: box.r - 4, y: py(points.at(-1)[1]) + 14, "text-anchor": "end", "font-size": 11 }, name));
     }
-    for (const row of rows) svg.append(mark(row, px(row.flop_per_byte), py(row.tflops), page.styles[row[spec.colour]]));
+    for (const row of rows) svg.append(mark(row, px(row.flop_per_byte), py(row.tflops), styled(row, spec, page)));
     return svg;
   },
 };

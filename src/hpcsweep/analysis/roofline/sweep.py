@@ -52,12 +52,12 @@ def work_of(
         path = sweep_dir.layers if layers else sweep_dir.overall
         raise UsageError(f"{path}: no row has {', '.join(_WORK)}; nothing to draw a roofline of")
     notes = ["FLOPs and bytes are those of the shapes, each tensor moved once"]
-    notes += data.of_earlier_files()
+    notes += [*data.of_earlier_files(), *dataset.unreliable(rows)]
     if not layers and trained.any():
         notes.append("of a training step the forward pass, its work over phase_forward_ms")
     piece = "layer call" if layers else "point"
     if len(known) < len(pieces):
-        notes.append(f"{count(len(pieces) - len(known), piece)} without FLOPs left out")
+        notes.append(f"{count(len(pieces) - len(known), piece)} without FLOPs or bytes left out")
     varying = dataset.varying_axes(rows)
     cells = [
         _work(row, points[row["point_id"]], varying, layers=layers)

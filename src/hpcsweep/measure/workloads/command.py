@@ -162,13 +162,15 @@ def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[st
         return matches[-1].groupdict()
     if file is None:
         return _last_object(text) if "json" in wanted else {}
-    with file.open(encoding="utf-8", newline="") as lines:
+    with file.open(encoding="utf-8-sig", newline="") as lines:  # Excel and PowerShell mark UTF-8
         if "csv" in wanted:
-            *_, row = ({}, *csv.DictReader(lines))
+            *_, row = ({}, *csv.DictReader(lines, skipinitialspace=True))
         else:
             row = json.load(lines)
     if not row or not isinstance(row, dict):
         raise NoResults(f"{file} has no row" if "csv" in wanted else f"{file} is no JSON object")
+    if None in row:
+        raise NoResults(f"the last row of {file} has more cells than the header")
     return {str(name): value for name, value in row.items()}
 
 
