@@ -58,6 +58,7 @@ def test_every_command_that_reads_tables_knows_its_axes_and_results(run):
     assert run.run("report", "sweep", "--html", "page.html").returncode == 0
     drawn = run.run("plot", "sweep", "--y", "score", "--format", "csv")
     assert drawn.returncode == 0, drawn.stderr
+    assert {row["doubtful"] for row in _table(drawn.stdout)} == {"false"}
     compared = run.run("compare", "sweep:kind=one", "sweep:kind=two", "--metric", "median_ms")
     assert "compared: kind one and two" in compared.stdout, compared.stderr
     for command in ("best", "layers"):

@@ -5,9 +5,7 @@ A row is a configuration. Of several visits a number is their median, of anythin
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
 import pandas as pd
@@ -49,8 +47,7 @@ def make(data: dataset.Dataset, metric: str = "") -> CommandReport:
     every = pd.concat([data.rows, data.failed])
     keys = tuple(a for a in dataset.varying_axes(every) if a != catalog.VISIT)
     grouped = every.assign(all=0).groupby(["all", *keys], dropna=False)
-    said = map(json.loads, dataset.cells(data.rows, "own_results").dropna().unique())
-    names = [metric] if metric else [*dict.fromkeys(chain.from_iterable(said)), _RUN]
+    names = [metric] if metric else [*dataset.own_results(data.rows), _RUN]
     values = {
         name: grouped[name].median() if dataset.is_quantity(name, every) else grouped[name].last()
         for name in names

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -48,7 +49,7 @@ HARDWARE: Final = ("device_name", "driver_version", "cudnn_version", "torch_vers
 # what reports tell of each point, beside what they compare
 _ALWAYS: Final = frozenset({
     *catalog.AXES, *outcomes.TOLD, *HARDWARE, "point_id", "orphan", "submission", "chunk",
-    "attempt", "control_ms", "workload", "own_axes", "own_results",
+    "attempt", "control_ms", "own_axes", "own_results",
 })  # fmt: skip
 # axes whose values need no name beside them
 _SPEAKING: Final = frozenset(
@@ -376,7 +377,24 @@ def valid(rows: pd.DataFrame, *, noise: bool = False) -> pd.Series[bool]:
 
 def doubtful(rows: pd.DataFrame, *, noise: bool = True) -> pd.Series[bool]:
     """Return which rows carry a flag that makes times unreliable; `noise`: `noisy` is one."""
-    return flagged(rows, _DOUBT if noise else _DOUBT - {"noisy"})
+    names = _doubt(rows)
+    return flagged(rows, names if noise else names - {"noisy"})
+
+
+def _doubt(rows: pd.DataFrame) -> AbstractSet[str]:
+    """Return the flags that make times unreliable; of a command all are foreign, which is none."""
+    return _DOUBT - {FOREIGN} if is_of_command(rows) else _DOUBT
+
+
+def is_of_command(rows: pd.DataFrame) -> bool:
+    """Tell whether commands of the user's own made all rows."""
+    return bool(rows.reindex(columns=["workload"]).eq(catalog.COMMAND.name).all(axis=None))
+
+
+def own_results(rows: pd.DataFrame) -> list[str]:
+    """Return the columns that commands filled with what they said."""
+    said = map(json.loads, filter(None, cells(rows, "own_results").dropna().unique()))
+    return [*dict.fromkeys(chain.from_iterable(said))]
 
 
 def is_foreign(rows: pd.DataFrame) -> bool:
@@ -394,7 +412,8 @@ def machine(rows: pd.DataFrame) -> verdicts.Machine | None:
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:
     """Return the flags that make rows doubtful, and how many rows have each, most first."""
-    counts = Counter(flag for flag in flags(rows).dropna() if flag in _DOUBT)
+    names = _doubt(rows)
+    counts = Counter(flag for flag in flags(rows).dropna() if flag in names)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

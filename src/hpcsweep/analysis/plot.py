@@ -129,6 +129,7 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     needed = {
         *dataset.axes_in(data.rows),
         "own_axes",
+        "workload",
         *named,
         *match,
         *_ENDS.get(y, ()),

@@ -104,7 +104,17 @@ def test_a_command_with_axes_of_numbers_alone_is_drawn(chromium, desk):
     )
     assert desk.submit("--collect").returncode == 0
     assert desk.run("report", "sweep", "--html", "page.html").returncode == 0
-    check_figures(browser.opened(chromium, desk.folder / "page.html"), 1)
+    page = browser.opened(chromium, desk.folder / "page.html")
+    check_figures(page, 1)
+    shown = page.locator("#f-y option").all_inner_texts()
+    assert shown == ["loss", "median (ms)"]
+    assert "unset" not in page.inner_text("form")
+    assert "foreign 4" not in page.inner_text("header")
+    filled = page.evaluate(
+        "[...document.querySelectorAll('.chart .mark')].map((m) => m.getAttribute('fill'))"
+    )
+    assert len(filled) == 2
+    assert "var(--card)" not in filled
 
 
 def test_the_page_has_what_a_decision_needs(large):

@@ -67,7 +67,8 @@ def thinned(rows: pd.DataFrame, x: str, most: int = 0) -> tuple[pd.DataFrame, st
 
 def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     """Return the points, with the speed-up over the baseline if there is one."""
-    wanted = [*_TIMES, *MORE, *RATES, *_PHASES, *_SHOWN]
+    own = [name for name in dataset.own_results(rows) if dataset.is_quantity(name, rows)]
+    wanted = [*_TIMES, *MORE, *RATES, *_PHASES, *own, *_SHOWN]
     kept = [name for name in rows if name in {*seen.axes, *wanted} and rows[name].notna().any()]
     table = rows[kept].assign(doubtful=dataset.doubtful(rows))
     if base := baseline(rows, seen):

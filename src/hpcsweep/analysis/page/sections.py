@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -115,13 +115,17 @@ def make(data: dataset.Dataset, seen: Layout) -> Drawn:
     points = frames.points(rows, seen)
     painter = Painter(seen, dataset.ordered(rows, seen.colour), {"points": points})
     base = frames.baseline(rows, seen)
-    ys = {"median_ms": "median (ms)"}
+    own = [name for name in dataset.own_results(rows) if name in points]
+    ys = {**{name: formats.label(name) for name in own}, "median_ms": "median (ms)"}
     ys |= {"speedup": f"speed-up over {base}"} if base else {}
     ys |= {name: formats.label(name) for name in frames.RATES if name in points}
     about = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
     about += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
     figures = painter.over("time", f"Over {formats.label(seen.x)}", ys)
-    sections = [Section("time", "Time", f"{about}{_HOLLOW}", figures)]
+    section = Section("time", "Time", f"{about}{_HOLLOW}", figures)
+    if own:
+        section = replace(section, heading="Results", note="What the command said, and its time.")
+    sections = [section]
     layers, shown = _of_layers(data, rows, painter)
     sections += layers
     sections += [*_rooflines(data, painter), *_more(points, painter)]

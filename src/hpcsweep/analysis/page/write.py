@@ -77,7 +77,8 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
         notes=drawn.notes, when=when(data.rows), version=__version__, how=how(data),
         controls=_controls(data.rows, seen, drawn),
         switches=_SWITCHES if seen.x != seen.colour else _SWITCHES[:1] + _SWITCHES[2:],
-        colour=seen.colour, legend=styles.items(), shapes=dict(_SHAPE.findall(script)),
+        colour=seen.colour, legend=styles.items() if seen.colour in points else (),
+        shapes=dict(_SHAPE.findall(script)),
         sections=drawn.sections,
         report=[_report(view, space.legend(data.maps)) for view in made.views()],
         heads={name: formats.label(str(name)) for name in points},
@@ -139,6 +140,8 @@ def how(data: dataset.Dataset) -> str:
         defaults = {name: setting.default for name, setting in catalog.SETTINGS.items()}
         own = (f"{name}: {of}" for name, of in measure.items() if defaults.get(name) != of)
         settings = ", ".join(own) or "defaults"
+    if dataset.is_of_command(rows):
+        return f"Each point ran the command once in {visits}. Settings of the sweep: {settings}."
     return (
         f"Each point ran {told('warmup_n') or 'no'} warm-up passes and {told('n')} timed passes "
         f"({told('timer') or 'unknown timer'}) in {visits}; {int(dataset.valid(rows).sum())} of "
@@ -211,7 +214,7 @@ _FEW_NAMED: Final = 3  # values of an axis that the headline names
 
 
 def _all_points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
-    wanted = dict.fromkeys(("gpu", "model", *seen.axes, *_POINT))
+    wanted = dict.fromkeys(("gpu", "model", *seen.axes, *dataset.own_results(rows), *_POINT))
     return rows[[name for name in wanted if name in rows and rows[name].notna().any()]]
 
 
