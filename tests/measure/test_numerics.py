@@ -203,7 +203,9 @@ def test_errors_are_told_for_the_calls_that_are_asked_for(monkeypatch):
     assert is_open(other)
 
 
-@pytest.mark.parametrize("network", ["Residual", "Attention", "Borrowing", "Dicts"])
+@pytest.mark.parametrize(
+    "network", ["Residual", "Attention", "Borrowing", "Dicts", "FusedAttention"]
+)
 def test_float64_beside_each_operator_is_float64_at_once(network):
     """Also for whoever uses a layer's weights without calling it; the network stays as it was."""
     model = models.build(models.ModelKey.of(point(f"tinynets:{network}")), CPU)

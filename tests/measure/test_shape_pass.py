@@ -67,6 +67,17 @@ def test_an_in_place_layer_shows_its_own_shapes():
     assert relu.bytes_min == 2 * 8 * 16 * 16 * 4
 
 
+@pytest.mark.parametrize("within", [False, True])
+def test_bytes_are_those_of_the_types_that_autocast_gives(within):
+    """In a block of the caller's, or in one of the network's own."""
+    net = (tinynets.Casting16 if within else tinynets.Residual)().eval()
+    with torch.autocast("cpu", torch.bfloat16, enabled=not within):
+        found = shape_pass(net, torch.zeros(2, 3, 16, 16))
+    relu = next(call for call in found.calls if call.layer == "relu")
+    assert relu.bytes_min == 2 * (2 * 8 * 16 * 16) * 2
+    assert "bfloat16" in relu.key
+
+
 def test_attention_is_one_layer():
     """The projection inside attention is never called, so attention is the layer."""
     found = _shapes_of(tinynets.Attention(), 32)

@@ -33,6 +33,7 @@ from hpcsweep.measure import models, rounding
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.measure.shadow import Shadow, exact
+from hpcsweep.measure.shape_pass import unfused_attention
 from hpcsweep.point import Point
 
 # Types that hold the drawn or trained weights without rounding.
@@ -299,7 +300,7 @@ def _shadowed(
     explicit = [part for part in parts.convolutions(network) if isinstance(part[1], ExplicitConv2d)]
     plainly = parts.wrapped_layers(explicit, partial(_beside, shadow))
     try:
-        with parts.eagerly(), plainly, shadow:
+        with parts.eagerly(), plainly, unfused_attention(), shadow:
             output = network(seen)
         return [*map(shadow.of, autograd_graph.tensors_in(output))], shadow.coarsest
     except Exception as error:

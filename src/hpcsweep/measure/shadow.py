@@ -80,7 +80,7 @@ class Shadow(TorchDispatchMode):
         made = [*filter(_is_inexact, pytree.tree_leaves(result))]
         if func.overloadpacket in _BLANK:
             self._held.update({tensor: self.of(tensor) for tensor in made})
-        elif depends and made and torch.Tag.nondeterministic_seeded not in func.tags:
+        elif depends and made and not _draws(func, args, kwargs):
             found = func(*wide[0], **wide[1]) if wide else self._multiplied(*args)
             numbers = filter(_is_inexact, pytree.tree_leaves(found))
             self._held.update(zip(made, numbers, strict=True))
@@ -114,6 +114,19 @@ class Shadow(TorchDispatchMode):
         if isinstance(leaf, torch.device) and leaf.type == "mps":
             return self._device
         return _WIDER.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:  # noqa: ANN401
+    """Say whether an operator draws random numbers; what drops nothing, or not now, does not."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    arguments = func._schema.arguments  # noqa: SLF001
+    given = {argument.name: argument.default_value for argument in arguments}
+    given |= {argument.name: value for argument, value in zip(arguments, args, strict=False)}
+    given |= kwargs
+    share = given.get("dropout_p", given.get("dropout"))
+    trains = given.get("train", given.get("training"))
+    return share != 0 and trains is not False
 
 
 def _is_inexact(leaf: object) -> bool:

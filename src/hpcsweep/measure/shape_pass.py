@@ -185,7 +185,8 @@ def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
     """
     learns = torch.is_grad_enabled()
     with torch.inference_mode(mode=False), torch.set_grad_enabled(learns):  # for layers made now
-        if not tensors.is_lazy(model):
+        casts = torch.is_autocast_enabled(image.device.type)  # which the meta device does not
+        if not tensors.is_lazy(model) and (not casts or next(model.parameters(), image).is_meta):
             with suppress(Exception):  # the real pass raises again what is not the meta device's
                 shapes = _on_meta(model, image)
                 if shapes is not None:
@@ -208,12 +209,29 @@ def _on_meta(model: nn.Module, image: Tensor) -> Shapes | None:
 
     like = partial(torch.empty_like, device="meta")
     entered = _entered(model)
-    with tensors.copied(model, like) as copy:
+    with tensors.copied(model, like) as copy, _autocast_refused():
         before = tensors.structure(copy)
         layers = [(name, copy.get_submodule(name), part) for name, _, part in entered]
         with parts.wrapped_forwards(list(model.modules()), lambda _: refuse):
             shapes = _record(copy, layers, like(image), image)
         return shapes if tensors.structure(copy) == before else None
+
+
+@contextmanager
+def _autocast_refused() -> Iterator[None]:
+    """Let a network's own autocast fail: it casts nothing on the meta device."""
+    enter = torch.autocast.__enter__
+
+    def entered(context: torch.autocast) -> object:
+        if context._enabled:  # noqa: SLF001 - there is no other way to ask
+            raise RuntimeError("autocast casts nothing on the meta device")
+        return enter(context)
+
+    torch.autocast.__enter__ = entered
+    try:
+        yield
+    finally:
+        torch.autocast.__enter__ = enter
 
 
 def _for_real(model: nn.Module, image: Tensor) -> Shapes:
@@ -250,7 +268,7 @@ def _record(
     recorder = _Recorder(real.device, layout, on_meta=image.is_meta)
     noting = parts.wrapped_layers(layers, recorder.noting)
     # fused attention is an operator without a formula
-    with noting, _unfused_attention(), parts.eagerly(), recorder.counter:
+    with noting, unfused_attention(), parts.eagerly(), recorder.counter:
         model(image)
     # a module that is a layer in some calls only cannot be timed: its timer would see all calls
     calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
@@ -263,8 +281,8 @@ def _record(
 
 
 @contextmanager
-def _unfused_attention() -> Iterator[None]:
-    """Run attention as single operators, which count; not all of torch's fused ones do."""
+def unfused_attention() -> Iterator[None]:
+    """Run attention as single operators, whose work and numbers are known."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(value=False)
     try:

@@ -127,7 +127,8 @@ class LayerTimer:
         if len(starts) != passes * len(self._calls):
             raise LayersChanged(
                 f"{len(starts)} layer calls in {passes} passes, the shape pass saw "
-                f"{len(self._calls)} in one; does the network's path depend on its input?"
+                f"{len(self._calls)} in one; does the network's path depend on its input? "
+                "`measure: {layers: false}` times it without its layers"
             )
         times = [self._stamps.ms(*pair) for pair in zip(starts, ends, strict=True)]
         for index, of_call in enumerate(self._times):
