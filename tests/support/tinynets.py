@@ -594,3 +594,53 @@ class Lazily(Residual):
     def forward(self, x):
         """Classify."""
         return super().forward(x).as_subclass(Late)
+
+
+class FusedAttention(nn.Module):
+    """Ends in an attention that torch runs as one operator."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 8, stride=8)
+        self.project = nn.Linear(16, 48)
+
+    def forward(self, x):
+        """Run a pass."""
+        query, key, value = self.project(self.patch(x).flatten(2).mT).chunk(3, -1)
+        return nn.functional.scaled_dot_product_attention(query, key, value).mean(1)
+
+
+class Casting16(Residual):
+    """Computes its body in bfloat16 by an autocast of its own."""
+
+    def forward(self, x):
+        """Classify."""
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return super().forward(x).float()
+
+
+class DropsLayers(Residual):
+    """Leaves its second convolution out in every other step of a training."""
+
+    def __init__(self):
+        """Count steps."""
+        super().__init__()
+        self.steps = 0
+
+    def forward(self, x):
+        """Classify."""
+        x = self.relu(self.stem(x))
+        self.steps += self.training
+        if self.steps % 2 == 1:
+            x = x + self.conv(x)
+        return self.head(x.mean((2, 3)))
+
+
+class WithFeatures(Residual):
+    """Returns what it classifies by, beside the scores."""
+
+    def forward(self, x):
+        """Classify."""
+        features = self.relu(self.stem(x)).mean((2, 3))
+        return self.head(features), features

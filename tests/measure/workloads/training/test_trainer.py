@@ -106,6 +106,16 @@ def test_auxiliary_heads_count_less():
     assert answer is logits
 
 
+def test_what_scores_other_things_has_no_part_in_the_loss():
+    """Such as the features that a network returns beside its scores."""
+    trainer = make_trainer(training())
+    logits, labels = torch.randn(4, 10), torch.tensor([0, 1, 2, 3])
+    plain, _ = trainer.loss(logits, labels)
+    beside, answer = trainer.loss((logits, torch.randn(4, 32), torch.randn(4, 8, 2, 2)), labels)
+    assert beside.item() == plain.item()
+    assert answer is logits
+
+
 def test_evaluation_leaves_the_network_training_and_unchanged():
     """Batch norms do not count validation images; the loss is the plain one."""
     point = training(label_smoothing=0.5)

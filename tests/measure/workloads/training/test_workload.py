@@ -284,6 +284,16 @@ def test_an_honest_network_of_any_structure_trains_and_is_not_accused(bench, net
     assert all(row["mean_ms"] > 0 for row in measured.layers)
 
 
+def test_a_network_that_leaves_layers_out_keeps_all_but_its_layer_rows(bench):
+    """What was learnt and timed before stands, and a flag says why rows are missing."""
+    measured = bench.measure(training("tinynets:DropsLayers", epochs=2, measure={"layers": True}))
+    assert "layers_changed" in measured.row["flags"].split(";")
+    assert "layers_compiled" not in measured.row["flags"].split(";")
+    assert measured.row["phase_step_ms"] > 0
+    assert measured.row["train_loss"] > 0
+    assert measured.layers == []
+
+
 def test_a_network_that_returns_no_scores_is_unsupported(bench):
     """A layer's activations have no loss, and torch's message about them says nothing."""
     with pytest.raises(CannotMeasure, match="needs scores of classes for each image"):

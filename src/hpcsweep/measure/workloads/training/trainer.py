@@ -193,13 +193,17 @@ class Trainer:
     def loss(
         self, outputs: object, labels: Tensor, *, smooth: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Return cross-entropy and logits; auxiliary heads count less."""
-        logits, *auxiliary = scores = [*autograd_graph.tensors_in(outputs)] or [labels]
-        if any(each.dim() != 2 or len(each) != len(labels) for each in scores):
+        """Return cross-entropy and logits, the first output.
+
+        Auxiliary heads, which score the same classes, count less; other outputs do not.
+        """
+        logits, *others = [*autograd_graph.tensors_in(outputs)] or [labels]
+        if logits.dim() != 2 or len(logits) != len(labels):
             raise CannotMeasure(
                 "training needs scores of classes for each image; the network returns tensors of "
-                f"{' and '.join(str(tuple(each.shape)) for each in scores)}"
+                f"{' and '.join(str(tuple(each.shape)) for each in (logits, *others))}"
             )
+        auxiliary = (other for other in others if other.shape == logits.shape)
         smoothing = self._smoothing if smooth else 0.0
         loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
         for other in auxiliary:

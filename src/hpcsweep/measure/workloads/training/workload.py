@@ -15,6 +15,7 @@ Steps after the training pass change no column on learning.
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
@@ -37,6 +38,7 @@ from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import compiling, loop, stats
 from hpcsweep.measure.timing.compiling import Calm, CompileCount
+from hpcsweep.measure.timing.layer_timer import LayersChanged
 from hpcsweep.measure.workloads.training import layer_pass, network, phases
 from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
 from hpcsweep.measure.workloads.training.trainer import (
@@ -49,6 +51,8 @@ from hpcsweep.measure.workloads.training.trainer import (
     next_steps,
 )
 from hpcsweep.point import Point
+
+_log = logging.getLogger(__name__)
 
 
 class Training:
@@ -266,18 +270,28 @@ class TrainingPasses:
         layers = settings["layers"] and net.point.axes["compile"] == "none"
         table = None
         layers_s = 0.0
+        changed = list[str]()
         if layers:
-            table, layers_s = layer_pass.measure(
-                trainer, net.batch, net.shapes, settings["iterations"]
-            )
+            try:
+                table, layers_s = layer_pass.measure(
+                    trainer, net.batch, net.shapes, settings["iterations"]
+                )
+            except LayersChanged as error:  # what was learnt and timed so far stands
+                _log.warning("%s", error)
+                changed = ["layers_changed"]
         return Times(
             samples=history.steps_ms,
             summary=clean,
             seconds=math.fsum((*history.steps_ms, *timed.steps)) / 1000 + layers_s,
             run=net.step,
             cells=cells,
-            flags=[*timed.flags(), *data.flags, *([] if history.finite else ["nan_loss"])],
+            flags=[
+                *timed.flags(),
+                *data.flags,
+                *changed,
+                *([] if history.finite else ["nan_loss"]),
+            ],
             table=table,
             compiled=self._compiled.blocks > 0,
-            layers_compiled=bool(settings["layers"]) and table is None,
+            layers_compiled=bool(settings["layers"]) and table is None and not changed,
         )
