@@ -93,6 +93,31 @@ def test_only_what_a_command_has_is_compared(numbers):
     assert "model" not in compared.stdout
 
 
+def test_any_name_may_be_that_of_an_axis_or_a_result(desk):
+    """Readers keep columns of their own apart."""
+    (desk.folder / "one.py").write_text(
+        'import sys\nprint(\'{"speedup": %s, "low": 2}\' % sys.argv[1])\n'
+    )
+    desk.spec(
+        "workload: command\naxes: {run: [1, 2], key: [1, 2], all: [1, 2], ratio: [3, 4]}\n"
+        "run: python one.py {run} {key} {all} {ratio}\nresults: {json: last_line}\n"
+    )
+    assert desk.submit("--collect").returncode == 0
+    axes = ("run", "key", "all", "ratio")
+    table = _table(desk.run("report", "sweep", "--format", "csv").stdout)
+    assert len({tuple(row[axis] for axis in axes) for row in table}) == 16
+    compared = desk.run("compare", "sweep", "sweep")
+    head = compared.stdout.splitlines()[2].split()
+    assert head == ["all", "key", "ratio_", "run", "first", "second", "ratio", "verdict"]
+    drawn = ("plot", "sweep", "--x", "run", "--by", "all", "--format", "csv", "--y")
+    rows = _table(desk.run(*drawn, "speedup").stdout)
+    assert [(row["run"], row["speedup"]) for row in rows[:2]] == [("1", "1.0"), ("2", "2.0")]
+    assert {row["low"] for row in _table(desk.run(*drawn, "low").stdout)} == {"2.0"}
+    twice = _table(desk.run(*drawn, "speedup", "--baseline", "run=1").stdout)
+    assert twice
+    assert desk.run("report", "sweep", "--html", "page.html").returncode == 0
+
+
 def test_show_names_points_by_their_axes(run):
     """As the log does; a failed point has its reason."""
     shown = run.run("show", "sweep", "--status", "crashed").stdout

@@ -147,6 +147,13 @@ def test_an_axis_with_one_value_on_each_side_is_what_is_compared(base, tmp_path)
     assert "compared: model resnet18 and resnet34" in text
 
 
+def test_what_varies_on_both_sides_alike_is_joined_on(tmp_path):
+    """Two types of numbers in each run are no mixture."""
+    text = SWEEP.replace("axes:\n", "axes:\n  dtype: [float32, bfloat16]\n")
+    first, second = (repeatedruns.run(tmp_path, seed, text) for seed in (1, 2))
+    assert len(compare(side(first), side(second)).table) == 24
+
+
 def test_other_versions_are_refused_until_they_are_named(base, tmp_path):
     """Else a ratio would mean something else than it says."""
     newer = repeatedruns.run(

@@ -160,4 +160,4 @@ def test_a_baseline_is_one_value_of_each_column(run):
     kept = plot.read_plot(
         run, "batch_size", where="algorithm=gemm,algorithm=winograd", baseline="algorithm=gemm"
     )
-    assert kept.rows["speedup"].max() == 2
+    assert kept.rows["_speedup"].max() == 2

@@ -370,6 +370,15 @@ def _step(**more):
     return {**base, **more}
 
 
+def test_the_axis_of_optimizers_is_not_the_phase(tmp_path):
+    """Both have a column."""
+    steps = (_step(optimizer=name, phase_optimizer_ms=1.5) for name in ("sgd", "adam"))
+    head, *rows = table_of(report.read_report(_trained(tmp_path, *steps))).splitlines()[2:5]
+    assert head.split().index("optimizer") == 2
+    assert [row.split()[2] for row in rows] == ["adam", "sgd"]
+    assert all("1.500" in row.split() for row in rows)
+
+
 def test_a_configuration_is_a_row_with_throughput_and_phases(tmp_path):
     """Named by the axes that differ; what is unknown is a dash."""
     run = _trained(tmp_path, _step(), _step(amp="bf16", median_ms=5.0, flags="very_noisy"))

@@ -87,6 +87,24 @@ def test_without_scikit_learn_the_extra_is_named(layered_desk, monkeypatch):
     assert "pip install 'hpcsweep[predict]'" in told.stderr
 
 
+def test_a_prediction_finds_the_network_beside_its_sweep(tmp_path):
+    """As the jobs will."""
+    layered(tmp_path)
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "ownnet.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Conv2d(3, 8, 3)\n"
+    )
+    (beside / "new.yaml").write_text(
+        "name: new\nworkload: inference\naxes: {model: ['ownnet:net'], input_size: [64]}\n"
+    )
+    told = Desk(tmp_path).run_process(
+        "predict", "beside/new.yaml", "--from", "demo", "--cluster", "local", "--json"
+    )
+    assert told.returncode == 0, told.stderr
+    assert len(json.loads(told.stdout)["rows"]) == 1
+
+
 def test_controls_of_the_sweep_itself_say_what_the_machine_is_like_now(tmp_path):
     """Some of its points were measured a week later, on a machine that was a quarter slower."""
     then = {"control_ms": 1.0, "started_at": "2026-01-01T00:00:00Z", "workload": "inference"}

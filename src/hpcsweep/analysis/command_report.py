@@ -46,7 +46,7 @@ def make(data: dataset.Dataset, metric: str = "") -> CommandReport:
         data.numbers(data.rows, metric)
     every = pd.concat([data.rows, data.failed])
     keys = tuple(a for a in dataset.varying_axes(every) if a != catalog.VISIT)
-    grouped = every.assign(all=0).groupby(["all", *keys], dropna=False)
+    grouped = every.assign(_all=0).groupby(["_all", *keys], dropna=False)
     names = [metric] if metric else [*dataset.own_results(data.rows), _RUN]
     values = {
         name: grouped[name].median() if dataset.is_quantity(name, every) else grouped[name].last()

@@ -41,6 +41,7 @@ _NAMED: Final = ("dtype", "tf32", "amp", *MUST_AGREE)
 _OWN_FILES: Final = "own_files"
 _MADE_OF: Final = (*FACTORIES, "weights")  # the axes that own files belong to
 _SHOWN: Final = 5
+_ADDED: Final = frozenset({"first", "second", "ratio", "low", "high", "verdict"})
 _FAR: Final = 1e6  # an interval with ends so far apart says nothing of a ratio
 _ROW: Final = ("submission", "chunk", "attempt", "point_id", "started_at", "median_ms")
 # a colon and two digits behind the run belong to its time
@@ -49,7 +50,7 @@ _SIDE: Final = re.compile(r"(.*?)(?:@([^:@/]*(?::\d\d)*))?(?::(.*))?", re.DOTALL
 
 @dataclass(frozen=True)
 class Side:
-    """The measured rows of one side; the column `run` numbers the runs that they belong to."""
+    """The measured rows of one side; the column `_run` numbers the runs that they belong to."""
 
     label: str
     rows: pd.DataFrame
@@ -57,7 +58,7 @@ class Side:
 
     @property
     def runs(self) -> int:
-        return int(self.rows["run"].nunique())
+        return int(self.rows["_run"].nunique())
 
 
 def read_side(
@@ -88,8 +89,8 @@ def read_side(
             of_runs.append(rows.copy())
             which = [] if at is None else [", ".join(own.ages())]
             notes += [f"{part}: {note}" for note in (*which, *left_out)]
-    rows = pd.concat(of_runs, keys=range(len(of_runs)), names=["run"])
-    return Side(text, rows.reset_index("run").reset_index(drop=True), tuple(notes))
+    rows = pd.concat(of_runs, keys=range(len(of_runs)), names=["_run"])
+    return Side(text, rows.reset_index("_run").reset_index(drop=True), tuple(notes))
 
 
 def _split(text: str) -> tuple[str, str | None, str]:
@@ -215,12 +216,14 @@ def compare(
     keys = [a for a in dataset.axes_in(sides[0]) if a in sides[1]]
     keys = [a for a in keys if a not in {*differing, *dataset.REPEATS}]
     numbered, lone = _numbered(sides, keys)
-    kept = [rows[rows["key"].isin(numbered["key"])] for rows in sides]
-    unknown = _refuse_mixes(kept, across)
+    kept = [rows[rows["_key"].isin(numbered["_key"])] for rows in sides]
+    unknown = _refuse_mixes(kept, {*across, *keys})
     _warn_of_revisions(kept)
-    table, judged = _judged(kept, numbered, metric, margin)
     named = {"model", *dataset.varying_axes(numbered)}
-    shown = tuple(a for a in keys if a in named and numbered[a].notna().any())
+    shown = [a for a in keys if a in named and numbered[a].notna().any()]
+    renamed = {name: f"{name}_" for name in _ADDED.intersection(keys)}  # axes of a command
+    table, judged = _judged(kept, numbered.rename(columns=renamed), metric, margin)
+    shown = [renamed.get(name, name) for name in shown]
     notes = [
         *_same_rows(*sides),
         *([f"compared: {', '.join(differing.values())}"] if differing else []),
@@ -231,7 +234,7 @@ def compare(
         *first.notes,
         *second.notes,
     ]  # fmt: skip
-    return Comparison(first, second, metric, table, shown, judged, tuple(notes))
+    return Comparison(first, second, metric, table, tuple(shown), judged, tuple(notes))
 
 
 def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
@@ -275,14 +278,14 @@ def _numbered(sides: Sequence[pd.DataFrame], keys: Sequence[str]) -> tuple[pd.Da
     numbers = both.groupby(list(keys), dropna=False).ngroup()
     own = [numbers.loc[side] for side in (0, 1)]
     for place, rows in enumerate(sides):
-        rows.insert(0, "key", own[place])
+        rows.insert(0, "_key", own[place])
     shared = set(own[0]) & set(own[1])
-    every = both.assign(key=numbers).drop_duplicates("key")
+    every = both.assign(_key=numbers).drop_duplicates("_key")
     varying = dataset.varying_axes(every)
-    lone = [_named(every[every["key"].isin(set(of) - shared)], varying) for of in own]
+    lone = [_named(every[every["_key"].isin(set(of) - shared)], varying) for of in own]
     if not shared:
         raise UsageError(f"nothing is on both sides; {lone[0]} and {lone[1]}")
-    return every[every["key"].isin(shared)].sort_values("key"), lone
+    return every[every["_key"].isin(shared)].sort_values("_key"), lone
 
 
 def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
@@ -346,7 +349,7 @@ def _judged(
 ) -> tuple[pd.DataFrame, verdicts.JudgedRatios | None]:
     sign = -1 if formats.is_rate(metric) else 1
     long = pd.concat([
-        rows[["key", "run"]].assign(
+        rows[["_key", "_run"]].set_axis(["key", "run"], axis=1).assign(
             side=side, log=sign * np.log(rows[metric].astype(float)),
             within=verdicts.within(rows, metric),
             control=np.log(rows["control_ms"]) if "control_ms" in rows else np.nan,
@@ -354,9 +357,9 @@ def _judged(
         for side, rows in enumerate(sides)
     ])  # fmt: skip
     judged = verdicts.judge(long)
-    table = numbered.drop(columns="key").reset_index(drop=True)
+    table = numbered.drop(columns="_key").reset_index(drop=True)
     for rows, name in zip(sides, ("first", "second"), strict=True):
-        of_keys = rows.reindex(columns=["key", metric, _COVERAGE]).groupby("key")
+        of_keys = rows.reindex(columns=["_key", metric, _COVERAGE]).groupby("_key")
         table[name] = of_keys[metric].median().to_numpy()
         table[f"coverage_{name}"] = of_keys[_COVERAGE].min().to_numpy()
     raw = table["second"] / table["first"]

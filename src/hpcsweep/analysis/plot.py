@@ -146,7 +146,7 @@ def read_plot(  # noqa: PLR0913 - one argument per option
     notes = [*alone, *([f"{rest} points without {x} or {y} left out"] if rest else [])]
     telling = tuple(name for name in dict.fromkeys(by) if name != x) or _telling(rows, x, y)
     notes += [*data.of_earlier_files(), *_medians(rows, x, telling), *space.legend(data.maps)]
-    rows = rows.assign(doubtful=dataset.doubtful(rows), speedup=math.nan, unsure=False)
+    rows = rows.assign(_doubtful=dataset.doubtful(rows), _speedup=math.nan, _unsure=False)
     if match:
         rows, more = speedups(rows, y, match, ignore={*dataset.REPEATS, y} - {*by})
         notes += more
@@ -190,13 +190,13 @@ def _cells(
     """Return a row per line and x, in catalogue order, and the columns that tell them apart."""
     low, high = (dataset.cells(rows, end, math.nan) for end in _ENDS.get(y, ("", "")))
     table = rows.assign(
-        partial=dataset.cells(rows, _COVERAGE, 100.0).astype(float) < 100,
-        low=low, high=high, unsure=rows["unsure"] | rows["doubtful"],
+        _partial=dataset.cells(rows, _COVERAGE, 100.0).astype(float) < 100,
+        _low=low, _high=high, _unsure=rows["_unsure"] | rows["_doubtful"],
     )  # fmt: skip
     cells = table.groupby([*by, x], dropna=False, sort=False).agg(
-        value=(y, "median"), n=(y, "size"), doubtful=("doubtful", "any"),
-        partial=("partial", "any"), speedup=("speedup", "median"), unsure=("unsure", "any"),
-        low=("low", "min"), high=("high", "max"),
+        value=(y, "median"), n=(y, "size"), doubtful=("_doubtful", "any"),
+        partial=("_partial", "any"), speedup=("_speedup", "median"), unsure=("_unsure", "any"),
+        low=("_low", "min"), high=("_high", "max"),
     )  # fmt: skip
     keys = cells.index.to_frame(index=False)
     ranks = [[*map(dataset.rank, keys, key)] for key in keys.itertuples(index=False)]
@@ -212,27 +212,27 @@ def _cells(
 def speedups(
     rows: pd.DataFrame, y: str, match: Mapping[str, str], ignore: Collection[str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows with the columns `speedup` and `unsure`, and notes for the reader.
+    """Return the rows with the columns `_speedup` and `_unsure`, and notes for the reader.
 
-    `rows` has a column `doubtful`. The baseline of a row has the values of `match`, and the row's
+    `rows` has a column `_doubtful`. The baseline of a row has the values of `match`, and the row's
     own value on every other axis that varies, except those in `ignore`. Where several rows are the
-    baseline, their median counts. Of a time `speedup` is baseline over row, of anything else row
-    over baseline, so more is faster. It is NaN where a row has no baseline, and `unsure` where the
+    baseline, their median counts. Of a time `_speedup` is baseline over row, of anything else row
+    over baseline, so more is faster. It is NaN where a row has no baseline, and `_unsure` where the
     baseline is doubtful. `UsageError` where no row has the values of `match`.
     """
     axes = dataset.varying_axes(rows, {*match, *ignore})
-    keys = ["all", *axes]  # so that there is a key where no axis varies
-    rows = rows.assign(all=0)
+    keys = ["_all", *axes]  # so that there is a key where no axis varies
+    rows = rows.assign(_all=0)
     ours = [Condition(column, "=", value) for column, value in match.items()]
     base = select(rows, ours).groupby(keys, dropna=False)
-    bases = base.agg(base=(y, "median"), base_rows=(y, "count"), base_doubt=("doubtful", "any"))
+    bases = base.agg(_base=(y, "median"), _rows=(y, "count"), _doubt=("_doubtful", "any"))
     both = rows.merge(bases.reset_index(), on=keys, how="left")
-    ratio = both["base"] / both[y] if formats.is_time(y) else both[y] / both["base"]
+    ratio = both["_base"] / both[y] if formats.is_time(y) else both[y] / both["_base"]
     notes = []
-    if alone := int(both["base"].isna().sum()):
+    if alone := int(both["_base"].isna().sum()):
         wanted = ", ".join(map(str, ours))
         same = f" with the same {', '.join(axes)}" if axes else ""
         notes.append(f"{alone} points have no baseline: no row has {wanted}{same}")
-    if (most := both["base_rows"].max()) > 1:
+    if (most := both["_rows"].max()) > 1:
         notes.append(f"a baseline matches up to {most:g} rows; their median counts")
-    return both.assign(speedup=ratio, unsure=both["base_doubt"].eq(other=True)), notes
+    return both.assign(_speedup=ratio, _unsure=both["_doubt"].eq(other=True)), notes

@@ -229,17 +229,18 @@ def _cell(row: dict[str, Any], name: str, metric: str, *, with_share: bool) -> s
 
 _STEP_KEYS: Final = ("model", "batch_size")
 PHASES: Final = ("data", "h2d", "forward", "loss", "backward", "optimizer")
+_HEADS: Final = {"optimizer": "optim."}  # an axis has the whole word
 # column, heading, format: of one step, in milliseconds
 STEP: Final = (
     ("throughput_sps", "samples/s", ".1f"), ("median_ms", "step", ".3f"),
-    *((f"phase_{part}_ms", part, ".3f") for part in PHASES),
+    *((f"phase_{part}_ms", _HEADS.get(part, part), ".3f") for part in PHASES),
     (_COVERAGE, "covered", ""), ("mem_peak_bytes", "MiB", ".0f"), ("params", "Mparams", ".1f"),
     ("val_accuracy_before", "acc before", ".3f"), ("val_accuracy_after", "acc after", ".3f"),
 )  # fmt: skip
 # the same parts over the whole training, in seconds
 WHOLE: Final = (
-    *((f"{part}_total_s", part, ".3f") for part in PHASES), ("train_s", "all", ".3f"),
-    ("epoch_s", "epoch", ".3f"),
+    *((f"{part}_total_s", _HEADS.get(part, part), ".3f") for part in PHASES),
+    ("train_s", "all", ".3f"), ("epoch_s", "epoch", ".3f"),
 )  # fmt: skip
 _READ: Final = {
     *_USED, *verdicts.WITHIN, *(name for name, _head, _form in (*STEP, *WHOLE)), "workload",

@@ -298,6 +298,7 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     if other := check_inputs.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
         messages.note(f"predicts {changed}, with other own files than there are now")
+    search_path.use(search_path.beside(asked.sweep.path))
     sweep_dir = SweepDir(results / asked.sweep.name)
     points = list(asked.points())
     if asked.rehearsal:  # nothing is measured here, so the answer is about the GPUs that it names

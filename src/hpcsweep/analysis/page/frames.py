@@ -73,9 +73,9 @@ def points(rows: pd.DataFrame, seen: Layout) -> pd.DataFrame:
     table = rows[kept].assign(doubtful=dataset.doubtful(rows))
     if base := baseline(rows, seen):
         times = rows[[n for n in rows if n in {*dataset.axes_in(rows), "own_axes", "median_ms"}]]
-        times = times.assign(doubtful=table["doubtful"])
+        times = times.assign(_doubtful=table["doubtful"])
         compared, _ = plot.speedups(times, "median_ms", {seen.colour: base}, dataset.REPEATS)
-        table["speedup"] = compared["speedup"].to_numpy()
+        table["speedup"] = compared["_speedup"].to_numpy()
     return _texts(table, seen)
 
 
