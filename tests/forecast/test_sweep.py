@@ -10,7 +10,7 @@ import pytest
 import knownphysics
 import resultsfolder
 from hpcsweep.errors import UsageError
-from hpcsweep.forecast import Basis, check, intervals, sweep
+from hpcsweep.forecast import Basis, check, intervals, sweep, training_data
 from knownphysics import NAMED, TEXT
 
 
@@ -47,6 +47,48 @@ def test_shapes_of_a_size_that_nobody_measured_come_from_a_shape_pass(tmp_path):
     calls = found.layers.groupby("point_id").size()
     assert sorted(calls) == [12, 60]  # what was measured; ResNet-18 itself
     assert (found.layers["median_ms"] > 0).all()
+
+
+def passes(tmp_path, sizes, way=""):
+    """Return passes of the real ResNet-18: all its calls, or convolutions alone."""
+    spec = points(tmp_path, TEXT.replace("32, 48", ", ".join(map(str, sizes))))
+    table = sweep._table(spec)
+    table["setting"] += way
+    rows = sweep._calls(spec, table, measured(sizes=(8,)))
+    rows["ms"] = 0.02 + rows["bytes_min"] * 1e-7 + rows["flops"] * 1e-8
+    rows["algorithm_used"] = rows["algorithm"].where(rows["op"] == "conv2d")
+    sums = rows.groupby("point_id")["ms"].sum()
+    told = table.assign(total_ms=sums + 1.0, sweep="demo")
+    return training_data.Measured(told, training_data.with_times(rows))
+
+
+def test_convolutions_alone_tell_networks_of_other_sizes(tmp_path):
+    """What a pass takes beside them is known from their networks; no other call has a time."""
+    alone = passes(tmp_path, (48, 64, 96, 128), ", isolated")
+    true = passes(tmp_path, (80,)).points["total_ms"].item()
+    asked = points(tmp_path, TEXT.replace("32, 48", "80"))
+    found = sweep.predict("demo", asked, alone, fill=False)
+    assert found.rows[0]["basis"] == "sizes"
+    assert found.rows[0]["median_ms"] == pytest.approx(true, rel=0.05)
+    assert {*found.layers["op"]} == {"conv2d"}
+    left = check.leave_out(alone, "size")
+    errors = (left.points["prediction"] / left.points["total_ms"] - 1).abs()
+    assert errors.max() < 0.1
+
+
+def test_a_point_is_told_by_the_way_of_timing_that_knows_most_of_it(tmp_path):
+    """With `fill` a pass that was measured counts, whichever way its layers were timed."""
+    whole, alone = passes(tmp_path, (64,)), passes(tmp_path, (48, 96), ", isolated")
+    both = dataclasses.replace(
+        whole,
+        points=pd.concat([whole.points, alone.points]),
+        layers=pd.concat([whole.layers, alone.layers], ignore_index=True),
+    )
+    asked = points(tmp_path, TEXT.replace("32, 48", "64, 80, 96, 160"))
+    settings = sweep._as_timed(sweep._table(asked), both)["setting"]
+    assert [setting.endswith(", isolated") for setting in settings] == [False, True, True, False]
+    rows = sweep.predict("demo", asked, both, fill=True).rows
+    assert [row["status"] for row in rows] == ["ok", "predicted", "ok", "predicted"]
 
 
 def test_a_prediction_names_the_sweeps_that_it_was_learnt_from(tmp_path):

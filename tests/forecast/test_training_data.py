@@ -7,6 +7,7 @@ import shutil
 import pandas as pd
 import pytest
 
+import knownphysics
 from hpcsweep.errors import UsageError
 from hpcsweep.forecast import past_rows, training_data
 from hpcsweep.store.folders import SweepDir
@@ -66,6 +67,25 @@ def test_the_same_sweep_twice_is_the_same_sweep(run):
     once, twice = training_data.read_sweeps([run]), training_data.read_sweeps([run, run])
     assert twice.points.index.tolist() == once.points.index.tolist()
     assert len(twice.layers) == len(once.layers)
+
+
+def test_times_of_layers_that_were_taken_in_different_ways_are_not_mixed(tmp_path):
+    """Alone a convolution takes another time; the order of sweeps is no matter."""
+    parts = []
+    for how in ("true", "unique"):
+        (tmp_path / how).mkdir()
+        run = layered(tmp_path / how, f"{SWEEP}measure: {{layers: {how}}}\n")
+        parts.append(SweepDir(run.path.rename(tmp_path / f"of_{how}")))
+    both, turned = (training_data.read_sweeps(order) for order in (parts, parts[::-1]))
+    pd.testing.assert_frame_equal(both.layers, turned.layers)
+    pd.testing.assert_frame_equal(both.points, turned.points)
+    for part in parts:
+        once = training_data.read_sweeps([part]).layers
+        calls = both.layers[both.layers["point_id"].isin(once["point_id"])]
+        assert calls["ms"].tolist() == once["ms"].tolist()
+        assert calls["layer"].tolist() == once["layer"].tolist()
+    assert training_data.ways(both.points) == ["", ", isolated"]
+    assert set(training_data.of_passes(both.points["setting"])) == {knownphysics.DEFAULTS}
 
 
 def test_axes_that_are_not_modelled_are_the_setting(run):

@@ -76,6 +76,15 @@ def shape_of(size: int) -> dict[str, int]:
     return channels | sides | {"flops": 2 * 9 * 64 * size * size}
 
 
+def alone(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of convolutions, each timed alone in half of the time, the last one first."""
+    rows = [row for row in reversed(layers) if row["op"] == "conv2d"]
+    return [
+        row | {"call_index": index, "layer_timer": "isolated", "median_ms": row["median_ms"] / 2}
+        for index, row in enumerate(rows)
+    ]
+
+
 def cells_of(layers: list[dict[str, Any]], spread: float = 0.02) -> dict[str, Any]:
     """Return the times of a point whose layers these are."""
     time = sum(row["mean_ms"] for row in layers)
@@ -100,6 +109,8 @@ def layered(
             between = spread / 7 if "repeats" in text else 0.0
             layers = layer_rows(point, spread, least, between)
             cells = cells_of(layers, spread) | (changes or {}).get(point.axes["algorithm"], {})
+            if point.measure["layers"] == "unique":
+                layers = alone(layers)
             writer.commit({**resultsfolder.row_of(point, shard), **cells}, layers)
     collector.collect(folder.sweep_dir)
     return folder.sweep_dir

@@ -31,6 +31,7 @@ _SHOWN: Final = 10
 _TOLD: Final = 0.02  # a shift of the machine
 _SHAPED_BY: Final = ("model", "input_size", "batch_size", "dtype")  # and the setting
 _OF_SHAPE: Final = ("layer", "call_index", "op", "unique_key", "direction", *training_data.WORK)
+_FIRMNESS: Final = [*Basis]
 _KIND: Final = ["gpu", "setting", "dtype", "algorithm"]
 # so many of these a measured point shares with a predicted one
 _SHARES: Final = {Basis.NETWORKS: 4, Basis.ALGORITHMS: 3, Basis.SETTINGS: 1}
@@ -125,10 +126,11 @@ def predict(
         UsageError: a point cannot be predicted from these measurements.
     """
     _refuse(points, measured)
-    table = _table(points)
+    table = _as_timed(_table(points), measured)
     calls = _calls(points, table, measured)
     learnt = model.fit(measured)
-    table, said = intervals.with_distance(table, learnt.times(calls), measured.every_call)
+    asked = learnt.times(training_data.with_times(calls))
+    table, said = intervals.with_distance(table, asked, measured.every_call)
     table = table.assign(
         total_ms=learnt.totals(table, said),
         basis=_bases(table, measured),
@@ -175,6 +177,15 @@ def _table(points: Sequence[Point]) -> pd.DataFrame:
     )
     numbers = {name: axes[name].astype(int) for name in ("input_size", "batch_size")}
     return axes.assign(**numbers, setting=training_data.setting(axes))[list(training_data.POINT)]
+
+
+def _as_timed(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
+    """Return points with that way of timing layers in their setting that makes them firmest."""
+    ways = training_data.ways(measured.points)
+    settings = np.array([table["setting"] + way for way in ways], object)
+    every = [_bases(table.assign(setting=setting), measured) for setting in settings]
+    firmest = np.argmin([[_FIRMNESS.index(basis) for basis in bases] for bases in every], axis=0)
+    return table.assign(setting=settings[firmest, np.arange(len(table))])
 
 
 def _calls(points: Sequence[Point], table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
@@ -252,8 +263,13 @@ def _measured(table: pd.DataFrame, measured: Measured) -> pd.DataFrame:
     keys = list(training_data.POINT)
     figures = ["total_ms", "energy_j", "source"]
     points = measured.points.rename(columns={"sweep": "source"}).reindex(columns=[*keys, *figures])
-    points = points.astype({"model": str, "algorithm": str})
-    joined = table[keys].reset_index().merge(points, on=keys).set_index("point_id")
+    points = points.astype({"model": str, "algorithm": str}).sort_values("setting")
+    # however their layers were timed, passes are the same
+    points, asked = (
+        rows.assign(setting=training_data.of_passes(rows["setting"])) for rows in (points, table)
+    )
+    points = points.drop_duplicates(keys)
+    joined = asked[keys].reset_index().merge(points, on=keys).set_index("point_id")
     return joined[figures].assign(basis=Basis.MEASURED)
 
 

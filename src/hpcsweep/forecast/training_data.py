@@ -25,6 +25,8 @@ from hpcsweep.text import count
 
 OTHER: Final = "__other__"
 OTHERS: Final = ", foreign"  # after the name of a GPU that was measured here, too
+# After the setting of points of which convolutions alone have times: how these were taken.
+ALONE: Final = (", isolated", ", batched", ", convolutions")
 POINT: Final = ("model", "input_size", "batch_size", "algorithm", "gpu", "dtype", "setting")
 # The axes that have no column of their own in `POINT` and may change a time.
 SETTINGS: Final = tuple(
@@ -125,8 +127,8 @@ def read_all(results: Path, runs: Iterable[SweepDir]) -> Measured:
 
 
 def together(parts: Sequence[Measured]) -> Measured:
-    """Return several measurements as one; a point that several have counts once."""
-    parts = _products_apart(parts)
+    """Return several measurements as one, the same in any order; equal points count once."""
+    parts = _products_apart(sorted(parts, key=lambda part: part.sources))
     points = pd.concat([part.points for part in parts])
     layers = pd.concat([part.layers for part in parts], ignore_index=True)
     mixed = _mixed(points)
@@ -201,6 +203,7 @@ def _read(sweep_dir: SweepDir) -> Measured:
     inference = rows[~rows["workload"].isin(others)].set_index("point_id")
     good = inference[inference["valid"] == "true"]
     every = _layers(sweep_dir)
+    alone = _alone(every, every.pop("layer_timer"))
     foreign = _foreign(inference, every)
     usable = _usable(good, every)
     unknown = int((~usable & usable.index.isin(every["point_id"])).sum())
@@ -214,7 +217,7 @@ def _read(sweep_dir: SweepDir) -> Measured:
         )
     table = points.reindex(columns=[*_OF_POINT, "device_name"]).assign(
         batch_size=points["batch_size"],
-        setting=setting(points),
+        setting=setting(points) + alone.reindex(points.index, fill_value=""),
         total_ms=points["median_ms"].astype(float),
         energy_j=points["energy_j"].astype(float) if "energy_j" in points else math.nan,
         sweep=sweep_dir.name,
@@ -234,11 +237,26 @@ def _read(sweep_dir: SweepDir) -> Measured:
     return Measured(table, layers, doubtful, tuple(notes), controls, foreign, (sweep_dir.name,))
 
 
+def _alone(layers: pd.DataFrame, timers: pd.Series[str]) -> pd.Series[str]:
+    """Return, of points without a row but of convolutions, the ending of `ALONE`.
+
+    Such a time is not that of a call in a pass, and what lies between is all else of the network.
+    """
+    others = layers.loc[~_convolve(layers), "point_id"]
+    of_points = timers.groupby(layers["point_id"]).first().drop(others.unique()).astype(str)
+    endings = ", " + of_points
+    return endings.where(endings.isin(ALONE), ALONE[-1])
+
+
+def _convolve(calls: pd.DataFrame) -> pd.Series[bool]:
+    return calls["op"].astype(str).str.startswith("conv")
+
+
 def _foreign(points: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame | None:
     """Return the convolutions of a forward pass that another program measured; None for none."""
     theirs = points[dataset.flagged(points, {FOREIGN})]
     calls = layers[layers["point_id"].isin(theirs.index) & layers["direction"].eq("forward")]
-    calls = calls[_whole(calls) & calls["op"].astype(str).str.startswith("conv")]
+    calls = calls[_whole(calls) & _convolve(calls)]
     if calls.empty:
         return None
     table = theirs[_OF_POINT].assign(setting=setting(theirs))
@@ -255,7 +273,7 @@ def _usable(points: pd.DataFrame, layers: pd.DataFrame) -> pd.Series[bool]:
 def _whole(layers: pd.DataFrame) -> pd.Series[bool]:
     """Say of which calls the time is known, and of convolutions the shape."""
     good = _positive(layers["ms"])
-    convolves = layers["op"].astype(str).str.startswith("conv")
+    convolves = _convolve(layers)
     for name in _NEEDED:
         good &= _positive(layers[name]) | ~convolves
     return good
@@ -279,6 +297,23 @@ def setting(points: pd.DataFrame) -> pd.Series[str]:
         for name in SETTINGS
     ]
     return pd.concat(cells, axis=1).apply(",".join, axis=1)
+
+
+def ways(points: pd.DataFrame) -> list[str]:
+    """Return how the layers of points were timed: "" in their passes, else of `ALONE`."""
+    settings = points["setting"]
+    alone = [way for way in ALONE if settings.str.endswith(way).any()]
+    return alone if alone and settings.str.endswith(ALONE).all() else ["", *alone]
+
+
+def of_passes(settings: pd.Series[str]) -> pd.Series[str]:
+    """Return settings without how layers were timed."""
+    return settings.str.replace(f"(?:{'|'.join(ALONE)})$", "", regex=True)
+
+
+def with_times(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return those calls that have a time of their own in such a setting: convolutions, or all."""
+    return calls[~calls["setting"].str.endswith(ALONE) | _convolve(calls)]
 
 
 def _cell(default: Any, value: Any) -> str:  # noqa: ANN401 - a cell
@@ -308,5 +343,5 @@ def _layers(sweep_dir: SweepDir) -> pd.DataFrame:
             f"{sweep_dir.layers}: {error}; run `hpcsweep collect {sweep_dir.name}` again"
         ) from None
     table = table.reindex(columns=list(names))
-    table = table[table.pop("layer_timer") != "plans"]  # tried beside what the point ran
+    table = table[table["layer_timer"] != "plans"]  # tried beside what the point ran
     return table.rename(columns={"median_ms": "ms"})
