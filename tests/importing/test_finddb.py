@@ -5,15 +5,19 @@ from __future__ import annotations
 import bz2
 import csv
 import json
+import shutil
 from collections import Counter
 from contextlib import nullcontext
 
 import pytest
 
+import knownphysics
 from hpcsweep.analysis import best_by_shape
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.forecast import training_data
 from hpcsweep.importing import finddb
+from hpcsweep.store.folders import SweepDir
 from localruns import Desk
 
 KEY = "16-30-20-5x3-32-15-10-4-2x1-2x2-1x1-0-NCHW-FP16-F"
@@ -183,6 +187,21 @@ def test_foreign_rows_are_never_valid_and_have_no_star(desk):
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "n2_c3_8x8" in shown.stdout
     assert "?  unreliable: foreign" in desk.run("layers", "gfx1030_36").stdout
+
+
+def test_layouts_are_those_of_points_in_earlier_imports_too(desk):
+    """These had PyTorch's words; a layout chooses rows, and has a prediction learn from them."""
+    earlier = SweepDir(desk.results / "earlier")
+    shutil.copytree(desk.results / "gfx1030_36", earlier.path)
+    details = earlier.path / "details.csv"
+    text = details.read_text()
+    assert ",nchw," in text
+    details.write_text(text.replace(",nchw,", ",contiguous,"))
+    for name in ("gfx1030_36", "earlier"):
+        shown = desk.run("layers", name, "--where", "memory_format=nchw")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        found = training_data.read_sweeps([desk.sweep(name)]).foreign
+        assert set(found["setting"]) == {knownphysics.DEFAULTS}
 
 
 def test_a_map_is_chosen_by_the_shapes_of_a_network(desk, monkeypatch):

@@ -37,6 +37,7 @@ from hpcsweep.text import count
 Row = Mapping[str, Any]
 
 _REASONS: Final = 6  # lines of reasons why points were not measured
+_EARLIER_LAYOUTS: Final = {"contiguous": "nchw", "channels_last": "nhwc"}  # of find-dbs
 # flags that make a time unreliable, though it may be valid
 _DOUBT: Final = DOUBTFUL | {"noisy", "host_copies"}
 # pandas' own types, which know an empty cell; a time is read as text first
@@ -218,6 +219,8 @@ def read_dataset(
         columns = {*columns, *own, *_ALWAYS, *(one.column for one in parse(where))}
     table = merged.read_table(sweep_dir.overall, sweep_dir.name, columns=columns)
     (table,) = products_apart(table)
+    for earlier_name, name in _EARLIER_LAYOUTS.items():
+        table.loc[table["memory_format"] == earlier_name, "memory_format"] = name
     maps = _names_of_maps(sweep_dir, table)
     table = table.replace({"algorithm": maps}) if maps else table
     orphan = cells(table, "orphan") == "true"

@@ -30,7 +30,6 @@ Counts = Counter[str]  # of what was left out of a file: deep, unread and untime
 NETWORK: Final = "find-db"  # in place of a network: its convolutions belong to many
 _NAME: Final = re.compile(r".+\.u?fdb\.txt(?:\.bz2)?")
 _LAYOUTS: Final = {"NCHW": NCHW, "NHWC": NHWC}
-_FORMATS: Final = {NCHW: "contiguous", NHWC: "channels_last"}
 _LONGEST: Final = 1 << 20  # characters of a line; a problem with all solvers has some thousand
 _MOST_LINES: Final = 1_000_000  # half a minute; the largest of AMD's has 183,610
 _FILE: Final = re.compile(
@@ -182,7 +181,7 @@ def _rows(path: Path, gpu: str, counts: Counts) -> Iterator[Row]:
     for (shape, direction), times in read_find_db(path, counts):
         work = {
             **submission.work_cells(shape), "direction": direction, "gpu": gpu,
-            "memory_format": _FORMATS[shape.layout], "backend": "miopen",
+            "memory_format": shape.layout, "backend": "miopen",
         }  # fmt: skip
         for timed in times:
             yield {
