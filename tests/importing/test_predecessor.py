@@ -131,6 +131,39 @@ def test_layers_get_the_shapes_of_their_network(tmp_path):
     assert "2 points of 1 network" in check.check(training_data.read_sweeps([run])).text()
 
 
+def test_the_order_of_a_table_is_no_matter_and_what_stands_there_again_counts_once(tmp_path):
+    """Sorted by layer, or with the rows of another run behind."""
+    rows = [*vgg_rows(32), *vgg_rows(51)]
+    expected = imported_vgg(tmp_path / "vgg", rows)[1]
+    by_layer = imported_vgg(tmp_path / "by_layer", sorted(rows, key=lambda row: row[3]))
+    again = imported_vgg(tmp_path / "again", [*rows, *rows])
+    for _, found, notes in (by_layer, again):
+        assert notes[0] == "2 tables: 2 networks, 6 layer rows"
+        columns = ["layer", "call_index", "input_size", "in_h", "median_ms"]
+        assert found[columns].equals(expected[columns])
+    assert "2 networks more than once; the first counts" in again[2]
+    assert not any("more than once" in note for note in by_layer[2])
+
+
+def test_layers_of_several_batch_sizes_keep_to_their_networks(tmp_path):
+    """A table of layers may have a column of it; without, they are of the first."""
+    folder = tmp_path / "batches"
+    folder.mkdir()
+    layers = [[*row, batch] for batch in (1, 8) for row in vgg_rows(32)]
+    oldtables.write(folder / "vgg16_V100.csv", [*oldtables.LAYERS, "batch_size"], layers)
+    networks = oldtables.network_rows("vgg16", "gemm", "V100", (32,), 3)
+    eight = [*networks[0]]
+    eight[2] = 8
+    oldtables.write(folder / "overall.csv", oldtables.NETWORKS, [*networks, eight])
+    found, notes = brought(tmp_path, folder)
+    rows = dataset.read_dataset(found).layers()
+    assert rows.groupby("batch_size")["layer"].agg(tuple).to_dict() == dict.fromkeys(
+        (1, 8), tuple(name for name, *_ in VGG)
+    )
+    assert (rows["flops"] / rows["batch_size"]).nunique() == 3
+    assert notes[0] == "2 tables: 2 networks, 6 layer rows"
+
+
 @pytest.mark.parametrize(
     ("rows", "shapeless"),
     [

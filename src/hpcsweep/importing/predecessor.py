@@ -18,8 +18,8 @@ import io
 import re
 import shlex
 import zlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -78,6 +78,7 @@ class Key(NamedTuple):
 
 
 Image = tuple[Key, int, int]  # with input and batch size
+Call = tuple[str, int]  # of a layer: the first, second, ...
 
 
 def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple[str, ...]]:
@@ -88,8 +89,8 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
         for table in sorted(tables, key=tables.__getitem__):  # networks first: layers join them
             every = rows(table, device)
             if tables[table]:
-                for (key, size), layers in groupby(every, lambda of: (of[0], of[1]["input_size"])):
-                    read.write_pass(file, key, size, [row for _, row in layers])
+                for image, layers in read.passes(every).items():
+                    read.write_pass(file, image, [*layers.values()])
             else:
                 for key, row in every:
                     read.add(key, row)
@@ -214,12 +215,31 @@ class _Import:
         self.networks[image] = {**times, **more, **power}
         self.batches.setdefault((key, int(size)), int(batch))
 
-    def write_pass(
-        self, file: ImportedRows, key: Key, text: str | None, layers: Sequence[Cells]
-    ) -> None:
+    def passes(self, every: Iterable[tuple[Key, Cells]]) -> dict[Image, dict[Call, Cells]]:
+        """Return the layer rows of each network in a table, however that is sorted.
+
+        Of a layer that stands there again, below rows of other networks, the first counts.
+        """
+        calls = defaultdict[Image, dict[Call, Cells]](dict)
+        again = set[Image]()
+        for image, rows in groupby(every, lambda of: self._image(*of)):
+            times = Counter[str]()
+            for _, row in rows:
+                times[row["layer"]] += 1
+                call = row["layer"], times[row["layer"]]
+                if calls[image].setdefault(call, row) is not row:
+                    again.add(image)
+        self.counts["twice"] += len(again)
+        return calls
+
+    def _image(self, key: Key, row: Cells) -> Image:
+        """Return the network of a layer row: with its own batch size, else the first one."""
+        size = int(submission.number(row["input_size"]) or 0)
+        batch = int(submission.number(row.get("batch_size")) or 0)
+        return key, size, batch or self.batches.get((key, size), 1)
+
+    def write_pass(self, file: ImportedRows, image: Image, layers: Sequence[Cells]) -> None:
         """Write a network with its layers, unless it was."""
-        size = int(submission.number(text) or 0)
-        image = key, size, self.batches.get((key, size), 1)
         if image in self.done:
             self.counts["twice"] += 1
         else:
