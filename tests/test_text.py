@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from hpcsweep import text
-from hpcsweep.text import printable
+from hpcsweep.text import number_in, printable
 
 
 def test_one_is_singular_and_thousands_have_commas():
@@ -41,6 +43,25 @@ def test_an_empty_table_has_no_lines_and_empty_cells_no_trailing_spaces():
     """Logs and copied text stay clean."""
     assert text.aligned([]) == []
     assert text.aligned([["", ""], ["ab", ""]]) == ["", "ab"]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("2", 2), ("-0.50", -0.5), ("1e-3", 0.001), (".5", 0.5), ("+3", 3), ("-inf", -math.inf),
+        ("007", None), ("12e5678", None), ("0x10", None), ("1_000", None), ("2.1.0", None),
+        ("", None), ("12e", None), ("\u0663", None),
+    ],
+)  # fmt: skip
+def test_a_text_is_a_number_as_programs_write_them(text, number):
+    """Names of versions and commits are texts."""
+    assert number_in(text) == number
+    assert type(number_in(text)) is type(number)
+
+
+def test_nan_is_a_number():
+    """In any case."""
+    assert math.isnan(number_in("NaN"))
 
 
 def test_control_characters_are_shown_and_do_nothing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,10 @@ _CONTROL: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e"
     "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
 )
+_NUMBER: Final = re.compile(
+    r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class Word(str, Enum):
@@ -33,6 +38,19 @@ class Word(str, Enum):
 
     def __str__(self) -> str:
         return str(self.value)
+
+
+def number_in(text: str) -> int | float | None:
+    """Return the number that a text is, as programs write numbers; None for any other text.
+
+    Zeros in front, or an exponent beyond all numbers, are of names: 007, 12e5678.
+    """
+    if not _NUMBER.fullmatch(text):
+        return None
+    if text.lstrip("+-").isdigit():
+        return int(text)
+    number = float(text)
+    return number if math.isfinite(number) or text[-1].isalpha() else None
 
 
 def count(number: int, noun: str) -> str:

@@ -66,6 +66,27 @@ def test_every_command_that_reads_tables_knows_its_axes_and_results(run):
     assert "no numbers" in run.run("report", "sweep", "--metric", "word").stderr
 
 
+def test_texts_of_results_stay_texts(desk):
+    """Versions, commits and names that numbers would make equal, endless or shorter."""
+    said = [{"version": "2.10", "commit": "12e5678", "name": "007", "loss": 0.5}]
+    said += [{"version": "2.1", "commit": "0123456", "name": "7", "loss": float("nan")}]
+    (desk.folder / "one.py").write_text(
+        f"import json, sys\nprint(json.dumps({said!r}[int(sys.argv[1])]))\n".replace(
+            "nan", "float('nan')"
+        )
+    )
+    desk.spec(
+        "workload: command\naxes: {k: [0, 1]}\nrun: python one.py {k}\nresults: {json: last_line}\n"
+    )
+    assert desk.submit("--collect").returncode == 0
+    rows = api.load("sweep", results=desk.results).overall.sort_values("k")
+    for name in ("version", "commit", "name"):
+        assert [*rows[name]] == [of[name] for of in said]
+    assert pd.api.types.is_float_dtype(rows["loss"])
+    table = _table(desk.run("report", "sweep", "--format", "csv").stdout)
+    assert [row["version"] for row in table] == ["2.10", "2.1"]
+
+
 @pytest.fixture
 def numbers(desk):
     """Measure and collect a sweep over numbers alone, a point of which fails."""

@@ -84,6 +84,40 @@ def test_a_mistake_is_told_with_its_line(tmp_path, old, new, told):
     assert told in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("axes", "exclude", "left"),
+    [
+        ("[false, true, 0, 1, 2]", "true", [False, 0, 1, 2]),
+        ("[false, true, 0, 1, 2]", "[1, false]", [True, 0, 2]),
+        ("[false, true, 0, 1, 2]", "{not: [true, 1]}", [True, 1]),
+        ("[0.1, 0.01, 1]", "{lt: 0.1}", [0.1, 1]),
+    ],
+)
+def test_conditions_are_on_values_as_they_are(tmp_path, axes, exclude, left):
+    """True is not 1; numbers compare."""
+    text = f"workload: command\naxes: {{k: {axes}}}\nexclude: [{{k: {exclude}}}]\nrun: echo {{k}}\n"
+    found = [point.axes["k"] for point in expansion.expand(_load(tmp_path, text), gpu="cpu")]
+    assert list(map(repr, found)) == list(map(repr, left))
+
+
+@pytest.mark.parametrize(
+    ("exclude", "told"),
+    [("1", "k has no 1, it has false, true"), ("{lt: 1}", "compares numbers, and k has false")],
+)
+def test_a_condition_that_holds_for_no_value_is_told(tmp_path, exclude, told):
+    """Also where Python would call the values equal."""
+    text = "workload: command\naxes: {k: [false, true]}\nrun: echo {k}\n"
+    with pytest.raises(SpecError, match=told):
+        _load(tmp_path, f"{text}exclude: [{{k: {exclude}}}]\n")
+
+
+def test_a_sweep_may_have_included_points_alone(tmp_path):
+    """Each has all axes."""
+    text = "workload: command\ninclude: [{a: 3}, {a: 4, b: x}]\nrun: echo {a} {b}\n"
+    points = [*expansion.expand(_load(tmp_path, text), gpu="cpu")]
+    assert [(point.axes["a"], point.axes["b"]) for point in points] == [(3, None), (4, "x")]
+
+
 def test_other_workloads_have_no_command(tmp_path):
     """The key is told with its line."""
     text = "workload: noop\naxes: {model: [a]}\nrun: x\n"

@@ -461,3 +461,64 @@ def test_cifar_without_a_folder_is_told_before_the_queue(
         "dataset 'cifar10': HPCSWEEP_DATA is not set on local",
     )
     assert "env: {HPCSWEEP_DATA: /a/dir}" in told.remedy
+
+
+COMMAND = "workload: command\naxes: {k: [%s]}\nrun: %s\nresults: %s\n%s"
+
+
+def _told(desk: Desk, values: str, run: str, results: str = "{}", more: str = "") -> str:
+    """Return what is told of a command before it runs; two points run side by side."""
+    path = desk.folder / "c.yaml"
+    path.write_text(COMMAND % (values, run, results, more))
+    done = desk.run("submit", path, "--cluster", "local", "--workers", "2", "--dry-run")
+    return done.stderr if done.returncode else ""
+
+
+@pytest.mark.parametrize(
+    ("values", "run", "told"),
+    [
+        ("1", "python nosuch.py {k}", "there is no nosuch.py"),
+        ("1", "python -u nosuch.py {k}", "there is no nosuch.py"),
+        ("1", "python -m http.server --file nosuch.py", ""),
+        ("1", "env -C src python nosuch.py", ""),  # that folder's
+        ("1", "sh -c 'cd src && python nosuch.py'", ""),
+        ("true, nosuch", "'{k}'", "there is no program nosuch"),
+        ("'', 'true'", "'{k}'", "the command of a point is empty"),
+    ],
+)
+def test_a_program_that_is_not_there_is_told(desk: Desk, values: str, run: str, told: str):
+    """Of any point; files that a program finds elsewhere are its own matter."""
+    found = _told(desk, values, f'"{run}"')
+    assert (told in found) if told else not found, found
+
+
+@pytest.mark.parametrize(
+    ("results", "told"),
+    [
+        ("{json: out.json}", "2 points that may run at the same time write this file"),
+        ("{csv: 'out-{k}.csv'}", ""),
+        ("{json: '{out}/end.json'}", ""),
+        ("{json: last_line}", ""),
+        ("{columns: {y: loss}}", "names columns of nothing"),
+        ("{pattern: 'y=(?P<y>.)', columns: {z: w}}", "no group of the pattern is called w"),
+    ],
+)
+def test_results_that_are_not_the_points_own_are_told(desk: Desk, results: str, told: str):
+    """Points beside each other would read what the other one wrote."""
+    found = _told(desk, "1, 2", "echo {k}", results)
+    assert (told in found) if told else not found, found
+
+
+@pytest.mark.parametrize(
+    ("values", "run", "told"),
+    [
+        ("a b", "'echo \"<{k}>\"'", "{k} stands in quotes, and is 'a b'"),
+        ("a b", "'echo {k}'", ""),
+        ("ab", "'echo \"<{k}>\"'", ""),
+        ("a b", r"'echo \"it is\" \\\" {k}'", ""),
+    ],
+)
+def test_a_value_in_quotes_of_a_shell_is_told(desk: Desk, values: str, run: str, told: str):
+    """It is quoted itself, so quotes around it would end there."""
+    found = _told(desk, values, run, more="shell: true\n")
+    assert (told in found) if told else not found, found

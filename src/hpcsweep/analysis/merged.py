@@ -13,7 +13,7 @@ import json
 import operator
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,9 +23,10 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from hpcsweep.catalog import short_table
-from hpcsweep.catalog.columns import cell
+from hpcsweep.catalog.columns import OWN, cell
 from hpcsweep.errors import UsageError
 from hpcsweep.store.state import PointStatus
+from hpcsweep.text import number_in
 
 KINDS: Final = short_table.kinds()
 _NUMBERS: Final = {name for name, kind in KINDS.items() if kind in {"int", "float"}}
@@ -36,7 +37,6 @@ _ROWS: Final = (
 )
 OVERALL: Final = "overall.csv"
 DETAILS: Final = "details.csv"  # whose columns readers see in overall.csv
-_OWN_AXES: Final = "own_axes"
 _NEEDED: Final = {  # what no report can do without
     DETAILS: ("point_id",),
     OVERALL: ("point_id", "status", "model", "algorithm", "input_size"),
@@ -59,10 +59,17 @@ def read_table(
         raise UsageError(f"{path}: not there yet; run `hpcsweep collect {sweep}` first")
     files = _files(path)
     tables = [_read(file, sweep, types, columns) for file in files]
-    texts = {name for of in tables for name in _text_axes(of) if name not in types}
-    if any(is_numeric_dtype(of[name]) for of in tables for name in texts.intersection(of)):
-        types = {**types, **dict.fromkeys(texts, str)}  # else 3.1 and 3.10 were one
+    try:
+        own = {name: kind for of in tables for name, kind in _of_commands(of) if name not in types}
+    except (ValueError, AttributeError):
+        raise _refused(f"{path}: {' or '.join(OWN)} is no JSON object", sweep) from None
+    texts = {name: str for name, kind in own.items() if kind is str}
+    if any(is_numeric_dtype(of[name]) for of in tables for name in texts if name in of):
+        types = {**types, **texts}  # else 3.1 and 3.10 were one
         tables = [_read(file, sweep, types, columns) for file in files]
+    for of in tables:  # pandas takes the loss nan for a text, and then all losses
+        for name in [name for name, kind in own.items() if kind is float and name in of]:
+            of[name] = pd.to_numeric(of[name], errors="coerce")
     if not all(of["point_id"].equals(tables[0]["point_id"]) for of in tables[1:]):
         raise _refused(f"{path.with_name(DETAILS)}: has other points than {path.name}", sweep)
     table = pd.concat(tables, axis=1) if len(tables) > 1 else tables[0]
@@ -90,16 +97,28 @@ def _files(path: Path) -> list[Path]:
     return [path, details] if path.name == OVERALL and details.exists() else [path]
 
 
-def _text_axes(table: pd.DataFrame) -> set[str]:
-    """Return the axes of a command that hold texts, some of which may look like numbers."""
-    cells = map(json.loads, table[_OWN_AXES].dropna().unique()) if _OWN_AXES in table else ()
-    return {name for axes in cells for name, value in axes.items() if isinstance(value, str)}
+def _of_commands(table: pd.DataFrame) -> Iterator[tuple[str, type | None]]:
+    """Yield the columns of a command in a table: of text, of numbers, or of anything else."""
+    for column in OWN:
+        values = defaultdict[str, list[Any]](list)
+        for told in table[column].dropna().unique() if column in table else ():
+            for name, value in json.loads(told).items():
+                values[name].append(value)
+        for name, every in values.items():
+            texts = {value for value in every if isinstance(value, str)}
+            numbers = {*map(number_in, texts)}
+            if texts and (column == OWN[0] or None in numbers or len(numbers) < len(texts)):
+                yield name, str
+            elif {*map(type, every)} <= {int, float, str, type(None)}:
+                yield name, float
+            else:
+                yield name, None
 
 
 def _read(
     path: Path, sweep: str, types: Mapping[str, Any], columns: Collection[str] | None
 ) -> pd.DataFrame:
-    wanted = {*(columns or ()), *_NEEDED.get(path.name, ()), _OWN_AXES}
+    wanted = {*(columns or ()), *_NEEDED.get(path.name, ()), *OWN}
     kept = None if columns is None else wanted.__contains__
     table = pd.DataFrame()
     try:

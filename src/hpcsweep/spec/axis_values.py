@@ -134,7 +134,8 @@ class _IntegerRange(Shape):
             return _steps(self.start, self.stop, self.step)
         gaps = max(self.num - 1, 1)
         rise = self.stop - self.start
-        return [(self.start * gaps + i * rise) // gaps for i in range(self.num)]
+        ends = (self.start * gaps + i * rise for i in range(self.num))
+        return [at // gaps if at >= 0 else -(-at // gaps) for at in ends]
 
 
 class _Comparison(Shape):
@@ -154,7 +155,7 @@ class _Comparison(Shape):
     def predicate(self) -> Predicate:
         """Return the comparison as a `Predicate`."""
         if "unlike" in self.model_fields_set:
-            return Predicate(values=_set(getattr(self, "unlike")), negate=True)  # noqa: B009
+            return Predicate(_values(getattr(self, "unlike")), negate=True)  # noqa: B009
         return Predicate(bounds=tuple((op, getattr(self, op)) for op in self.model_fields_set))
 
 
@@ -201,7 +202,7 @@ def named_of(axis: Axis, **more: Any) -> Any:  # noqa: ANN401
 
 def condition_on(axis: Axis) -> Any:  # noqa: ANN401
     """Return the type of a condition on an axis; it becomes a `Predicate`."""
-    compared = COMPARISONS if axis.kind in NUMBERS else ()
+    compared = COMPARISONS if axis.kind in {*NUMBERS, "any"} else ()
     fields: dict[str, Any] = {op: (float, _optional(f"`{op}` this number")) for op in compared}
     fields["unlike"] = (named_of(axis), _optional("none of these", alias="not"))
     comparison = create_model(f"asked_of_{axis.name}", __base__=_Comparison, **fields)
@@ -235,12 +236,12 @@ def _steps(start: int, stop: int, step: int) -> range:
     return range(start, stop + (1 if step > 0 else -1), step)
 
 
-def _set(value: object) -> frozenset[Any]:
-    return frozenset(value if isinstance(value, list) else [value])
+def _values(value: object) -> tuple[Any, ...]:
+    return tuple(value if isinstance(value, list) else [value])
 
 
 def _predicate(value: object) -> Predicate:
-    return value.predicate() if isinstance(value, _Comparison) else Predicate(values=_set(value))
+    return value.predicate() if isinstance(value, _Comparison) else Predicate(_values(value))
 
 
 def _no_number(value: object) -> object:

@@ -69,6 +69,8 @@ def _check_results(doc: Document, file: SweepFile, own: Iterable[str]) -> None:
     if len([how for how in (results.in_json, results.csv, results.pattern) if how]) > 1:
         raise doc.complaint(("results",), "needs one of json, csv, pattern")
     names: Iterable[str] = results.columns
+    if results.columns and not (results.in_json or results.csv or results.pattern):
+        raise doc.complaint(("results",), "names columns of nothing: needs json, csv or pattern")
     if results.pattern:
         loc = ("results", "pattern")
         try:
@@ -77,6 +79,10 @@ def _check_results(doc: Document, file: SweepFile, own: Iterable[str]) -> None:
             raise doc.complaint(loc, f"is no regular expression: {error}") from None
         if not groups:
             raise doc.complaint(loc, r"has no named group, such as `loss (?P<loss>\S+)`")
+        for name in results.columns.values():
+            if name not in groups:
+                told = f"no group of the pattern is called {name}{suggest(name, groups)}"
+                raise doc.complaint(("results", "columns"), told)
         names = names or groups
     for name in names:
         if name in {*kinds(), *own}:

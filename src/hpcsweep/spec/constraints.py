@@ -10,14 +10,14 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import COMMAND, VISIT, WORKLOADS, axis_defaults
+from hpcsweep.catalog import AXES, COMMAND, VISIT, WORKLOADS, axis_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
-from hpcsweep.point import canonical_json
+from hpcsweep.point import canonical_json, same
 from hpcsweep.spec.document import Complaints, show
 from hpcsweep.spec.grid import Grid
 from hpcsweep.spec.space import Predicate, Space, When
-from hpcsweep.spec.validation import integral
+from hpcsweep.spec.validation import Shape, integral
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hpcsweep.spec.document import Document
     from hpcsweep.spec.space import Condition
     from hpcsweep.spec.sweep_keys import SweepFile
-    from hpcsweep.spec.validation import Shape
 
     Loc = tuple[str | int, ...]
 
@@ -51,7 +50,8 @@ class Reader:
         self._wrong.tell()
 
     def _read(self, file: SweepFile) -> None:
-        own = type(file.axes).model_fields if file.workload == COMMAND.name else ()
+        maps = (type(of).model_fields for of in (file.axes, *file.include) if isinstance(of, Shape))
+        own = next(maps, ()) if file.workload == COMMAND.name else ()
         defaults = {**dict.fromkeys(own), **axis_defaults(file.workload)}
         axes = self._given(file.axes, ("axes",))
         self._check_zips(axes)
@@ -170,11 +170,12 @@ class Reader:
         raw = self._raw(loc)
         if isinstance(raw, dict):
             if "not" not in raw:
-                return  # a comparison names no values
+                self._check_numbers(loc, name)
+                return
             loc = (*loc, "not")
             raw = raw["not"]
         for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
-            if not any(integral(item) in source for source in self.space.sources(name)):
+            if not any(_has(source, integral(item)) for source in self.space.sources(name)):
                 have = islice(self.space.values(name), 12)
                 names = [
                     *dict.fromkeys(v if isinstance(v, str) else canonical_json(v) for v in have)
@@ -182,6 +183,14 @@ class Reader:
                 text = f"{name} has no {show(item)}, it has {', '.join(names)}"
                 here = (*loc, i) if isinstance(raw, list) else loc
                 self._wrong.add(here, text + suggest(str(item), names))
+
+    def _check_numbers(self, loc: Loc, name: str) -> None:
+        """Complain about a comparison on an axis of a command that holds anything else."""
+        if name in AXES:
+            return
+        odd = (value for value in self.space.values(name) if isinstance(value, str | bool))
+        if (value := next(odd, None)) is not None:
+            self._wrong.add(loc, f"compares numbers, and {name} has {show(value)}")
 
     def _limit_size(self) -> None:
         size = self.space.size() + len(self.file.include)
@@ -283,6 +292,11 @@ def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
         first = places.setdefault(canonical_json(item), i)
         if first != i:
             yield first, i
+
+
+def _has(values: Sequence[Any], value: object) -> bool:
+    """Tell whether a value is among others, where 1 is not true."""
+    return value in values and (value not in (0, 1) or any(same(value, of) for of in values))
 
 
 def _unfit(name: str, axis: str = "input_size") -> Condition:

@@ -8,8 +8,9 @@ and the first digits of a checksum.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,7 @@ _PACE: Final = {"model": 0, "algorithm": 2, VISIT: 3}  # others: 1; the slowest 
 class Predicate:
     """A condition on one axis: one of some values, none of them, or a comparison."""
 
-    values: frozenset[Any] = frozenset()
+    values: Collection[Any] = ()
     bounds: tuple[tuple[str, float], ...] = ()
     negate: bool = False
 
@@ -43,8 +44,17 @@ class Predicate:
                 passes = passes and COMPARISONS[comparison](value, bound)
             return passes
         # constraints cannot name maps of algorithms
-        listed = not isinstance(value, dict) and value in self.values
+        listed = not isinstance(value, dict) and _key(value) in self._keys
         return listed is not self.negate
+
+    @cached_property
+    def _keys(self) -> frozenset[Any]:
+        return frozenset(map(_key, self.values))
+
+
+def _key(value: object) -> object:
+    """Return a key of a value, by which 1 is not true."""
+    return value, isinstance(value, bool)
 
 
 Condition = Mapping[str, Predicate]

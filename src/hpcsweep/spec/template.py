@@ -41,8 +41,28 @@ def words(template: str, values: Mapping[str, Any], *, shell: bool = False) -> l
     return [text for word, text in pairs if text or not word]
 
 
+def quoted_names(template: str) -> set[str]:
+    """Return the names in braces that stand inside quotes of a shell."""
+    quote = ""
+    found = set()
+    for text, name, _form, _conversion in Formatter().parse(template):
+        at = iter(text)
+        for sign in at:
+            if sign == "\\" and quote != "'":
+                next(at, None)
+            elif sign == quote:
+                quote = ""
+            elif sign in {"'", '"'} and not quote:
+                quote = sign
+        if name is not None and quote:
+            found.add(name)
+    return found
+
+
+def as_text(value: object) -> str:
+    """Return the text of a value in a command; of None it is empty."""
+    return "" if value is None else value if isinstance(value, str) else canonical_json(value)
+
+
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        name: "" if value is None else value if isinstance(value, str) else canonical_json(value)
-        for name, value in values.items()
-    }
+    return {name: as_text(value) for name, value in values.items()}

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import dropwhile, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +45,8 @@ SHAPES: Final = (
     ),
     "amp",
 )
+_PYTHON: Final = re.compile(r"python[\d.]*")
+_SWITCHES: Final = re.compile(r"-[bBdEiIOPqsSuvx]+")  # of Python, that take no value
 _MOST_CASES: Final = 1000  # sizes of one network with one map
 _Case = tuple[int, Request, Mapping[str, Any]]  # size and axes of a point, and who asks for it
 _SIZE: Final = itemgetter(0)
@@ -183,24 +188,55 @@ def _check_packages(request: Request) -> None:
 
 
 def _check_program(request: Request, mistakes: _Mistakes) -> None:
-    """Refuse a command whose program, or whose script of Python, is not there."""
+    """Refuse a command whose program, or whose script of Python, is not there, or not its own.
+
+    Its own is a word without a shell, and a file of results that no other point writes meanwhile.
+    """
     sweep = request.sweep
-    run = sweep.measure["run"]
-    if sweep.measure.get("shell"):
-        return
-    axes = next(request.points()).axes
-    program, *rest = template.words(run, {**axes, template.OUT: "/"})
+    settings = sweep.measure
+    results = settings.get("results", {})
+    file = results.get("csv") or results.get("json", "")
+    beside = request.profile.in_slurm or request.workers > 1
+    written = Counter[str]()
+    found = dict[str, None]()
+    for point in islice(request.points(), _MOST_CASES):
+        values = {**point.axes, template.OUT: f"/{point.point_id}"}
+        told = _wrong_word(request, values, shell=settings.get("shell", False))
+        found |= {told: None} if told else {}
+        written[template.filled(file, values)] += 1
+    for told in found:
+        mistakes.add(request, "run", settings["run"], told)
+    shared, points = written.most_common(1)[0] if written else ("", 0)
+    if beside and points > 1 and shared not in {"", "last_line"}:
+        told = (
+            f"'{shared}': {points:,} points that may run at the same time write this file, and "
+            f"would read each other's results; name the point's own folder, {{out}}/{shared}"
+        )
+        mistakes.kept.append(("results", file, (), told))
+
+
+def _wrong_word(request: Request, values: Mapping[str, Any], *, shell: bool) -> str:
+    """Say what is wrong with the command of a point."""
+    run = request.sweep.measure["run"]
+    if shell:
+        for name in sorted(template.quoted_names(run)):
+            text = template.as_text(values[name])
+            if shlex.quote(text) != text:
+                return f"{{{name}}} stands in quotes, and is '{text}', which is quoted already"
+        return ""
+    program, *rest = template.words(run, values) or [""]
+    if not program:
+        return "the command of a point is empty"
     folder = Path(request.search_path[0])
     path = search_path.programs(request.profile.env.get("PATH"))
-    script = next((name for name in rest if name.endswith(".py")), "")
     if not shutil.which(folder / program if "/" in program else program, path=path):
-        told = f"there is no program {program}"
-    elif not (folder / script).exists():
-        there = sorted(one.name for one in folder.glob("*.py"))
-        told = f"there is no {script} in {folder}{suggest(script, there)}"
-    else:
-        return
-    mistakes.add(request, "run", run, told)
+        return f"there is no program {program}"
+    script = next(dropwhile(_SWITCHES.fullmatch, rest), "")
+    if not _PYTHON.fullmatch(Path(program).name) or not script.endswith(".py"):
+        return ""
+    there = sorted(one.name for one in folder.glob("*.py"))
+    missing = f"there is no {script} in {folder}{suggest(script, there)}"
+    return "" if (folder / script).exists() else missing
 
 
 def _check_names(request: Request, mistakes: _Mistakes) -> None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -27,6 +28,7 @@ from hpcsweep.measure.bench_api import Measurement, OutOfMemory
 from hpcsweep.measure.workloads.noop import Noop
 from hpcsweep.point import Point
 from hpcsweep.spec import template
+from hpcsweep.text import number_in
 
 _LAST_LINE: Final = "last_line"
 _MOST_OUTPUT: Final = 1 << 24  # bytes of the output that are read, from its end
@@ -38,6 +40,8 @@ _NO_MEMORY: Final = re.compile(
     r"|\w*ALLOC_FAILED|cannot allocate memory|RESOURCE_EXHAUSTED|oom[-_ ]kill",
     re.IGNORECASE,
 )
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_OF_CHILD: Final = re.compile(r"ChildFailedError|CalledProcessError")  # of launchers
 
 
 class NoResults(Exception):
@@ -132,7 +136,9 @@ def _output(begin: int) -> str:
 
 def _fail(code: int, text: str, *, by_kernel: bool) -> NoReturn:
     """End this process as the command did, so that the supervisor tells how, with last words."""
-    if words := [line for line in text.splitlines() if _NO_MEMORY.search(line)]:
+    _, _, last = text.rpartition(_TRACEBACK)  # before it, the program may have mended a lack
+    last = text if _OF_CHILD.search(last) else last
+    if words := [line for line in last.splitlines() if _NO_MEMORY.search(line)]:
         raise OutOfMemory(None, None, words[-1].strip()[:400])
     code = -signal.SIGKILL if code == _KILLED else code
     if code == -signal.SIGKILL and by_kernel:
@@ -159,12 +165,15 @@ def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[st
         matches = [*re.finditer(pattern, text, re.MULTILINE)]
         if not matches:
             raise NoResults(f"nothing in its output matches {pattern}")
-        return matches[-1].groupdict()
+        return _numbers(matches[-1].groupdict())
     if file is None:
         return _last_object(text) if "json" in wanted else {}
     with file.open(encoding="utf-8-sig", newline="") as lines:  # Excel and PowerShell mark UTF-8
         if "csv" in wanted:
-            *_, row = ({}, *csv.DictReader(lines, skipinitialspace=True))
+            rows = csv.reader(lines)
+            names = [name.strip() for name in next(rows, ())]
+            *_, cells = ([], *filter(None, rows))
+            row = _numbers(dict(zip_longest(names, cells))) if cells else {}
         else:
             row = json.load(lines)
     if not row or not isinstance(row, dict):
@@ -174,10 +183,19 @@ def _said(wanted: Mapping[str, Any], text: str, file: Path | None) -> Mapping[st
     return {str(name): value for name, value in row.items()}
 
 
+def _numbers(texts: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return texts of a program as what they say: numbers, or the texts themselves."""
+    stripped = {name: text and text.strip() for name, text in texts.items()}
+    return {
+        name: text if text is None or (number := number_in(text)) is None else number
+        for name, text in stripped.items()
+    }
+
+
 def _last_object(text: str) -> dict[str, Any]:
     for line in reversed(re.split(r"[\r\n]+", text)):
         with suppress(ValueError, RecursionError):
-            if line.startswith("{") and isinstance(found := json.loads(line), dict):
+            if line.lstrip().startswith("{") and isinstance(found := json.loads(line), dict):
                 return found
     raise NoResults("no line of its output is a JSON object")
 
