@@ -37,6 +37,7 @@ def test_a_training_point_fills_its_row(bench):
     assert 0 <= row["val_accuracy_before"] <= 1
     assert row["mem_avg_bytes"] > 0
     assert row["learning_valid"]
+    assert (row["lr_used"], row["weight_decay_used"]) == (0.01, 0)  # it has no normalization
     timed_ms = sum(measured.samples) + 3 * row["phase_step_ms"]
     assert measured.timed_s == pytest.approx(timed_ms / 1000)
 

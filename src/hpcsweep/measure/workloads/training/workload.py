@@ -263,6 +263,8 @@ class TrainingPasses:
             "stop_reason": "fixed",
             "timer": self._ticker.timer,
             **history.cells(data),
+            "lr_used": trainer.optimizer.defaults["lr"],
+            "weight_decay_used": trainer.optimizer.defaults["weight_decay"],
             **timed.cells(clean.n, clean.median),
             "mem_avg_bytes": phases.average_memory(trainer, data, net.rig.memory),
             **self._checkpoints.cells(),
