@@ -73,6 +73,27 @@ def test_a_point_that_never_fits_is_told_instead_of_requeued_for_ever(desk):
     assert "give the profile more `time`" in errors
 
 
+def test_the_first_point_of_a_job_starts_though_its_estimate_is_too_long(desk):
+    """It may be a blind guess, as of a command that did not run yet."""
+    submission = prepared(desk, "workload: noop\naxes: {model: [a]}\n")
+    chunk = chunk_file.read_chunk(submission.chunks, 0)
+    chunk_file.write_chunks(submission.chunks, [replace(chunk, seconds=60.0)])
+    _in_short_jobs(submission, kill_wait=2)
+    soon = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 30))
+    out, errors = soon.communicate(timeout=30)
+    assert (soon.returncode, len(ids(submission))) == (0, 1), out + errors
+
+
+def test_a_point_without_a_label_is_told_by_its_id(desk):
+    """Of a command no axis is in each label, and of one point none varies."""
+    submission = prepared(desk, "workload: command\naxes: {x: [1]}\nrun: sleep {x}\n")
+    (point,) = chunk_file.read_chunk(submission.chunks, 0).points
+    past = {"HPCSWEEP_DEADLINE": str(time.time() - 1)}
+    attempt(submission, **past).communicate(timeout=30)
+    _, errors = attempt(submission, **past).communicate(timeout=30)
+    assert f"hpcsweep: {point.point_id}: needs about " in errors
+
+
 def test_the_lifeline_ends_everything(desk):
     """When whoever started it is gone, supervisor and worker leave at once."""
     submission = prepared(desk, SLOW.replace("50", "60000"))

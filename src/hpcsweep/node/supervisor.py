@@ -7,10 +7,11 @@ they take a few milliseconds each, and is the only writer of the attempt's shard
 torch, so a point cannot crash it.
 
 Stopping: on SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 it finishes the current point if `kill_wait`
-allows, drops it otherwise, and ends. In a scheduler job a point starts only if it fits into the
-time left before the deadline, which the job script exports, and no point may take longer. If points
-remain it exits with 75, on which the script requeues. A local launcher holds its stdin: end-of-file
-means that the launcher is gone, and it ends at once. The variables are in `hpcsweep.environment`.
+allows, drops it otherwise, and ends. In a scheduler job a point starts only if it is the first, or
+fits into the time left before the deadline, which the job script exports; no point may take longer.
+If points remain it exits with 75, on which the script requeues. A local launcher holds its stdin:
+end-of-file means that the launcher is gone, and it ends at once. The variables are in
+`hpcsweep.environment`.
 
 A newer attempt of the same chunk fences an older one off: before each commit the supervisor looks
 for the next attempt's file, so a node that was declared dead but still runs writes no more rows. An
@@ -295,16 +296,21 @@ class Attempt:
         self._reports.begins(f"{place} begins {label} {point.point_id}", label)
 
     def _fits(self, point: Point) -> bool:
-        """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it."""
+        """Say whether a point fits the time left; `Incomplete` if no job of the profile fits it.
+
+        The first one of a job starts in any case, since its estimate may be far too long.
+        """
         left = self._end - time.time()
         usual = self._chunk.seconds / max(len(self._chunk.points), 1)
         need = 1.1 * max(usual, self._slowest)
-        if need <= left:
+        if need <= left or (not self._measured and left > 0):
             return True
         if not self._measured and self._shard.attempt:
+            name = self._label(point) or point.point_id
             raise Incomplete(
-                f"{self._label(point)}: needs about {need:.0f} s, and a fresh job of profile "
-                f"'{self._manifest.profile}' has only {left:.0f} s; give the profile more `time`"
+                f"{name}: needs about {need:.0f} s, and a fresh job of profile "
+                f"'{self._manifest.profile}' has only {max(left, 0):.0f} s; give the profile more "
+                "`time`"
             )
         why = f"{left:.0f} s left, the next point needs {need:.0f}"
         self._stop.reason = self._stop.reason or why
