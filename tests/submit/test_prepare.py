@@ -124,6 +124,19 @@ def test_a_second_sweep_file_of_one_name_is_refused(desk):
     send(other, "e")
 
 
+def test_a_point_that_may_outlast_its_job_is_told(desk):
+    """A command that did not run yet counts a minute; on this machine, nothing ends it."""
+    file = desk.spec("workload: command\naxes: {x: [1, 2]}\nrun: echo {x}\n")
+    (desk.folder / "cluster_profiles").mkdir()
+    for name, time in (("short", "time: 1\nsignal_lead: 30"), ("long", "time: 60")):
+        (desk.folder / f"cluster_profiles/{name}.yaml").write_text(f"gpu: l40\n{time}\n")
+    told = desk.run("estimate", file, "--cluster", "short").stderr
+    assert "2 points may take longer than a job of profile short has, by the estimate: 60 s" in told
+    assert "give the profile more `time`" in told
+    for name in ("long", "local"):
+        assert "may take longer" not in desk.run("estimate", file, "--cluster", name).stderr
+
+
 SECRETS = """\
 extends: local
 env:

@@ -37,6 +37,7 @@ from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
 if TYPE_CHECKING:
+    from hpcsweep.spec.profile import Profile
     from hpcsweep.store.ledger import LiveChunks
     from hpcsweep.submit.request import Request
 
@@ -97,6 +98,7 @@ def prepare(
         points, each = chunk_file.write_chunks(submission.chunks, packed)
         seconds = sum(each)
         check_budget(seconds, request.options.max_gpu_hours)
+        _warn_of_long_points(request.profile, each)
         manifest = Manifest(
             id=submission.id,
             round=number,
@@ -203,6 +205,22 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
         )
 
 
+def _warn_of_long_points(profile: Profile, chunk_seconds: Sequence[float]) -> None:
+    """Say if a job may end before one of its points: such a point is alone in its chunk."""
+    long = [seconds for seconds in chunk_seconds if seconds > _fill_of_job(profile)]
+    if long:
+        messages.warning(
+            f"{count(len(long), 'point')} may take longer than a job of profile {profile.name} "
+            f"has, by the estimate: {duration(max(long))} of {duration(profile.time_seconds or 0)}",
+            "a point that a job cuts short becomes a `timeout`; give the profile more `time`",
+        )
+
+
+def _fill_of_job(profile: Profile) -> float:
+    """Return the seconds that the estimate of a job may have."""
+    return _FILL * (profile.time_seconds or math.inf) if profile.in_slurm else math.inf
+
+
 def known_points(sweep_dir: SweepDir, request: Request, queue: LiveChunks | None) -> ledger.Ledger:
     """Return the points that are measured, queued or running, for a request.
 
@@ -283,8 +301,7 @@ def chunks(
     if not profile.in_slurm:
         limits = packing.Limits(start=start, worker=seconds_of.worker)
         return packing.spread(blocks, seconds_of, worker_key, limits, request.workers)
-    by_time = _FILL * (profile.time_seconds or math.inf)
-    seconds = min(by_time, 60.0 * (profile.chunk_minutes or math.inf))
+    seconds = min(_fill_of_job(profile), 60.0 * (profile.chunk_minutes or math.inf))
     limits = packing.Limits(seconds, profile.max_points_per_chunk, start, seconds_of.worker)
     return packing.pack(blocks, seconds_of, worker_key, limits)
 
