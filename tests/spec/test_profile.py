@@ -145,6 +145,13 @@ def test_every_field_has_a_default_that_a_cluster_accepts(tmp_path: Path) -> Non
     assert (found.wrapper, found.modules, found.sbatch_options) == ("none", [], [])
 
 
+@pytest.mark.parametrize("options", ["--time=5", "'-t 5'", "-t5", "--exclusive, -t9, '--time 5'"])
+def test_an_option_of_sbatch_stands_over_the_time_limit(tmp_path: Path, options: str) -> None:
+    """Sbatch takes the last one, so jobs have this time and no other."""
+    text = f"gpu: l40\ntime: 30\nsbatch_options: [{options}]\n"
+    assert profile.load(write(tmp_path, a=text)).time_seconds == 300
+
+
 def test_all_fields_are_read(tmp_path: Path) -> None:
     """Each with a value of its own."""
     text = """
@@ -250,6 +257,7 @@ def test_a_profile_may_extend_the_one_of_its_own_name_that_it_hides(
         ("gpu: l40\nsetup:\n  - |\n    two\n    lines\n", ":3: setup[0]: found 'two\\nlines\\n', "),
         ("gpu: l40\npartition: ''\n", ":2: partition: found '', needs one line of text"),
         ("gpu: l40\nsbatch_options: [exclusive]\n", ":2: sbatch_options[0]: found 'exclusive', "),
+        ("gpu: l40\nsbatch_options: [--time=1h]\n", ":2: sbatch_options[0]: found '--time=1h', "),
         ("gpu: l40\nenv: {A: true}\n", ":2: env.A: found true, needs text; quote it"),
         ("gpu: l40\nenv: {A B: x}\n", ":2: env: found a map, needs NAME: text"),
         ("gpu: l40\nenv: [A=x]\n", ":2: env: found a list, needs a map of keys to values"),

@@ -6,12 +6,13 @@ import json
 import subprocess
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpcsweep import files
-from hpcsweep.cluster.slurm import arrays
+from hpcsweep.cluster.slurm import arrays, journal
 from hpcsweep.errors import Refused, ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import folders, manifest, typed_json
@@ -135,6 +136,15 @@ def test_a_point_that_may_outlast_its_job_is_told(desk):
     assert "give the profile more `time`" in told
     for name in ("long", "local"):
         assert "may take longer" not in desk.run("estimate", file, "--cluster", name).stderr
+
+
+def test_the_time_limit_that_is_kept_is_that_of_the_jobs(desk):
+    """For so long a job may live that Slurm does not show here."""
+    path = desk.folder / "long.yaml"
+    path.write_text("gpu: l40\ntime: 30\nsbatch_options: [--time=600]\n")
+    asked = request.make(sweep_file.load(desk.spec(TEN)), profile.load(path))
+    submission = prepare.prepare(desk.sweep(), asked).submission
+    assert journal.read_journal(submission).time_limit == timedelta(hours=10)
 
 
 SECRETS = """\

@@ -38,6 +38,7 @@ from hpcsweep.spec.validation import (
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATHS: Final = ("venv", "python")
+_LIMIT: Final = ("-t", "--time")  # options of sbatch
 
 
 def _regex(text: str) -> str:
@@ -63,7 +64,19 @@ def _option(text: str) -> str:
         raise ValueError("needs an option of sbatch, such as --exclusive")
     if text.startswith(("--cluster", "-M")):
         raise ValueError("cannot name a cluster; the variable SLURM_CLUSTERS does")
+    name, value = sbatch_option(text)
+    if name in _LIMIT:
+        units.seconds(value)
     return text
+
+
+def sbatch_option(text: str) -> tuple[str, str]:
+    """Return the name and the value of an option: of ``--time=60``, ``-p gpu``, ``-pgpu``."""
+    words = shlex.split(text)
+    name, equals, value = words[0].partition("=")
+    if not name.startswith("--") and len(name) > 2:
+        return words[0][:2], words[0][2:]
+    return name, words[1] if not equals and len(words) > 1 else value
 
 
 def _variables(env: dict[str, str]) -> dict[str, str]:
@@ -167,9 +180,15 @@ class Profile(ProfileFile):
         return self.in_slurm and (any(own) or "PYTHONPATH" in self.env)
 
     @property
+    def time_limit(self) -> str | None:
+        """Time limit of its jobs, as sbatch takes it: `sbatch_options` override `time`."""
+        options = map(sbatch_option, self.sbatch_options)
+        return [self.time, *(value for name, value in options if name in _LIMIT)][-1]
+
+    @property
     def time_seconds(self) -> int | None:
-        """Time limit in seconds; None without one."""
-        return None if self.time is None else units.seconds(self.time)
+        """The same in seconds; None without one."""
+        return None if self.time_limit is None else units.seconds(self.time_limit)
 
     @property
     def mem_mb(self) -> int | None:

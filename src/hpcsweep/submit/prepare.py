@@ -328,7 +328,9 @@ def _provenance(request: Request) -> dict[str, Any]:
         **_git(sweep.path.parent if sweep.path else None),
         "maps": dict(sweep.maps),
         "templates": lookup.own_templates(),
-        "profile_fields": manifest_file.masked(profile.model_dump(mode="json", exclude=_ELSEWHERE)),
+        "profile_fields": manifest_file.masked(
+            {**profile.model_dump(mode="json", exclude=_ELSEWHERE), "time": profile.time_limit}
+        ),
     }
 
 

@@ -6,7 +6,6 @@ A profile's `sbatch_options` override its keys.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,7 +14,7 @@ from hpcsweep import units
 from hpcsweep.cluster.slurm import amount, duration
 from hpcsweep.cluster.slurm.site import Gres
 from hpcsweep.errors import suggest
-from hpcsweep.spec.profile import Profile
+from hpcsweep.spec.profile import Profile, sbatch_option
 from hpcsweep.text import aligned
 
 Level = Literal["ok", "none", "warn", "fail"]
@@ -143,15 +142,8 @@ def options_of(profile: Profile) -> Wants:
 
 
 def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys that `sbatch_options` set: ``--time=60``, ``-p gpu``, ``-pgpu``."""
-    for option in options:
-        words = shlex.split(option)
-        name, equals, value = words[0].partition("=")
-        if not name.startswith("--") and len(name) > 2:
-            name = words[0][:2]
-            value = words[0][2:]
-        elif not equals and len(words) > 1:
-            value = words[1]
+    """Yield the keys that `sbatch_options` set."""
+    for name, value in map(sbatch_option, options):
         if name in _OPTIONS:
             yield _OPTIONS[name], value
 
