@@ -32,6 +32,13 @@ def _in_short_jobs(submission, kill_wait: float, signal_lead: float = 0) -> None
     submission.write_manifest(replace(manifest, run=run))
 
 
+def _wait_for_a_worker(shard: ShardPath) -> None:
+    until = time.monotonic() + 30
+    while not (said := record.read_record(shard)) or not said.row:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_a_signal_ends_the_attempt_and_the_next_one_continues(desk, number):
     """Points remain, so the exit code asks for a requeue; nothing is measured twice."""
@@ -124,9 +131,7 @@ def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_o
     _in_short_jobs(submission, kill_wait=0.5, signal_lead=0 if told is None else 60)
     first = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + (5 if told is None else 60)))
     if told:
-        until = time.monotonic() + 30
-        while not (said := record.read_record(ShardPath(submission.shards, 0, 0))) or not said.row:
-            assert time.monotonic() < until
+        _wait_for_a_worker(ShardPath(submission.shards, 0, 0))
         first.send_signal(told)
     first.communicate(timeout=30)
     assert first.returncode == EXIT_REQUEUE
@@ -179,9 +184,26 @@ def test_a_point_that_took_two_attempts_down_is_not_tried_again(desk):
     ]
     assert found == [["ok"], [], ["timeout", "ok", "ok", "ok", "ok"]]
     (row, *_) = shards.read_shard(submission.attempts(0)[2]).rows
-    assert (
-        row["status_reason"] == "two attempts in a row died while they measured it; see their logs"
-    )
+    assert "two attempts in a row died or were stopped while they" in row["status_reason"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGUSR1, "timeout"), (signal.SIGTERM, "")])
+def test_a_point_that_two_whole_jobs_did_not_finish_is_not_tried_again(desk, number, status):
+    """Slurm's time limit is shorter than the deadline says; a preemption is not the point's."""
+    submission = in_order_of_sizes(prepared(desk, HANGS_FIRST))
+    _in_short_jobs(submission, kill_wait=0.1)
+    for _job in range(3 if not status else 2):
+        shard = ShardPath(submission.shards, 0, len(submission.attempts(0)))
+        stopped = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 1800))
+        _wait_for_a_worker(shard)
+        stopped.send_signal(number)
+        stopped.communicate(timeout=30)
+        assert stopped.returncode == EXIT_REQUEUE
+    assert ids(submission) == []
+    if status:
+        attempt(submission).communicate(timeout=30)
+        rows = shards.read_shard(submission.attempts(0)[2]).rows
+        assert [row["status"] for row in rows] == [status] + ["ok"] * 5
 
 
 STATUS = {

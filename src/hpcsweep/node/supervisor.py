@@ -55,8 +55,11 @@ if TYPE_CHECKING:
     from hpcsweep.store.folders import ShardPath, SubmissionDir
 
 
-_DEATHS: Final = 2  # attempts that died at a point, after which it is not tried again
-_DEADLY: Final = "two attempts in a row died while they measured it; see their logs"
+_DEATHS: Final = 2  # attempts that ended at a point, after which it is not tried again
+_DEADLY: Final = "two attempts in a row died or were stopped while they measured it; see their logs"
+_TIME_IS_UP: Final = "the time of the job is up"
+# why an attempt stops as its job ends; SIGTERM also stands for a preemption
+_ENDS_OF_JOBS: Final = frozenset({_TIME_IS_UP, "SIGUSR1", "SIGUSR2"})
 _SHORT_SECONDS: Final = 0.01  # points that take less travel together
 _TOGETHER_SECONDS: Final = 0.05  # of points in one message: a crash costs no more
 _TOGETHER_LIMIT: Final = 5.0  # for such a message; the point that hangs is then found alone
@@ -207,16 +210,22 @@ class Attempt:
         return todo
 
     def _deaths(self) -> int:
-        """Return how many attempts in a row died without a record while they measured a point."""
+        """Return how many attempts in a row died while they measured a point.
+
+        Those whose job ended before they had any row count, too: its limit may be unknown here.
+        """
         deaths = 0
         for shard in reversed(self._submission.attempts(self._chunk.index)):
             record = attempt.read_record(shard)
             if shard == self._shard or record is None:  # None: it was fenced off before it began
                 continue
-            if record.state is not AttemptState.RUNNING or not record.row:
+            died = record.state is AttemptState.RUNNING
+            stopped = record.state is AttemptState.STOPPED and record.reason in _ENDS_OF_JOBS
+            progressed = bool(shards.read_keys(shard.overall))
+            if not record.row or not (died or (stopped and not progressed)):
                 break
             deaths += 1
-            if shards.read_keys(shard.overall):
+            if progressed:
                 break  # those before it died at another point
         return deaths
 
@@ -353,7 +362,7 @@ class Attempt:
         if done or self._stop.orphaned or time.time() < end:
             return outcome
         if self._measured or took < (end - self._began) / 2:  # others, or its start, took the time
-            self._stop.reason = self._stop.reason or "the time of the job is up"
+            self._stop.reason = self._stop.reason or _TIME_IS_UP
             return None
         why = f"no result within {took:.0f} s, which is all that a job of profile"
         why = f"{why} '{self._manifest.profile}' has for it; give the profile more `time`"
