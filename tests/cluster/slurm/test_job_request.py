@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,6 +54,7 @@ def test_numbers_are_those_of_slurm(tmp_path):
     found = asked(text, tmp_path)
     assert (found.time_s, found.mem_mb, found.nodes, found.cpus) == (300, 500, 2, 8)
     assert asked("gpu_name: x\n", tmp_path).time_s is None
+    assert asked("time: UNLIMITED\n", tmp_path).time_s == math.inf
 
 
 def test_gpus_per_node_are_gpus(tmp_path):

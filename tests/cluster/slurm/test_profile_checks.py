@@ -109,6 +109,20 @@ def test_no_default_partition_is_told(look):
     assert (level, what, "one of: gpu" in text) == ("fail", "partition", True)
 
 
+@pytest.mark.parametrize("time", ["UNLIMITED", "0", "infinite"])
+def test_no_limit_is_above_every_limit(look, time):
+    """Slurm would let the job wait for ever; where there is no limit, it may run for ever."""
+    text = f"sbatch_options: [--time={time}]\n"
+    assert look(text) == []
+    short = [partition("gpu", Default="YES", MaxTime="1:00:00", DefaultTime="10:00")]
+    ((level, what, told),) = look(text, replace(CLUSTER, partitions=short))
+    assert (level, what) == ("fail", "time")
+    assert told.startswith("UNLIMITED is over the limit of partition gpu, 01:00:00")
+    ((level, what, told),) = look(text, replace(CLUSTER, qos={"normal": 600}))
+    assert (level, what) == ("fail", "time")
+    assert told.startswith("UNLIMITED is over the limit of your QOS, 00:10:00")
+
+
 def test_a_default_time_limit_is_shown(look, tmp_path):
     """Without `time`, the partition's default may be far below what was meant."""
     path = tmp_path / "q.yaml"

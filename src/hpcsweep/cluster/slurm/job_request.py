@@ -5,6 +5,7 @@ A profile's `sbatch_options` override its keys.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -105,10 +106,20 @@ class Wants:
         return tuple(_wish(word) for word in words if word.lower() != "none")
 
     @property
-    def time_s(self) -> int | None:
-        """Time limit in seconds, rounded up to minutes like Slurm's."""
+    def time_s(self) -> float | None:
+        """Time limit in seconds, rounded up to minutes like Slurm's; infinite if it is to be none.
+
+        None without `time`: the partition sets it.
+        """
+        if not self["time"]:
+            return None
         seconds = duration(self["time"])
-        return None if seconds is None else -(-seconds // 60) * 60
+        return math.inf if seconds is None else -(-seconds // 60) * 60
+
+    @property
+    def time(self) -> str:
+        """Time limit as Slurm writes it."""
+        return units.written(duration(self["time"]))
 
     @property
     def mem_mb(self) -> int | None:

@@ -60,7 +60,7 @@ def _time_of_qos(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     limit = wall_of_qos(wants["qos"].lower(), cluster)
     if wants.time_s and limit and wants.time_s > limit:
         most = units.written(limit)
-        detail = f"{units.written(wants.time_s)} is over the limit of your QOS, {most}"
+        detail = f"{wants.time} is over the limit of your QOS, {most}"
         yield wants.complaint("time", detail, f'write `time: "{most}"`')
 
 
@@ -139,7 +139,7 @@ def _time(partition: Partition, wants: Wants, _cluster: Cluster) -> Iterator[Fin
     if limit is None or wanted is None or wanted <= limit:
         return
     most = units.written(limit)
-    detail = f"{units.written(wanted)} is over the limit of partition {partition.name}, {most}"
+    detail = f"{wants.time} is over the limit of partition {partition.name}, {most}"
     yield wants.complaint("time", detail, f'write `time: "{most}"` or less')
 
 
