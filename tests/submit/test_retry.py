@@ -120,6 +120,22 @@ def test_profiles_that_have_none_of_the_points_are_left_out(desk):
     assert Counter(row["gpu"] for row in desk.rows()) == {"a": 4, "b": 8}
 
 
+def test_a_point_is_measured_again_where_its_last_row_is_from(desk):
+    """Two profiles of one device share all points; a profile that is named takes any."""
+    text = NOOP + "measure: {fail: [{when: {model: b}, how: error}]}\n"
+    for name, sizes in (("one", "1"), ("two", "1, 2")):
+        (desk.folder / f"{name}.yaml").write_text("launcher: local\n")
+        desk.spec(text.replace("1, 2", sizes))
+        desk.run("submit", "sweep.yaml", "--cluster", f"{name}.yaml")
+    told = desk.run("retry", "sweep", "--dry-run").stdout
+    assert "1 point to measure again on one" in told
+    assert "1 point to measure again on two" in told
+    named = desk.run("retry", "sweep", "--dry-run", "--cluster", "two").stdout
+    assert "2 points to measure again on two" in named
+    desk.run("retry", "sweep")
+    assert Counter(row["model"] for row in desk.rows()) == {"a": 2, "b": 4}
+
+
 def test_points_that_left_the_sweep_are_told(desk):
     """They failed, and nobody asks for them any more."""
     desk.spec(NOOP + "measure: {fail: [{when: {model: a}, how: error}]}\n")

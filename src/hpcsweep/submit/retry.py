@@ -13,7 +13,7 @@ from hpcsweep.catalog.columns import FLAGS
 from hpcsweep.errors import ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.spec.profile import Profile
-from hpcsweep.store import runs
+from hpcsweep.store import runs, shards
 from hpcsweep.store.collect.collector import tables_of
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.manifest import Manifest
@@ -131,7 +131,10 @@ def _of_status(status_of: Mapping[str, str], statuses: Sequence[str]) -> frozens
 def _requests(
     sweep_dir: SweepDir, wanted: frozenset[str], clusters: Sequence[str]
 ) -> Iterator[Request]:
-    """Yield a request for each profile that the sweep was sent to, as in its last submission."""
+    """Yield a request for each profile that the sweep was sent to, as in its last submission.
+
+    A point goes to the profile of its last row; those of others to each that is named.
+    """
     sweep = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name)
     # failed points are measured again, not profiled again
     sent = {
@@ -144,7 +147,12 @@ def _requests(
                 f"{sweep_dir.name}: nothing was sent to profile '{name}'{suggest(name, sent)} "
                 f"(profiles used: {', '.join(sent)})"
             )
-    for name in files or sent:
+    last = _profile_of_points(sweep_dir)
+    names = (files or sent).keys()
+    for name in names:
+        here = {point for point in wanted if last.get(point) not in names - {name}}
+        if not here:
+            continue
         before = sent[name]
         request = make(sweep, _profile(files.get(name, name), before))
         yield replace(
@@ -153,8 +161,18 @@ def _requests(
             rehearsal=before.rehearsal,
             search_path=before.run.search_path or request.search_path,
             again=frozenset(PointStatus),
-            only=wanted,
+            only=frozenset(here),
         )
+
+
+def _profile_of_points(sweep_dir: SweepDir) -> dict[str, str]:
+    """Return the profile of the last row of each point, profiled rows left out."""
+    return {
+        key.point_id: manifest.profile
+        for manifest in sweep_dir.manifests()
+        if not manifest.is_profiled
+        for key in shards.keys_of(sweep_dir.shards_of(manifest.id))
+    }
 
 
 def _profile(name: str, manifest: Manifest) -> Profile:
