@@ -74,6 +74,16 @@ def test_what_nobody_lists_is_lost_only_after_a_grace_time(submission, say):
     assert _of(submission, chunk=1).state == "unsent"
 
 
+def test_a_chunk_that_found_its_points_sent_elsewhere_has_not_failed(submission, say):
+    """Its job ends well without a row; without that reason, rows are missing."""
+    say(QUEUED.format(state="COMPLETED", reason="None") + "\n")
+    shard = ShardPath(submission.shards, 0, 0)
+    shard.overall.write_text("point_id\n")
+    for reason, state in (("", "failed"), (attempt.LEFT_TO_OTHERS, "done")):
+        attempt.write_record(shard, AttemptRecord(state=AttemptState.DONE, reason=reason), {})
+        assert _of(submission, newest=shard).state == state
+
+
 ME = slurm.user_name()
 MINE = {"cluster": "a", "controller": "ctl:6817", "user": ME}
 CONF = "ClusterName = a\nSlurmctldHost[0] = ctl(10.0.0.1)\nSlurmctldPort = 6817\n"

@@ -15,6 +15,7 @@ from attempts import SLOW, attempt, ids, in_order_of_sizes, prepared, wait_for_r
 from hpcsweep.errors import ResultsError
 from hpcsweep.node.supervisor import Attempt
 from hpcsweep.node.worker_care import Stop
+from hpcsweep.store import attempt as record
 from hpcsweep.store import shards
 from hpcsweep.store.folders import ShardPath
 
@@ -50,6 +51,7 @@ def test_an_attempt_leaves_alone_what_was_sent_again(desk):
     out, _ = back.communicate(timeout=60)
     assert (back.returncode, ids(older)) == (0, [])
     assert "20 points left to another submission" in out
+    assert record.read_record(older.attempts(0)[0]).reason == record.LEFT_TO_OTHERS
     attempt(newer).communicate(timeout=60)
     assert len(ids(newer)) == 20
 

@@ -79,6 +79,8 @@ def _ended(
     record = attempt.read_record(newest)
     if record and record.state is AttemptState.REFUSED:
         return ChunkStatus(_state_of(state) if state else ChunkState.FAILED, record.reason)
+    if record and record.state is AttemptState.DONE and record.reason == attempt.LEFT_TO_OTHERS:
+        return ChunkStatus(ChunkState.DONE, record.reason)
     if state:
         code = job.exit_code if job and state.name == "FAILED" else None
         return ChunkStatus(

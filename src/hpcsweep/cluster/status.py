@@ -193,6 +193,7 @@ def _add(
         chunk = chunk_state.of_chunk(
             index, submission.sent, answer, last, missing=missing, runs_here=runs_here
         )
+        failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
         if chunk.state.live:
             _add_live(profile, chunk, last, len(ids), missing)
             if chunk.state is ChunkState.RUNNING:
@@ -204,7 +205,7 @@ def _add(
         if chunk.to_change:
             words = f"will not start by waiting: {chunk.to_change} ({chunk.why})"
             troubles.setdefault((chunk.state, words), []).append(index)
-        elif chunk.unseen or (missing and not chunk.state.live) or chunk is chunk_state.UNCERTAIN:
+        elif chunk.unseen or failed or chunk is chunk_state.UNCERTAIN:
             troubles.setdefault((chunk.state, chunk.why), []).append(index)
     for (state, why), chunks in troubles.items():
         profile.troubles.append(Trouble(submission.dir.id, slurm.task_list(chunks), state, why))

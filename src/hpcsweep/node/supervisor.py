@@ -113,6 +113,7 @@ class Attempt:
         self._slowest = 0.0
         self._measured = 0
         self._fenced_off = False
+        self._left_to_others = False
         self._deadly: Point | None = None  # took earlier attempts down
         # when a worker was ready
         self._began = time.time()
@@ -146,7 +147,8 @@ class Attempt:
                 care.end()
                 self._reports.flush()
         ended = AttemptState.STOPPED if left else AttemptState.DONE
-        self._write_env(ended, self._stop.reason)
+        only_others = self._left_to_others and not left
+        self._write_env(ended, attempt.LEFT_TO_OTHERS if only_others else self._stop.reason)
         text = f"{ended}: {self._measured} measured, {left} left {self._stop.reason}"
         self._reports.say(text)
         return EXIT_REQUEUE if left and not self._fenced_off else 0
@@ -202,6 +204,7 @@ class Attempt:
             again = sum(point.point_id in others for point in todo)
             todo = [point for point in todo if point.point_id not in others]
             if again:
+                self._left_to_others = True
                 self._reports.say(f"{count(again, 'point')} left to another submission")
         if todo and self._deaths() >= _DEATHS:
             self._deadly = todo[0]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _BEAT_SECONDS: Final = 20.0  # several signs of life fit into the silence that ends an attempt
 _SILENT_SECONDS: Final = 120.0  # NFS may show a change a minute late
+LEFT_TO_OTHERS: Final = "its points were left to another submission"  # a record's `reason`
 
 
 @dataclass(frozen=True, kw_only=True)
