@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.cluster import slurm
+from hpcsweep.errors import Incomplete
 from hpcsweep.store import shards
 from labtools import arrays, queue_is_over
 from localruns import Desk
@@ -92,3 +93,21 @@ def test_the_log_of_a_job_that_never_got_to_a_worker_is_its_own_output(cluster: 
     assert "_1.out <==" in told
     assert "this setup line failed: no_such_program" in told
     cluster.wait_for("the accounts", lambda: "0-1 failed: FAILED" in desk.run("status").stdout)
+
+
+def test_what_is_queued_is_not_measured_here(cluster: Lab, desk: Desk):
+    """Of a sweep with jobs in the queue, this machine measures the other points alone."""
+    held = "extends: l40\nsbatch_options: [--hold]\n"
+    (desk.folder / "cluster_profiles/held.yaml").write_text(held)
+    (desk.folder / "here.yaml").write_text("launcher: local\ngpu: l40\n")
+    desk.spec(SPEC, "s.yaml")
+    assert desk.run("submit", "s.yaml", "--cluster", "held").returncode == 0
+    done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
+    assert done.returncode == Incomplete.exit_code
+    assert "6 points are already queued or running in" in done.stdout
+    desk.spec(SPEC.replace("69]", "69, 70]"), "s.yaml")
+    done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
+    assert "measured 1 ok" in done.stdout, done.stderr
+    desk.run("cancel", "s")
+    done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
+    assert "measured 6 ok" in done.stdout, done.stderr

@@ -1,7 +1,8 @@
 """`hpcsweep submit` in steps, from a request to an exit code.
 
 A step that returns a number ends the command with this exit code. Steps that change the run folder,
-or rely on nobody else changing it, hold its lock. A local run does not import what asks Slurm.
+or rely on nobody else changing it, hold its lock. A local run of what was never sent to Slurm
+imports nothing that asks it.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ def submit(results: Path, request: Request) -> int:
     with locks.held(job.sweep_dir, LOCKED_BY):
         if request.profile.in_slurm:
             return _send(job)
+        queue = _queue(job.sweep_dir)
         ledger.fence_off_dead(job.sweep_dir)
-        _write_submission(job)
+        _write_submission(job, queue)
         code = _end_if_nothing_is_left(job)
         if code is None:
             ledger.note_start(job.submission)  # so that nobody else submits its points
@@ -54,6 +56,15 @@ def checked(results: Path, request: Request) -> Submit:
     prepare.check_same_name(sweep_dir, request)
     prepare.warn_of_results_elsewhere(sweep_dir, request)
     return Submit(sweep_dir, check_inputs.told_of_changes(sweep_dir, request))
+
+
+def _queue(sweep_dir: SweepDir) -> LiveChunks | None:
+    """Return who knows what is in Slurm's queue, if this machine has it and something was sent."""
+    if all(manifest.is_local for manifest in sweep_dir.manifests()):
+        return None
+    from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as in `_send`
+
+    return queue.ask_queue(sweep_dir).live_chunks_of if slurm.available() else None
 
 
 def _send(job: Submit) -> int:
