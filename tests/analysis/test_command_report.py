@@ -66,6 +66,24 @@ def test_every_command_that_reads_tables_knows_its_axes_and_results(run):
     assert "no numbers" in run.run("report", "sweep", "--metric", "word").stderr
 
 
+def test_results_keep_all_digits(desk):
+    """Such as those of a time in seconds since 1970."""
+    (desk.folder / "one.py").write_text(
+        'print(\'{"ended": 1764281234.123, "loss": 0.123456789012}\')\n'
+    )
+    desk.spec(
+        "workload: command\naxes: {k: [0.123456789]}\nrun: python one.py {k}\n"
+        "results: {json: last_line}\n"
+    )
+    assert desk.submit("--collect").returncode == 0
+    (row,) = _table(desk.sweep().overall.read_text())
+    assert (row["k"], row["ended"], row["loss"]) == (
+        "0.123456789",
+        "1764281234.123",
+        "0.123456789012",
+    )
+
+
 def test_texts_of_results_stay_texts(desk):
     """Versions, commits and names that numbers would make equal, endless or shorter."""
     said = [{"version": "2.10", "commit": "12e5678", "name": "007", "loss": 0.5}]

@@ -64,8 +64,8 @@ def test_a_program_is_killed_half_way_and_finished(cluster: Lab, tmp_path: Path)
     told = {(row["lr"], row["text"], row["status"], row["score"], row["said"]) for row in rows}
     text = "it's $(touch gone)"
     assert told == {
-        ("0.1", "plain", "ok", "1.0", "plain"), ("0.1", text, "ok", "1.0", text),
-        ("0.2", "plain", "ok", "2.0", "plain"), ("0.2", text, "ok", "2.0", text),
+        ("0.1", "plain", "ok", "1", "plain"), ("0.1", text, "ok", "1", text),
+        ("0.2", "plain", "ok", "2", "plain"), ("0.2", text, "ok", "2", text),
         ("0.3", "plain", "oom", "", ""), ("0.3", text, "oom", "", ""),
     }  # fmt: skip
     assert not (folder / "gone").exists()

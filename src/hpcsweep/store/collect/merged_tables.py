@@ -115,7 +115,7 @@ def _row_writer(
         texts = shards.split(line)
         cells = defaultdict(str, compress(zip(row.columns, texts, strict=True), texts))
         for text in filter(None, map(cells.get, schema.OWN)):  # a command's
-            cells |= {own: schema.cell(value) for own, value in json.loads(text).items()}
+            cells |= {own: _own_cell(value) for own, value in json.loads(text).items()}
         submission = row.origin.submission  # an imported one may have another name here
         cells |= {
             "submission": submission, "valid": row.valid, "flags": row.flags,
@@ -126,6 +126,11 @@ def _row_writer(
         return outcomes.told_of(cells)
 
     return write
+
+
+def _own_cell(value: object) -> str:
+    """Return the cell of a command's axis or result, with all digits that it gave."""
+    return repr(value) if isinstance(value, float) else schema.cell(value)
 
 
 def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:
