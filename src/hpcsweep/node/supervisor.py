@@ -344,7 +344,8 @@ class Attempt:
         """
         if len(points) > 1:
             self._alone = len(points)
-            limit = min(self._manifest.run.point_timeout, _TOGETHER_LIMIT)
+            left = (self._end - time.time()) / 2  # the rest is for each of them alone
+            limit = min(self._manifest.run.point_timeout, _TOGETHER_LIMIT, left)
             return care.outcomes_of(points, self._tries, limit)
         outcome = self._outcome_of(points[0], care)
         return [outcome] if outcome else []
