@@ -203,6 +203,17 @@ def test_errors_are_told_for_the_calls_that_are_asked_for(monkeypatch):
     assert is_open(other)
 
 
+def test_an_output_by_whole_numbers_is_not_compared_with_itself():
+    """They have no float64 beside them, so the network runs in float64 as a whole."""
+    model = models.build(models.ModelKey.of(point("tinynets:FixedPoint")), CPU)
+    image = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    with torch.inference_mode():
+        (output,), _ = numerics._shadowed(model, model, torch.float32, image)
+        wanted = copy.deepcopy(model).double()(image)
+    assert output.dtype == torch.float64
+    assert torch.equal(output, wanted)
+
+
 @pytest.mark.parametrize(
     "network", ["Residual", "Attention", "Borrowing", "Dicts", "FusedAttention"]
 )

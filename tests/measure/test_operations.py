@@ -109,6 +109,15 @@ def test_convolutions_below_torchs_own_layers_count_by_their_filters():
     assert (unknown.counted, unknown.flops) == (False, 0)
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own, of quantization
+def test_products_of_whole_numbers_count():
+    """Of packed weights, and of torch's operator on int8."""
+    linear = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(32, 8)), {nn.Linear})
+    assert counted(lambda: linear(torch.rand(3, 32))).flops == 2 * 3 * 32 * 8
+    left, right = torch.ones(32, 64, dtype=torch.int8), torch.ones(64, 16, dtype=torch.int8)
+    assert counted(lambda: torch._int_mm(left, right)).flops == 2 * 32 * 64 * 16
+
+
 @pytest.mark.parametrize(
     ("factory", "operators"),
     [

@@ -301,8 +301,9 @@ def _shadowed(
     plainly = parts.wrapped_layers(explicit, partial(_beside, shadow))
     try:
         with parts.eagerly(), plainly, unfused_attention(), shadow:
-            output = network(seen)
-        return [*map(shadow.of, autograd_graph.tensors_in(output))], shadow.coarsest
+            returned = [*autograd_graph.tensors_in(network(seen))]
+        if any(map(shadow.has, returned)):  # else they came by whole numbers, which have none
+            return [*map(shadow.of, returned)], shadow.coarsest
     except Exception as error:
         if framework.is_out_of_memory(error):
             raise

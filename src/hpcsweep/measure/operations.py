@@ -37,10 +37,12 @@ _PLAIN: Final = ("aten::convolution", "aten::_convolution")
 _TRANSPOSED: Final = 6  # of their arguments
 _CONVOLVES: Final = re.compile(r"conv(?!e[rx])")  # not "convert" or "convex"
 _PREPARES: Final = re.compile(r"pack|reorder|backward")
+_QUANTIZED: Final = ("linear", "linear_relu", "linear_dynamic", "linear_relu_dynamic")
 # Products without a formula of torch: the multiply-adds of each, by its arguments.
 _PRODUCTS: Final[Mapping[Any, Callable[..., int]]] = {
     _ATEN.mv: lambda matrix, _vector: matrix.numel(),
     _ATEN.addmv: lambda _added, matrix, _vector: matrix.numel(),
+    _ATEN._int_mm: lambda left, right: left.numel() * right.shape[-1],  # noqa: SLF001
     _ATEN.dot: lambda left, _right: left.numel(),
     _ATEN.vdot: lambda left, _right: left.numel(),
     _ATEN.addbmm: lambda _added, left, right: left.numel() * right.shape[-1],
@@ -48,6 +50,10 @@ _PRODUCTS: Final[Mapping[Any, Callable[..., int]]] = {
     _ATEN.mkldnn_rnn_layer: lambda x, *held: _steps(x) * _numbers_in(held[:2]),
     _ATEN._cudnn_rnn: lambda x, weights, *_: _steps(x) * _numbers_in(weights),  # noqa: SLF001
     _ATEN.miopen_rnn: lambda x, weights, *_: _steps(x) * _numbers_in(weights),
+    **dict.fromkeys(
+        (getattr(torch.ops.quantized, name) for name in _QUANTIZED),
+        lambda x, packed, *_: x.numel() * len(packed.unpack()[0]),
+    ),
 }
 # Libraries whose operators take an input and filters alone; `conv_tbc` has other dimensions.
 _KNOWN: Final = re.compile(r"(aten|mkldnn|onednn|quantized|torchvision)::(?!conv_tbc)")

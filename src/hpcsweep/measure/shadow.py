@@ -53,6 +53,10 @@ class Shadow(TorchDispatchMode):
         """Give a tensor a shadow."""
         self._held[tensor] = numbers
 
+    def has(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor has a shadow."""
+        return tensor in self._held
+
     def of(self, tensor: Tensor) -> Tensor:
         """Return the shadow of a tensor; a constant's are its own numbers."""
         found: Tensor | None = self._held.get(tensor)
@@ -104,7 +108,7 @@ class Shadow(TorchDispatchMode):
     def _depends(self, leaf: object) -> bool:
         if not isinstance(leaf, Tensor) or not _is_inexact(leaf):
             return False
-        return isinstance(leaf, nn.Parameter) or leaf in self._held
+        return isinstance(leaf, nn.Parameter) or self.has(leaf)
 
     def _widened(self, leaf: Any) -> Any:  # noqa: ANN401 - an argument of any kind
         if _is_inexact(leaf):

@@ -129,6 +129,7 @@ def test_many_uncovered_convolutions_are_summed_up():
     [
         ("Residual", "gemm", False),
         ("Residual", "auto", False),
+        ("Residual", {"stem": "auto", "conv": "auto", "default": "winograd"}, False),
         ("Volume", "gemm", True),
         ("Volume", "auto", False),
         ("Volume", {"default": "gemm"}, True),

@@ -35,6 +35,12 @@ def test_a_network_that_keeps_what_it_computed_is_told(bench, network):
     assert not row["valid"]
 
 
+def test_a_network_whose_activations_fade_keeps_nothing(bench):
+    """Its outputs are equal for all images of usual numbers."""
+    row = bench.measure(point("tinynets:Fading", measure=QUICK)).row
+    assert "fresh_inputs" not in row["flags"].split(";")
+
+
 def test_an_honest_network_sees_fresh_images(bench):
     """They differ from its own and from each other, and lie elsewhere; in turn, after its own."""
     seen = []

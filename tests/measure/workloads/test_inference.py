@@ -50,6 +50,22 @@ def _threads():
     torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("state", ["hot", "cold", "rotated"])
+def test_each_pass_has_the_drawn_numbers_where_a_network_writes_over_them(
+    bench, monkeypatch, state
+):
+    """Else all but the first would be timed on other ones, in the end on denormals or zeros."""
+    seen = []
+    forward = tinynets.Residual.forward
+    monkeypatch.setattr(
+        tinynets.Residual, "forward", lambda net, x: seen.append(x.std().item()) or forward(net, x)
+    )
+    wanted = point("tinynets:Normalising", cache_state=state, measure={**QUICK, "layers": True})
+    done = bench.measure(wanted)
+    assert len(seen) > done.row["n"] > 3
+    assert max(seen) < 1.2 * min(seen)
+
+
 def test_a_point_fills_its_row_its_layers_and_its_samples(bench):
     """Every key is a column, everything crosses the pipe as JSON, and the counts fit."""
     wanted = point("resnet18", input_size=64)

@@ -162,10 +162,15 @@ def unforeseen(algorithm: Algorithm, shapes: Shapes, seen: Sequence[str]) -> str
 
 
 def is_absent(algorithm: Algorithm, choices: Iterable[LayerChoice]) -> bool:
-    """Say whether the point has an explicit algorithm, and no convolution runs one."""
-    wanted = (algorithm,) if isinstance(algorithm, str) else algorithm.values()
+    """Say whether a point asks for an explicit algorithm, and no convolution runs one.
+
+    A map may name some for layers that the network does not have.
+    """
+    every = [*choices]
+    of_map = () if isinstance(algorithm, str) else [c.requested for c in every]
+    wanted = of_map or ((algorithm,) if isinstance(algorithm, str) else algorithm.values())
     explicit = any(name not in choice.FRAMEWORK_CHOICES for name in wanted)
-    return explicit and all(c.used in choice.FRAMEWORK_CHOICES for c in choices)
+    return explicit and all(c.used in choice.FRAMEWORK_CHOICES for c in every)
 
 
 def joined(names: Iterable[str]) -> str | None:

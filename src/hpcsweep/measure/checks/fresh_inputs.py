@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import torch
@@ -31,6 +32,7 @@ _FEW: Final = 4
 _SLOWER: Final = 1.1
 _PAIRS: Final = 5
 _AGREE: Final = 2
+_LARGE: Final = 1e30
 
 
 class Check(PointCheck):
@@ -96,9 +98,13 @@ class _Images:
         """
         seen = list[float]()
         fresh = list[float]()
+        drawn = self._seen.clone()
         while len(seen) < _PAIRS and min(fresh, default=math.inf) > max(seen, default=0.0):
-            self._ms(self._seen)
-            seen.append(self._ms(self._seen))
+            of_seen = []
+            for _ in range(2):
+                of_seen.append(self._ms(self._seen))
+                self._seen.copy_(drawn)  # the network may have written over it
+            seen.append(of_seen[-1])
             fresh.append(self.fresh_ms())
         return seen, fresh
 
@@ -118,6 +124,17 @@ class _Images:
         """Say whether a fresh image gave the numbers of the first pass, which are not all zero."""
         if self._network.point.axes["input_fill"] == "zeros":  # then the images are the same
             return False
-        pairs = zip(self._first_numbers, some_numbers(self._output), strict=False)
+        return self._are_first(self._output) and self._are_first(self._of_large_numbers())
+
+    def _are_first(self, output: object) -> bool:
+        pairs = zip(self._first_numbers, some_numbers(output), strict=False)
         same = [torch.equal(a, b) for a, b in pairs if a.any()]
         return bool(same) and all(same)
+
+    def _of_large_numbers(self) -> object:
+        """Run on an image that no network takes for another: in an undrawn one, images may fade."""
+        point = self._network.point
+        image = models.draw(point, self._seen.device, self._generator)
+        with suppress(Exception):  # it computes, and cannot with these
+            return self._network.model(image * _LARGE)
+        return None

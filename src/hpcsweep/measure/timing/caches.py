@@ -24,7 +24,7 @@ from hpcsweep.measure.timing.clocks import nothing
 
 _UNKNOWN_BYTES: Final = 64 << 20
 _MOST_INPUTS: Final = 1 << 16
-_DRAWN: Final = 256  # inputs with distinct numbers; the others are copies, distinct for a cache
+DRAWN: Final = 256  # inputs with distinct numbers; the others are copies, distinct for a cache
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -51,8 +51,8 @@ def outgrown(device: torch.device, bytes_in_turn: int) -> bool:
 
 def inputs_in_turn(draw: Callable[[int], list[torch.Tensor]], count: int) -> list[torch.Tensor]:
     """Return `count` inputs in distinct memory; only the first 256 are drawn, which saves time."""
-    drawn = draw(min(count, _DRAWN))
-    return drawn + [drawn[n % _DRAWN].clone() for n in range(len(drawn), count)]
+    drawn = draw(min(count, DRAWN))
+    return drawn + [drawn[n % DRAWN].clone() for n in range(len(drawn), count)]
 
 
 def cache_bytes(device: torch.device) -> int:

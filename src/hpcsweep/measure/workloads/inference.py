@@ -6,7 +6,6 @@ under the same conditions. Shapes and work come from a shape pass on the meta de
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,7 +87,7 @@ class Inference:
             held=Held(model),  # as its first pass left it: that may make and replace layers
             shapes=shapes,
             load=load,
-            run=Pass(model, images),
+            run=Pass(model, images, partial(models.make_inputs, point, device)),
         )
 
     def forget(self) -> None:
@@ -116,27 +115,50 @@ class Pass:
     """A pass of a network on its inputs in turn; `image` is that of the last pass.
 
     Tensors of a class of the user's may compute when somebody asks for their numbers. If the first
-    pass returns such tensors, a pass asks for them, too.
+    pass returns such tensors, a pass asks for them, too. If it changes its input, each input gets
+    the numbers of `draw` again before a pass (`restore`).
     """
 
-    def __init__(self, model: nn.Module, images: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        images: Sequence[Tensor],
+        draw: Callable[[int], Sequence[Tensor]] = lambda _count: (),
+    ) -> None:
         self._model = model
-        self._turns = itertools.cycle(images)
+        self._images = images
+        self._next = 0
+        self._draw = draw
+        self._drawn: Sequence[Tensor] = ()
         self._is_lazy = False
         self.image = images[0]
         self.first_numbers: list[Tensor] = []
 
     def __call__(self) -> object:
         """Run on the next input."""
-        self.image = next(self._turns)
+        self.image = self._images[self._next]
+        self._next = (self._next + 1) % len(self._images)
         output = self._model(self.image)
         return [tensor + 0 for tensor in tensors_in(output)] if self._is_lazy else output
 
     def first(self) -> None:
         """Run on the next input, and see what the network returns."""
+        before = some_numbers(self._images[self._next])
         output = self()
+        if not all(map(torch.equal, before, some_numbers(self.image))):
+            self._drawn = self._draw(min(len(self._images), caches.DRAWN))
+            self.image.copy_(self._drawn[0])
         self._is_lazy = any(type(tensor) is not Tensor for tensor in tensors_in(output))
         self.first_numbers = some_numbers(output)
+
+    @property
+    def changes_inputs(self) -> bool:
+        """Whether the first pass changed its input."""
+        return bool(self._drawn)
+
+    def restore(self) -> None:
+        """Give the next input its numbers again."""
+        self._images[self._next].copy_(self._drawn[self._next % len(self._drawn)])
 
 
 @dataclass(kw_only=True)
@@ -197,10 +219,17 @@ class InferencePasses:
             network.rig.wait()
             self._first_ms = (time.perf_counter_ns() - begin) / 1e6
         calls = network.shapes.calls
+        flush = caches.preparation(axes["cache_state"], device)
+        restore = network.run.restore
+
+        def prepare() -> None:
+            restore()
+            flush()
+
         todo = LaneWork(
             network.model,
             network.run,
-            caches.preparation(axes["cache_state"], device),
+            prepare if network.run.changes_inputs else flush,
             calls if self._settings["layers"] is True else (),
             calls,
         )
