@@ -11,11 +11,9 @@ import pytest
 from hpcsweep import api
 
 SPEC = """\
-workload: command
 axes: {lr: [0.1, 0.2], kind: [one, two], flag: [true, false]}
 exclude: [{kind: two, flag: false}]
 run: python one.py {lr} {kind}
-results: {json: last_line}
 measure: {repeats: 2}
 """
 SCRIPT = """\
@@ -26,13 +24,18 @@ print(json.dumps({"score": float(sys.argv[1]) * 10, "word": sys.argv[2]}))
 """
 
 
+def _measured(desk, script, spec, code=0):
+    """Measure and collect a sweep over a program, which says its results in its last line."""
+    (desk.folder / "one.py").write_text(script)
+    desk.spec(f"workload: command\nresults: {{json: last_line}}\n{spec}")
+    assert desk.submit("--collect").returncode == code
+    return desk
+
+
 @pytest.fixture
 def run(desk):
     """Measure and collect the sweep."""
-    (desk.folder / "one.py").write_text(SCRIPT)
-    desk.spec(SPEC)
-    assert desk.submit("--collect").returncode == 3
-    return desk
+    return _measured(desk, SCRIPT, SPEC, code=3)
 
 
 def _table(text: str) -> list[dict[str, str]]:
@@ -68,14 +71,8 @@ def test_every_command_that_reads_tables_knows_its_axes_and_results(run):
 
 def test_results_keep_all_digits(desk):
     """Such as those of a time in seconds since 1970."""
-    (desk.folder / "one.py").write_text(
-        'print(\'{"ended": 1764281234.123, "loss": 0.123456789012}\')\n'
-    )
-    desk.spec(
-        "workload: command\naxes: {k: [0.123456789]}\nrun: python one.py {k}\n"
-        "results: {json: last_line}\n"
-    )
-    assert desk.submit("--collect").returncode == 0
+    script = 'print(\'{"ended": 1764281234.123, "loss": 0.123456789012}\')\n'
+    _measured(desk, script, "axes: {k: [0.123456789]}\nrun: python one.py {k}\n")
     (row,) = _table(desk.sweep().overall.read_text())
     assert (row["k"], row["ended"], row["loss"]) == (
         "0.123456789",
@@ -88,15 +85,9 @@ def test_texts_of_results_stay_texts(desk):
     """Versions, commits and names that numbers would make equal, endless or shorter."""
     said = [{"version": "2.10", "commit": "12e5678", "name": "007", "loss": 0.5}]
     said += [{"version": "2.1", "commit": "0123456", "name": "7", "loss": float("nan")}]
-    (desk.folder / "one.py").write_text(
-        f"import json, sys\nprint(json.dumps({said!r}[int(sys.argv[1])]))\n".replace(
-            "nan", "float('nan')"
-        )
-    )
-    desk.spec(
-        "workload: command\naxes: {k: [0, 1]}\nrun: python one.py {k}\nresults: {json: last_line}\n"
-    )
-    assert desk.submit("--collect").returncode == 0
+    script = f"import json, sys\nprint(json.dumps({said!r}[int(sys.argv[1])]))\n"
+    script = script.replace("nan", "float('nan')")
+    _measured(desk, script, "axes: {k: [0, 1]}\nrun: python one.py {k}\n")
     rows = api.load("sweep", results=desk.results).overall.sort_values("k")
     for name in ("version", "commit", "name"):
         assert [*rows[name]] == [of[name] for of in said]
@@ -108,14 +99,8 @@ def test_texts_of_results_stay_texts(desk):
 @pytest.fixture
 def numbers(desk):
     """Measure and collect a sweep over numbers alone, a point of which fails."""
-    (desk.folder / "one.py").write_text(SCRIPT)
-    desk.spec(
-        "workload: command\naxes: {lr: [0.1, 0.2], depth: [1, 2, two]}\n"
-        "exclude: [{lr: 0.1, depth: two}]\n"
-        "run: python one.py {lr} {depth}\nresults: {json: last_line}\n"
-    )
-    assert desk.submit("--collect").returncode == 3
-    return desk
+    spec = "axes: {lr: [0.1, 0.2], depth: [1, 2, two]}\nexclude: [{lr: 0.1, depth: two}]\n"
+    return _measured(desk, SCRIPT, f"{spec}run: python one.py {{lr}} {{depth}}\n", code=3)
 
 
 def test_a_failed_point_is_named_by_all_axes_of_its_command(numbers):
@@ -134,14 +119,9 @@ def test_only_what_a_command_has_is_compared(numbers):
 
 def test_any_name_may_be_that_of_an_axis_or_a_result(desk):
     """Readers keep columns of their own apart."""
-    (desk.folder / "one.py").write_text(
-        'import sys\nprint(\'{"speedup": %s, "low": 2}\' % sys.argv[1])\n'
-    )
-    desk.spec(
-        "workload: command\naxes: {run: [1, 2], key: [1, 2], all: [1, 2], ratio: [3, 4]}\n"
-        "run: python one.py {run} {key} {all} {ratio}\nresults: {json: last_line}\n"
-    )
-    assert desk.submit("--collect").returncode == 0
+    script = 'import sys\nprint(\'{"speedup": %s, "low": 2}\' % sys.argv[1])\n'
+    spec = "axes: {run: [1, 2], key: [1, 2], all: [1, 2], ratio: [3, 4]}\n"
+    _measured(desk, script, f"{spec}run: python one.py {{run}} {{key}} {{all}} {{ratio}}\n")
     axes = ("run", "key", "all", "ratio")
     table = _table(desk.run("report", "sweep", "--format", "csv").stdout)
     assert len({tuple(row[axis] for axis in axes) for row in table}) == 16

@@ -76,7 +76,7 @@ class Dataset:
 
     @property
     def is_of_command(self) -> bool:
-        return "workload" in self.rows and bool((self.rows["workload"] == COMMAND).all())
+        return is_of_command(self.rows)
 
     def counts(self) -> str:
         """Return how many points there are of each status, and how many were left out."""
@@ -219,8 +219,7 @@ def read_dataset(
         columns = {*columns, *own, *_ALWAYS, *(one.column for one in parse(where))}
     table = merged.read_table(sweep_dir.overall, sweep_dir.name, columns=columns)
     (table,) = products_apart(table)
-    for earlier_name, name in _EARLIER_LAYOUTS.items():
-        table.loc[table["memory_format"] == earlier_name, "memory_format"] = name
+    table["memory_format"] = table["memory_format"].replace(_EARLIER_LAYOUTS)
     maps = _names_of_maps(sweep_dir, table)
     table = table.replace({"algorithm": maps}) if maps else table
     orphan = cells(table, "orphan") == "true"
@@ -391,7 +390,7 @@ def _doubt(rows: pd.DataFrame) -> AbstractSet[str]:
 
 def is_of_command(rows: pd.DataFrame) -> bool:
     """Tell whether commands of the user's own made all rows."""
-    return bool(rows.reindex(columns=["workload"]).eq(catalog.COMMAND.name).all(axis=None))
+    return "workload" in rows and bool((rows["workload"] == COMMAND).all())
 
 
 def own_results(rows: pd.DataFrame) -> list[str]:

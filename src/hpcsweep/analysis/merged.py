@@ -97,8 +97,8 @@ def _files(path: Path) -> list[Path]:
     return [path, details] if path.name == OVERALL and details.exists() else [path]
 
 
-def _of_commands(table: pd.DataFrame) -> Iterator[tuple[str, type | None]]:
-    """Yield the columns of a command in a table: of text, of numbers, or of anything else."""
+def _of_commands(table: pd.DataFrame) -> Iterator[tuple[str, type]]:
+    """Yield the columns of a command in a table that hold texts, or numbers alone."""
     for column in OWN:
         values = defaultdict[str, list[Any]](list)
         for told in table[column].dropna().unique() if column in table else ():
@@ -111,8 +111,6 @@ def _of_commands(table: pd.DataFrame) -> Iterator[tuple[str, type | None]]:
                 yield name, str
             elif {*map(type, every)} <= {int, float, str, type(None)}:
                 yield name, float
-            else:
-                yield name, None
 
 
 def _read(

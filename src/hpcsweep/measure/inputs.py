@@ -129,7 +129,7 @@ def shapes(workload: str, case: str) -> Shapes:
     batch = axes["batch_size"]
     images = min(batch, _IMAGES)
     amp = AUTOCAST.get(axes.pop("amp", "off"))
-    if WORKLOADS[workload].learns:  # its last layer is the one that a pass calls last
+    if WORKLOADS[workload].learns and ":" in axes["model"]:  # a pass tells the last layer of it
         axes["batch_size"] = images
     else:
         for name in ("batch_size", "input_size", "input_width"):

@@ -118,9 +118,7 @@ class Operations(TorchDispatchMode):
         elif formula:
             self.flops += formula(*args, **(kwargs or {}), out_val=output)
         if name or formula:
-            self.bytes += sum(
-                t.numel() * t.element_size() for t in tensors_in([args, kwargs, output])
-            )
+            self.bytes += bytes_of(tensors_in([args, kwargs, output]))
         return output
 
     def _within(
@@ -164,6 +162,11 @@ class Operations(TorchDispatchMode):
         flops = 2 * places[0] * math.prod(places[2:]) * math.prod(filters)
         self.convolutions.append(Convolution(layer, operator, flops, part))
         self.flops += flops
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Return the size of tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def entered(mode: TorchDispatchMode, args: Iterable[Any]) -> list[Any]:

@@ -30,7 +30,7 @@ from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
 from hpcsweep.errors import first_line
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.operations import Convolution, Operations
+from hpcsweep.measure.operations import Convolution, Operations, bytes_of
 
 Sizes = tuple[tuple[int, ...], ...]
 
@@ -317,7 +317,7 @@ def _call(
         outputs=_sizes(outputs),
         params=sum(p.numel() for p in parameters),
         flops=flops,
-        bytes_min=sum(t.numel() * t.element_size() for t in (*frame.inputs, *parameters, *outputs)),
+        bytes_min=bytes_of([*frame.inputs, *parameters, *outputs]),
         key=conv.unique_key if conv else _key(module, frame.inputs),
         conv=conv,
         convolutions=tuple(recorder.counter.convolutions[frame.convolutions_before :]),

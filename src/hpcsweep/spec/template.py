@@ -10,6 +10,7 @@ from typing import Any, Final
 from hpcsweep.point import canonical_json
 
 OUT: Final = "out"  # a folder of the point alone
+LAST_LINE: Final = "last_line"  # of the output, in place of a file
 
 
 def names_in(template: str) -> list[str]:
@@ -21,6 +22,12 @@ def names_in(template: str) -> list[str]:
                 raise ValueError(f"{{{name}}} is no name of an axis; {{{{ and }}}} are braces")
             names.append(name)
     return names
+
+
+def results_file(results: Mapping[str, Any]) -> str:
+    """Return the template of the file that has a command's results; empty if no file has them."""
+    named = str(results.get("csv") or results.get("json", ""))
+    return "" if named == LAST_LINE else named
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:

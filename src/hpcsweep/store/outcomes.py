@@ -48,6 +48,8 @@ TOLD: Final = (
     "workload", "own_axes", "load_avg_1min", "threads", "throttle_reasons",
     *(name for name, _above, _words in _FIGURES),
 )  # fmt: skip
+# axes of the catalogue that a command may have, beside its own
+_OF_COMMANDS: Final = tuple(name for name in AXES if name not in axis_defaults(COMMAND.name))
 _WELL_ROWS: Final = {status: {"status": str(status)} for status in WELL}
 _WORDS: Final = {
     "shared_gpu": "another process on the GPU",
@@ -175,11 +177,9 @@ def _label(row: Row, maps: Mapping[str, str]) -> str:
     return Point("", {**row, **own}).label(maps, [*shared, *own]).strip()
 
 
-def _axes_of_command(row: Row) -> Iterable[str]:
+def _axes_of_command(row: Row) -> Sequence[str]:
     """Return the axes of the catalogue that a command may have chosen."""
-    if row.get("workload") != COMMAND.name:
-        return ()
-    return (name for name in AXES if name not in axis_defaults(COMMAND.name))
+    return _OF_COMMANDS if row.get("workload") == COMMAND.name else ()
 
 
 def rows_of(attempts: Iterable[ShardPath], kept: Callable[[Row], Row] = dict) -> dict[str, Row]:

@@ -188,55 +188,55 @@ def _check_packages(request: Request) -> None:
 
 
 def _check_program(request: Request, mistakes: _Mistakes) -> None:
-    """Refuse a command whose program, or whose script of Python, is not there, or not its own.
-
-    Its own is a word without a shell, and a file of results that no other point writes meanwhile.
-    """
-    sweep = request.sweep
-    settings = sweep.measure
-    results = settings.get("results", {})
-    file = results.get("csv") or results.get("json", "")
-    beside = request.profile.in_slurm or request.workers > 1
-    written = Counter[str]()
-    found = dict[str, None]()
-    for point in islice(request.points(), _MOST_CASES):
-        values = {**point.axes, template.OUT: f"/{point.point_id}"}
-        told = _wrong_word(request, values, shell=settings.get("shell", False))
-        found |= {told: None} if told else {}
-        written[template.filled(file, values)] += 1
-    for told in found:
+    """Refuse a command of which a program, script or word is wrong, or whose results are shared."""
+    settings = request.sweep.measure
+    every = [
+        {**point.axes, template.OUT: f"/{point.point_id}"}
+        for point in islice(request.points(), _MOST_CASES)
+    ]
+    wrong = _wrong_quotes if settings.get("shell") else _wrong_programs
+    for told in wrong(request, every):
         mistakes.add(request, "run", settings["run"], told)
-    shared, points = written.most_common(1)[0] if written else ("", 0)
-    if beside and points > 1 and shared not in {"", "last_line"}:
+    file = template.results_file(settings.get("results", {}))
+    written = Counter(template.filled(file, values) for values in every)
+    path, points = written.most_common(1)[0] if written else ("", 0)
+    if path and points > 1 and (request.profile.in_slurm or request.workers > 1):
         told = (
-            f"'{shared}': {points:,} points that may run at the same time write this file, and "
-            f"would read each other's results; name the point's own folder, {{out}}/{shared}"
+            f"'{path}': {points:,} points that may run at the same time write this file, and "
+            f"would read each other's results; name the point's own folder, {{out}}/{path}"
         )
         mistakes.kept.append(("results", file, (), told))
 
 
-def _wrong_word(request: Request, values: Mapping[str, Any], *, shell: bool) -> str:
-    """Say what is wrong with the command of a point."""
-    run = request.sweep.measure["run"]
-    if shell:
-        for name in sorted(template.quoted_names(run)):
-            text = template.as_text(values[name])
+def _wrong_quotes(request: Request, every: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is wrong with quotes around values that a shell's line has quoted already."""
+    for name in sorted(template.quoted_names(request.sweep.measure["run"])):
+        for text in dict.fromkeys(template.as_text(values[name]) for values in every):
             if shlex.quote(text) != text:
-                return f"{{{name}}} stands in quotes, and is '{text}', which is quoted already"
-        return ""
-    program, *rest = template.words(run, values) or [""]
-    if not program:
-        return "the command of a point is empty"
+                yield f"{{{name}}} stands in quotes, and is '{text}', which is quoted already"
+
+
+def _wrong_programs(request: Request, every: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield which programs, and which scripts of Python, are not there."""
+    run = request.sweep.measure["run"]
     folder = Path(request.search_path[0])
     path = search_path.programs(request.profile.env.get("PATH"))
-    if not shutil.which(folder / program if "/" in program else program, path=path):
-        return f"there is no program {program}"
+    for program, script in dict.fromkeys(_program(template.words(run, of)) for of in every):
+        if not program:
+            yield "the command of a point is empty"
+        elif not shutil.which(folder / program if "/" in program else program, path=path):
+            yield f"there is no program {program}"
+        elif not (folder / script).exists():
+            there = sorted(one.name for one in folder.glob("*.py"))
+            yield f"there is no {script} in {folder}{suggest(script, there)}"
+
+
+def _program(words: Sequence[str]) -> tuple[str, str]:
+    """Return the program of a command, and the script if that is a Python."""
+    program, *rest = words or [""]
     script = next(dropwhile(_SWITCHES.fullmatch, rest), "")
-    if not _PYTHON.fullmatch(Path(program).name) or not script.endswith(".py"):
-        return ""
-    there = sorted(one.name for one in folder.glob("*.py"))
-    missing = f"there is no {script} in {folder}{suggest(script, there)}"
-    return "" if (folder / script).exists() else missing
+    is_script = _PYTHON.fullmatch(Path(program).name) and script.endswith(".py")
+    return program, script if is_script else ""
 
 
 def _check_names(request: Request, mistakes: _Mistakes) -> None:

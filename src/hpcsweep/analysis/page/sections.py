@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -122,10 +122,8 @@ def make(data: dataset.Dataset, seen: Layout) -> Drawn:
     about = "Medians with their 95 % intervals. " if "ci95_lo_ms" in points else "Medians. "
     about += f"A speed-up above 1 is faster than {seen.colour} {base}. " if base else ""
     figures = painter.over("time", f"Over {formats.label(seen.x)}", ys)
-    section = Section("time", "Time", f"{about}{_HOLLOW}", figures)
-    if own:
-        section = replace(section, heading="Results", note="What the command said, and its time.")
-    sections = [section]
+    about = "What the command said, and its time." if own else f"{about}{_HOLLOW}"
+    sections = [Section("time", "Results" if own else "Time", about, figures)]
     layers, shown = _of_layers(data, rows, painter)
     sections += layers
     sections += [*_rooflines(data, painter), *_more(points, painter)]

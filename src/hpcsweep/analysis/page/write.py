@@ -140,7 +140,7 @@ def how(data: dataset.Dataset) -> str:
         defaults = {name: setting.default for name, setting in catalog.SETTINGS.items()}
         own = (f"{name}: {of}" for name, of in measure.items() if defaults.get(name) != of)
         settings = ", ".join(own) or "defaults"
-    if dataset.is_of_command(rows):
+    if data.is_of_command:
         return f"Each point ran the command once in {visits}. Settings of the sweep: {settings}."
     return (
         f"Each point ran {told('warmup_n') or 'no'} warm-up passes and {told('n')} timed passes "

@@ -167,8 +167,10 @@ def is_absent(algorithm: Algorithm, choices: Iterable[LayerChoice]) -> bool:
     A map may name some for layers that the network does not have.
     """
     every = [*choices]
-    of_map = () if isinstance(algorithm, str) else [c.requested for c in every]
-    wanted = of_map or ((algorithm,) if isinstance(algorithm, str) else algorithm.values())
+    if isinstance(algorithm, str):
+        wanted = [algorithm]
+    else:
+        wanted = [c.requested for c in every] or [*algorithm.values()]
     explicit = any(name not in choice.FRAMEWORK_CHOICES for name in wanted)
     return explicit and all(c.used in choice.FRAMEWORK_CHOICES for c in every)
 

@@ -99,12 +99,15 @@ class _Images:
         seen = list[float]()
         fresh = list[float]()
         drawn = self._seen.clone()
+
+        def again() -> float:
+            ms = self._ms(self._seen)
+            self._seen.copy_(drawn)  # the network may have written over it
+            return ms
+
         while len(seen) < _PAIRS and min(fresh, default=math.inf) > max(seen, default=0.0):
-            of_seen = []
-            for _ in range(2):
-                of_seen.append(self._ms(self._seen))
-                self._seen.copy_(drawn)  # the network may have written over it
-            seen.append(of_seen[-1])
+            again()
+            seen.append(again())
             fresh.append(self.fresh_ms())
         return seen, fresh
 

@@ -30,7 +30,6 @@ from hpcsweep.point import Point
 from hpcsweep.spec import template
 from hpcsweep.text import number_in
 
-_LAST_LINE: Final = "last_line"
 _MOST_OUTPUT: Final = 1 << 24  # bytes of the output that are read, from its end
 _NAME: Final = re.compile(r"\w[\w .:/%()@-]*")
 _KILLED: Final = 128 + signal.SIGKILL  # what a shell says of a program that was killed
@@ -75,8 +74,8 @@ class Command(Noop):
         out.mkdir(exist_ok=True)
         values = {**point.axes, template.OUT: str(out)}
         words = template.words(run, values, shell=point.measure.get("shell", False))
-        named = results.get("csv") or results.get("json", _LAST_LINE)
-        file = None if named == _LAST_LINE else self._folder / template.filled(named, values)
+        named = template.results_file(results)
+        file = self._folder / template.filled(named, values) if named else None
         before = _state(file)
         killed = _kernel_kills()
         log = os.fstat(1).st_size

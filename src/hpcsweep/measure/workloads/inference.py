@@ -115,21 +115,17 @@ class Pass:
     """A pass of a network on its inputs in turn; `image` is that of the last pass.
 
     Tensors of a class of the user's may compute when somebody asks for their numbers. If the first
-    pass returns such tensors, a pass asks for them, too. If it changes its input, each input gets
-    the numbers of `draw` again before a pass (`restore`).
+    pass returns such tensors, a pass asks for them, too. `draw` returns the first images anew.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        images: Sequence[Tensor],
-        draw: Callable[[int], Sequence[Tensor]] = lambda _count: (),
+        self, model: nn.Module, images: Sequence[Tensor], draw: Callable[[int], Sequence[Tensor]]
     ) -> None:
         self._model = model
         self._images = images
         self._next = 0
         self._draw = draw
-        self._drawn: Sequence[Tensor] = ()
+        self._before = some_numbers(images[0])
         self._is_lazy = False
         self.image = images[0]
         self.first_numbers: list[Tensor] = []
@@ -143,22 +139,25 @@ class Pass:
 
     def first(self) -> None:
         """Run on the next input, and see what the network returns."""
-        before = some_numbers(self._images[self._next])
         output = self()
-        if not all(map(torch.equal, before, some_numbers(self.image))):
-            self._drawn = self._draw(min(len(self._images), caches.DRAWN))
-            self.image.copy_(self._drawn[0])
         self._is_lazy = any(type(tensor) is not Tensor for tensor in tensors_in(output))
         self.first_numbers = some_numbers(output)
 
-    @property
-    def changes_inputs(self) -> bool:
-        """Whether the first pass changed its input."""
-        return bool(self._drawn)
+    def preparation(self, flush: Callable[[], object]) -> Callable[[], object]:
+        """Return what comes before each pass: `flush`.
 
-    def restore(self) -> None:
-        """Give the next input its numbers again."""
-        self._images[self._next].copy_(self._drawn[self._next % len(self._drawn)])
+        If the first pass wrote over its input, the next input gets its numbers again before that.
+        """
+        if all(map(torch.equal, self._before, some_numbers(self._images[0]))):
+            return flush
+        drawn = self._draw(min(len(self._images), caches.DRAWN))
+        self._images[0].copy_(drawn[0])
+
+        def prepare() -> None:
+            self._images[self._next].copy_(drawn[self._next % len(drawn)])
+            flush()
+
+        return prepare
 
 
 @dataclass(kw_only=True)
@@ -219,17 +218,10 @@ class InferencePasses:
             network.rig.wait()
             self._first_ms = (time.perf_counter_ns() - begin) / 1e6
         calls = network.shapes.calls
-        flush = caches.preparation(axes["cache_state"], device)
-        restore = network.run.restore
-
-        def prepare() -> None:
-            restore()
-            flush()
-
         todo = LaneWork(
             network.model,
             network.run,
-            prepare if network.run.changes_inputs else flush,
+            network.run.preparation(caches.preparation(axes["cache_state"], device)),
             calls if self._settings["layers"] is True else (),
             calls,
         )
