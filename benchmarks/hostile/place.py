@@ -98,6 +98,7 @@ def enter(folder: Path) -> Place:
         "HPCSWEEP_DEBUG": "1",  # so that errors come through `cli.run` as they are
     }
     os.chdir(folder)
+    (folder / "noop.yaml").write_text("workload: noop\naxes: {model: [a], input_size: [64]}\n")
     _results(folder)
     return place
 

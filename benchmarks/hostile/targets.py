@@ -81,9 +81,7 @@ def _sweep(place: Place, data: bytes) -> None:
 def _profile(place: Place, data: bytes) -> None:
     path = place.folder / "drawn.yaml"
     path.write_bytes(data)
-    place.command(
-        "estimate", SHIPPED / "sweeps/quickstart.yaml", "--cluster", path, lines=_MISTAKES
-    )
+    place.command("estimate", place.folder / "noop.yaml", "--cluster", path, lines=_MISTAKES)
 
     def rendered() -> None:
         found = profile.load(path)

@@ -59,6 +59,7 @@ def test_what_was_measured_can_be_measured_again(desk):
     assert again.count(f"model={digest}") == 2
 
 
+@pytest.mark.slow
 def test_own_files_that_are_other_ones_now_are_named(desk):
     """Where an earlier version of hpcsweep did not keep them."""
     (desk.folder / "mynet.py").write_text(NET.replace("parts.block", "block"))

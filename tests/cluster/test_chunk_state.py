@@ -368,8 +368,10 @@ def test_an_array_did_not_go_in_where_squeue_says_so(site: Site, squeue: str, to
     assert live == (set() if told == "did not go in" else {0})
 
 
-def test_what_was_cancelled_and_is_not_listed_is_over(site: Site) -> None:
-    """Slurm keeps no trace of it, so nothing can confirm it; where it is, its own journal says."""
+@pytest.mark.parametrize("state", ["", "PENDING", "RUNNING"])
+def test_what_was_cancelled_and_is_not_listed_is_over(site: Site, state: str) -> None:
+    """The accounts keep no trace of it, or are late; where it is, its own journal says."""
     site.sent(**MINE)
+    site.program("sacct", f"printf '{site.account(state)}'" if state else "")
     site.submission.append_job(Cancelled(cancelled="0", at=journal.now()))
     assert not site.live()

@@ -352,7 +352,7 @@ def test_a_damaged_copy_replaces_nothing(sites):
     assert report.points == 16
 
 
-@pytest.mark.parametrize("there_before", [False, True])
+@pytest.mark.parametrize("there_before", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_import_that_is_killed_at_any_moment_can_be_repeated(sites, tmp_path, there_before):
     """Each submission that can be seen is whole; in the end nothing is twice or left over."""
     _, there = sites

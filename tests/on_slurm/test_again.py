@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hpcsweep.cluster import slurm
 from hpcsweep.errors import Refused
 from hpcsweep.store import ledger, runs
 from labtools import queue_is_over
@@ -27,6 +28,7 @@ gres: 'gpu:1'
 python: {sys.executable}
 cpus_per_task: 2
 time: 30
+sbatch_options: [--hold]
 """
 
 
@@ -43,6 +45,8 @@ def test_a_run_begins_when_the_one_before_has_its_rows(cluster: Lab, tmp_path: P
         beside = desk.run(*command)
         assert "queued or running" in beside.stdout + beside.stderr
         assert beside.returncode in {0, Refused.exit_code}
+        held = {str(job.id.job) for job in slurm.queue() if not job.state.over}
+        cluster.run("scontrol", "release", *held)
         cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
         if number == 2:
             assert "run 2: 6 points" in desk.run(*command).stdout

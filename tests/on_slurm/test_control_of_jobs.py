@@ -109,5 +109,6 @@ def test_what_is_queued_is_not_measured_here(cluster: Lab, desk: Desk):
     done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
     assert "measured 1 ok" in done.stdout, done.stderr
     desk.run("cancel", "s")
+    cluster.wait_for("the end of the jobs", queue_is_over)
     done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
     assert "measured 6 ok" in done.stdout, done.stderr

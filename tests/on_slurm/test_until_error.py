@@ -42,7 +42,7 @@ def test_each_round_is_a_submission_and_the_same_command_sends_the_next(cluster:
     assert len(desk.sweep("s").submissions()) == 1
     again = _until(desk, target="0.00001%")
     assert again.returncode == 0
-    assert len(desk.sweep("s").submissions()) + ("queued or running" in again.stdout) == 2
+    assert len(desk.sweep("s").submissions()) + ("nothing to measure" in again.stdout) == 2
     cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
     assert "held-out error not known yet" in desk.run("status", "s").stdout
     assert _until(desk, target="0.00001%").returncode == 0  # the second round

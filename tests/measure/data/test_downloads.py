@@ -195,6 +195,7 @@ def test_submit_fetches_the_weights_of_a_sweep_to_where_a_point_looks(
     assert all(torch.equal(value, same[name]) for name, value in built.state_dict().items())
 
 
+@pytest.mark.slow
 def test_submit_downloads_below_the_torch_home_of_the_profile(published: Path, desk: Desk) -> None:
     """A job has that one; a job of another profile has the user's own."""
     desk.spec(SWEEP)

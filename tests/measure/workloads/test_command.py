@@ -243,7 +243,7 @@ results: {json: last_line}
 
 
 @LINUX
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_nothing_is_lost_whatever_is_killed(tmp_path, seed):
     """Command, worker, supervisor, submit or all of them, then the same command again."""
     spec = tmp_path / "kill.yaml"

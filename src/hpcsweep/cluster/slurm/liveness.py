@@ -91,8 +91,8 @@ def liveness(chunk: int, journal: Journal, answer: SlurmAnswer) -> Liveness:
     owned = job is not None and journal.owns(job)
     if job and owned and not is_revoked and (job.state.over or job.source == "squeue"):
         return Liveness(not job.state.over, job)
-    if job is None and chunk in journal.cancelled_at:
-        return Liveness(live=False)
+    if chunk in journal.cancelled_at and (job is None or job.source == "sacct"):
+        return Liveness(live=False)  # the accounts learn of it later
     allowed = _BEATS if journal.is_mine(answer.here) and not is_revoked else None
     if journal.is_others(answer.here):
         why = f"on {journal.place}: ask there"
