@@ -62,6 +62,22 @@ print([name for name in sys.modules if name.startswith(("click", "hpcsweep.cli")
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize(
+    "thread", ["", "import threading\nt = threading.Thread(target=go)\nt.start()\nt.join()\n"]
+)
+def test_a_script_is_warned_in_its_own_line(tmp_path, thread):
+    """Of a point that failed; from another thread, too, which hears no signals."""
+    sweep = {**NOOP, "measure": {"fail": [{"how": "oom"}]}}
+    text = f"import hpcsweep\ndef go():\n    hpcsweep.run({sweep!r}, results={str(tmp_path)!r})\n"
+    (tmp_path / "script.py").write_text(text + (thread or "go()\n"))
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=True
+    )
+    assert "script.py:3: UserWarning: trial" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert set(hpcsweep.load("trial", results=tmp_path).overall["status"]) == {"oom"}
+
+
 def test_a_configuration_file_names_the_folder_of_results(results, monkeypatch, tmp_path):
     """Relative to the file, from every folder below it; what is wrong in it has its line."""
     below = results.parent / "a" / "b"
@@ -158,6 +174,13 @@ def test_mistakes_say_what_is_wrong(tmp_path, results):
     (results / "raw" / "submissions").mkdir(parents=True)
     with pytest.raises(UsageError, match="run `hpcsweep collect raw` first"):
         _ = hpcsweep.load("raw", results=results).overall
+    with pytest.raises(UsageError, match="a dictionary; found 3"):
+        hpcsweep.run(3, results=tmp_path)
+    with pytest.raises(UsageError, match="found a object, which the measuring process cannot"):
+        hpcsweep.run({**NOOP, "axes": {"model": [object()]}}, results=tmp_path)
+    lost = {**NOOP, "workload": "inference", "axes": {"model": ["nowhere_at_all:net"]}}
+    with pytest.raises(SpecError, match=r"^axes\.model\[0\]: 'nowhere_at_all:net': no module"):
+        hpcsweep.run(lost, results=tmp_path)
     with pytest.raises(UsageError, match="submit SPEC --cluster v100"):
         hpcsweep.run("quickstart", cluster="v100")
     loaded = hpcsweep.load("trial", results=results)

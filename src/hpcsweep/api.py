@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -238,16 +239,17 @@ def _read(sweep: Mapping[str, Any] | str | os.PathLike[str]) -> Iterator[Sweep]:
     if isinstance(sweep, (str, os.PathLike)):
         yield sweep_file.load(sweep)
         return
+    if not isinstance(sweep, Mapping):
+        raise UsageError(f"a sweep is a name, a file or a dictionary; found {sweep!r}")
     if not sweep.get("name"):
         raise UsageError("a sweep that is a dictionary needs a name: it names the results folder")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sweep.yaml"
         path.write_text(yaml.safe_dump(_plain(sweep), sort_keys=False), encoding="utf-8")
         try:
-            loaded = sweep_file.load(path)
+            yield sweep_file.load(path)
         except SpecError as error:  # of which file is no help: it is gone
             raise SpecError(re.sub(rf"{re.escape(str(path))}:(\d+: )?", "", str(error))) from None
-        yield loaded
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - what YAML can say
@@ -258,8 +260,13 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - what YAML can say
         return value.tolist()
     if isinstance(value, (list, tuple, range, set, frozenset)):
         return [_plain(inner) for inner in value]
-    if not isinstance(value, type) and not inspect.isroutine(value):
+    if value is None or isinstance(value, (str, int, float, date)):
         return value
+    if isinstance(value, os.PathLike):
+        return str(value)
+    if not isinstance(value, type) and not inspect.isroutine(value):
+        what = f"found a {type(value).__name__}, which the measuring process cannot make"
+        raise UsageError(f"{what}; a network is a class or function of a module, or 'module:name'")
     name = f"{value.__module__}:{value.__qualname__}"
     if value.__module__ == "__main__" or "<" in name:
         raise UsageError(f"{name}: the measuring process cannot import it; write it into a file")

@@ -70,8 +70,8 @@ def _warn(message: Message) -> None:
         logging.getLogger(__name__).info("%s", message.text)
         return
     level = 1
-    while sys._getframe(level).f_globals.get("__package__", "").startswith("hpcsweep"):  # noqa: SLF001
-        level += 1  # the line of the caller's own program is named
+    while str(sys._getframe(level).f_globals.get("__package__")).startswith("hpcsweep"):  # noqa: SLF001
+        level += 1  # the line of the caller's own program is named; a script has no package
     warnings.warn(message.words, stacklevel=level + 1)
 
 

@@ -156,7 +156,8 @@ def test_python_sees_own_columns_with_their_types(run):
 def versions(desk):
     """Measure and collect a sweep over texts that would be equal as numbers."""
     (desk.folder / "v.py").write_text(
-        "import sys\nprint('{\"score\": %s}' % {'3.1': 10, '3.10': 90}[sys.argv[1]])\n"
+        "import sys, json\nold = sys.argv[1] == '3.1'\n"
+        "print(json.dumps({'score': 10 if old else 90, 'old': old, **({'age': 7} if old else {})}))"
     )
     desk.spec(
         'workload: command\naxes: {version: ["3.1", "3.10"], lr: [0.1, 0.2]}\n'
@@ -165,6 +166,16 @@ def versions(desk):
     assert desk.submit().returncode == 0
     assert desk.run("collect", "sweep", "--parquet").returncode == 0
     return desk
+
+
+def test_python_sees_what_a_command_said_as_it_was(versions):
+    """True and false, whole numbers with a gap, texts of digits."""
+    rows = api.load("sweep", results=versions.results).overall
+    types = {name: str(rows[name].dtype) for name in ("score", "old", "age", "version", "lr")}
+    assert types == {
+        "score": "Int64", "old": "boolean", "age": "Int64", "version": "string", "lr": "float64"
+    }  # fmt: skip
+    assert set(rows[rows["old"]]["version"]) == {"3.1"}
 
 
 def test_texts_that_look_like_numbers_stay_apart(versions):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.errors import SpecError
-from hpcsweep.spec import sweep_file
+from hpcsweep.spec import expansion, sweep_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -276,6 +276,21 @@ def test_conditions_that_would_take_minutes_are_refused(
     complaint = _complaint(tmp_path, AXES + f"exclude: {json.dumps(rules)}\n")
     assert complaint.startswith(wanted)
     assert complaint.endswith("join conditions, or split the sweep")
+
+
+@pytest.mark.parametrize(("value", "other"), [("11", "12"), ("0:10", "0:20"), ("a", "b")])
+def test_a_condition_asks_for_text_of_digits(tmp_path: Path, value: str, other: str) -> None:
+    """An axis of a command may hold any."""
+    axes = f'axes: {{cuda: ["{value}", "{other}"], k: [1, 2]}}'
+    text = f"workload: command\nrun: 'true {{cuda}} {{k}}'\n{axes}\n"
+    for rule in (
+        f'exclude: [{{cuda: "{value}", k: 2}}]',
+        f'exclude: [{{cuda: ["{value}"], k: 2}}]',
+    ):
+        points = [*expansion.expand(_load(tmp_path, f"{text}{rule}\n"), gpu="cpu")]
+        assert len(points) == 3
+    with pytest.raises(SpecError, match="cuda has no '13'"):
+        _load(tmp_path, f'{text}exclude: [{{cuda: "13", k: 2}}]\n')
 
 
 def test_a_zipped_axis_may_repeat_values(tmp_path: Path) -> None:

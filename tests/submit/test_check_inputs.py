@@ -188,6 +188,15 @@ def early():
 
 def good():
     return nn.Conv2d(3, 4, 3)
+
+class One(nn.Conv2d):
+    def __init__(self):
+        super().__init__(3, 4, 3)
+
+    def forward(self, images):
+        return super().forward(images).view(1, -1)[:, :4].sum() * images.new_ones(1, 8).view(
+            len(images), 8
+        )
 """
 NETS = ["wide", "number", "fixed", "Silent", "early", "good", "god"]
 
@@ -216,6 +225,24 @@ def test_all_own_networks_that_cannot_be_measured_are_told_at_once(desk: Desk):
         (line,) = (line for line in lines if f":3: axes.model[{place}]: 'mymodel:{name}': " in line)
         assert words in line
     assert not list(desk.folder.glob("results/*/submissions/*"))
+
+
+def test_a_network_is_tried_with_each_kind_of_input(desk: Desk):
+    """The least and the most of a number, each other value; what is wrong names where."""
+    (desk.folder.parent / "beside" / "mymodel.py").write_text(BAD)
+    path = written(desk, "mymodel:net", "mymodel:One")
+    more = "  input_channels: [3, 1]\n  batch_size: [1, 2, 4]\n"
+    path.write_text(path.read_text().replace("  weights: [w.pt]\n", more))
+    done = desk.run("submit", path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "at input_size 8, input_channels 1, batch_size 1: " in done.stderr
+    only = path.read_text().replace("[3, 1]", "[3]")
+    path.write_text(only)
+    done = desk.run("submit", path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "at input_size 8, batch_size 4: " in done.stderr
+    path.write_text(only.replace("[1, 2, 4]", "[1]"))
+    assert desk.run("submit", path, "--dry-run").returncode == 0
 
 
 def test_what_a_network_writes_is_no_answer(tmp_path: Path):

@@ -301,6 +301,12 @@ def typed(path: Path, sweep: str) -> pd.DataFrame:
             table[name] = pd.to_datetime(table[name], utc=True, format="ISO8601")
         elif KINDS.get(name) == "list":
             table[name] = table[name].astype(object).map(json.loads, na_action="ignore")
+        elif name not in KINDS:  # a command's own
+            words = {"true": True, "false": False}
+            is_word = table[name].dropna().isin(words)
+            own = table[name].map(words) if len(is_word) and is_word.all() else table[name]
+            better = own.convert_dtypes()
+            table[name] = own if better.dtype == "Float64" else better
     return table
 
 

@@ -175,7 +175,8 @@ class Reader:
             loc = (*loc, "not")
             raw = raw["not"]
         for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
-            if not any(_has(source, integral(item)) for source in self.space.sources(name)):
+            wanted = item if isinstance(item, str) else integral(item)
+            if not any(_has(source, wanted) for source in self.space.sources(name)):
                 have = islice(self.space.values(name), 12)
                 names = [
                     *dict.fromkeys(v if isinstance(v, str) else canonical_json(v) for v in have)

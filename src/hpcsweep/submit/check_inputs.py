@@ -48,8 +48,6 @@ SHAPES: Final = (
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _SWITCHES: Final = re.compile(r"-[bBdEiIOPqsSuvx]+")  # of Python, that take no value
 _MOST_CASES: Final = 1000  # sizes of one network with one map
-_Case = tuple[int, Request, Mapping[str, Any]]  # size and axes of a point, and who asks for it
-_SIZE: Final = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -149,28 +147,53 @@ def _tell_unknown_gpus(sweep: Sweep) -> None:
 def _own_networks(
     results: Path, requests: Sequence[Request], mistakes: _Mistakes
 ) -> Iterator[_Question]:
-    """Ask whether each own network takes its smallest and its largest images, if not measured."""
+    """Ask whether each own network takes the inputs of its points that are not measured."""
     sweep = requests[0].sweep
     if not any(map(_is_factory, named(sweep, "model"))):
         return
     measured = runs.statuses(SweepDir(results / sweep.name))
-    ends: dict[str, tuple[_Case, _Case]] = {}
+    cases: dict[str, _Cases] = {}
     for request in requests:
         for point in request.points():
             model = point.axes["model"]
             is_left = measured.get(point.point_id) is not PointStatus.OK
             if is_left and _is_factory(model) and model not in mistakes.told_of:
-                case = (point.axes["input_size"], request, point.axes)
-                smallest, largest = ends.get(model, (case, case))
-                ends[model] = min(smallest, case, key=_SIZE), max(largest, case, key=_SIZE)
-    for model, cases in ends.items():
-        for size, request, axes in cases:
-            about = {
-                "about": "network",
-                "workload": sweep.workload,
-                "axes": {name: axes[name] for name in SHAPES if name in axes},
-            }
-            yield _Question(request, "model", model, f"at input_size {size}", about)
+                cases.setdefault(model, _Cases()).add(request, point.axes)
+    for model, of_model in cases.items():
+        for request, axes in of_model.chosen():
+            about = {"about": "network", "workload": sweep.workload, "axes": axes}
+            yield _Question(request, "model", model, of_model.named(axes), about)
+
+
+@dataclass
+class _Cases:
+    """Points to try a network at: of each number the least and the most, and each other value."""
+
+    by_value: dict[tuple[str, object], tuple[Any, Request, dict[str, Any]]] = field(
+        default_factory=dict
+    )
+
+    def add(self, request: Request, every: Mapping[str, Any]) -> None:
+        axes = {name: every[name] for name in SHAPES if name in every}
+        for name, value in axes.items():
+            case = (value, request, axes)
+            if isinstance(value, int | float):
+                for end, better in (("least", min), ("most", max)):
+                    before = self.by_value.setdefault((name, end), case)
+                    self.by_value[name, end] = better(before, case, key=itemgetter(0))
+            else:
+                self.by_value.setdefault((name, value), case)
+
+    def chosen(self) -> list[tuple[Request, dict[str, Any]]]:
+        """Return them, each once; the smallest images come first."""
+        once = {str(axes): (request, axes) for _, request, axes in self.by_value.values()}
+        return sorted(once.values(), key=lambda case: case[1]["input_size"])
+
+    def named(self, axes: Mapping[str, Any]) -> str:
+        """Return a point in words: its images, and in what else it differs from the others."""
+        others = [of for _, _, of in self.by_value.values()]
+        names = [n for n in axes if n == "input_size" or any(of[n] != axes[n] for of in others)]
+        return f"at {', '.join(f'{name} {axes[name]}' for name in names)}"
 
 
 def _check_packages(request: Request) -> None:

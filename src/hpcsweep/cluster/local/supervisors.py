@@ -16,6 +16,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -104,7 +105,8 @@ class _LocalRun:
 
     def to_the_end(self, chunks: range) -> LaunchResult:
         """Start all chunks, and follow them until each has ended."""
-        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        here = threading.current_thread() is threading.main_thread()  # others hear no signals
+        before = {n: signal.signal(n, self._on_signal) for n in (_SIGNALS if here else ())}
         try:
             for chunk in chunks:
                 self._start(chunk, vain=0)
