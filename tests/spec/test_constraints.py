@@ -213,6 +213,10 @@ def test_a_size_that_is_excluded_or_unknown_to_matter_is_no_reason_to_complain(
         ("workload: noop\naxes: {seed: [1]}\n", ":2: axes: `model` is missing"),
         ("workload: noop\naxes:\n  model: [a, a]\n", ":3: axes.model[1]: 'a' is repeated"),
         (
+            "workload: command\nrun: 'true {k}'\naxes:\n  k: [1, '1']\n",
+            ":4: axes.k[1]: '1' is repeated",
+        ),
+        (
             (
                 "workload: noop\naxes:\n  model: [a]\n"
                 "  input_size: {start: 1, stop: 4000, step: 1}\n"

@@ -287,10 +287,10 @@ class Reader:
 
 
 def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of indices of equal items: the first one, and each repetition."""
+    """Yield pairs of indices of items that tables write alike: the first one, each repetition."""
     places: dict[str, int] = {}
     for i, item in enumerate(items):
-        first = places.setdefault(canonical_json(item), i)
+        first = places.setdefault(item if isinstance(item, str) else canonical_json(item), i)
         if first != i:
             yield first, i
 
