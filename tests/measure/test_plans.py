@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 
+import pandas as pd
 import pytest
 
 import resultsfolder
 from collectedsweep import SUBMISSION
+from hpcsweep.analysis import dataset
 from hpcsweep.catalog import columns
 from hpcsweep.cli.common import request_of
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import layer_table
@@ -69,6 +72,8 @@ def test_every_plan_has_a_row_with_its_error_and_equal_work_is_timed_once(tried)
     assert [row["algorithm"] for row in timed] == [n for n in PLANS if n != "implicit_gemm"] * 3
     assert all(row["plan"] == row["algorithm_used"] == row["algorithm"] for row in timed)
     assert {row["backend"] for row in timed} == {"reference"}
+    assert all("aten::bmm" in row["algorithm_evidence"] for row in timed)
+    assert not any(row["fallback_reason"] for row in timed)
     assert all(0 < row["max_rel_error"] < 1e-4 for row in timed)
     assert all(row["error_over_bound"] <= 1 for row in timed)
     own = [row for row in second if row["layer_timer"] != "plans"]
@@ -97,6 +102,18 @@ def test_layers_shows_every_plan_and_best_pins_what_a_sweep_replays(tried):
     for row in replayed:
         assert row["algorithm_used"] == "gemm"
         assert row["algorithm_evidence"].startswith("profiler: aten::")
+
+
+def test_a_plan_that_runs_something_else_is_no_choice(desk, monkeypatch):
+    """Its row says what the profiler saw; `best` leaves it out as it does a fallback."""
+    (desk.folder / "nets.py").write_text(NETS)
+    monkeypatch.syspath_prepend(desk.folder)
+    monkeypatch.setattr(Reference, "expected", lambda *_: Expected(must=(("aten::nothing",),)))
+    (point, *_) = resultsfolder.make(desk.folder, SWEEP).points
+    rows = pd.DataFrame(on_device("inference").measure(point).layers)
+    plans = rows[rows["layer_timer"] == "plans"]
+    assert set(plans["fallback_reason"]) == {"no aten::nothing"}
+    assert dataset.fell_back(plans).all()
 
 
 def test_a_limit_of_plans_and_of_memory_holds():

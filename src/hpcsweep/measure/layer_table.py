@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -32,6 +32,8 @@ from hpcsweep.catalog import columns
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide
+from hpcsweep.conv.proof import evidence, forward_pass
+from hpcsweep.conv.proof.evidence import Evidence
 from hpcsweep.conv.swap import is_plain, running
 from hpcsweep.measure import models, rounding
 from hpcsweep.measure.convolutions import Choices
@@ -246,11 +248,12 @@ class _CallTimes:
 
 @dataclass(frozen=True)
 class _PlanTimes:
-    """A plan that was tried alone: what it is, its time, and its error against float64."""
+    """A plan that was tried alone: what it is, its time, its error against float64, its proof."""
 
     choice: LayerChoice
     times: _CallTimes
     exactness: Exactness
+    proof: Evidence
 
     def cells(self) -> Row:
         """Return what tells its row from that of the point's own algorithm."""
@@ -258,6 +261,8 @@ class _PlanTimes:
         return {
             "algorithm": choice.used,
             "algorithm_used": choice.used,
+            "algorithm_evidence": evidence.cell(self.proof),
+            "fallback_reason": self.proof.problem,
             "backend": choice.backend,
             "plan": choice.plan or choice.used,
             "plan_notes": choice.plan_notes,
@@ -323,7 +328,11 @@ def _time_plan(
     output = twin(inputs[0])
     times = _time(twin, inputs, point, flush)
     error = rounding.of_call(layer, inputs[0], output, exact, whole=True)
-    return _PlanTimes(choice, times, error)
+    proof = Evidence(choice.layer)
+    if point.measure["evidence"]:
+        alone = replace(choice, layer="")  # it is no part of a network
+        (proof,) = forward_pass.prove(twin, lambda: twin(inputs[0]), [alone], backend).calls
+    return _PlanTimes(choice, times, error, proof)
 
 
 def _in_batches(point: Point) -> bool:
