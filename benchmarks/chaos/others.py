@@ -65,7 +65,7 @@ def _harm(place: SlurmPlace, before: set[str], fences: set[Path], told: str) -> 
     chunks = {
         (one.id, chunk)
         for one in run.submissions()
-        for chunk, (job, task, _cluster) in journal.read_journal(one).task_of.items()
+        for chunk, (job, task) in journal.read_journal(one).task_of.items()
         if f"{job}_{task}" in both
     }
     for fence in _fences(place) - fences:
