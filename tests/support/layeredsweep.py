@@ -40,10 +40,12 @@ def layer_rows(
     spread: float = 0.02,
     least: Mapping[str, Mapping[str, float]] | None = None,
     between: float = 0.0,
+    means: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the layer rows of a point; times grow with the image's area, `least` does not.
+    """Return the layer rows of a point; times grow with the image's area.
 
-    Each layer of each visit is off by itself, by `between` as a standard deviation.
+    `least` and `means` do not. Each layer of each visit is off by itself, by `between` as a
+    standard deviation.
     """
     axes, source = point.axes, random.Random(point.point_id)
     area = (axes["input_size"] / 64) ** 2
@@ -59,6 +61,7 @@ def layer_rows(
             "direction": "forward",
             "unique_key": f"{name}-{axes['input_size']}" if conv or name == "relu" else None,
             "algorithm_used": used if conv else None,
+            "mean_ms": (means or {}).get(name, {}).get(axes["algorithm"], time),
             "median_ms": time,
             "min_ms": (least or {}).get(name, {}).get(axes["algorithm"]),
             "n": 20,
@@ -99,6 +102,8 @@ def layered(
     spread: float = 0.02,
     changes: Mapping[str, Mapping[str, Any]] | None = None,
     least: Mapping[str, Mapping[str, float]] | None = None,
+    *,
+    means: Mapping[str, Mapping[str, float]] | None = None,
 ) -> SweepDir:
     """Return a collected sweep; `changes` are cells of the points of an algorithm."""
     folder = resultsfolder.make(path, text)
@@ -107,7 +112,7 @@ def layered(
     with shards.ShardWriter(shard) as writer:
         for point in folder.points:
             between = spread / 7 if "repeats" in text else 0.0
-            layers = layer_rows(point, spread, least, between)
+            layers = layer_rows(point, spread, least, between, means)
             cells = cells_of(layers, spread) | (changes or {}).get(point.axes["algorithm"], {})
             if point.measure["layers"] == "unique":
                 layers = alone(layers)
