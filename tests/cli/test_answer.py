@@ -158,7 +158,7 @@ def wide(tmp_path_factory) -> Desk:
     sweep = layeredsweep.SWEEP.replace("auto, gemm, winograd", algorithms)
     layeredsweep.layered(folder, sweep)
     desk = Desk(folder)
-    desk.spec(f"name: {LONG}\n{NOOP.replace('[a]', f'[{LONG}_{LONG}]')}")
+    desk.spec(f"name: {LONG}\n{NOOP.replace('[a]', f'[{LONG}]')}")
     assert desk.submit().returncode == 0
     return desk
 

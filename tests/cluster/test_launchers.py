@@ -69,7 +69,7 @@ def test_a_launcher_is_added_in_one_file_and_one_line(tmp_path: Path):
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "cluster" / "in_turn.py").write_text(ONE_FILE)
     table = package / "catalog" / "__init__.py"
-    head, begin, rest = table.read_text().partition("= {\n")
+    head, begin, rest = table.read_text().partition("Mapping[str, Launcher]] = {\n")
     table.write_text(head + begin + ONE_LINE + rest)
     (tmp_path / "mine.yaml").write_text("launcher: in_turn\nworkers: 2\n")
     (tmp_path / "s.yaml").write_text("workload: noop\naxes: {model: [a, b], input_size: [1, 2]}\n")

@@ -292,7 +292,10 @@ def test_a_sweep_whose_x_is_no_quantity_has_a_page(tmp_path, chromium):
     """Algorithms alone vary: they stand on x."""
     text = "name: demo\nworkload: inference\naxes: {model: [resnet18], algorithm: [auto, gemm]}\n"
     path = tmp_path / "page.html"
-    write.write(collected(tmp_path, text, lambda _axes: {"median_ms": 2.0}), path)
+    times = {"auto": 2.0, "gemm": 3.0}
+    write.write(
+        collected(tmp_path, text, lambda axes: {"median_ms": times[axes["algorithm"]]}), path
+    )
     page = browser.opened(chromium, path)
     assert page.said == []
     assert marks(page, "figure-time-cpu") == 2
