@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hpcsweep.errors import Refused
+from hpcsweep.submit import prepare
 from localruns import FORTY_SLOW, TEN
 
 
@@ -22,6 +25,13 @@ def test_a_budget_is_kept(desk):
     assert done.returncode == Refused.exit_code
     assert "--max-gpu-hours 0.5" in done.stderr
     assert not desk.results.exists()
+
+
+@pytest.mark.parametrize(("hours", "told"), [(0.00123, "0.00123"), (12345.6, "12345.6")])
+def test_an_estimate_above_the_budget_is_told_with_as_many_digits(hours, told):
+    """A small one, too."""
+    with pytest.raises(Refused, match=f"the estimate of {told} GPU-hours exceeds"):
+        prepare.check_budget(hours * 3600, hours / 2)
 
 
 def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):

@@ -315,13 +315,14 @@ def _row(
 
 def row(point: Point, basis: Basis, ms: float, width: Widths, source: str) -> dict[str, Any]:
     """Return the row of a point, in the columns of measured ones."""
+    images = point.axes.get("batch_size")  # of a pass; a command need not tell
     return {
         **columns.axis_cells(point.axes),
         "point_id": point.point_id,
         "workload": point.workload,
         "status": "ok" if basis == Basis.MEASURED else PREDICTED,
         "median_ms": ms,
-        "throughput_ips": 1000 * point.axes["batch_size"] / ms,
+        "throughput_ips": None if images is None else 1000 * images / ms,
         "predicted_lo_ms": ms / width.total,
         "predicted_hi_ms": ms * width.total,
         "interval_from": None if basis == Basis.MEASURED else width.parts,

@@ -200,7 +200,7 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
     hours = seconds / 3600
     if max_gpu_hours is not None and hours > max_gpu_hours:
         raise Refused(
-            f"the estimate of {hours:.2f} GPU-hours exceeds --max-gpu-hours {max_gpu_hours:g}; "
+            f"the estimate of {hours:g} GPU-hours exceeds --max-gpu-hours {max_gpu_hours:g}; "
             "nothing was submitted. Use --sample, or raise the limit"
         )
 

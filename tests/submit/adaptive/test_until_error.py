@@ -145,6 +145,22 @@ def test_failed_points_are_not_rows_in_doubt(desk: Desk):
     assert "not valid" not in told.stdout
 
 
+def test_a_command_needs_neither_axis_and_positive_numbers(desk: Desk):
+    """Without a batch nothing is told per second; zero has no logarithm."""
+    command = "workload: command\naxes: {input_size: {start: 10, stop: 90, step: 10}}\n"
+    desk.spec(command + 'run: sh -c "sleep 0.0{input_size}"\n')
+    told = until(desk, target="99%")
+    assert told.returncode == 0, told.stderr
+    assert {row["throughput_ips"] for row in table(desk)} == {""}
+    zero = "axes: {batch_size: [0, 1, 2]}"
+    none = "axes: {batch_size: [1, 2], x: [1]}\ninclude: [{x: 2}]"
+    for axes, value in ((zero, 0), (none, None)):
+        desk.spec(f"workload: command\n{axes}\nrun: sleep 0\n")
+        told = until(desk, "--join")
+        assert told.returncode == 2
+        assert f"positive numbers, and batch_size has {value}" in told.stderr
+
+
 def test_a_first_round_beyond_the_budget_measures_nothing(desk: Desk):
     """It says what it would cost."""
     desk.spec(SLEEPING)

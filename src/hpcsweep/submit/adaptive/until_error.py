@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,6 +100,14 @@ def _check(job: _Job) -> None:
     asked = job.asked
     if WORKLOADS[asked.sweep.workload].learns:
         raise UsageError("--until-error predicts inference; leave it out for a training sweep")
+    points = (point for group in job.groups for point in group.points)
+    for point, name in product(points, SAMPLED):
+        value = point.axes.get(name, 1)  # a command's points may have neither, or none, or 0
+        if value is None or value <= 0:
+            raise UsageError(
+                f"{asked.sweep.name}: --until-error predicts between positive numbers, and "
+                f"{name} has {value!r}; leave it out to measure every point"
+            )
     if not any(group.places.shape[1] for group in job.groups):
         axes = " or ".join(SAMPLED)
         raise UsageError(
