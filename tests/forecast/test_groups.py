@@ -51,6 +51,15 @@ def test_points_are_spread_over_every_axis_with_its_ends(batches):
     assert len(one.spread()) == len({*one.spread()}) == (5 if len(batches) == 1 else 9)
 
 
+def test_points_between_the_corners_of_a_plane_are_of_five_sizes_and_five_batches():
+    """So a cost that sizes of one kind have is seen."""
+    (one,) = groups.groups_of(sizes.points(range(64, 513, 16), range(1, 33)))
+    axes = [one.points[place].axes for place in one.spread()]
+    inner = [(a["input_size"], a["batch_size"]) for a in axes if a["input_size"] not in {64, 512}]
+    assert [len({*each}) for each in zip(*inner, strict=True)] == [5, 5]
+    assert any(size % 64 for size, _ in inner)
+
+
 def column(*values):
     """Return places on one axis."""
     return np.array(values, float)[:, None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +18,12 @@ from hpcsweep.spec.expansion import SAMPLED
 
 # axes that differ within a group
 _WITHIN: Final = frozenset({*SAMPLED, *axes_with(Role.REPETITION)})
-_SPREAD: Final = {1: 7, 2: 3}  # points along each axis: five lie between others
+# The first points, in sixths of each axis; five lie between others. On a plane each of these has a
+# size and a batch of its own: on three sizes, all multiples of 64, no other kind would be seen.
+_SPREAD: Final = {
+    1: [(n,) for n in range(7)],
+    2: [(0, 0), (0, 6), (6, 0), (6, 6), (1, 2), (2, 4), (3, 1), (4, 5), (5, 3)],
+}
 _PER_OCTAVE: Final = {"input_size": 2.0}  # of work: a size counts twice, all else once
 _NEIGHBOURS: Final = 64  # that bear on one place of a plane
 
@@ -54,12 +58,11 @@ class Group:
         return self.places[[self._rows[point_id] for point_id in ids]]
 
     def spread(self) -> list[int]:
-        """Return seven points of one axis, or nine of two, at even distances; each once."""
+        """Return seven points of one axis, or nine of two with their corners; each once."""
         places = self.places
-        number = _SPREAD.get(places.shape[1], 1)
-        ends = zip(places.min(axis=0), places.max(axis=0), strict=True)
-        wanted = product(*(np.linspace(low, high, number) for low, high in ends))
-        near = [int(np.argmin(np.abs(places - np.array(place)).sum(axis=1))) for place in wanted]
+        sixths = np.array(_SPREAD.get(places.shape[1], [()]))
+        wanted = places.min(axis=0) + np.ptp(places, axis=0) * sixths / 6
+        near = [int(np.argmin(np.abs(places - place).sum(axis=1))) for place in wanted]
         return list(dict.fromkeys(near))
 
 
