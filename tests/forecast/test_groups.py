@@ -41,6 +41,16 @@ def test_only_what_varies_has_a_place():
     assert single.places.shape == (1, 0)
 
 
+def test_what_is_as_large_as_a_point_is_so_along_each_axis():
+    """Repetitions, too; none is as large as nothing."""
+    (one,) = groups.groups_of(sizes.points([32, 64, 128], [1, 2]))
+    assert one.as_large_as({"auto-64-2"}) == {"auto-64-2", "auto-128-2"}
+    assert one.as_large_as(["auto-128-1", "auto-64-2"]) >= {"auto-128-1", "auto-64-2"}
+    assert one.as_large_as({"another"}) == set()
+    same = [Point("inference", {"input_size": 32, "seed": n}, point_id=f"{n}") for n in range(3)]
+    assert groups.groups_of(same)[0].as_large_as({"1"}) == {"0", "1", "2"}
+
+
 @pytest.mark.parametrize("batches", [(1,), (1, 2, 4, 8)])
 def test_points_are_spread_over_every_axis_with_its_ends(batches):
     """Each once, whatever the order of the points."""

@@ -136,6 +136,6 @@ def test_only_valid_times_are_known_and_every_row_costs(tmp_path):
     assert known.times == {good.point_id: [3.0, 4.0]}
     assert known.ms == {good.point_id: 4.0}
     assert known.rows == {good.point_id: 3, doubtful.point_id: 1, failed.point_id: 1}
-    assert known.failed == {failed.point_id}
+    assert known.failed == known.too_large == {failed.point_id}
     assert known.seconds == 7.0
     assert past_rows.known_points(folder.sweep_dir, [], []).rows == {}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import sizes
 from hpcsweep.forecast import groups
+from hpcsweep.submit.adaptive.planning import Why
 
 
 @st.composite
@@ -34,6 +35,7 @@ def runs(draw):
         target=draw(st.sampled_from([0.001, 0.03, 0.3])),
         budget=draw(st.sampled_from([np.inf, 10.0, 0.5])),
         fails=lambda point: point.axes["input_size"] > largest,
+        oom=draw(st.booleans()),
     )
 
 
@@ -58,6 +60,18 @@ def test_the_first_round_covers_the_ends_of_every_group(run):
 
 
 @given(runs())
+def test_no_target_is_reached_while_points_lie_beyond_those_that_were_tried(run):
+    """Those that need too much memory are none."""
+    why = run.go().why
+    for group in run.groups:
+        failed = group.as_large_as(run.rows.keys() - run.times.keys()) if run.oom else set()
+        tried = [point_id for point_id in group.ids if point_id in run.rows.keys() - failed]
+        rest = [point_id for point_id in group.ids if point_id not in run.rows.keys() | failed]
+        if why[group.name] is Why.REACHED:
+            assert not groups.outside(group.places_of(tried), group.places_of(rest)).any()
+
+
+@given(runs())
 def test_the_budget_holds_where_points_cost_what_was_expected(run):
     """What they really cost is watched while they are measured (tests/adaptive)."""
     run.go()
@@ -67,7 +81,7 @@ def test_the_budget_holds_where_points_cost_what_was_expected(run):
 @given(runs(), st.integers(1, 30))
 def test_killed_after_any_point_and_resumed_it_measures_and_judges_the_same(run, points):
     """Each plan is made from the rows and the rounds alone."""
-    other = sizes.Measuring(run.groups, run.law, run.target, run.budget, run.fails)
+    other = sizes.Measuring(run.groups, run.law, run.target, run.budget, run.fails, run.oom)
     whole, _ = run.go(), other.go(most=points)
     resumed = other.go()
     assert run.rows == other.rows

@@ -56,6 +56,7 @@ class Measuring:
     target: float = 0.03
     budget: float = np.inf  # seconds
     fails: Callable[[Point], bool] = lambda _point: False
+    oom: bool = False  # how they fail
     rounds: list[Round] = field(default_factory=list)
     times: dict[str, list[float]] = field(default_factory=dict)
     rows: Counter[str] = field(default_factory=Counter)
@@ -64,7 +65,15 @@ class Measuring:
 
     def plan(self) -> NextRound:
         """Return the next round, from what is measured so far alone."""
-        known = Known(self.times, self.rows, self.rows.keys() - self.times.keys(), self.spent)
+        failed = self.rows.keys() - self.times.keys()
+        known = Known(
+            self.times,
+            self.rows,
+            failed,
+            too_large=failed if self.oom else frozenset(),
+            seconds=self.spent,
+        )
+        known = planning.with_too_large(self.groups, known)
         left = self.budget - self.spent
         return planning.plan(
             self.groups,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -56,6 +56,12 @@ class Group:
     def places_of(self, ids: Iterable[str]) -> Floats:
         """Return the places of some points."""
         return self.places[[self._rows[point_id] for point_id in ids]]
+
+    def as_large_as(self, ids: Collection[str]) -> set[str]:
+        """Return the points that are at least as large, along each axis, as one of these."""
+        least = self.places_of(point_id for point_id in self.ids if point_id in ids)
+        larger = np.any(np.all(self.places[:, None] >= least, axis=2), axis=1)
+        return {self.ids[row] for row in np.flatnonzero(larger)}
 
     def spread(self) -> list[int]:
         """Return seven points of one axis, or nine of two with their corners; each once."""
@@ -115,6 +121,6 @@ def between(places: Floats, ms: Floats, wanted: Floats) -> Floats:
 
 def outside(places: Floats, wanted: Floats) -> Flags:
     """Say which places lie beyond all measured ones, along some axis."""
-    lows = places.min(axis=0)
-    highs = places.max(axis=0)
+    lows = places.min(axis=0, initial=np.inf)
+    highs = places.max(axis=0, initial=-np.inf)
     return np.asarray(((wanted < lows) | (wanted > highs)).any(axis=1))

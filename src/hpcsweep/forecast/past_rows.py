@@ -59,6 +59,7 @@ class Known:
     times: Mapping[str, Sequence[float]]  # ms, the oldest first; only those that are valid
     rows: Mapping[str, int]  # how many, of any status
     failed: Collection[str] = frozenset()  # no row is ok
+    too_large: Collection[str] = frozenset()  # ran out of memory, or would
     seconds: float = 0.0  # that all rows of the rounds took
     doubtful: Mapping[str, Row] = field(default_factory=dict)  # no ok row is valid
     controls: Sequence[float] = ()  # of valid rows, ms, the oldest first
@@ -70,8 +71,8 @@ class Known:
 
     @cached_property
     def done(self) -> frozenset[str]:
-        """The points that need no prediction: they have a time, or failed."""
-        return frozenset({*self.ms, *self.failed})
+        """The points that need no prediction: they have a time, failed, or are too large."""
+        return frozenset({*self.ms, *self.failed, *self.too_large})
 
 
 def names_of_kind(workload: str) -> tuple[str, ...]:
@@ -130,10 +131,13 @@ def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collectio
     for row in valid:
         times.setdefault(row["point_id"], []).append(float(row["median_ms"]))
     counts = Counter(row["point_id"] for row in rows)
+    failed = counts.keys() - {row["point_id"] for row in ok}
+    newest = {row["point_id"]: row["status"] for row in rows}
     return Known(
         times,
         counts,
-        failed=counts.keys() - {row["point_id"] for row in ok},
+        failed=failed,
+        too_large={name for name in failed if newest[name] == PointStatus.OOM},
         seconds=sum(float(row.get("wall_s") or 0) for row in rows if row["point_id"] in rounds),
         doubtful={row["point_id"]: row for row in ok if row["point_id"] not in times},
         controls=_controls(valid),

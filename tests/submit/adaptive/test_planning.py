@@ -77,13 +77,80 @@ def test_where_the_budget_is_short_the_worthiest_of_all_groups_come():
     assert run.spent <= 2.5
 
 
-def test_points_that_fail_are_not_asked_for_again():
-    """Large ones run out of memory; the others are predicted."""
-    run = measuring(fails=lambda point: point.axes["input_size"] > 180)
+def of_sizes(measures, batches=(1,), **changes):
+    """Return an adaptive run of one algorithm."""
+    return sizes.Measuring(groups.groups_of(sizes.points(measures, batches)), **changes)
+
+
+@pytest.mark.parametrize("oom", [False, True])
+def test_points_that_fail_are_not_asked_for_again(oom):
+    """The others are predicted."""
+    run = measuring(fails=lambda point: point.axes["input_size"] > 180, oom=oom)
     plan = run.go()
     asked = [point_id for one in run.rounds for point_id in one.points]
     assert len(asked) == len(set(asked))
-    assert set(plan.why.values()) <= {Why.REACHED, Why.STUCK, Why.COMPLETE}
+    assert set(plan.why.values()) == {Why.REACHED}
+    assert len(run.rows) < 40  # of 200
+
+
+def test_few_of_the_points_that_run_out_of_memory_are_tried():
+    """The largest that does not is found by halves."""
+    run = of_sizes(range(10, 401), oom=True, fails=lambda point: point.axes["input_size"] >= 110)
+    assert set(run.go().why.values()) == {Why.REACHED}
+    assert {"auto-109-1", "auto-110-1"} <= run.rows.keys()
+    assert len(run.rows.keys() - run.times.keys()) <= 8
+    assert len(run.rounds) <= 8
+
+
+def test_what_is_as_large_as_a_point_out_of_memory_is_not_tried():
+    """In sizes and batches both; smaller in one of them is another question."""
+    run = of_sizes(
+        [16, 32, 64, 128, 256],
+        [1, 2, 4, 8, 16, 32],
+        oom=True,
+        fails=lambda point: point.axes["input_size"] ** 2 * point.axes["batch_size"] >= 2**16,
+        target=1e-9,
+    )
+    assert set(run.go().why.values()) == {Why.STUCK}
+    tried = [{"auto-64-16", "auto-128-16"}, {"auto-128-4", "auto-256-8"}]
+    assert not any(both <= {*one.points} for both in tried for one in run.rounds[1:])
+    assert {"auto-64-8", "auto-32-32"} & run.rows.keys()
+
+
+@pytest.mark.parametrize("oom", [False, True])
+def test_a_group_of_which_every_first_point_fails_ends(oom):
+    """The other goes on."""
+    run = measuring(fails=lambda point: point.axes["algorithm"] == "gemm", oom=oom)
+    assert {*run.go().why.values()} == {Why.REACHED, Why.FAILED}
+    assert sum("gemm" in point_id for point_id in run.rows) == 7
+
+
+def test_a_group_that_grew_gets_points_up_to_its_new_ends():
+    """What the smaller ones told of themselves says nothing of the larger, nor do those rounds."""
+
+    def law(point):
+        return 1.0 + 1e-3 * point.axes["input_size"] ** 2 * (1 + (point.axes["input_size"] > 500))
+
+    run = of_sizes(range(10, 101, 10), law=law)
+    assert set(run.go().why.values()) == {Why.REACHED}
+    run.groups = of_sizes(range(10, 1601, 10)).groups
+    plan = run.plan()
+    assert not plan.why
+    assert "auto-1600-1" in plan.points
+    assert len(plan.points) <= 7
+    end = run.go()
+    assert {*end.why.values()} <= {Why.REACHED, Why.STUCK}
+    assert len(end.judged[0].rounds) == len(run.rounds) - 1
+
+
+def test_a_group_that_is_new_gets_points_from_end_to_end():
+    """The one before it is good enough."""
+    run = of_sizes(HUNDRED)
+    run.go()
+    run.groups = measuring().groups
+    plan = run.plan()
+    assert plan.why == {"net auto": Why.REACHED}
+    assert plan.points == [name.replace("auto", "gemm") for name in run.rounds[0].points]
 
 
 def test_a_sweep_of_sizes_and_batches():
@@ -92,6 +159,18 @@ def test_a_sweep_of_sizes_and_batches():
     (one,) = run.go().judged
     assert one.error == pytest.approx(0, abs=0.03)
     assert len(run.rows) < 40  # of 84
+
+
+def test_sizes_of_another_kind_than_the_ends_are_seen():
+    """All but multiples of 64 are slower by a third; the corners are such multiples."""
+
+    def law(point):
+        return sizes.smooth(point) * (1.35 if point.axes["input_size"] % 64 else 1.0)
+
+    run = of_sizes(range(64, 513, 32), [1, 2, 4, 8, 16, 32, 64], law=law, target=0.05)
+    plan = run.go()
+    assert {*plan.why.values()} == {Why.STUCK}
+    assert plan.judged[0].error > 0.05
 
 
 def one_second(_point):
@@ -107,14 +186,16 @@ def group(*measures):
 
 def test_the_first_points_are_seven_from_end_to_end_that_have_no_row():
     """At even distances, as far as sizes allow."""
-    found = planning.first(group(*range(32, 257)), {"auto-32-1"}, one_second)
+    every = group(*range(32, 257))
+    found = planning.first(every, {*every.ids[1:]}, one_second)
     assert [one.point_id for one in found] == [f"auto-{n}-1" for n in (45, 64, 91, 128, 181, 256)]
 
 
 def test_the_middle_of_the_widest_gap_tells_most():
     """Here between 64 and 256; then what is left."""
     known = {"auto-32-1", "auto-64-1", "auto-256-1"}
-    found = planning.following(group(32, 45, 64, 128, 256), known, known, 1.0, one_second)
+    left = {"auto-45-1", "auto-128-1"}
+    found = planning.following(group(32, 45, 64, 128, 256), known, left, 1.0, one_second)
     assert [one.point_id for one in found] == ["auto-128-1", "auto-45-1"]
     assert found[0].worth > found[1].worth
 
@@ -122,33 +203,25 @@ def test_the_middle_of_the_widest_gap_tells_most():
 def test_of_two_gaps_alike_the_cheaper_point_comes_first():
     """What a point tells is counted per second."""
     known = {"auto-32-1", "auto-128-1", "auto-512-1"}
+    left = {"auto-64-1", "auto-256-1"}
     found = planning.following(
-        group(32, 64, 128, 256, 512), known, known, 1.0, lambda point: point.axes["input_size"]
+        group(32, 64, 128, 256, 512), known, left, 1.0, lambda point: point.axes["input_size"]
     )
     assert [one.point_id for one in found] == ["auto-64-1", "auto-256-1"]
 
 
-def test_points_that_failed_are_neither_known_nor_asked_for_again():
-    """What lies around them is still to be predicted."""
+def test_points_without_a_valid_time_are_not_asked_for_again():
+    """They are still to be predicted, so what is near them tells most."""
     known = {"auto-32-1", "auto-512-1"}
-    settled = {*known, "auto-128-1"}
-    found = planning.following(group(32, 120, 128, 512), known, settled, 1.0, one_second)
-    assert [one.point_id for one in found] == ["auto-120-1"]
-
-
-def test_where_no_corner_has_a_time_others_are_tried():
-    """As many as a round has."""
-    corners = {"auto-1-1", "auto-100-1", "auto-10-1"}
-    found = planning.following(group(*range(1, 101)), set(), corners, 1.0, one_second)
-    assert len(found) == planning.PER_ROUND
-    assert not {one.point_id for one in found} & corners
+    left = {"auto-45-1", "auto-120-1"}
+    found = planning.following(group(32, 45, 120, 128, 512), known, left, 1.0, one_second)
+    assert [one.point_id for one in found] == ["auto-120-1", "auto-45-1"]
 
 
 def test_a_long_axis_is_compared_at_some_places_only():
     """10,000 sizes take no gigabytes."""
-    found = planning.following(
-        group(*range(1, 10_001)), {"auto-1-1"}, {"auto-1-1"}, 1.0, one_second
-    )
+    every = group(*range(1, 10_001))
+    found = planning.following(every, {"auto-1-1"}, {*every.ids[1:]}, 1.0, one_second)
     assert len(found) == planning.PER_ROUND
 
 

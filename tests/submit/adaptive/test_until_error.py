@@ -7,6 +7,7 @@ import json
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -139,10 +140,39 @@ def test_a_round_without_a_valid_row_ends_it_and_a_retry_lets_it_go_on(desk: Des
 
 def test_failed_points_are_not_rows_in_doubt(desk: Desk):
     """Points at the ends cannot be measured at all: others are, as ever."""
-    desk.spec(SLEEPING.replace("40}", "4, fail: [{when: {input_size: [10, 200]}, how: oom}]}"))
+    desk.spec(SLEEPING.replace("40}", "4, fail: [{when: {input_size: [10, 200]}, how: error}]}"))
+    told = until(desk)
+    assert told.returncode == 3, told.stdout
+    assert "target reached" in told.stdout
+    assert "not valid" not in told.stdout
+
+
+def test_what_is_larger_than_a_point_out_of_memory_has_no_time(desk: Desk):
+    """Few such points are tried, the others are told; a network that never fits ends at once."""
+    large = [*range(110, 401, 10)]
+    how = f"[{{when: {{input_size: {large}}}, how: oom}}, {{when: {{model: b}}, how: oom}}]"
+    axes = "{model: [a, b], input_size: {start: 10, stop: 400, step: 10}}"
+    desk.spec(f"workload: noop\naxes: {axes}\nmeasure: {{sleep_ms: 4, fail: {how}}}\n")
     told = until(desk)
     assert told.returncode == 0, told.stdout
-    assert "not valid" not in told.stdout
+    assert max(int(row["input_size"]) for row in table(desk)) == 100
+    assert {row["model"] for row in table(desk)} == {"a"}
+    assert Counter(row["model"] for row in desk.rows())["b"] == 7
+    assert "no point of a group has a time" in told.stdout
+    assert "without a time, since a smaller one ran out of memory: " in told.stdout
+    assert "none to predict it from" not in told.stdout
+
+
+def test_an_edited_sweep_gets_points_of_its_new_sizes_and_networks(desk: Desk):
+    """They are not taken for reached."""
+    spec = SLEEPING.replace("[a, b]", "[a]")
+    desk.spec(spec)
+    assert until(desk).returncode == 0
+    desk.spec(SLEEPING.replace("stop: 200, num: 39", "stop: 400, num: 79"))
+    told = until(desk)
+    assert told.returncode == 0, told.stdout
+    found = {(row["model"], int(row["input_size"])) for row in desk.rows()}
+    assert found > {("a", 10), ("a", 400), ("b", 10), ("b", 400)}
 
 
 def test_a_command_needs_neither_axis_and_positive_numbers(desk: Desk):
@@ -215,11 +245,12 @@ def test_several_profiles_and_what_cannot_be_predicted_are_refused(desk: Desk):
     assert (told.returncode, "training" in told.stderr) == (2, True)
 
 
-def filled(left_out, failed=(), rounds=()):
+def filled(left_out, failed=(), rounds=(), too_large=()):
     """Return the filled rows of six sizes, by size, where some have no time."""
     (group,) = groups.groups_of(sizes.points([32, 48, 64, 96, 128, 256]))
     ms = {p.point_id: sizes.smooth(p) for p in group.points}
     known = sizes.known({name: ms[name] for name in ms if name not in left_out}, failed)
+    known = replace(known, too_large=too_large)
     rows = until_error.filled("demo", judge(group, known, rounds), known)
     return {row["input_size"]: row for row in rows}
 
@@ -231,6 +262,12 @@ def test_points_between_measured_ones_are_predicted_and_failed_ones_left_out():
     assert (rows[96]["status"], rows[96]["basis"]) == ("predicted", "lines")
     assert rows[96]["median_ms"] == pytest.approx(sizes.smooth(sizes.points([96])[0]), rel=0.2)
     assert (rows[32]["status"], rows[32]["source"]) == ("ok", "demo")
+
+
+def test_what_would_run_out_of_memory_is_left_out():
+    """It was not tried."""
+    rows = filled({"auto-96-1", "auto-256-1"}, too_large={"auto-256-1"})
+    assert list(rows) == [32, 48, 64, 96, 128]
 
 
 def test_beyond_what_was_measured_the_interval_is_a_wide_guess():

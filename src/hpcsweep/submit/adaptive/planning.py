@@ -45,6 +45,7 @@ class Why(Word):
 
     REACHED = "reached", "target reached"
     STUCK = "stuck", "more points did not lower it"
+    FAILED = "failed", "no point of a group has a time"
     COMPLETE = "complete", "no point is left that would tell more"
     BUDGET = "budget", "the budget is gone"
     INVALID = "invalid", "none of its last points is valid"
@@ -120,7 +121,10 @@ class Judged:
 
 
 def judge(group: Group, known: Known, rounds: Sequence[Sequence[str]]) -> Judged:
-    """Return how well the points of a group are predicted from each other after each round."""
+    """Return how well the points of a group are predicted from each other after each round.
+
+    Rounds before the smallest and largest of them were measured tell nothing of the others.
+    """
     measured = [point_id for point_id in group.ids if point_id in known.times]
     to_come = {point_id for chosen in rounds for point_id in chosen}
     judged: list[HeldOut] = []
@@ -128,8 +132,9 @@ def judge(group: Group, known: Known, rounds: Sequence[Sequence[str]]) -> Judged
     for chosen in rounds or [measured]:
         to_come -= {*chosen}
         seen = [point_id for point_id in measured if point_id not in to_come]
-        held = _held_out(group, known, seen)
-        if held is not None and not {*measured}.isdisjoint(chosen):
+        if {*measured}.isdisjoint(chosen) or _beyond(group, seen, measured):
+            continue
+        if (held := _held_out(group, known, seen)) is not None:
             judged.append(held)
     return Judged(group, judged, len(measured), intervals.shift(known.controls))
 
@@ -196,28 +201,55 @@ def plan(  # noqa: PLR0913 - what decides
 ) -> NextRound:
     """Return what to measure next.
 
-    The first round takes points that are spread over each group. Each further one takes a few of
-    every group that is not good enough, the worthiest of all groups if not all can be afforded. A
-    group whose last points brought no valid row ends: what disturbed these would disturb the next.
+    The first points of a group are spread over it, also after it grew. Each further round takes a
+    few of every group that is not good enough or has points beyond all that were tried, the
+    worthiest of all groups if not all can be afforded. A group whose last points brought no valid
+    row ends: what disturbed these would disturb the next.
     """
     if rounds and seconds_left > 0 and (left := missing(rounds[-1], every, known)):
         return NextRound(missing=left)
     judged = [judge(group, known, [each.points for each in rounds]) for group in every]
     new: list[Chosen] = []
-    if not rounds:
-        new = [point for group in every for point in first(group, known.rows, seconds)]
     why: dict[str, Why] = {}
-    for each in judged if not new else ():
-        group = each.group
-        end = each.why(target)
-        if _is_fruitless(group, known, rounds):
-            end = Why.INVALID
-        width = float(np.log(each.width.total))
-        chosen = [] if end else following(group, known.times, known.rows, width, seconds)
+    for each in judged:
+        chosen, end = _next_of(each, known, rounds, target, seconds)
         if not chosen:
-            why[group.name] = end or Why.COMPLETE
+            why[each.group.name] = end
         new += chosen
     return _cut(NextRound(judged=judged, new=new, why=why), seconds_left)
+
+
+def _next_of(
+    judged: Judged, known: Known, rounds: Sequence[Round], target: float, seconds: Seconds
+) -> tuple[list[Chosen], Why]:
+    """Return the next points of a group, and why there are no more if there are none."""
+    group = judged.group
+    if _is_fruitless(group, known, rounds):
+        return [], Why.INVALID
+    left = [name for name in group.ids if name not in known.rows and name not in known.done]
+    tried = [name for name in group.ids if name in known.rows and name not in known.too_large]
+    beyond = _beyond(group, tried, left)
+    if beyond or judged.error is None:
+        if chosen := first(group, {*left}, seconds):
+            return chosen, Why.COMPLETE
+        if not judged.measured:
+            return [], Why.FAILED
+    if not beyond and (end := judged.why(target)):
+        return [], end
+    width = float(np.log((Widths() if beyond else judged.width).total))
+    return following(group, known.done, {*(beyond or left)}, width, seconds), Why.COMPLETE
+
+
+def with_too_large(every: Iterable[Group], known: Known) -> Known:
+    """Return what is known, where all is too large that is as large as a point out of memory."""
+    larger = {name for group in every for name in group.as_large_as(known.too_large)}
+    return replace(known, too_large=larger - known.times.keys())
+
+
+def _beyond(group: Group, seen: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the points that lie outside of those seen."""
+    outside = groups.outside(group.places_of(seen), group.places_of(others))
+    return [name for name, is_outside in zip(others, outside, strict=True) if is_outside]
 
 
 def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
@@ -226,28 +258,26 @@ def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
     return [point_id for point_id in last.points if point_id in here - known.rows.keys()]
 
 
-def first(group: Group, settled: Collection[str], seconds: Seconds) -> list[Chosen]:
-    """Return points that are spread over a group, ends included, as far as they have no row."""
+def first(group: Group, left: Collection[str], seconds: Seconds) -> list[Chosen]:
+    """Return points that are spread over a group, ends included, as far as they are `left`."""
     points = [group.points[place] for place in group.spread()]
-    return [Chosen(p.point_id, seconds(p)) for p in points if p.point_id not in settled]
+    return [Chosen(p.point_id, seconds(p)) for p in points if p.point_id in left]
 
 
 def following(
-    group: Group, known: Collection[str], settled: Collection[str], width: float, seconds: Seconds
+    group: Group, done: Collection[str], left: Collection[str], width: float, seconds: Seconds
 ) -> list[Chosen]:
-    """Return the next points of a group, the one that tells most per second first.
+    """Return the next points of a group, of those `left`, the one that tells most per second first.
 
-    `known` have a time, `settled` have a row. A prediction is as uncertain as `width` (the log of
-    its interval's factor) times the distance to the next measured point. What a point tells is the
-    sum of what it takes off this, for all points of the group.
+    A prediction is as uncertain as `width` (the log of its interval's factor) times the distance to
+    the next point that is `done`. What a point tells is the sum of what it takes off this, for all
+    points of the group.
     """
-    near = np.array([point_id in known for point_id in group.ids])
-    candidates = _spread(np.flatnonzero([point_id not in settled for point_id in group.ids]))
+    near = np.array([point_id in done for point_id in group.ids])
+    candidates = _spread(np.flatnonzero([point_id in left for point_id in group.ids]))
+    if not len(candidates):
+        return []
     others = _spread(np.flatnonzero(~near))
-    if not near.any() or not len(candidates):  # the ends failed, or nothing is left
-        every = max(1, len(candidates) // PER_ROUND)
-        some = [group.points[place] for place in candidates[::every][:PER_ROUND]]
-        return [Chosen(point.point_id, seconds(point)) for point in some]
     places = group.places
     cost = np.array([max(seconds(group.points[place]), 1e-6) for place in candidates])
     gaps = cdist(places[others], places[near]).min(axis=1)

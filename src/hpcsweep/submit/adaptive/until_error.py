@@ -44,6 +44,7 @@ _NEXT: Final = {
     Why.INVALID: "when some of them have valid rows, the same command goes on",
     Why.BUDGET: "the same command with a larger --max-gpu-hours goes on",
     Why.STUCK: "a larger target can be reached; without --until-error every point is measured",
+    Why.FAILED: "`hpcsweep show` tells what they failed with",
     Why.REACHED: "",
     Why.COMPLETE: "points without a valid time cannot be measured in rounds: see `hpcsweep show`",
 }
@@ -134,6 +135,7 @@ def _planned(job: _Job) -> tuple[NextRound, Known, AdaptiveRun]:
         known = past_rows.known_points(
             job.sweep_dir, job.ids, {name for each in sent for name in each.points}
         )
+        known = planning.with_too_large(job.groups, known)
         hours = job.asked.options.max_gpu_hours
         left = math.inf if hours is None else 3600 * hours - known.seconds
         plan = planning.plan(
@@ -210,7 +212,7 @@ def _finish(job: _Job, plan: NextRound, known: Known, until: AdaptiveRun) -> int
 
 
 def filled(name: str, judged: Judged, known: Known) -> Iterator[Mapping[str, Any]]:
-    """Yield the points of a group, measured or predicted; those that failed are left out.
+    """Yield the points of a group, measured or predicted; without those that cannot be measured.
 
     The interval is wide beyond all measured points.
     """
@@ -268,6 +270,9 @@ def _summary(
         yield f"  {outcomes.disturbance(job.sweep_dir, known.doubtful.values())}"
     if known.failed:
         yield f"  without a time, since they failed: {count(len(known.failed), 'point')}"
+    if larger := {*known.too_large} - known.rows.keys():
+        why = "a smaller one ran out of memory"
+        yield f"  without a time, since {why}: {count(len(larger), 'point')}"
     if missed := _missed(plan, known):
         why = _worst(_why(plan, judged) for judged in missed)
         yield f"  target missed in {len(missed):,} of {count(len(every), 'group')}; {_NEXT[why]}"
