@@ -22,7 +22,7 @@ from hpcsweep.conv import choice
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure import models, rounding
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure.machine import framework, provenance
 from hpcsweep.measure.rounding import Arithmetic
 from hpcsweep.measure.timing import caches, clocks, stats
 
@@ -200,7 +200,8 @@ def integrated(run: Callable[[], object]) -> dict[str, float]:
     import pynvml  # noqa: PLC0415 - only where there is an NVIDIA GPU
 
     pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+    number = provenance.driver_index(torch.cuda.current_device())
+    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
     looks = list[tuple[float, float]]()
     passes = 0
     began = time.monotonic()

@@ -279,6 +279,15 @@ def test_points_of_a_chunk_are_ordered_so_that_each_network_costs_one_worker(des
     assert [visit for visit, _ in groupby(key[0] for key in keys)] == [1, 2]
 
 
+def test_what_asks_for_deterministic_products_has_a_worker_of_its_own(desk):
+    """With the first product of a process, torch settles whether cuBLAS gives them."""
+    axes = "{model: [resnet18], input_size: [32, 64], deterministic: [false, true]}"
+    submission = prepared(desk, f"workload: training\naxes: {axes}\n")
+    todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
+    assert len(todo) == 4
+    assert len([*groupby(map(worker_key, todo))]) == 2
+
+
 def test_points_that_run_no_network_share_a_worker(desk):
     """No code runs but ours; only visits are apart."""
     submission = prepared(desk, "workload: noop\naxes: {model: [a, b], input_size: [1, 2]}\n")

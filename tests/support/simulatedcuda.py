@@ -277,6 +277,7 @@ def install() -> None:
         "get_arch_list": ["sm_90"],
         "graph_pool_handle": (0, 0),
         "empty_cache": None,
+        "reset_accumulated_memory_stats": None,
         "current_stream": Stream(),
         "_get_nvml_device_index": 0,
         "get_rng_state": torch.zeros(16, dtype=torch.uint8),

@@ -19,16 +19,19 @@ def network_of(axes: Mapping[str, Any]) -> Network:
 
 
 def process_key(point: Point) -> str:
-    """Return a key that differs between points that must not share a process on a tuning device.
+    """Return a key that differs between points that must not share a process on a GPU.
 
     torch keeps one plan for each shape, and reuses it before it checks whether to tune. A map that
     tunes some layers mixes tuned and untuned plans in a way that depends on the point, so each of
-    its points has a process of its own.
+    its points has a process of its own. With the first product of a process torch settles whether
+    cuBLAS may be asked for deterministic ones.
     """
     algorithm = point.axes.get("algorithm")
+    kind = "deterministic" if point.axes.get("deterministic") else ""
     if isinstance(algorithm, Mapping):
-        return point.point_id if AUTOTUNE in algorithm.values() else ""
-    return AUTOTUNE if algorithm == AUTOTUNE or point.axes.get("cudnn_benchmark") else ""
+        return point.point_id if AUTOTUNE in algorithm.values() else kind
+    tunes = algorithm == AUTOTUNE or point.axes.get("cudnn_benchmark")
+    return f"{AUTOTUNE} {kind}".strip() if tunes else kind
 
 
 def worker_key(point: Point) -> tuple[object, Network, str]:

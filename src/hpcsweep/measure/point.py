@@ -14,6 +14,7 @@ from hpcsweep import catalog
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.columns import Row, is_valid
 from hpcsweep.conv import backend as backends
+from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, profilers, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory
@@ -202,6 +203,8 @@ def _translated_errors(rig: Rig, workload: Workload) -> Iterator[None]:
     """Turn torch's errors about memory and operators into `OutOfMemory` and `CannotMeasure`."""
     try:
         yield
+    except LibraryUnusable as error:
+        raise CannotMeasure(str(error)) from error
     except (RuntimeError, MemoryError) as error:
         if framework.is_out_of_memory(error):
             peak = rig.memory.peak()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import selectors
 import signal
@@ -33,6 +32,7 @@ _LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threa
 _READ: Final = 1 << 16  # most replies; a larger buffer takes longer to make than to fill
 _END_SECONDS: Final = 0.5  # for a process to end after its socket
 _NAP_SECONDS: Final = 0.001  # between two looks at a process that is about to end
+_KILLED_SECONDS: Final = 10.0
 _TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory to end after the worker
 
 
@@ -201,7 +201,8 @@ class Worker:
         if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            _comes(lambda: process.poll() is not None)
+            # what waits inside a broken driver never ends; others need the supervisor
+            _comes(lambda: process.poll() is not None, _KILLED_SECONDS)
         processes.end_orphans(self._template.pid if self._template else 0)
         self._selector.close()
         self._socket.close()
@@ -281,7 +282,7 @@ def _start(
     )
 
 
-def _comes(what: Callable[[], bool], seconds: float = math.inf) -> bool:
+def _comes(what: Callable[[], bool], seconds: float) -> bool:
     """Wait so many seconds for something; say whether it came."""
     until = time.monotonic() + seconds
     while not what():

@@ -145,7 +145,9 @@ def told_of(monkeypatch, real):
         graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties(gpu))
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # a point may have left it
         monkeypatch.setattr(FrontEnd, "module", found)
-        monkeypatch.setattr(FrontEnd, "_asked", lambda _, problem: graphs.ask(problem.shape))
+        monkeypatch.setattr(
+            FrontEnd, "_asked", lambda _self, problem, _device: graphs.ask(problem.shape)
+        )
         return found
 
     return tell
@@ -173,7 +175,7 @@ def test_the_front_end_names_the_plans_that_the_graph_interface_names(module, re
     shape = replace(SHAPE, dtype=dtype, layout=layout)
     graphs = cudnn_graph.Graphs.of(cudnn_graph.CudnnGraph(real.path), gpus.cudnn_properties("l40"))
     told = graphs.ask(shape)
-    names = FrontEnd("9").names(problem(shape=shape), 5)
+    names = FrontEnd("9").names(problem(shape=shape), 0, 5)
     listed, engines = told["heuristic"][:5], told["engines"]
     assert names[:5] == listed
     tried = {name.partition("_")[0] for name in listed}
@@ -188,7 +190,7 @@ def test_the_front_end_names_the_plans_that_the_graph_interface_names(module, re
 def test_a_plan_is_found_by_its_full_name_and_an_engine_by_its_number(module):
     """Its notes are cuDNN's; the scratch memory is what the plan asks for."""
     front_end = FrontEnd("9.26.0")
-    for name in front_end.names(problem(), 8):
+    for name in front_end.names(problem(), 0, 8):
         found = front_end.plan(problem(name), 0)
         assert found.told[0] == name
         assert found.call == f"cudnnGraphExecute:{name}"
@@ -253,7 +255,7 @@ def test_if_the_first_plan_is_refused_a_later_one_runs(told_of, gpu, first_refus
     told_of(gpu)
     front_end, refused, reasons = FrontEnd("9.26.0"), 0, []
     for shape in _shapes("resnet152"):
-        first = front_end.names(problem(shape=shape), 1)[0]
+        first = front_end.names(problem(shape=shape), 0, 1)[0]
         asked = problem(shape=shape, tf32=False)
         try:
             refused += front_end.plan(asked, 0).algorithm != first
@@ -284,7 +286,7 @@ def test_every_listed_plan_can_be_built(told_of, gpu, dtype):
     shapes = [_shapes("mobilenet_v2")[1], _shapes("alexnet")[0]]
     for shape in (replace(shape, dtype=dtype) for shape in shapes):
         asked = problem(shape=shape, tf32=False, deterministic=True)
-        names = front_end.names(asked, 20)
+        names = front_end.names(asked, 0, 20)
         assert bool(names) == ((gpu, dtype) != ("v100", "bfloat16"))
         for name in names:
             assert front_end.plan(replace(asked, algorithm=name), 0).algorithm.startswith(name)
@@ -303,7 +305,7 @@ def test_forward_and_gradients_run_and_are_those_of_the_framework(module, backen
     of_wanted = torch.autograd.grad(wanted.sum(), [x, *net.parameters()])
     swap(net)
     calls = shape_pass(net, x).convolutions
-    names = [FrontEnd("9").names(problem(shape=shape), 3)[1] for _, shape in calls]
+    names = [FrontEnd("9").names(problem(shape=shape), 0, 3)[1] for _, shape in calls]
     picked = assign(net, calls, dict(zip("01", names, strict=True)), "error", backend)
     module.log.clear()
     found = net(x)

@@ -83,8 +83,8 @@ class _StandIn:
         return 0
 
 
-def _die(index, smi=None, bus=""):
-    return drivers.amdsmi(smi or _StandIn(), bus, index)
+def _die(index, smi=None):
+    return drivers.amdsmi(smi or _StandIn(), f"{_BUSES[index][:-1]}")
 
 
 def _cells(index, smi=None):
@@ -153,12 +153,20 @@ def test_what_is_refused_or_not_available_stays_empty():
     assert _die(0, smi).energy_j() is None
 
 
-def test_a_die_is_found_by_its_bus_else_by_its_number():
-    """The order of the driver need not be that of torch."""
-    assert _die(0, bus="0000:c9:00.").energy_j() == 306.0
-    assert _die(2, bus="0001:00:00.").energy_j() == 306.0
-    assert _die(4) is None
-    assert _die(0, _StandIn([])) is None
+@pytest.mark.parametrize(
+    ("milliwatts", "bus", "energy"),
+    [
+        (_RECORDED_MW, "0000:c9:00.", 306.0),
+        (_RECORDED_MW, "0001:00:00.", None),
+        (_RECORDED_MW, "", None),
+        (_RECORDED_MW[:1], "", 153.0),
+        ([], "0000:c1:00.", None),
+    ],
+)
+def test_a_die_is_found_by_its_bus_or_as_the_only_one(milliwatts, bus, energy):
+    """The order of the driver need not be that of torch, and a variable may hide some."""
+    found = drivers.amdsmi(_StandIn(milliwatts), bus)
+    assert (found and found.energy_j()) == energy
 
 
 def test_rocms_own_folder_is_searched_and_a_package_without_its_library_is_no_driver(

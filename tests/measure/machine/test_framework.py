@@ -88,7 +88,19 @@ def test_running_out_of_memory_is_recognised():
     assert framework.is_out_of_memory(MemoryError())
     assert framework.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory. Tried"))
     assert framework.is_out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
+    told = "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
+    assert framework.is_out_of_memory(RuntimeError(f"cuDNN error: {told}"))
     assert not framework.is_out_of_memory(RuntimeError("shape mismatch"))
+
+
+@pytest.mark.parametrize("refused", [0, 3])
+def test_no_engine_is_no_memory_where_the_allocator_refused_some(monkeypatch, refused):
+    """After it tried each plan of cuDNN, torch tells only that there is none."""
+    error = RuntimeError("GET was unable to find an engine to execute this computation")
+    assert not framework.is_out_of_memory(error)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": refused})
+    assert framework.is_out_of_memory(error) is bool(refused)
 
 
 def test_a_missing_operator_is_recognised():

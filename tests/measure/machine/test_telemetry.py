@@ -208,10 +208,12 @@ def test_reasons_are_named_as_nvml_names_them():
     assert watch.cells()["throttle_reasons"] == "sw_power_cap+hw_thermal+0x8000"
 
 
-def test_an_older_nvml_has_the_older_name():
-    """The call was renamed; both are understood."""
+@pytest.mark.parametrize("named", [False, True])
+def test_an_older_nvml_has_the_older_name(named):
+    """The call was renamed; both are understood, also where the driver is older than its module."""
     nvml = _FakeNvml(nvmlDeviceGetCurrentClocksThrottleReasons=[0x80])
-    del nvml.answers["nvmlDeviceGetCurrentClocksEventReasons"]
+    del nvml.answers[_REASONS]
+    nvml.answers |= {_REASONS: [None]} if named else {}
     watch = _connect(nvml)
     watch.begin()
     watch.sample()

@@ -159,9 +159,9 @@ class Cudnn(VendorBackend[CudnnLibrary]):
             *(ctypes.byref(factor(1)), ctypes.byref(factor(0))),
         )
 
-    def _names(self, problem: Problem, device: int, most: int) -> list[str]:  # noqa: ARG002
+    def _names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the names of mode A's plans, then of the engines that it left out."""
-        return self._front_end.names(problem, most)
+        return self._front_end.names(problem, device, most)
 
     @cached_property
     def _front_end(self) -> FrontEnd:

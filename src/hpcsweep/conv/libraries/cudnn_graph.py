@@ -153,10 +153,15 @@ class _Descriptor:
 
 @dataclass(frozen=True)
 class Graphs:
-    """Answers questions about the engines of a device; None is the one that is here."""
+    """Answers questions about the engines of a device, which cuDNN takes no other way."""
 
     library: CudnnGraph
-    device: _Descriptor | None = None
+    device: _Descriptor
+
+    @classmethod
+    def here(cls, library: CudnnGraph, device: int) -> Graphs:
+        """Take a GPU of this process."""
+        return cls(library, library.make("DEVICEPROP", DEVICE_ID=device))
 
     @classmethod
     def of(cls, library: CudnnGraph, properties: Mapping[str, Any]) -> Graphs:
@@ -178,21 +183,19 @@ class Graphs:
         engines = (self._engine(graph, index) for index in range(number))
         return {"engines": [one for one in engines if one], "heuristic": self._heuristic(graph)}
 
-    @property
-    def _device(self) -> dict[str, _Descriptor]:
-        return {"DEVICEPROP": self.device} if self.device else {}
-
     def _engine(self, graph: _Descriptor, index: int) -> dict[str, Any] | None:
         make = self.library.make
         try:
-            engine = make("ENGINE", OPERATION_GRAPH=graph, GLOBAL_INDEX=index, **self._device)
+            engine = make(
+                "ENGINE", OPERATION_GRAPH=graph, GLOBAL_INDEX=index, DEVICEPROP=self.device
+            )
         except CudnnError:
             return None
         numbers = engine.numbers("NUMERICAL_NOTE", 2 * len(NOTES))
         notes = [NOTES[one] if one < len(NOTES) else f"note {one}" for one in numbers]
         try:
             chosen = make("ENGINECFG", ENGINE=engine)
-            plan = make("EXECUTION_PLAN", ENGINE_CONFIG=chosen, **self._device)
+            plan = make("EXECUTION_PLAN", ENGINE_CONFIG=chosen, DEVICEPROP=self.device)
             (workspace,) = plan.numbers("WORKSPACE_SIZE")
         except CudnnError:
             workspace = None
@@ -202,7 +205,7 @@ class Graphs:
         """Return the names of the plans that heuristic mode A proposes, the first one first."""
         try:
             heuristic = self.library.make(
-                "ENGINEHEUR", OPERATION_GRAPH=graph, MODE=HEUR_MODE_A, **self._device
+                "ENGINEHEUR", OPERATION_GRAPH=graph, MODE=HEUR_MODE_A, DEVICEPROP=self.device
             )
             return [_name(one) for one in heuristic.inside("RESULTS", "ENGINECFG", _MOST)]
         except CudnnError:

@@ -109,16 +109,20 @@ class FrontEnd:
             raise NotSupported(why) from error
         full = graph.get_plan_name_at_index(index)
         size = int(graph.get_workspace_size_plan_at_index(index))
-        notes = " ".join(self._notes(problem, graph.get_engine_and_knobs_at_index(index)[0]))
+        engine = graph.get_engine_and_knobs_at_index(index)[0]
+        notes = " ".join(self._notes(problem, device, engine))
         described = (_CALL, full, device, (), size)
         return CudnnGraphPlan(*described, self, graph, index, notes)
 
-    def names(self, problem: Problem, most: int) -> list[str]:
+    def names(self, problem: Problem, device: int, most: int) -> list[str]:
         """Return the names of mode A's plans, at most so many, then the engines left out.
 
         What the point's switches forbid is left out, since it would be refused.
+
+        Raises:
+            LibraryUnusable: this cuDNN does not tell.
         """
-        asked = self._asked(problem)
+        asked = self._asked(problem, device)
         unwanted = _unwanted(problem)
         engines = {f"eng{one['engine']}": one for one in asked["engines"]}
         forbidden = {name for name, one in engines.items() if unwanted & {*one["notes"]}}
@@ -205,14 +209,20 @@ class FrontEnd:
         without = f" without {', '.join(sorted(unwanted))}" if unwanted else ""
         raise NotSupported(f"no plan can be built{without}: {refusal}")
 
-    def _asked(self, problem: Problem) -> dict[str, Any]:
-        return cudnn_graph.Graphs(cudnn_graph.load()).ask(problem.shape)
+    def _asked(self, problem: Problem, device: int) -> dict[str, Any]:
+        return cudnn_graph.Graphs.here(cudnn_graph.load(), device).ask(problem.shape)
 
-    def _notes(self, problem: Problem, engine: int) -> list[str]:
-        """Return cuDNN's notes on an engine; those on engines of gradients are not asked for."""
+    def _notes(self, problem: Problem, device: int, engine: int) -> list[str]:
+        """Return cuDNN's notes on an engine, if it tells them.
+
+        Those on engines of gradients are not asked for.
+        """
         if problem.way is not Direction.FORWARD:
             return []
-        engines = self._asked(problem)["engines"]
+        try:
+            engines = self._asked(problem, device)["engines"]
+        except LibraryUnusable:
+            return []
         return next((one["notes"] for one in engines if one["engine"] == engine), [])
 
 

@@ -13,7 +13,8 @@ class Check(PointCheck):
     _found = Memory()
 
     def begin(self, network: Network) -> None:  # noqa: ARG002
-        """Forget what earlier points needed."""
+        """Forget what earlier points, and the choice of algorithms, needed."""
+        self.rig.memory.drop_reserve()
         self.rig.memory.reset()
 
     def settled(self, network: Network) -> None:

@@ -128,9 +128,9 @@ class _Nvml:
             "nvmlDeviceGetCurrentClocksEventReasons",
             "nvmlDeviceGetCurrentClocksThrottleReasons",
         )
-        name = next((name for name in names if hasattr(self._nvml, name)), names[1])
-        value = self._ask(name)
-        return int(value) if value is not None else None
+        # the module has both names; a driver before 535 has the second one alone
+        values = (self._ask(name) for name in names)
+        return next((int(value) for value in values if value is not None), None)
 
     def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - NVML returns many types
         """Return NVML's value about the GPU; None without one."""
@@ -226,24 +226,29 @@ def nvml(module: Any, uuid: str | None, index: int, own_pids: frozenset[int]) ->
     return _Nvml(module, handle, own_pids)
 
 
-def amdsmi(module: Any, bus: str, index: int) -> Driver | None:  # noqa: ANN401
-    """Return the driver behind the module `amdsmi`, of the die at a PCI bus, else of the n-th."""
+def amdsmi(module: Any, bus: str) -> Driver | None:  # noqa: ANN401
+    """Return the driver behind the module `amdsmi`, of the die at a PCI bus.
+
+    The n-th is another one where a variable hides some, or HIP counts in another order: without its
+    bus only a single die is known.
+    """
     try:
         module.amdsmi_init()
         dies = module.amdsmi_get_processor_handles()
         buses = [module.amdsmi_get_gpu_device_bdf(die) for die in dies]
     except module.AmdSmiException:
         return None
-    found = next((number for number, own in enumerate(buses) if bus and own.startswith(bus)), index)
-    return _Amd(module, dies, found) if found < len(dies) else None
+    places = [number for number, own in enumerate(buses) if bus and own.startswith(bus)]
+    places += [0] if len(dies) == 1 else []
+    return _Amd(module, dies, places[0]) if places else None
 
 
 def find(uuid: str | None, index: int, own_pids: frozenset[int], bus: str) -> Driver | None:
-    """Return the driver of a CUDA device, by UUID or PCI bus if torch knows it, else by index."""
+    """Return the driver of a CUDA device by UUID or PCI bus; without a UUID NVML's by index."""
     module = _imported("pynvml")
     found = nvml(module, uuid, index, own_pids) if module else None
     if found is None and (module := _imported("amdsmi")):
-        found = amdsmi(module, bus, index)
+        found = amdsmi(module, bus)
     return found
 
 

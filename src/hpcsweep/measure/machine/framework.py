@@ -23,7 +23,10 @@ _NO_MEMORY: Final = (
     "out of memory",
     "not enough memory",
     "_STATUS_ALLOC_FAILED",
+    "_ALLOCATION_FAILED",  # of cuDNN 9
 )
+# of torch, when it tried every plan; it swallows that memory ran out
+_NO_ENGINE: Final = "unable to find an engine"
 _NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupported dtype")
 
 
@@ -126,7 +129,10 @@ def shares_cpu() -> bool:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Say whether an exception means that memory ran out, on the device or on the host."""
-    return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+    told = str(error)
+    if _NO_ENGINE in told and torch.cuda.is_initialized():
+        return torch.cuda.memory_stats().get("num_ooms", 0) > 0
+    return isinstance(error, MemoryError) or any(text in told for text in _NO_MEMORY)
 
 
 def is_missing_operator(error: BaseException) -> bool:

@@ -41,6 +41,9 @@ class MemoryWatch:
         else:
             self.source = "vm_hwm"
 
+    def drop_reserve(self) -> None:
+        """Give back what an allocator keeps for later, and forget its refusals."""
+
     def peak(self) -> int | None:
         """Return the most bytes in use since `reset`."""
         if self.source == "vm_hwm":
@@ -78,6 +81,10 @@ class _CudaMemory(MemoryWatch):
 
     def reset(self) -> None:
         torch.cuda.reset_peak_memory_stats()
+
+    def drop_reserve(self) -> None:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_accumulated_memory_stats()
 
     def peak(self) -> int | None:
         return int(torch.cuda.max_memory_allocated())
