@@ -166,10 +166,8 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     of all results; by default as for the commands. `UsageError` where there is no such sweep, and
     later for a table that was not collected.
     """
-    named = Path(sweep)
-    inside = named.is_dir() and (named / "submissions").is_dir()
-    root = named.parent if inside else lookup.results_folder(results)
-    run, notes = collecting.tables_of(runs.of_run(root, str(sweep)))
+    of_run = runs.of_run(lookup.results_folder(results), str(sweep))
+    run, notes = collecting.tables_of(of_run)
     for line in notes:
         messages.note(f"{run.name}: {line}")
     return Results(run)

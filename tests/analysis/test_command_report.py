@@ -176,6 +176,9 @@ def test_python_sees_what_a_command_said_as_it_was(versions):
         "score": "Int64", "old": "boolean", "age": "Int64", "version": "string", "lr": "float64"
     }  # fmt: skip
     assert set(rows[rows["old"]]["version"]) == {"3.1"}
+    for where, score in (("old=true", "10"), ("old!=true", "90")):
+        shown = versions.run("report", "sweep", "--metric", "score", "--where", where)
+        assert (" 10" in shown.stdout, " 90" in shown.stdout) == (score == "10", score == "90")
 
 
 def test_texts_that_look_like_numbers_stay_apart(versions):

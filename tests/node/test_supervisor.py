@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,13 @@ import pytest
 
 from attempts import SLOW, attempt, ids, in_order_of_sizes, prepared, wait_for_rows
 from hpcsweep.errors import ResultsError
+from hpcsweep.importing import importer
 from hpcsweep.node.supervisor import Attempt
 from hpcsweep.node.worker_care import Stop
 from hpcsweep.store import attempt as record
 from hpcsweep.store import shards
 from hpcsweep.store.folders import ShardPath
+from localruns import Desk
 
 
 def test_a_newer_attempt_fences_an_older_one_off(desk):
@@ -54,6 +57,24 @@ def test_an_attempt_leaves_alone_what_was_sent_again(desk):
     assert record.read_record(older.attempts(0)[0]).reason == record.LEFT_TO_OTHERS
     attempt(newer).communicate(timeout=60)
     assert len(ids(newer)) == 20
+
+
+def test_an_attempt_measures_what_an_imported_submission_lacks(desk, tmp_path):
+    """No job of that will; what it has a row of is not measured again."""
+    there = Desk(tmp_path / "there")
+    there.folder.mkdir()
+    brought = prepared(there, SLOW)
+    stopped = attempt(brought)
+    wait_for_rows(brought, 3)
+    stopped.terminate()
+    stopped.communicate(timeout=60)
+    time.sleep(1.1)  # a name has its second
+    queued = prepared(desk, SLOW)
+    importer.bring(desk.results, there.sweep().path)
+    attempt(queued).communicate(timeout=60)
+    assert len(ids(brought)) < 20
+    assert len(ids(queued)) == 20 - len(ids(brought))
+    assert not {*ids(queued)} & {*ids(brought)}
 
 
 @pytest.mark.parametrize("late_first", [False, True])

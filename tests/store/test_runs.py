@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
+import hpcsweep
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, UsageError
 from hpcsweep.store import ledger, runs, shards
-from localruns import FORTY_SLOW, TEN
+from localruns import FORTY_SLOW, TEN, Desk
 
 
 def again(desk, *more, code=0):
@@ -123,6 +126,37 @@ def test_status_and_show_list_runs(measured):
         assert [(one["number"], one["points"]) for one in listed] == [(1, 10), (2, 6)]
     line = next(one for one in measured.run("status").stdout.splitlines() if " local " in one)
     assert line.split()[2:5] == ["6", "6", "0"]
+
+
+def test_a_number_that_no_run_has_is_no_date(measured):
+    """Every year begins with a 2: what there is stays."""
+    for command in (["report"], ["rm", "--yes"], ["show"]):
+        done = measured.run(*command, "sweep@2")
+        assert done.returncode == UsageError.exit_code
+        assert "no run '2' (there are: run 1" in done.stderr
+    assert (
+        "10 ok" in measured.run("report", "sweep@20").stderr + measured.run("show", "sweep").stdout
+    )
+
+
+def test_a_folder_elsewhere_is_that_one(measured, tmp_path):
+    """Not the sweep of its name below the folder of results here."""
+    mine = Desk(tmp_path / "here")
+    mine.folder.mkdir()
+    mine.spec(TEN.replace("num: 5", "num: 3"))
+    mine.submit()
+    there = str(measured.sweep().path)
+    for command in (["status"], ["show"], ["collect"], ["report"], ["rm", "--dry-run"]):
+        done = mine.run(*command, there)
+        assert "10" in done.stdout, done.stderr
+    assert hpcsweep.load(f"{there}@1", results=mine.results).sweep_dir.path == Path(there)
+    assert mine.run("rm", there, "--yes").returncode == 0
+    assert not Path(there).exists()
+    assert len(mine.rows()) == 6
+    beside = tmp_path / "c++" / "sweep"
+    shutil.copytree(mine.sweep().path, beside)
+    loaded = hpcsweep.load(beside)
+    assert len(loaded.compare(loaded)) == 6
 
 
 def test_reports_take_one_run(measured):

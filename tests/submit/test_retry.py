@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+from localruns import Desk
+
 NOOP = """\
 workload: noop
 axes: {model: [a, b], input_size: [1, 2]}
@@ -134,6 +136,35 @@ def test_a_point_is_measured_again_where_its_last_row_is_from(desk):
     assert "2 points to measure again on two" in named
     desk.run("retry", "sweep")
     assert Counter(row["model"] for row in desk.rows()) == {"a": 2, "b": 4}
+
+
+def test_a_profile_that_was_renamed_takes_the_points_of_its_gpu(desk):
+    """One of another GPU takes none."""
+    desk.spec(NOOP + "measure: {fail: [{when: {model: b}, how: error, attempts: 1}]}\n")
+    (desk.folder / "old.yaml").write_text("launcher: local\ngpu: mine\n")
+    desk.run("submit", "sweep.yaml", "--cluster", "old.yaml")
+    (desk.folder / "old.yaml").rename(desk.folder / "new.yaml")
+    other = desk.run("retry", "sweep", "--cluster", "l40")
+    assert "nothing was sent to profile 'l40'" in other.stderr
+    done = desk.run("retry", "sweep", "--cluster", "new.yaml")
+    assert done.returncode == 0, done.stderr
+    assert Counter(row["status"] for row in desk.rows()) == {"ok": 4, "error": 2}
+    assert {row["gpu"] for row in desk.rows()} == {"mine"}
+
+
+def test_an_imported_submission_is_no_profile_of_this_machine(desk, tmp_path):
+    """Its profile has the same name, and another GPU."""
+    there = Desk(tmp_path / "there")
+    there.folder.mkdir()
+    (there.folder / "local.yaml").write_text("launcher: local\ngpu: v100\n")
+    text = NOOP + "measure: {fail: [{when: {model: b}, how: error, attempts: 1}]}\n"
+    for one, profile in ((there, "local.yaml"), (desk, "local")):
+        one.spec(text)
+        one.run("submit", "sweep.yaml", "--cluster", profile)
+    assert desk.run("import", there.sweep().path).returncode == 0
+    done = desk.run("retry", "sweep")
+    assert "2 points on cpu" in done.stdout, done.stdout + done.stderr
+    assert "v100" not in done.stdout
 
 
 def test_points_that_left_the_sweep_are_told(desk):

@@ -80,7 +80,7 @@ def read_side(
     """
     of_runs = []
     notes = list[str]()
-    for part in text.split("+"):
+    for part in [text] if _folder(text) else text.split("+"):
         name, at, match = _split(part)
         run = _run(results, name)
         for own in [run] if at is None else runs.named(run, at):
@@ -95,9 +95,17 @@ def read_side(
 
 def _split(text: str) -> tuple[str, str | None, str]:
     """Return the name, the run, and the columns with their values."""
+    if folder := _folder(text):
+        return folder, text[len(folder) + 1 :] or None, ""
     match = _SIDE.fullmatch(text)
     assert match  # noqa: S101 - every text fits
     return match[1], match[2], match[3] or ""
+
+
+def _folder(text: str) -> str:
+    """Return the folder that a side names, with a run of it or alone; empty for a sweep's name."""
+    before = text.rpartition("@")[0]
+    return next((each for each in (text, before) if "/" in each and Path(each).is_dir()), "")
 
 
 def sides_of_last_runs(results: Path, text: str) -> list[str]:

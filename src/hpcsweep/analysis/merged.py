@@ -85,8 +85,9 @@ def read_table(
         for name, kind in kinds.items()
     }  # fmt: skip
     for name in others:
-        if table[name].dtype == bool:  # a command's own, which conditions compare as texts
-            table[name] = table[name].map(cell)
+        # a command's own, with empty cells or not; conditions compare texts
+        if any(table[name].dtype == kind for kind in (bool, object)):
+            table[name] = table[name].map(lambda of: cell(of) if isinstance(of, bool) else of)
     whole: pd.DataFrame = pd.concat([table, pd.DataFrame(empty, table.index)], axis=1)
     return whole[[*names, *others]]
 

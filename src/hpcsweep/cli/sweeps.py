@@ -152,14 +152,13 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, disk: bool) -
     from hpcsweep.errors import ResultsError
     from hpcsweep.store import runs
 
-    names = [runs.sweep_name(name) for name in sweeps]
     if disk:
-        return _disk(runs.of_sweeps(results, names))
+        return _disk(runs.of_sweeps(results, sweeps))
     if watch:
         answer.refuse_json("--watch shows the status again and again")
-        states.watch(results, names)
+        states.watch(results, sweeps)
         return None
-    read = states.read_status(results, names)
+    read = states.read_status(results, sweeps)
     return Answer(
         record=lambda: sweep_status.to_json(read),
         text=lambda: sweep_status.as_text(read, answer.width()),

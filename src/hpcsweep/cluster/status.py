@@ -40,11 +40,11 @@ _PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace 
 
 def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     """Return the status of the named sweeps below `root`, by default of all sweeps."""
-    runs = [folders.open_sweep(root, name) for name in names] if names else folders.all_sweeps(root)
-    read_in = [(run, *_submissions(run)) for run in runs]
+    sweeps = runs.of_sweeps(root, names) if names else folders.all_sweeps(root)
+    read_in = [(sweep, *_submissions(sweep)) for sweep in sweeps]
     journals = [s.sent for _, submissions, _ in read_in for s in submissions if s.in_slurm]
     answer = liveness.ask_journals(journals)
-    return [_sweep(run, submissions, problems, answer) for run, submissions, problems in read_in]
+    return [_sweep(*read, answer) for read in read_in]
 
 
 def watch(root: Path, names: Sequence[str]) -> None:

@@ -251,7 +251,8 @@ def _causes(rows: Sequence[Row]) -> list[str]:
     for name, above, words in _FIGURES:
         if values := [value for row in rows if (value := _number(row, name)) > above]:
             causes.append(_figure(name, words, median(values)))
-    reasons = dict.fromkeys(str(row.get("throttle_reasons") or "") for row in rows)
+    cells = (row.get("throttle_reasons") for row in rows)  # of tables, NaN is an empty one
+    reasons = dict.fromkeys(of for of in cells if isinstance(of, str))
     why = {"throttled": ", ".join(filter(None, reasons))}
     named = [flag for flag in _WORDS if flag in flags]
     return causes + [": ".join(filter(None, (_WORDS[flag], why.get(flag)))) for flag in named]

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hpcsweep import files
 from hpcsweep.errors import ResultsError, SpecError, UsageError
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, outcomes
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 _STAMP: Final = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)")
 _A_TIME: Final = re.compile(r"[-:T \d]*\d[-:T ]*")
-_A_DAY: Final = 8  # digits
+_A_YEAR: Final = 4  # digits
+_A_DAY: Final = 8
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,19 @@ def runs_of(sweep_dir: SweepDir) -> list[Run]:
 def of_sweeps(results: Path, names: Sequence[str]) -> list[SweepDir]:
     """Return the results of the named sweeps; without names, of all sweeps."""
     if names:
-        return [folders.open_sweep(results, sweep_name(name)) for name in names]
+        return [_opened(results, name) for name in names]
     if sweeps := folders.all_sweeps(results):
         return sweeps
     raise UsageError(f"{results.absolute()}: no results yet; `hpcsweep submit SPEC` makes some")
+
+
+def _opened(results: Path, text: str) -> SweepDir:
+    """Return the results of a sweep by its name or file, or those of a folder, wherever it lies."""
+    folder = Path(text).absolute()
+    is_name = files.may_name_a_sweep(text) and (results / text).is_dir()
+    if not is_name and (folder / "submissions").is_dir():
+        return folders.open_sweep(folder.parent, folder.name)
+    return folders.open_sweep(results, _sweep_name(text))
 
 
 def of_sweep(results: Path, name: str | None) -> SweepDir:
@@ -136,11 +147,11 @@ def of_run(results: Path, text: str | None) -> SweepDir:
     return runs[0]
 
 
-def sweep_name(text: str) -> str:
-    """Return the name of a sweep, given its name, its file or its results folder."""
+def _sweep_name(text: str) -> str:
+    """Return the name of a sweep, given its name or its file."""
     path = Path(text)
     if path.suffix not in lookup.SUFFIXES:
-        return path.name if (path / "submissions").is_dir() else text
+        return text
     if not path.is_file():
         return path.stem
     from hpcsweep.spec import sweep_file  # noqa: PLC0415 - pydantic, for files only
@@ -161,7 +172,7 @@ def named(sweep_dir: SweepDir, text: str) -> list[SweepDir]:
         return [replace(every[-2].dir, at=text)]
     chosen = [item for item in every if str(item.number) == text]
     digits = re.sub(r"\D", "", text) if _A_TIME.fullmatch(text) else ""
-    if digits and not chosen:
+    if len(digits) >= _A_YEAR and not chosen:
         chosen = [item for item in every if re.sub(r"\D", "", item.began).startswith(digits)]
         if len(chosen) > 1 and len(digits) >= _A_DAY:
             which = f"{sweep_dir.name}@{text} is {' or '.join(map(str, chosen))}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpcsweep import messages
 from hpcsweep.catalog.columns import FLAGS
-from hpcsweep.errors import ProfileError, UsageError, suggest
+from hpcsweep.errors import EXIT_INTERRUPTED, ProfileError, UsageError, suggest
 from hpcsweep.spec import lookup, profile, sweep_file
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store import runs, shards
@@ -76,7 +76,8 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         return 0
     codes = [steps.submit(sweep_dir.path.parent, request) for request in requests]
     in_queue = any(request.profile.in_slurm for request in requests)
-    if invalid and requests and not in_queue and wanted <= _invalid(sweep_dir):
+    is_done = requests and not in_queue and EXIT_INTERRUPTED not in codes
+    if invalid and is_done and wanted <= _invalid(sweep_dir):
         messages.note(
             f"{sweep_dir.name}: measured again, still not valid; a further retry may change little",
             "what can be done: take min_ms, the least time, which others disturb least "
@@ -136,17 +137,19 @@ def _requests(
     A point goes to the profile of its last row; those of others to each that is named.
     """
     sweep = sweep_file.load(sweep_dir.sweep_file, name=sweep_dir.name)
-    # failed points are measured again, not profiled again
-    sent = {
-        manifest.profile: manifest for manifest in sweep_dir.manifests() if not manifest.is_profiled
-    }
+    # failed points are measured again, not profiled again; imported ones are another machine's
+    measuring = [manifest for manifest in sweep_dir.manifests() if not manifest.is_profiled]
+    sent = {each.profile: each for each in sorted(measuring, key=lambda one: not one.source)}
     files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
-    for name in files:
-        if name not in sent:
+    for name in files.keys() - sent.keys():
+        device = make(sweep, profile.load(files[name])).device
+        same = [each for each in sent.values() if each.gpu == device]
+        if not same:
             raise UsageError(
                 f"{sweep_dir.name}: nothing was sent to profile '{name}'{suggest(name, sent)} "
-                f"(profiles used: {', '.join(sent)})"
+                f"(profiles used: {', '.join(sent)}), nor to another one of its GPU"
             )
+        sent[name] = same[-1]  # it was renamed
     last = _profile_of_points(sweep_dir)
     names = (files or sent).keys()
     for name in names:
