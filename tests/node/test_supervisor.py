@@ -59,8 +59,9 @@ def test_an_attempt_leaves_alone_what_was_sent_again(desk):
     assert len(ids(newer)) == 20
 
 
-def test_an_attempt_measures_what_an_imported_submission_lacks(desk, tmp_path):
-    """No job of that will; what it has a row of is not measured again."""
+@pytest.mark.parametrize("readable", [True, False])
+def test_an_attempt_measures_what_an_imported_submission_lacks(desk, tmp_path, *, readable):
+    """No job of that will; what it has a row of, and can be read, is not measured again."""
     there = Desk(tmp_path / "there")
     there.folder.mkdir()
     brought = prepared(there, SLOW)
@@ -71,10 +72,16 @@ def test_an_attempt_measures_what_an_imported_submission_lacks(desk, tmp_path):
     time.sleep(1.1)  # a name has its second
     queued = prepared(desk, SLOW)
     importer.bring(desk.results, there.sweep().path)
+    known = {*ids(brought)}
+    assert len(known) < 20
+    if not readable:
+        (shard,) = (s for s in desk.sweep().shards() if s.folder != queued.shards)
+        shard.overall.unlink()
+        os.mkfifo(shard.overall)
+        known = set()
     attempt(queued).communicate(timeout=60)
-    assert len(ids(brought)) < 20
-    assert len(ids(queued)) == 20 - len(ids(brought))
-    assert not {*ids(queued)} & {*ids(brought)}
+    assert len(ids(queued)) == 20 - len(known)
+    assert not {*ids(queued)} & known
 
 
 @pytest.mark.parametrize("late_first", [False, True])

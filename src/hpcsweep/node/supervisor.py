@@ -244,11 +244,13 @@ class Attempt:
         sweep_dir = self._submission.sweep_dir
         for manifest in sweep_dir.manifests():
             comes_before = (manifest.round, mine.id) > (mine.round, manifest.id)
-            if comes_before and manifest.source:  # no job of it measures what it lacks
-                keys = shards.keys_of(sweep_dir.shards_of(manifest.id))
-                points.update(key.point_id for key in keys)
-            elif comes_before and manifest.is_profiled is mine.is_profiled:
-                with suppress(ResultsError):  # an unreadable submission may not stop this one
+            if not comes_before or manifest.is_profiled is not mine.is_profiled:
+                continue
+            with suppress(ResultsError):  # an unreadable submission may not stop this one
+                if manifest.source:  # no job of an imported one measures what it lacks
+                    keys = shards.keys_of(sweep_dir.shards_of(manifest.id))
+                    points.update(key.point_id for key in keys)
+                else:
                     chunks = sweep_dir.submission(manifest.id).chunks
                     points.update(i for _, ids in chunk_file.read_ids(chunks) for i in ids)
         return points
