@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from hpcsweep import files, messages
+from hpcsweep import messages
 from hpcsweep.analysis import dataset, formats, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import MUST_AGREE
@@ -129,8 +129,7 @@ def sides_of_last_runs(results: Path, text: str) -> list[str]:
 def _run(results: Path, name: str) -> SweepDir:
     """Return the results of a sweep, or of a folder: the sweep's folder itself, or one with one."""
     path = Path(name)
-    own = files.may_name_a_sweep(name) and (results / name).is_dir()
-    if own or not path.is_dir():
+    if folders.is_name_at(results, name) or not path.is_dir():
         return folders.open_sweep(results, name)
     if (path / "overall.csv").is_file():
         return SweepDir(path)

@@ -314,6 +314,11 @@ class ShardPath:
 _MAKES: Final = "`hpcsweep submit SPEC` makes some, and --results names another folder"
 
 
+def is_name_at(root: Path, text: str) -> bool:
+    """Say whether a text names a sweep below `root`, and so no folder elsewhere."""
+    return files.may_name_a_sweep(text) and (root / text).is_dir()
+
+
 def open_sweep(root: Path, name: str) -> SweepDir:
     """Return the results folder of an existing sweep.
 

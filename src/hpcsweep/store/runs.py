@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import files
 from hpcsweep.errors import ResultsError, SpecError, UsageError
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, outcomes
@@ -122,8 +121,7 @@ def of_sweeps(results: Path, names: Sequence[str]) -> list[SweepDir]:
 def _opened(results: Path, text: str) -> SweepDir:
     """Return the results of a sweep by its name or file, or those of a folder, wherever it lies."""
     folder = Path(text).absolute()
-    is_name = files.may_name_a_sweep(text) and (results / text).is_dir()
-    if not is_name and (folder / "submissions").is_dir():
+    if not folders.is_name_at(results, text) and (folder / "submissions").is_dir():
         return folders.open_sweep(folder.parent, folder.name)
     return folders.open_sweep(results, _sweep_name(text))
 

@@ -141,7 +141,7 @@ def _requests(
     measuring = [manifest for manifest in sweep_dir.manifests() if not manifest.is_profiled]
     sent = {each.profile: each for each in sorted(measuring, key=lambda one: not one.source)}
     files = {Path(name).stem if lookup.is_path(name) else name: name for name in clusters}
-    for name in files.keys() - sent.keys():
+    for name in [name for name in files if name not in sent]:
         device = make(sweep, profile.load(files[name])).device
         same = [each for each in sent.values() if each.gpu == device]
         if not same:
