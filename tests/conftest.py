@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 import lanes
 import lightenv
 import offspring
+import pretendgpu
 from localruns import TEN, Desk
 
 if TYPE_CHECKING:
@@ -162,6 +163,14 @@ def nfs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(os, "open", opened)
 
     return remember
+
+
+@pytest.fixture(scope="session")
+def pretend_gpu() -> pretendgpu.PretendGpu:
+    """Build the pretend GPU, on which other processes can run."""
+    if why := pretendgpu.missing():
+        pytest.skip(f"no pretend GPU: {why}")
+    return pretendgpu.built()
 
 
 @pytest.fixture(scope="session")
