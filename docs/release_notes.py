@@ -4,7 +4,8 @@
 
     python docs/release_notes.py v0.2.0
 
-It ends with 1 where the tag, `__version__` and the changelog do not name one version.
+It ends with 1 where the tag, `__version__` and the changelog do not name one version, and where
+`tests/flaky.txt` names tests that failed by chance.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def notes(tag: str, changelog: str, package: str) -> str:
-    """Return the section of a version; `ValueError` says what does not agree."""
+def notes(tag: str, changelog: str, package: str, flaky: str = "") -> str:
+    """Return the section of a version; `ValueError` says what does not agree.
+
+    `flaky` lists tests that fail by chance, one a line.
+    """
+    if flaky.strip():
+        first = flaky.split(maxsplit=1)[0]
+        raise ValueError(f"tests/flaky.txt: {first} fails by chance; mend what is listed")
     version = tag.removeprefix("v")
     found = re.search(r'^__version__ = "([^"]+)"$', package, re.MULTILINE)
     if not found or found[1] != version:
@@ -33,8 +40,9 @@ def main() -> int:
     """Print the notes of the tag that is the argument."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     package = (ROOT / "src/hpcsweep/__init__.py").read_text(encoding="utf-8")
+    flaky = (ROOT / "tests/flaky.txt").read_text(encoding="utf-8")
     try:
-        sys.stdout.write(f"{notes(sys.argv[1], changelog, package)}\n")
+        sys.stdout.write(f"{notes(sys.argv[1], changelog, package, flaky)}\n")
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -22,6 +22,8 @@ from localruns import TEN, Desk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytest_plugins = ["secondtry"]
+
 # What a person has set for hpcsweep, or Slurm for the job that runs the tests, is not theirs.
 for _name in [name for name in os.environ if name.startswith(("HPCSWEEP_", "SLURM_", "SBATCH_"))]:
     if _name != "HPCSWEEP_GOLDEN":  # writes tests/golden anew

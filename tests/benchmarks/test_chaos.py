@@ -13,7 +13,10 @@ import pytest
 from benchmarks.chaos import faults, reading
 from paths import ROOT
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc)")
+pytestmark = [
+    pytest.mark.no_second_try,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc)"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import pytest
 from hpcsweep.cluster import logs
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
 from hpcsweep.store.shards import read_keys
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -22,10 +22,7 @@ SLOW = NOOP + "measure: {sleep_ms: 300}\n"
 
 def wait_for_a_row(desk: Desk) -> None:
     """Wait until the run is under way."""
-    until = time.monotonic() + 30
-    while not any(read_keys(shard.overall) for shard in desk.sweep().shards()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for("row", lambda: [read_keys(one.overall) for one in desk.sweep().shards()], enough=any)
 
 
 def test_logs_are_found_by_whatever_names_them(desk):

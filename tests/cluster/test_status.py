@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from hpcsweep.cluster import status, sweep_status
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus
 from hpcsweep.errors import UsageError
 from hpcsweep.store.shards import read_keys
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -37,10 +37,11 @@ def live_run(desk: Desk):
     """Start a sweep and wait for its first rows."""
     desk.spec(SLOW)
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
-    until = time.monotonic() + 30
-    while rows(desk) < 4 or "oom" not in {row["status"] for row in desk.rows()}:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(
+        "four rows, one of them oom",
+        lambda: [row["status"] for row in desk.rows()],
+        enough=lambda found: len(found) >= 4 and "oom" in found,
+    )
     return running
 
 

@@ -49,6 +49,12 @@ def test_a_tag_that_does_not_fit_is_refused(tag, changes, words):
         notes(tag, changes, PACKAGE)
 
 
+def test_a_release_has_no_test_that_fails_by_chance():
+    """What is flaky is mended before, not after."""
+    with pytest.raises(ValueError, match="test_b fails by chance"):
+        notes("v0.3.0", CHANGES, PACKAGE, "tests/a.py::test_b\n")
+
+
 def test_the_version_of_the_package_has_notes():
     """A change of either is a change of both."""
     package = (ROOT / "src/hpcsweep/__init__.py").read_text()

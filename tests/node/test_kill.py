@@ -8,6 +8,8 @@ import pytest
 
 from killing import torment
 
+pytestmark = pytest.mark.no_second_try
+
 SPEC = """\
 workload: noop
 axes:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,7 @@ from hpcsweep.errors import Refused
 from hpcsweep.store import chunk_file, shards
 from paths import SUPPORT
 from processmarks import marked, patched
+from waiting import wait_for
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adopts orphans")
 QUICK = "{warmup: 1, iterations: 4, layers: false, evidence: false, numerics: false}"
@@ -35,14 +35,6 @@ def in_order(submission, networks):
     ]
     chunk_file.write_chunks(submission.chunks, [replace(chunk, points=tuple(points))])
     return submission
-
-
-def until_seen(condition):
-    """Wait for a condition."""
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def rows_of(submission):
@@ -98,10 +90,15 @@ def test_a_killed_supervisor_takes_template_and_worker_along(desk, tmp_path):
     )
     mark = f"{os.getpid()} killed"
     running = attempt(submission, LEAVES=mark, PYTHONPATH=patched(tmp_path))
-    until_seen(lambda: len(rows_of(submission)) == 1 and len(marked(f"LEAVES={mark}")) == 3)
+    wait_for("one row", lambda: rows_of(submission), enough=lambda rows: len(rows) == 1)
+    wait_for(
+        "three processes",
+        lambda: marked(f"LEAVES={mark}"),
+        enough=lambda found: len(found) == 3,
+    )
     running.kill()
     running.communicate()
-    until_seen(lambda: not marked(f"LEAVES={mark}"))
+    wait_for("end of all", lambda: marked(f"LEAVES={mark}"), enough=lambda found: not found)
 
 
 OWN = """\

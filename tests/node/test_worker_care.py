@@ -24,6 +24,7 @@ from hpcsweep.node.worker_care import Stop
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.folders import ShardPath
+from waiting import wait_for
 
 
 def _in_short_jobs(submission, kill_wait: float, signal_lead: float = 0) -> None:
@@ -33,10 +34,7 @@ def _in_short_jobs(submission, kill_wait: float, signal_lead: float = 0) -> None
 
 
 def _wait_for_a_worker(shard: ShardPath) -> None:
-    until = time.monotonic() + 30
-    while not (said := record.read_record(shard)) or not said.row:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for("worker", lambda: record.read_record(shard), enough=lambda said: said and said.row)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
@@ -110,9 +108,9 @@ def test_the_lifeline_ends_everything(desk):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    time.sleep(0.5)
+    _wait_for_a_worker(ShardPath(submission.shards, 0, 0))
     held.stdin.close()
-    assert held.wait(5) == EXIT_REQUEUE
+    assert held.wait(30) == EXIT_REQUEUE  # far less than the point's minute
     held.stdout.close()
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
+pytestmark = pytest.mark.no_second_try
+
 SIX = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
 SITE = f"""\
 launcher: {{launcher}}

@@ -6,6 +6,8 @@ import csv
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hpcsweep.store import shards
 from labtools import queue_is_over
 from localruns import Desk
@@ -34,6 +36,7 @@ open(out + "/end.csv", "w").write(f"epoch,score,said\\n1,0,\\n2,{float(lr) * 10}
 SITE = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\npython: {}\n"
 
 
+@pytest.mark.no_second_try
 def test_a_program_is_killed_half_way_and_finished(cluster: Lab, tmp_path: Path):
     """Many runs in one job; what was cancelled is sent again; each point has one row."""
     folder = tmp_path / "it's a desk"

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
+pytestmark = pytest.mark.no_second_try
+
 SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
 SLOW = SPEC + "measure: {sleep_ms: 1500}\n"
 SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Story = Callable[[Lab, Path], dict[str, Sweep]]
 
+pytestmark = pytest.mark.no_second_try
+
 POINT_MS = 600  # long enough for a disaster to strike in the middle, also on a busy machine
 L40S = Lock()  # two stories want this node for themselves
 

@@ -42,6 +42,7 @@ def desk(tmp_path: Path) -> Desk:
     return desk
 
 
+@pytest.mark.no_second_try
 def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
     """Rows name profile and job; the same command finds nothing to measure."""
     for gpu in ("v100", "l40"):
@@ -59,6 +60,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
     assert "nothing to measure" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
 
 
+@pytest.mark.no_second_try
 def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
     """Four of six go in, exit code 8; what waits is not sent again; cancelled chunks are."""
     done = desk.run("submit", "s.yaml", "--cluster", "small")
@@ -73,6 +75,7 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     assert len(rows) == 6
 
 
+@pytest.mark.no_second_try
 def test_the_rows_of_jobs_that_have_just_ended_are_seen(bare_cluster: Lab, desk: Desk, nfs):
     """NFS may show their folder as it was before they began; nothing is sent again."""
     assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
@@ -84,6 +87,7 @@ def test_the_rows_of_jobs_that_have_just_ended_are_seen(bare_cluster: Lab, desk:
     assert "nothing to measure (6 ok)" in told
 
 
+@pytest.mark.no_second_try
 def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     """One chunk of six points, requeued after its start; while it lives nothing is sent again."""
     gate = desk.folder / "go"
@@ -136,6 +140,7 @@ def test_arrays_are_split_where_the_cluster_caps_the_index(
     assert len(rows) == len({key.point_id for key in rows}) == 6
 
 
+@pytest.mark.no_second_try
 @pytest.mark.slow
 def test_a_full_cluster_half_way_is_told_and_the_same_command_sends_the_rest(
     special_cluster: StartCluster, desk: Desk

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
+pytestmark = pytest.mark.no_second_try
+
 SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67]}\n"
 SITE = "gpu: v100\npartition: gpu\nmax_points_per_chunk: 2\ntime: 30\nmem: 500M\n"
 # A site's script in front of sbatch, which never comes back; {before} and {after} it was asked.

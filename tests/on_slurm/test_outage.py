@@ -6,12 +6,16 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import pytest
+
 import surviving
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
+
+pytestmark = pytest.mark.no_second_try
 
 
 def test_an_outage_of_slurmctld_costs_nothing(cluster: Lab, tmp_path: Path):

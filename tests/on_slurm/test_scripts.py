@@ -102,6 +102,7 @@ def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Des
     assert log(submission).index("attempt 0") < log(submission).index("attempt 1")
 
 
+@pytest.mark.no_second_try
 def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
     """It finishes its point and does not put itself back into the queue; submit continues."""
     submission = submitted(cluster, desk, rows=2)

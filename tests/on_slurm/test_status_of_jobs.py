@@ -76,6 +76,7 @@ def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
     assert f"{submission.id}:0-1 pending: {words}" in desk.run("status").stdout
 
 
+@pytest.mark.no_second_try
 def test_silence_is_told_and_nothing_is_sent_twice(bare_cluster: Lab, desk: Desk):
     """Without slurmctld status answers from rows; submit counts everything as live, aloud."""
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0

@@ -89,6 +89,7 @@ def log(submission: SubmissionDir) -> str:
     return "".join(path.read_text() for path in submission.submitit.glob("*.out"))
 
 
+@pytest.mark.no_second_try
 @pytest.mark.slow
 def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
     """Rows, journal and environment are those of any launcher; GPUs are what was asked for."""
@@ -133,6 +134,7 @@ def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, t
         assert not loaded & heavy
 
 
+@pytest.mark.no_second_try
 def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk):
     """On submitit's signal the point ends and the job is requeued; no point is lost."""
     desk.spec(SLOW, "s.yaml")
@@ -148,6 +150,7 @@ def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk)
     assert json.loads(second.env.read_text())["state"] == "done"
 
 
+@pytest.mark.no_second_try
 def test_a_chunk_that_its_time_does_not_hold_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk):
     """The supervisor stops by itself before the deadline; that asks for a checkpoint, too."""
     desk.spec(SLOW, "s.yaml")
@@ -159,6 +162,7 @@ def test_a_chunk_that_its_time_does_not_hold_goes_on_in_its_next_attempt(cluster
     assert len(submission.attempts(0)) == 2
 
 
+@pytest.mark.no_second_try
 def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: Lab, desk: Desk):
     """What was measured stays; the same command sends the rest."""
     desk.spec(SLOW, "s.yaml")
@@ -175,6 +179,7 @@ def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: 
     assert sorted(tries(desk).values()) == [1] * 20
 
 
+@pytest.mark.no_second_try
 @pytest.mark.slow
 def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
     """Four of six go in, exit code 8."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
+pytestmark = pytest.mark.no_second_try
+
 SPEC = """\
 name: s
 workload: noop

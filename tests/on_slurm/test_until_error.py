@@ -77,6 +77,7 @@ def test_a_round_that_is_not_valid_ends_it_until_a_retry(cluster: Lab, desk: Des
     assert len(desk.sweep("s").submissions()) == 2
 
 
+@pytest.mark.no_second_try
 @pytest.mark.slow
 def test_jobs_that_end_without_rows_are_not_sent_for_ever(cluster: Lab, desk: Desk):
     """A setup that fails: two submissions, and then the exit code for missing points."""

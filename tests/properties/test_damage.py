@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.folders import ShardPath, SweepDir
 
+pytestmark = pytest.mark.no_second_try
+
 FILES = ("overall", "layers", "samples")
 STATUSES = ("ok", "oom", "ok")
 Content = dict[str, bytes]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from hpcsweep.store.folders import ShardPath
 
+pytestmark = pytest.mark.no_second_try
+
 
 @pytest.fixture(scope="module")
 def step(pytestconfig: pytest.Config) -> int:

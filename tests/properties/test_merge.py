@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hpcsweep.store.folders import ShardPath
     from resultsfolder import Folder
 
+pytestmark = pytest.mark.no_second_try
+
 STATUSES = ["ok", "oom", "error", "crashed"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import AttemptState
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,12 +56,9 @@ def test_where_there_is_none_nothing_is_said(shard: ShardPath) -> None:
 def test_it_beats_while_its_process_lives(shard: ShardPath) -> None:
     """However long a point takes; a file that is gone stops nothing."""
     attempt.start_beating(shard, every=0.01)
-    time.sleep(0.05)
     shard.samples.touch()
     os.utime(shard.samples, (0, 0))
-    until = time.monotonic() + 30
-    while not attempt.beats(shard.folder, [shard.samples]):
-        assert time.monotonic() < until
+    wait_for("beat", lambda: attempt.beats(shard.folder, [shard.samples]))
 
 
 def test_what_was_not_touched_for_two_minutes_does_not_beat(shard: ShardPath) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,15 @@ from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import folders, ledger
 from hpcsweep.submit import prepare, request
 from localruns import COMMAND, Desk
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hpcsweep.store.folders import SubmissionDir
+
+pytestmark = pytest.mark.no_second_try
 
 
 def test_a_job_that_ends_while_the_queue_is_asked_is_not_sent_again(tmp_path: Path):
@@ -77,10 +79,11 @@ def _measuring_in(desk: Desk, container: Sequence[str]) -> Iterator[SubmissionDi
     command = [*container, *COMMAND, "submit", "sweep.yaml"]
     theirs = subprocess.Popen(command, cwd=desk.folder, stdout=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 60
-        while not any(shard.env.exists() for shard in desk.sweep().shards()):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_for(
+            "attempt that began",
+            lambda: [*desk.sweep().shards()],
+            enough=lambda found: any(shard.env.exists() for shard in found),
+        )
         (submission,) = desk.sweep().submissions()
         yield submission
     finally:

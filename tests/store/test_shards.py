@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from hpcsweep.point import Point
 
+pytestmark = pytest.mark.no_second_try
+
 
 @pytest.fixture
 def points(tmp_path: Path) -> list[Point]:

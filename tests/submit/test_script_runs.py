@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -24,6 +23,7 @@ from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import ledger, shards
 from hpcsweep.submit import prepare, request
 from localruns import Desk
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from hpcsweep.store.folders import SubmissionDir
@@ -141,10 +141,7 @@ def rows(submission: SubmissionDir) -> list[dict[str, str]]:
 
 def wait_for_rows(submission: SubmissionDir, count: int) -> None:
     """Wait until some rows are there."""
-    until = time.monotonic() + 30
-    while len(rows(submission)) < count:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(f"{count} rows", lambda: len(rows(submission)), enough=lambda found: found >= count)
 
 
 def test_a_virtual_environment_is_activated(node: Node):

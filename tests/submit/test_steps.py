@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -18,6 +17,7 @@ from hpcsweep.errors import (
     UsageError,
 )
 from localruns import FORTY_SLOW, TEN
+from waiting import wait_for
 
 
 def test_a_sweep_is_measured_once(desk):
@@ -215,12 +215,9 @@ def test_what_runs_is_no_measured_point_of_an_estimate(desk):
     desk.spec(TEN + "measure: {sleep_ms: 3000}\n")
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
     try:
-        until = time.monotonic() + 60
-        while not (desk.folder / "results/sweep/submissions").is_dir() or not any(
-            submission.read_jobs() for submission in desk.sweep().submissions()
-        ):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        submissions = desk.folder / "results/sweep/submissions"
+        wait_for("folder of submissions", submissions.is_dir)
+        wait_for("job", lambda: [one.read_jobs() for one in desk.sweep().submissions()], enough=any)
         told = desk.run("estimate", "sweep.yaml", "--cluster", "local", "--json").stdout
         (cost,) = json.loads(told)["estimates"]
         assert [cost[name] for name in ("points", "already_measured", "queued")] == [0, 0, 10]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.submit import prepare, request
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from hpcsweep.store.folders import SubmissionDir
@@ -61,7 +61,4 @@ def ids(submission: SubmissionDir) -> list[str]:
 
 def wait_for_rows(submission: SubmissionDir, count: int) -> None:
     """Wait until some rows are there."""
-    until = time.monotonic() + 30
-    while len(ids(submission)) < count:
-        assert time.monotonic() < until, f"only {len(ids(submission))} rows"
-        time.sleep(0.01)
+    wait_for(f"{count} rows", lambda: len(ids(submission)), enough=lambda found: found >= count)

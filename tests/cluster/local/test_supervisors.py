@@ -16,6 +16,7 @@ import pytest
 from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
 from killing import MARK, kill, marked
 from localruns import COMMAND, FORTY_SLOW, TEN
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,13 +69,6 @@ def _suspended(
         running.communicate()
 
 
-def _await(condition) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("roles", "signals"),
@@ -93,7 +87,7 @@ def test_a_run_whose_processes_do_not_react_can_be_ended(desk, monkeypatch, role
         out, errors = running.communicate(timeout=25)
         assert running.returncode == EXIT_INTERRUPTED, out + errors
         assert "run the same command again to resume" in out
-        _await(lambda: not marked(str(desk.folder)))
+        wait_for("end of all", lambda: marked(str(desk.folder)), enough=lambda pids: not pids)
     assert before <= {row["point_id"] for row in desk.rows()}
     assert desk.run("submit", "sweep.yaml", "--cluster", "soon").returncode == 0
     points = [row["point_id"] for row in desk.rows()]
@@ -111,7 +105,7 @@ def test_a_suspended_attempt_writes_nothing_after_its_points_were_sent_again(des
         for pid in pids:
             with suppress(ProcessLookupError):  # the supervisor, awake, has ended it
                 os.kill(pid, signal.SIGCONT)
-        _await(lambda: not marked(str(desk.folder)))
+        wait_for("end of all", lambda: marked(str(desk.folder)), enough=lambda pids: not pids)
         assert sorted(row["point_id"] for row in desk.rows()) == before
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import JobId, LimitReached, Rejected, Unanswered
 from hpcsweep.cluster.slurm.sbatch import refusal
 from hpcsweep.errors import SchedulerError
+from waiting import is_alive, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,10 +167,7 @@ def test_what_a_sites_script_started_is_ended_with_it(
     with pytest.raises(LimitReached):
         slurm.submit(tmp_path / "job.sh", timeout=0.5)
     pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10
-    while _is_alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(f"end of {pid}", lambda: not is_alive(pid))
 
 
 def test_a_greeting_around_the_job_id_is_not_the_job_id(
@@ -193,13 +189,6 @@ def test_a_slow_answer_to_a_submission_is_waited_for(
     program("sbatch", "sleep 0.6; echo '7;far'")
     job = slurm.submit(tmp_path / "job.sh", timeout=30)
     assert job == JobId("7;far", 7)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_an_answer_without_an_id_is_shown_in_part(

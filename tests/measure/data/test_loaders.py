@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +17,7 @@ from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import loaders
 from measuring import training
 from paths import SUPPORT
+from waiting import is_alive, wait_for
 
 # what the row says of a factory, after its name
 COMPLAINTS = {
@@ -200,9 +199,6 @@ def test_loaders_die_with_the_process_that_trains():
     os.kill(process.pid, signal.SIGKILL)
     assert process.stdout.read() == ""  # end of file: nobody holds the pipe any more
     process.wait(10)
-    until = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids) and time.monotonic() < until:
-        time.sleep(0.05)
     process.stdout.close()
-    alive = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-    assert [pid for pid in alive if "Z" not in Path(f"/proc/{pid}/stat").read_text()] == []
+    for pid in pids:
+        wait_for(f"end of loader {pid}", lambda pid=pid: not is_alive(pid))

@@ -6,13 +6,13 @@ import csv
 import json
 import shlex
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import hpcsweep
 from killing import torment
+from waiting import is_alive, wait_for
 
 HEAD = "workload: command\naxes: {k: [1]}\n"
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes in /proc")
@@ -185,10 +185,7 @@ def test_what_a_command_leaves_running_ends_with_its_point(desk, apart):
     desk.spec(f"{HEAD}run: python one.py {{k}}\nresults: {{json: last_line}}\n")
     assert desk.run_process("submit", "sweep.yaml", "--cluster", "local").returncode == 0
     pid = json.loads(_row(desk)["own_results"])["child"]
-    until = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{pid}").exists()
+    wait_for(f"end of {pid}", lambda: not is_alive(pid))
 
 
 HOSTILE = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 
 import psutil
 import pytest
@@ -19,6 +18,7 @@ from hpcsweep.measure.workloads.training import checkpoints, workload
 from hpcsweep.measure.workloads.training.trainer import Result
 from measuring import training
 from paths import SUPPORT
+from waiting import wait_for
 
 LOSSES = ("epochs_train_loss", "epochs_val_loss", "epochs_train_accuracy", "val_loss_before")
 NAME = "fedcba9876543210"
@@ -259,7 +259,10 @@ def test_a_worker_that_is_killed_goes_on_with_the_same_losses(desk, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
     desk.spec(SLOW)
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
-    _wait_for(lambda: list(desk.results.glob("sweep/shards/*/*.epoch2.pt")))
+    wait_for(
+        "checkpoint of the second epoch",
+        lambda: list(desk.results.glob("sweep/shards/*/*.epoch2.pt")),
+    )
     children = psutil.Process(running.pid).children(recursive=True)
     forked = [child for child in children if "hpcsweep.node.template" in child.cmdline()]
     worker = max(forked, key=psutil.Process.create_time)  # the other one is the template
@@ -272,10 +275,3 @@ def test_a_worker_that_is_killed_goes_on_with_the_same_losses(desk, monkeypatch)
     assert int(found["resumed_epoch"]) >= 2
     for name in LOSSES[:3]:
         assert json.loads(found[name]) == whole[name]
-
-
-def _wait_for(condition):
-    until = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
