@@ -179,3 +179,26 @@ def test_the_nvtx_range_of_a_step_holds_its_backward_kernels():
         model(image).sum().backward()
         torch.cuda.synchronize()
     assert any("convolution_backward" in event.key for event in seen.key_averages())
+
+
+TWO_PROFILES = """\
+import csv, os, torch
+from pathlib import Path
+from hpcsweep.measure import profilers
+from hpcsweep.measure.profilers import ProfiledStep
+few = torch.zeros(8, device="cuda")
+step = ProfiledStep(lambda: few.add_(1), torch.cuda.synchronize, "cuda", 0, 3)
+for name in "abc":
+    profilers.run(["torch"], step, name, {"profile_passes": 3, "artifact_mb": 64})
+    with Path(os.environ["HPCSWEEP_ARTIFACTS"], f"{name}.torch.csv").open() as file:
+        rows = {row["operator"]: row for row in csv.DictReader(file)}
+    print(float(rows["aten::add_"]["self_device_us"]) > 0)
+"""
+
+
+def test_each_profile_has_the_kernels_where_cupti_leaves_after_one(pretend_gpu, tmp_path):
+    """The next one may begin without any call of CUDA between."""
+    done = pretend_gpu.run(
+        sys.executable, "-c", TWO_PROFILES, TEARDOWN_CUPTI="1", HPCSWEEP_ARTIFACTS=str(tmp_path)
+    )
+    assert done.stdout == "True\n" * 3, done.stdout + done.stderr

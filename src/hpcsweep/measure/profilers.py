@@ -31,6 +31,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpcsweep import environment
 from hpcsweep.catalog.columns import Row
+from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure.bench_api import CannotMeasure
 
 NVTX: Final = "nvtx"
@@ -102,6 +103,7 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str
     The names of all files begin with `stem`, as those of the other profilers do.
     """
     count = step.count(settings)
+    running = profiler_events.threads()
     of_gpu = [ProfilerActivity.CUDA] if step.device_type == "cuda" else []
     with profile(
         activities=[ProfilerActivity.CPU, *of_gpu],
@@ -115,7 +117,10 @@ def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str
             with torch.profiler.record_function(RANGE):
                 step.run()
             step.wait()
-            profiler.step()
+            running = profiler_events.threads()
+            profiler.step()  # the last one ends the session
+    if of_gpu:
+        profiler_events.let_cupti_go(running)
     operators = profiler.key_averages()
     order = "self_cuda_time_total" if step.device_type == "cuda" else "self_cpu_time_total"
     table = operators.table(sort_by=order, row_limit=_SHOWN, max_name_column_width=80)

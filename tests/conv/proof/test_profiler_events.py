@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -160,3 +162,37 @@ def test_sizes_of_a_product_that_adds_are_those_of_its_operands() -> None:
     work = [operation for operation, _ in work_of([adds, transform, unknown])]
     of_transform = Operation("aten::_fft_r2c", (24, 13))
     assert work == [product(2, 3, 4, 5, adds=True), of_transform, Operation("product")]
+
+
+FOUR_SESSIONS = """\
+import json
+import torch
+from hpcsweep.conv.proof import profiler_events
+few = torch.zeros(8, device="cuda")
+found = []
+for _ in range(4):
+    with profiler_events.session(few.device) as profiler:
+        for _ in range(15):
+            few.add_(1)
+        torch.cuda.synchronize()
+    events = list(profiler.events())
+    profiler_events.look_for_kernels(events)
+    kernels = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
+    found.append([len(kernels), profiler_events.sees_kernels()])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("leaves", ["0", "1"])
+def test_each_session_sees_its_kernels_also_where_cupti_leaves_between(pretend_gpu, leaves) -> None:
+    """Without any call between them: those launched for nothing, and fifteen."""
+    done = pretend_gpu.run(sys.executable, "-c", FOUR_SESSIONS, TEARDOWN_CUPTI=leaves)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[profiler_events.SACRIFICE + 15, True]] * 4
+
+
+def test_one_empty_session_blinds_no_process_and_two_do(pretend_gpu) -> None:
+    """Without permission no session has any kernel."""
+    done = pretend_gpu.run(sys.executable, "-c", FOUR_SESSIONS, PRETEND_CUPTI="denied")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[0, True], [0, False], [0, False], [0, False]]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from hpcsweep.conv.proof import profiler_events, replay
-from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen
+from hpcsweep.conv.proof import replay
+from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Source
 
 WINOGRAD, GEMM = "winograd_fwd_4x4", "implicit_gemm_128x64"
 
@@ -48,10 +50,12 @@ def test_a_kernel_that_the_replay_lacks_contradicts_its_calls(ran, wrong):
     assert all(text.startswith("the replay lacks ") for text in found if text)
 
 
-def test_nothing_recorded_is_nothing_seen():
-    """A session that lost everything contradicts nobody; an earlier contradiction stays."""
-    assert problems(replay.held_against(proof(WINOGRAD), Counter())) == [None]
+def test_a_replay_that_was_not_seen_proves_no_call():
+    """It contradicts nobody, either; an earlier contradiction stays."""
+    (call,) = replay.held_against(proof(WINOGRAD), Counter()).calls
+    assert (call.problem, call.source) == (None, Source.NONE)
     before = Proof((Evidence("conv0", Seen(kernels=[WINOGRAD]), problem="ran something else"),))
+    assert problems(replay.held_against(before, Counter())) == ["ran something else"]
     assert problems(replay.held_against(before, Counter({GEMM: 1}))) == ["ran something else"]
 
 
@@ -74,16 +78,49 @@ def test_a_graph_runs_the_kernels_of_its_eager_pass():
     assert problems(replay.held_against(needed, replayed)) == [None]
 
 
-@pytest.mark.filterwarnings("ignore:.*CUDA")
-def test_one_session_without_kernels_is_enough_for_the_process(monkeypatch):
-    """Without CUPTI no later session has any, so neither passes nor replays are profiled again."""
-    monkeypatch.setattr(profiler_events, "_blind", [])
-    monkeypatch.setattr(profiler_events, "_is_on_gpu", lambda _model: True)
-    monkeypatch.setattr(profiler_events, "sacrifice", lambda _few: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    assert profiler_events.passes(None) == 3
-    ran = []
-    for _ in range(2):
-        assert not replay.replayed_kernels(lambda: ran.append(1), torch.device("cpu"))
-    assert len(ran) == 1
-    assert profiler_events.passes(None) == 1
+REPLAYED = """\
+import torch
+from hpcsweep.conv.proof import profiler_events, replay
+few = torch.zeros(8, device="cuda")
+ran = []
+def run():
+    ran.append(1)
+    graph.replay()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    for _ in range(3):
+        few.add_(1)
+    few.mul_(2)
+kernels = replay.replayed_kernels(run, few.device)
+print(sorted(kernels.values()), len(ran), profiler_events.sees_kernels())
+"""
+
+
+@pytest.mark.parametrize(
+    ("cupti", "told"),
+    [
+        # one session with three replays; what is launched for nothing before them does not count
+        ("", "[1, 3] 3 True"),
+        # two empty sessions, and no third
+        ("silent", "[] 6 False"),
+    ],
+)
+def test_the_kernels_of_a_replay_are_counted_in_one_session(pretend_gpu, cupti, told):
+    """Where there are none, another one is tried; then the process is known to see none."""
+    done = pretend_gpu.run(sys.executable, "-c", REPLAYED, PRETEND_CUPTI=cupti, TEARDOWN_CUPTI="1")
+    assert done.stdout == f"{told}\n", done.stderr
+
+
+def test_of_several_replays_the_one_with_most_of_a_kernel_counts():
+    """The first one lost some; a kernel may begin a little before its range, by the GPU's clock."""
+    cpu, cuda = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
+    ranges = [event(f"hpcsweep.replay|{number}", at, cpu) for number, at in enumerate((2e4, 4e4))]
+    kernels = [event(GEMM, at, cuda) for at in (20_100, 39_990, 40_100)]
+    others = [event("add", 5_000, cuda), event("hpcsweep.replay|0", 20_000, cuda)]
+    assert replay.most_of_a_replay([*others, *ranges, *kernels]) == Counter({GEMM: 2})
+    assert replay.most_of_a_replay(others) == Counter()
+
+
+def event(name, start, device):
+    """Return an event as the profiler has them; times are in microseconds."""
+    return SimpleNamespace(name=name, time_range=SimpleNamespace(start=start), device_type=device)

@@ -21,6 +21,7 @@ from hpcsweep.measure.checks import algorithm as algorithms
 from hpcsweep.measure.checks.algorithm import call_cells
 from hpcsweep.measure.convolutions import Choices, choose
 from hpcsweep.measure.shape_pass import shape_pass
+from localruns import COMMAND
 from measuring import cells_of, point, policy
 
 BACKEND = backends.choose("cpu")
@@ -301,3 +302,34 @@ def test_an_algorithm_that_was_not_seen_although_it_could_be_is_unproven(network
     assert not algorithms.is_unproven(auto, Proof((seen, unseen), work=work))
     monkeypatch.setattr(profiler_events, "sees_kernels", lambda: False)
     assert not algorithms.is_unproven(picked, Proof((seen, by_name), work=work))
+
+
+ON_GPU = """\
+workload: inference
+axes: {model: [resnet18], input_size: [64], algorithm: [auto, gemm], launch: [eager, graph]}
+measure: {warmup: 1, iterations: 3, numerics: false}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cupti", "proven", "unseen"),
+    [
+        ("", {("auto", "eager"), ("auto", "graph"), ("gemm", "eager"), ("gemm", "graph")}, False),
+        # operators are evidence of eager passes that the framework runs
+        ("denied", {("auto", "eager")}, True),
+    ],
+)
+def test_no_graph_is_proven_without_a_look_at_its_replay(pretend_gpu, desk, cupti, proven, unseen):
+    """A process in which the profiler sees no kernels says so in each row."""
+    desk.spec(ON_GPU)
+    command = (*COMMAND, "submit", "sweep.yaml", "--cluster", "local")
+    done = pretend_gpu.run(*command, cwd=desk.folder, PRETEND_CUPTI=cupti)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = desk.rows()
+    assert len(rows) == 4
+    sources = {(row["algorithm"], row["launch"]): row["algorithm_evidence"] for row in rows}
+    assert {point for point, source in sources.items() if source == "profiler"} == proven
+    for row in rows:
+        flags = row["flags"].split(";")
+        assert ("kernels_unseen" in flags) is unseen
+        assert "unproven" not in flags

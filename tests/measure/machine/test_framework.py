@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from hpcsweep.conv.libraries.library_backend import tf32_allowed
 from hpcsweep.measure.machine import framework
@@ -50,12 +51,16 @@ def test_tf32_is_set_both_ways_every_time_and_all_of_torch_agrees():
 
 
 @pytest.mark.parametrize(
-    ("cuda", "before", "after"),
-    [("13.0", None, "1"), ("12.6", None, "1"), ("12.4", None, None), (None, None, None),
-     ("13.0", "0", "0")],
+    ("version", "cuda", "before", "after"),
+    [("2.11.0", "13.0", None, "1"), ("2.15.0+cu132", "12.6", None, "1"),
+     ("2.11.0", "12.4", None, None), ("2.11.0", None, None, None), ("2.11.0", "13.0", "0", "0"),
+     ("2.10.0", "13.0", None, None), ("2.9.1", "12.8", None, None), ("2.9.1", "12.8", "1", "1")],
 )  # fmt: skip
-def test_the_profiler_leaves_the_process_where_that_is_safe(monkeypatch, cuda, before, after):
+def test_the_profiler_leaves_the_process_where_that_is_safe(
+    monkeypatch, version, cuda, before, after
+):
     """Later points are timed without it, like the first; who sets the variable decides."""
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setenv("TEARDOWN_CUPTI", before or "")
     if before is None:

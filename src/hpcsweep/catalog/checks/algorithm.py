@@ -69,9 +69,14 @@ UNCOVERED: Final = Flag(
 UNPROVEN: Final = Flag(
     "unproven",
     "an explicit algorithm whose evidence was wanted and could be had: the profiler did not see "
-    "its calls, or no kernel of them",
+    "its calls, or no kernel of them; of a graph, no kernel of its replay",
     doubt=True,
     lasting=True,
+)
+KERNELS_UNSEEN: Final = Flag(
+    "kernels_unseen",
+    "the profiler shows this process no kernels at all (no CUPTI, or no permission): operators and "
+    "library calls are all the evidence, and of a graph's replay there is none",
 )
 WORK_UNKNOWN: Final = Flag(
     "work_unknown",
@@ -83,5 +88,5 @@ CHECK: Final = Check(
     costs="a profiled pass, up to three on a GPU; `evidence: false` leaves it out",
     overall=Algorithm,
     layers=LayerAlgorithm,
-    flags=(MISMATCH, ABSENT, UNPROVEN, FALLBACK, UNCOVERED, WORK_UNKNOWN),
+    flags=(MISMATCH, ABSENT, UNPROVEN, KERNELS_UNSEEN, FALLBACK, UNCOVERED, WORK_UNKNOWN),
 )

@@ -132,10 +132,11 @@ def completed(once: Callable[[], Proof], passes: Callable[[], int]) -> Proof:
     Each call keeps what the first pass saw that saw a kernel of it.
     """
     proof = once()
-    for _ in range(passes() - 1):  # asked after the first: it shows whether there are kernels
-        if not any(call.lacks_kernel for call in proof.calls):
-            break
+    done = 1
+    # asked after each pass: it shows whether there are kernels
+    while done < passes() and any(call.lacks_kernel for call in proof.calls):
         again = once()
+        done += 1
         calls = zip(proof.calls, again.calls, strict=True)
         others = zip(proof.others_ms, again.others_ms, strict=False)
         proof = replace(

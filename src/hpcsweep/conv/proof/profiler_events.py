@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 from typing import Any, Final
 from weakref import proxy
 
@@ -31,7 +33,10 @@ from hpcsweep.conv.proof.onednn import Primitive
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
 _PASSES: Final = 3
-_blind: Final[list[bool]] = []
+_EMPTY_IF_BLIND: Final = 2  # sessions in a row: one alone may have been lost
+_DETACH_SECONDS: Final = 5.0  # for CUPTI to leave, which takes milliseconds; then go on without
+_LOOK_SECONDS: Final = 0.001
+_THREADS: Final = Path("/proc/self/task")  # those of libraries, too
 # what torch's reader leaves out, too
 _UNTOLD: Final = frozenset(
     {
@@ -46,6 +51,16 @@ _UNTOLD: Final = frozenset(
     }
 )
 _SHOWN: Final = (*TELLING, *LIBRARY_CALLS)
+
+
+@dataclass
+class _Sessions:
+    """How many sessions of this process on a GPU, up to the last one, had no kernel at all."""
+
+    empty: int = 0
+
+
+_SESSIONS: Final = _Sessions()
 
 
 @dataclass(frozen=True)
@@ -113,12 +128,43 @@ def ranged(
 
 @contextmanager
 def session(device: torch.device | None) -> Iterator[profile]:
-    """Profile the block; on a GPU launch first what the session may lose."""
+    """Profile the block; on a GPU launch first what the session may lose.
+
+    The next session may begin at once.
+    """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device else [])]
     with profile(activities=activities, record_shapes=True) as profiler:
         if device:
             sacrifice(torch.zeros(8, device=device))
         yield profiler
+        running = threads()
+    if device:
+        let_cupti_go(running)
+
+
+def threads() -> frozenset[Path]:
+    """Return all threads of this process; none where the system has no such list."""
+    try:
+        return frozenset(_THREADS.iterdir())
+    except OSError:
+        return frozenset()
+
+
+def let_cupti_go(running: frozenset[Path]) -> None:
+    """Return when CUPTI has left the process after a session, if it leaves (TEARDOWN_CUPTI=1).
+
+    `running` are the threads just before the session ended.
+
+    At a session's end Kineto starts a thread, which asks CUPTI to be told of calls. At the end of
+    the next call of CUDA's runtime Kineto calls `cuptiFinalize`, and the thread ends. If the next
+    session has begun by then, that ends its records: it is empty. So calls follow here until no
+    thread is left that the session's end started. One call is not enough: it may come before the
+    thread has asked (kineto, CuptiActivityApi.cpp, `teardownContext`; pull request 1554).
+    """
+    until = time.monotonic() + _DETACH_SECONDS
+    while threads() - running and time.monotonic() < until:
+        torch.cuda.synchronize()
+        time.sleep(_LOOK_SECONDS)
 
 
 def record(
@@ -156,17 +202,19 @@ def host_events(tree: Sequence[Any]) -> list[Event]:
 
 
 def look_for_kernels(events: Iterable[Any]) -> None:
-    """Note if a session on a GPU has no kernel at all, of hundreds: then none of the process has.
+    """Note whether a session on a GPU has any kernel; it launched hundreds.
 
-    So it is without CUPTI: in some containers, on parts of a GPU, or without permission.
+    Without CUPTI none has: in some containers, on parts of a GPU, or without permission.
     """
-    if not any(event.device_type == torch.autograd.DeviceType.CUDA for event in events):
-        _blind.append(True)
+    if any(event.device_type == torch.autograd.DeviceType.CUDA for event in events):
+        _SESSIONS.empty = 0
+    else:
+        _SESSIONS.empty += 1
 
 
 def sees_kernels() -> bool:
-    """Say whether no session of this process has shown that the profiler sees no kernels."""
-    return not _blind
+    """Say whether the profiler of this process may see kernels: not two sessions saw none."""
+    return _SESSIONS.empty < _EMPTY_IF_BLIND
 
 
 def passes(model: nn.Module) -> int:

@@ -56,6 +56,7 @@ class Check(PointCheck):
                 told.FALLBACK: fell_back,
                 told.UNCOVERED: cells.algorithm_uncovered is not None,
                 told.UNPROVEN: is_unproven(choices, proof),
+                told.KERNELS_UNSEEN: proof.work is not None and not profiler_events.sees_kernels(),
                 told.WORK_UNKNOWN: is_other_work(network.shapes, proof)
                 and not parts.is_compiled_in_part(network.model),
             },

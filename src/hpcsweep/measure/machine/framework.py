@@ -14,7 +14,12 @@ from hpcsweep import catalog, environment
 from hpcsweep.measure.bench_api import CannotMeasure
 
 _CUPTI: Final = "TEARDOWN_CUPTI"
-_CUPTI_CAN_LEAVE: Final = (12, 6)  # before, graphs crash (pytorch pull request 150957)
+# CUDA: before, graphs crash (pytorch pull request 150957). torch: before, a session that begins
+# while CUPTI leaves ends the process. Kineto's pull request 1169 mends that. It was merged on
+# 2025-12-17, a week after the branch of torch 2.10 was cut, and is in the Kineto that torch took
+# for 2.11 (pytorch pull request 171810).
+_CUPTI_CAN_LEAVE: Final = (12, 6)
+_KINETO_CAN_LEAVE: Final = "2.11"
 _CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
 _USUAL_THREADS: Final = torch.get_num_threads()
 # Messages of allocators and libraries that have no exception type of their own.
@@ -89,7 +94,7 @@ def detach_profiler() -> None:
     torch leaves it there, so that only the first point of a process were timed without it.
     """
     version = tuple(map(int, (torch.version.cuda or "0").split(".")))
-    if version >= _CUPTI_CAN_LEAVE:
+    if version >= _CUPTI_CAN_LEAVE and torch.__version__ >= _KINETO_CAN_LEAVE:
         os.environ.setdefault(_CUPTI, "1")
 
 
