@@ -13,6 +13,7 @@ from hpcsweep.cluster import doctor
 from hpcsweep.cluster.slurm.job_request import Wants
 from hpcsweep.measure.machine import fit
 from hpcsweep.spec import profile
+from localruns import COMMAND
 
 
 def test_a_log_folder_that_is_not_there_is_told(tmp_path):
@@ -202,3 +203,14 @@ def test_a_gpu_whose_properties_cudnn_does_not_tell_is_a_warning(tmp_path, monke
     (found,) = doctor._properties(profile.load(tmp_path / "l40.yaml"))
     assert (found.level, "data sheets" in found.do) == ("warn", True)
     assert not (tmp_path / "l40.device.json").exists()
+
+
+def test_a_mute_cudnn_is_a_line_of_the_doctor(pretend_gpu, tmp_path):
+    """What its graph interface does not tell, and what to do; no class of an exception."""
+    (tmp_path / "h100.yaml").write_text("launcher: local\ngpu: h100\n")
+    command = (*COMMAND, "doctor", "--cluster", "h100.yaml", "--json")
+    done = pretend_gpu.run(*command, cwd=tmp_path)
+    (machine,) = json.loads(done.stdout)["machines"]
+    told = {one["what"]: one for one in machine["findings"]}["properties"]
+    assert told["detail"].startswith("cuDNN does not tell the device's: cuDNN 9.26.0 at /")
+    assert "Error" not in told["detail"]

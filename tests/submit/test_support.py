@@ -246,3 +246,16 @@ def test_many_sizes_are_looked_at_from_the_first_to_the_last():
     """A warning looks at a few."""
     assert support._spread(dict(enumerate("abcdefghi")), 3) == ["a", "e", "i"]
     assert support._spread(dict(enumerate("ab")), 3) == ["a", "b"]
+
+
+def test_a_cudnn_whose_graph_interface_is_mute_is_told_in_the_table(pretend_gpu, desk):
+    """By `expand --support`: which library it is, and what to do."""
+    desk.spec("workload: inference\naxes: {model: [resnet18], input_size: [64], gpu: [h100]}\n")
+    named = str(pretend_gpu.folder / "libcudnn.so.9")
+    cache = str(desk.folder / "cache")
+    done = desk.run_process(
+        "expand", "sweep.yaml", "--support", HPCSWEEP_CUDNN=named, XDG_CACHE_HOME=cache
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"unknown (cuDNN 9.26.0 at {named} does not answer" in done.stdout
+    assert "ValueError" not in done.stdout

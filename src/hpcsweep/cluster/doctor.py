@@ -32,6 +32,7 @@ _MIN_FREE_GB: Final = 1.0
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
 _SCRIPT: Final = 1 << 16  # bytes that are read of what may be a script
 _PROPERTIES: Final = "hpcsweep.measure.inputs"
+_CLASS: Final = re.compile(r"^(?:\w+\.)+\w+: ")  # of an exception, before its words, in a trace
 
 
 def writable(results: Path) -> Finding:
@@ -198,7 +199,8 @@ def _run_module(name: str, given: str | None = None) -> tuple[str, str]:
         command, input=given, capture_output=True, text=True, timeout=300, check=False
     )
     lines = done.stderr.strip().splitlines() or ["no message"]
-    return done.stdout, lines[-1] if done.returncode else ""
+    words = _CLASS.sub("", lines[-1])
+    return done.stdout, words if done.returncode else ""
 
 
 def _profile(profile: Profile) -> Iterator[Finding]:

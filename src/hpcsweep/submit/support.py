@@ -127,7 +127,9 @@ class Support:
     @property
     def library(self) -> str:
         version = self.cudnn or 0
-        return f"cuDNN {version // 10_000}.{version // 100 % 100}" if version else "no cuDNN"
+        return (
+            f"cuDNN {version // 10_000}.{version // 100 % 100}" if version else "no cuDNN answers"
+        )
 
     def missing(self) -> list[str]:
         """Return a line for each algorithm that no convolution of a network can have on a GPU."""

@@ -136,6 +136,28 @@ def test_a_cudnn_that_knows_only_the_gpu_that_is_here_is_told(real, monkeypatch)
         cudnn_graph.load()
 
 
+def test_a_cudnn_whose_graph_interface_is_mute_is_told_with_what_to_do(pretend_gpu, monkeypatch):
+    """Its functions say "success" and answer nothing: no exception of Python's own."""
+    told = r"9\.26\.0 at .*libcudnn\.so\.9 does not answer .*; take that of torch's wheel"
+    monkeypatch.setenv(environment.CUDNN, str(pretend_gpu.folder / "libcudnn.so.9"))
+    mute = cudnn_graph.load()
+    with pytest.raises(LibraryUnusable, match=told):
+        Graphs.of(mute, gpus.cudnn_properties("h100")).ask(SHAPES[0])
+    with pytest.raises(LibraryUnusable, match=told):
+        cudnn_graph.properties_here(mute)
+
+
+def test_an_answer_without_a_value_is_told_as_mute(library, monkeypatch):
+    """A number that is not there, and properties that are no JSON, of descriptors that are."""
+    graphs = Graphs.of(library, gpus.cudnn_properties("h100"))
+    monkeypatch.setattr(cudnn_graph._Descriptor, "_got", lambda *_: [])
+    with pytest.raises(LibraryUnusable, match="does not answer"):
+        graphs.ask(SHAPES[0])
+    monkeypatch.setattr(cudnn_graph.CudnnGraph, "make", lambda *_, **__: graphs.device)
+    with pytest.raises(LibraryUnusable, match="does not answer"):
+        cudnn_graph.properties_here(library)
+
+
 def test_the_properties_of_this_machines_gpu_need_one(library):
     """Without a driver cuDNN says so."""
     import torch

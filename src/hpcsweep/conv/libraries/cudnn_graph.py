@@ -14,6 +14,7 @@ from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from hpcsweep import environment
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary, version_text
@@ -114,6 +115,8 @@ class _Descriptor:
         self.address = c_void_p()
         number = DESCRIPTORS[kind]
         library.call("cudnnBackendCreateDescriptor", number, ctypes.byref(self.address))
+        if not self.address:
+            raise _mute(library)
 
     def __del__(self) -> None:
         with suppress(CudnnError, TypeError, AttributeError):  # when the interpreter ends
@@ -136,6 +139,17 @@ class _Descriptor:
         """Return the values of an attribute, at most so many."""
         number, kind = ATTRIBUTES[f"{self._kind}_{name}"]
         return self._got(number, kind, (_C_TYPES.get(kind, c_int) * most)())
+
+    def number(self, name: str) -> int:
+        """Return the one value of an attribute.
+
+        Raises:
+            LibraryUnusable: it has none, or several.
+        """
+        found = self.numbers(name)
+        if len(found) != 1:
+            raise _mute(self._library)
+        return int(found[0])
 
     def inside(self, name: str, kind: str, most: int = 1) -> list[_Descriptor]:
         """Return the descriptors of a kind that an attribute holds, at most so many."""
@@ -179,7 +193,7 @@ class Graphs:
             graph = self._graph(shape)
         except CudnnError:  # of which it knows no convolution
             return {"engines": [], "heuristic": []}
-        (number,) = graph.numbers("ENGINE_GLOBAL_COUNT")
+        number = graph.number("ENGINE_GLOBAL_COUNT")
         engines = (self._engine(graph, index) for index in range(number))
         return {"engines": [one for one in engines if one], "heuristic": self._heuristic(graph)}
 
@@ -196,9 +210,9 @@ class Graphs:
         try:
             chosen = make("ENGINECFG", ENGINE=engine)
             plan = make("EXECUTION_PLAN", ENGINE_CONFIG=chosen, DEVICEPROP=self.device)
-            (workspace,) = plan.numbers("WORKSPACE_SIZE")
+            workspace = plan.number("WORKSPACE_SIZE")
         except CudnnError:
-            workspace = None
+            return {"engine": index, "notes": notes, "workspace_bytes": None}
         return {"engine": index, "notes": notes, "workspace_bytes": workspace}
 
     def _heuristic(self, graph: _Descriptor) -> list[str]:
@@ -251,11 +265,18 @@ class Graphs:
 
 def _name(config: _Descriptor) -> str:
     """Return a plan's name as cuDNN's front-end prints it: eng53_k2=5_k13=1."""
-    (engine,) = config.inside("ENGINE", "ENGINE")
+    engine = config.inside("ENGINE", "ENGINE")[0]
     choices = config.inside("KNOB_CHOICES", "KNOB_CHOICE", _MOST)
-    knobs = [(*c.numbers("KNOB_TYPE"), *c.numbers("KNOB_VALUE")) for c in choices]
-    words = [f"eng{engine.numbers('GLOBAL_INDEX')[0]}", *(f"k{kind}={n}" for kind, n in knobs)]
-    return "_".join(words)
+    knobs = [f"k{one.number('KNOB_TYPE')}={one.number('KNOB_VALUE')}" for one in choices]
+    return "_".join([f"eng{engine.number('GLOBAL_INDEX')}", *knobs])
+
+
+def _mute(library: CudnnLibrary) -> LibraryUnusable:
+    """Return the error of a library whose functions say "success" and tell nothing."""
+    return LibraryUnusable(
+        f"cuDNN {version_text(library.version)} at {library.path} does not answer through its "
+        f"graph interface; take that of torch's wheel: see {environment.CUDNN}, LD_LIBRARY_PATH"
+    )
 
 
 def load() -> CudnnGraph:
@@ -274,8 +295,16 @@ def load() -> CudnnGraph:
 
 
 def properties_here(library: CudnnGraph, device: int = 0) -> dict[str, Any]:
-    """Return the properties of a GPU of this machine, as cuDNN tells them."""
+    """Return the properties of a GPU of this machine, as cuDNN tells them.
+
+    Raises:
+        CudnnError: there is no such GPU.
+        LibraryUnusable: this cuDNN does not tell.
+    """
     described = library.make("DEVICEPROP", DEVICE_ID=device)
     text = b"".join(described.numbers("JSON_REPRESENTATION", 1 << 16)).rstrip(b"\0")
-    properties: dict[str, Any] = json.loads(text)
+    try:
+        properties: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise _mute(library) from error
     return properties
