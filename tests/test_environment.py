@@ -53,7 +53,7 @@ def net():
 _ON_AMD = """
 import pathlib, sys
 from hpcsweep import environment
-environment._AMD = pathlib.Path(sys.executable)
+environment.AMD_DRIVER = pathlib.Path(sys.executable)
 from hpcsweep.node.supervisor import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -92,10 +92,10 @@ def test_what_a_user_says_of_miopen_stays(monkeypatch: pytest.MonkeyPatch) -> No
     """And a machine without an AMD GPU gets nothing."""
     for name in ("MIOPEN_USER_DB_PATH", "MIOPEN_FIND_MODE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(environment, "_AMD", ROOT / "absent")
+    monkeypatch.setattr(environment, "AMD_DRIVER", ROOT / "absent")
     environment.keep_miopen_apart()
     assert "MIOPEN_USER_DB_PATH" not in os.environ
-    monkeypatch.setattr(environment, "_AMD", ROOT)
+    monkeypatch.setattr(environment, "AMD_DRIVER", ROOT)
     monkeypatch.setenv("MIOPEN_USER_DB_PATH", "mine")
     monkeypatch.setenv("MIOPEN_FIND_MODE", "FAST")
     environment.keep_miopen_apart()

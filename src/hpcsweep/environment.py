@@ -29,7 +29,7 @@ DATA: Final = "HPCSWEEP_DATA"  # folder of datasets
 CUDNN: Final = "HPCSWEEP_CUDNN"  # path of another libcudnn
 MIOPEN: Final = "HPCSWEEP_MIOPEN"  # path of another libMIOpen
 
-_AMD: Final = Path("/dev/kfd")  # the driver of AMD's GPUs; there is none without it
+AMD_DRIVER: Final = Path("/dev/kfd")  # the driver of AMD's GPUs; there is none without it
 _MIOPEN_DATABASE: Final = "MIOPEN_USER_DB_PATH"
 
 # of the variables of others, the values of these alone are written down as they are
@@ -72,7 +72,7 @@ def keep_miopen_apart() -> None:
     torch is imported. Compiled kernels stay in MIOpen's own cache, which has a folder for each
     version and a file for each architecture, and outlives the job.
     """
-    if not _AMD.exists():
+    if not AMD_DRIVER.exists():
         return
     os.environ.setdefault("MIOPEN_FIND_MODE", "NORMAL")
     if not os.environ.get(_MIOPEN_DATABASE):

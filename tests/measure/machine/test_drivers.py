@@ -165,8 +165,20 @@ def test_what_is_refused_or_not_available_stays_empty():
 )
 def test_a_die_is_found_by_its_bus_or_as_the_only_one(milliwatts, bus, energy):
     """The order of the driver need not be that of torch, and a variable may hide some."""
-    found = drivers.amdsmi(_StandIn(milliwatts), bus)
-    assert (found and found.energy_j()) == energy
+    if energy is None:
+        with pytest.raises(drivers.NoDriver, match="amdsmi"):
+            drivers.amdsmi(_StandIn(milliwatts), bus)
+        return
+    assert drivers.amdsmi(_StandIn(milliwatts), bus).energy_j() == energy
+
+
+def test_an_amdsmi_without_its_metrics_tells_no_reasons():
+    """A function of C that a version lacks is no error of the package's own."""
+    smi = _StandIn()
+    smi.amdsmi_wrapper = SimpleNamespace()
+    assert _die(0, smi).read().reasons is None
+    smi.answers["temp_metric"] = None
+    assert _die(0, smi).read().temperature_c is None
 
 
 def test_rocms_own_folder_is_searched_and_a_package_without_its_library_is_no_driver(
@@ -180,9 +192,9 @@ def test_rocms_own_folder_is_searched_and_a_package_without_its_library_is_no_dr
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pynvml", None)
     before = list(sys.path)
-    assert drivers.find(None, 0, frozenset(), "") is None
+    with pytest.raises(drivers.NoDriver):
+        drivers.find(None, 0, frozenset(), "")
     monkeypatch.setitem(sys.modules, "amdsmi", _StandIn())
     found = drivers.find(None, 0, frozenset(), "0000:c1:00.")
-    assert found is not None
     assert found.energy_j() == 153.0
     assert sys.path == before

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
+import pretendgpu
 from hpcsweep.catalog import columns
+from hpcsweep.measure.checks.energy import Check
 from hpcsweep.measure.machine import drivers, telemetry
 
 _REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
@@ -53,7 +56,7 @@ class _FakeNvml:
 
 
 def _connect(nvml, uuid=None, own_pids=frozenset()):
-    return telemetry.Telemetry(drivers.nvml(nvml, uuid, 0, own_pids))
+    return telemetry.Telemetry(drivers.nvml(nvml, uuid, 0, own_pids, "0000:c1:00."))
 
 
 def _watching(samples=3, **answers):
@@ -290,6 +293,19 @@ def test_a_counter_that_stands_still_tells_no_energy(monkeypatch):
     assert _joules_of(_Metered(step_s=1e9))[0] == {}
 
 
+def test_a_counter_that_stood_still_is_not_waited_for_again(monkeypatch):
+    """Five seconds for one point, not for each; a later worker knows it by the history."""
+    monkeypatch.setattr(telemetry, "_LONGEST_S", 0.2)
+    rig = SimpleNamespace(telemetry=telemetry.Telemetry(_Metered(step_s=1e9)))
+    first = Check(rig)
+    assert (rig.telemetry.counts_energy, first.history) == (True, False)
+    assert rig.telemetry.energy_of(lambda: time.sleep(0.01), lambda: None) == {}
+    assert (rig.telemetry.counts_energy, first.history) == (False, True)
+    later = SimpleNamespace(telemetry=telemetry.Telemetry(_Metered(step_s=1e9)))
+    Check(later).history = first.history
+    assert not later.telemetry.counts_energy
+
+
 def test_without_a_counter_there_is_no_energy():
     """Watts are never multiplied by time: the cells stay empty, and no pass runs."""
     ran = []
@@ -342,14 +358,61 @@ def test_a_divided_gpu_tells_a_slice_neither_energy_nor_neighbours():
     assert watch.provenance()["mig"] is True
 
 
-def test_connecting_finds_the_gpu_by_uuid_or_index_and_gives_up_quietly():
-    """No driver means no telemetry, not an error."""
-    found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByUUID=["by uuid"])
-    assert _connect(found, "GPU-1")._driver
-    found = _FakeNvml(nvmlInit=[0], nvmlDeviceGetHandleByIndex=["by index"])
-    assert _connect(found)._driver
-    nothing = _connect(_FakeNvml(nvmlInit=[None]))
-    assert nothing._driver is None
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (("nvmlDeviceGetHandleByUUID",), "GPU-1234"),
+        (("nvmlDeviceGetHandleByPciBusId",), "GPU-1234"),
+        (("nvmlDeviceGetHandleByIndex",), "GPU-1234"),
+        (("nvmlDeviceGetHandleByIndex",), "GPU-5678"),
+        ((), ""),
+    ],
+)
+def test_a_gpu_is_found_by_uuid_else_by_bus_else_by_index(answers, told):
+    """A driver may refuse each; the GPU of the index must not tell another UUID."""
+    nvml = _FakeNvml(nvmlDeviceGetUUID=[told])
+    for name in ("ByUUID", "ByPciBusId", "ByIndex"):
+        whole = f"nvmlDeviceGetHandle{name}"
+        nvml.answers[whole] = [whole if whole in answers else None]
+    if told == "GPU-1234":
+        assert drivers.nvml(nvml, told, 0, frozenset(), "0000:c1:00.")._handle == answers[0]
+        return
+    with pytest.raises(drivers.NoDriver, match="does not find this GPU: Not Supported"):
+        drivers.nvml(nvml, "GPU-1234", 0, frozenset(), "0000:c1:00.")
+
+
+class _OtherError(Exception):
+    """Of no class of the package, as pynvml's NVMLLibraryMismatchError is."""
+
+
+def test_what_a_driver_lacks_is_an_empty_cell_whatever_the_class_of_its_error(monkeypatch):
+    """Each function raises, and a function that is left still tells."""
+    nvml = _FakeNvml()
+
+    def lacking(*_):
+        raise _OtherError
+
+    watch = _connect(nvml)
+    lost = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetTemperature", _REASONS)
+    for name in (*lost, "nvmlDeviceGetTotalEnergyConsumption", "nvmlSystemGetDriverVersion"):
+        monkeypatch.setattr(nvml, name, lacking, raising=False)
+    watch.begin()
+    watch.sample()
+    cells = watch.cells()
+    assert (cells["temp_c_end"], cells["sm_clock_mhz_mean"]) == (None, 1980)
+    assert (watch.others(), watch.counts_energy) == ([], False)
+    assert watch.provenance()["driver_version"] is None
+    nvml.nvmlDeviceGetComputeRunningProcesses_v2 = lambda _: _running(7, 9)
+    assert watch.others() == [9]
+
+
+def test_without_a_driver_the_reason_is_kept(monkeypatch):
+    """NVML does not start, or the package is not there."""
+    monkeypatch.setattr(drivers, "_imported", {"pynvml": _FakeNvml(nvmlInit=[None])}.get)
+    assert telemetry.watch("GPU-1", 0, frozenset()).lacking == "NVML does not start: Not Supported"
+    monkeypatch.setattr(drivers, "_imported", {}.get)
+    told = "nvidia-ml-py is not installed: pip install 'hpcsweep[nvidia]'"
+    assert telemetry.watch("GPU-1", 0, frozenset()).lacking == told
 
 
 def test_without_the_package_every_answer_is_empty(monkeypatch):
@@ -360,3 +423,40 @@ def test_without_the_package_every_answer_is_empty(monkeypatch):
     nothing.sample()
     assert (nothing.cells(), nothing.flags(), nothing.others()) == ({}, [], [])
     assert nothing.energy_of(lambda: None, lambda: None) == nothing.provenance() == {}
+
+
+_STARTS = """
+from hpcsweep.measure.bench import torch_bench
+bench = torch_bench("inference", {"gpu": "h100"})
+watch = bench.rig.telemetry
+watch.begin()
+watch.sample()
+print(watch.lacking, watch.others(), watch.cells().get("sm_clock_mhz_mean"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        ("nvmlDeviceGetComputeRunningProcesses_v3=13", "[] 1980.0"),
+        ("nvmlDeviceGetHandleByUUID=13", "[] 1980.0"),
+        ("nvmlInitWithFlags=9", "NVML does not start: Driver Not Loaded [] None"),
+    ],
+)
+def test_a_worker_starts_on_a_driver_that_lacks_a_function(pretend_gpu, fails, told):
+    """Pynvml's own classes of errors, from a library that answers with these statuses."""
+    done = pretend_gpu.run(sys.executable, "-c", _STARTS, PRETEND_NVML_FAIL=fails)
+    assert (done.returncode, done.stdout.strip()) == (0, told), done.stderr
+
+
+def test_a_worker_starts_on_a_driver_without_the_function_at_all(pretend_gpu, tmp_path):
+    """The library has no such symbol."""
+    source = pretendgpu.SOURCES / "nvml.c"
+    hidden = "-DnvmlDeviceGetComputeRunningProcesses_v3=hidden"
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-w", hidden, source, "-o", library, "-lpthread"], check=True
+    )
+    folders = f"{tmp_path}:{pretend_gpu.folder}"
+    done = pretend_gpu.run(sys.executable, "-c", _STARTS, LD_LIBRARY_PATH=folders)
+    assert (done.returncode, done.stdout.strip()) == (0, "[] 1980.0"), done.stderr

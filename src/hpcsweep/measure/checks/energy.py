@@ -17,6 +17,15 @@ _BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 class Check(PointCheck):
     """Runs passes for a second and a half, as a graph where the GPU would wait for the host."""
 
+    @property
+    def history(self) -> bool:
+        """Whether the energy counter stood still."""
+        return self.rig.telemetry.energy_stands
+
+    @history.setter
+    def history(self, stands: bool) -> None:
+        self.rig.telemetry.energy_stands = stands
+
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
         """Measure the energy of a pass; of a graph's replay if the host is slow."""
         telemetry = self.rig.telemetry

@@ -1,7 +1,9 @@
 """Asks the driver of a GPU for its state: NVIDIA's by NVML, AMD's by amdsmi.
 
 NVML comes with the optional package nvidia-ml-py, amdsmi with ROCm. What a driver does not report
-is None. Nothing here changes a setting.
+is None, whichever class its error has: besides their own errors the packages raise `AttributeError`
+for a function that they lack, and pynvml `NVMLLibraryMismatchError` for one that the driver lacks.
+Nothing here changes a setting.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+from hpcsweep import environment, extras
+from hpcsweep.errors import first_line
 
 # nvml.h, nvmlClocksThrottleReasons (later: nvmlClocksEventReasons)
 IDLE: Final = 0x1
@@ -38,6 +43,10 @@ class Reading:
     power_limit_w: float | None = None
     reasons: int | None = None  # for a low clock, as bits of NVML
     of_board: bool = False  # power and energy are those of several dies
+
+
+class NoDriver(Exception):
+    """Nothing reports the state of a GPU; the text says why."""
 
 
 class Driver(Protocol):
@@ -70,6 +79,11 @@ class _Nvml:
         mig = self._ask("nvmlDeviceGetMigMode")
         self._is_divided = bool(mig and mig[0])  # then this point has a slice, and NVML the whole
 
+    def is_of(self, uuid: str | None) -> bool:
+        """Say whether this is the GPU of a UUID, as far as both are told."""
+        own = _text(self._ask("nvmlDeviceGetUUID"))
+        return not (own and uuid) or own == uuid
+
     def read(self) -> Reading:
         nvml = self._nvml
         rates = None if self._is_divided else self._ask("nvmlDeviceGetUtilizationRates")
@@ -100,8 +114,11 @@ class _Nvml:
         """
         if self._is_divided:
             return []
-        running = self._ask("nvmlDeviceGetComputeRunningProcesses") or ()
-        listed = {process.pid for process in running}
+        running = self._ask_first(
+            "nvmlDeviceGetComputeRunningProcesses",
+            "nvmlDeviceGetComputeRunningProcesses_v2",  # all that a driver before 510 has
+        )
+        listed = {process.pid for process in running or ()}
         strangers = sorted(listed - self._own)
         return strangers if listed & self._own else strangers[1:]
 
@@ -124,13 +141,16 @@ class _Nvml:
         }
 
     def _reasons(self) -> int | None:
-        names = (
+        value = self._ask_first(
             "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",  # all that a driver before 535 has
         )
-        # the module has both names; a driver before 535 has the second one alone
+        return None if value is None else int(value)
+
+    def _ask_first(self, *names: str) -> Any:  # noqa: ANN401
+        """Return the first value that one of several functions of the same meaning tells."""
         values = (self._ask(name) for name in names)
-        return next((int(value) for value in values if value is not None), None)
+        return next((value for value in values if value is not None), None)
 
     def _ask(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - NVML returns many types
         """Return NVML's value about the GPU; None without one."""
@@ -139,7 +159,7 @@ class _Nvml:
     def _call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401
         try:
             return getattr(self._nvml, name)(*arguments)
-        except (self._nvml.NVMLError, AttributeError):
+        except Exception:  # noqa: BLE001 - of any class, as the module says
             return None
 
 
@@ -197,10 +217,13 @@ class _Amd:
 
     def _reasons(self, idle: int) -> int | None:
         # not by the package's own function: its newer versions tell only whether some bit is set
-        library = self._smi.amdsmi_wrapper
-        metrics = library.amdsmi_gpu_metrics_t()
-        failed = library.amdsmi_get_gpu_metrics_info(self._die, ctypes.byref(metrics))
-        status = metrics.indep_throttle_status
+        try:
+            library = self._smi.amdsmi_wrapper
+            metrics = library.amdsmi_gpu_metrics_t()
+            failed = library.amdsmi_get_gpu_metrics_info(self._die, ctypes.byref(metrics))
+            status = metrics.indep_throttle_status
+        except Exception:  # noqa: BLE001 - of any class, as the module says
+            return None
         if failed or status == _UNTOLD:
             return None
         return idle + sum(bit for mask, bit in _AMD_STATUS if status & mask)
@@ -208,48 +231,87 @@ class _Amd:
     def _ask(self, name: str, *arguments: object, die: Any = None) -> Any:  # noqa: ANN401
         try:
             return getattr(self._smi, name)(self._die if die is None else die, *arguments)
-        except (self._smi.AmdSmiException, AttributeError):
+        except Exception:  # noqa: BLE001 - of any class, as the module says
             return {}
 
 
-def nvml(module: Any, uuid: str | None, index: int, own_pids: frozenset[int]) -> Driver | None:  # noqa: ANN401
-    """Return the driver behind the module `pynvml`; None if it does not answer."""
+def nvml(
+    module: Any,  # noqa: ANN401
+    uuid: str | None,
+    index: int,
+    own_pids: frozenset[int],
+    bus: str = "",
+) -> Driver:
+    """Return the driver of a GPU behind the module `pynvml`.
+
+    The UUID names a GPU best, then its place on the PCI bus; its number is that of another GPU
+    where a variable hides some, or orders them.
+
+    Raises:
+        NoDriver: NVML does not answer, or knows no such GPU.
+    """
+    if module is None:
+        raise NoDriver(f"nvidia-ml-py is not installed: {extras.install('nvidia')}")
     try:
         module.nvmlInit()
-        handle = (
-            module.nvmlDeviceGetHandleByUUID(uuid.encode())
-            if uuid
-            else module.nvmlDeviceGetHandleByIndex(index)
-        )
-    except module.NVMLError:
-        return None
-    return _Nvml(module, handle, own_pids)
+    except Exception as error:
+        raise NoDriver(f"NVML does not start: {first_line(error)}") from error
+    refusal = ""
+    for name, by in (
+        ("nvmlDeviceGetHandleByUUID", uuid.encode() if uuid else None),
+        ("nvmlDeviceGetHandleByPciBusId", f"{bus}0".encode() if bus else None),
+        ("nvmlDeviceGetHandleByIndex", index),
+    ):
+        if by is None:
+            continue
+        try:
+            found = _Nvml(module, getattr(module, name)(by), own_pids)
+        except Exception as error:  # noqa: BLE001 - of any class, as the module says
+            refusal = refusal or first_line(error)
+            continue
+        if by is not index or found.is_of(uuid):
+            return found
+        refusal = refusal or f"its number {index} is another one"
+    raise NoDriver(f"NVML does not find this GPU: {refusal}")
 
 
-def amdsmi(module: Any, bus: str) -> Driver | None:  # noqa: ANN401
+def amdsmi(module: Any, bus: str) -> Driver:  # noqa: ANN401
     """Return the driver behind the module `amdsmi`, of the die at a PCI bus.
 
     The n-th is another one where a variable hides some, or HIP counts in another order: without its
     bus only a single die is known.
+
+    Raises:
+        NoDriver: amdsmi does not answer, or knows no such die.
     """
+    if module is None:
+        raise NoDriver("this Python finds no amdsmi, which ROCm brings")
     try:
         module.amdsmi_init()
         dies = module.amdsmi_get_processor_handles()
         buses = [module.amdsmi_get_gpu_device_bdf(die) for die in dies]
-    except module.AmdSmiException:
-        return None
+    except Exception as error:
+        raise NoDriver(f"amdsmi does not answer: {first_line(error)}") from error
     places = [number for number, own in enumerate(buses) if bus and own.startswith(bus)]
     places += [0] if len(dies) == 1 else []
-    return _Amd(module, dies, places[0]) if places else None
+    if not places:
+        raise NoDriver(f"amdsmi knows no GPU at PCI bus '{bus}'")
+    return _Amd(module, dies, places[0])
 
 
-def find(uuid: str | None, index: int, own_pids: frozenset[int], bus: str) -> Driver | None:
-    """Return the driver of a CUDA device by UUID or PCI bus; without a UUID NVML's by index."""
-    module = _imported("pynvml")
-    found = nvml(module, uuid, index, own_pids) if module else None
-    if found is None and (module := _imported("amdsmi")):
-        found = amdsmi(module, bus)
-    return found
+def find(uuid: str | None, index: int, own_pids: frozenset[int], bus: str) -> Driver:
+    """Return the driver of a CUDA device by UUID, PCI bus or index, of an AMD GPU by its bus.
+
+    Raises:
+        NoDriver: none of the installed packages reports it.
+    """
+    try:
+        return nvml(_imported("pynvml"), uuid, index, own_pids, bus)
+    except NoDriver:
+        module = _imported("amdsmi")
+        if module is None and not environment.AMD_DRIVER.exists():
+            raise
+    return amdsmi(module, bus)
 
 
 def _imported(name: str) -> Any:  # noqa: ANN401

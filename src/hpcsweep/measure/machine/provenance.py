@@ -79,7 +79,7 @@ def driver_index(index: int) -> int:
     """Return the driver's number of torch's n-th GPU; CUDA_VISIBLE_DEVICES may hide some."""
     try:
         return int(torch.cuda._get_nvml_device_index(index))  # noqa: SLF001 - torch has no public one
-    except (AttributeError, RuntimeError):
+    except (AttributeError, RuntimeError, OSError):  # OSError: there is no NVML to ask for UUIDs
         return index
 
 

@@ -51,11 +51,16 @@ _HARMLESS: Final = IDLE | 0x2 | POWER_CAP | 0x10 | 0x100  # settings by people, 
 
 
 class Telemetry:
-    """Telemetry of one GPU by its driver; what is not reported stays empty, without one all."""
+    """Telemetry of one GPU by its driver; what is not reported stays empty, without one all.
 
-    def __init__(self, driver: Driver | None = None) -> None:
+    `lacking` says why there is no driver; `energy_stands` that its energy counter stood still.
+    """
+
+    def __init__(self, driver: Driver | None = None, lacking: str = "") -> None:
         """Ask a driver."""
         self._driver = driver
+        self.lacking = lacking
+        self.energy_stands = False
         self._looks: list[Reading] = []
         self._is_shared = False
         self._free = 0.0  # `unlimited_mhz` of earlier points, also of other workers
@@ -72,8 +77,10 @@ class Telemetry:
 
     @property
     def counts_energy(self) -> bool:
-        """Whether the device has a counter of its energy."""
-        return self._driver is not None and self._driver.energy_j() is not None
+        """Whether the device has a counter of its energy, which did not stand still before."""
+        if self._driver is None or self.energy_stands:
+            return False
+        return self._driver.energy_j() is not None
 
     def begin(self) -> None:
         """Begin a point."""
@@ -165,7 +172,8 @@ class Telemetry:
         """Return the energy columns of a pass; `block` passes run between two waits.
 
         They run until the counter's updates, which may be 100 ms apart, span a second. Energy is
-        the power between the first and the last update, times the time of a pass.
+        the power between the first and the last update, times the time of a pass. A counter that
+        was not updated once is not asked again, since that takes five seconds a point.
         """
         if self._driver is None or not self.counts_energy:
             return {}
@@ -180,12 +188,16 @@ class Telemetry:
                     run()
                 finish()
                 passes += block
+        self.energy_stands = not updates
         return _energy(updates, began, seconds / passes)
 
 
 def watch(uuid: str | None, index: int, own_pids: frozenset[int], bus: str = "") -> Telemetry:
     """Return telemetry of a CUDA device, by UUID or PCI bus if torch knows it, else by index."""
-    return Telemetry(drivers.find(uuid, index, own_pids, bus))
+    try:
+        return Telemetry(drivers.find(uuid, index, own_pids, bus))
+    except drivers.NoDriver as error:
+        return Telemetry(lacking=str(error))
 
 
 class _Update(NamedTuple):
