@@ -55,8 +55,12 @@ def test_what_is_not_finite_and_positive_is_no_time(monkeypatch, ms):
 
 
 def test_checks_run_in_the_order_of_the_catalogue_and_only_where_they_apply():
-    """Energy is for inference, and only if the sweep wants it."""
+    """Energy is for inference, and only if the sweep wants it; what only reads comes first."""
     bench = on_device("inference")
     asked = [bench.checks_of(point(measure={"energy": wanted})) for wanted in (True, False)]
-    assert asked[0] == [*bench.checks.values()]
-    assert asked[1] == [check for check in asked[0] if check is not bench.checks["energy"]]
+    assert [*asked[0]] == [*bench.checks]
+    assert [*asked[1]] == [name for name in bench.checks if name != "energy"]
+    profiled = bench.checks_of(point(measure={"profile": ["torch"], "energy": False}))
+    runs = [name for name, check in profiled.items() if check.runs]
+    assert runs == ["profile", "fresh_inputs", "algorithm", "numerics", "control"]
+    assert [*profiled][-len(runs) :] == runs

@@ -8,7 +8,7 @@ import torch
 from caring import caring
 from hpcsweep import search_path, sources
 from hpcsweep.errors import Refused
-from hpcsweep.measure.bench_api import Measurement
+from hpcsweep.measure.bench_api import Measurement, Progress
 from hpcsweep.node import worker
 from hpcsweep.node.protocol import Request
 from hpcsweep.point import Point
@@ -44,13 +44,13 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
     point = Point("inference", {"model": "resnet18", "weights": "w.pt"}, {})
 
     class Bench:
-        def measure(self, _point: Point, _tries: int) -> Measurement:
+        def measure(self, _point: Point, _tries: int, _progress: Progress) -> Measurement:
             (tmp_path / "w.pt").write_text("second")
             return Measurement({})
 
     cells = [
         sources.parts(one.row["own_files"])["weights"]
-        for one in worker.outcomes(Bench(), Request(points=(point, point)))
+        for one in worker.outcomes(Bench(), Request(points=(point, point)), lambda _message: None)
     ]
     assert cells[0].endswith(f"-{cells[1]}")
     assert sources.Sources([str(tmp_path)]).digest("weights", "w.pt") == cells[1]

@@ -24,6 +24,7 @@ from hpcsweep.node.worker_care import Stop
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.folders import ShardPath
+from localruns import COMMAND
 from waiting import wait_for
 
 
@@ -311,3 +312,108 @@ def test_a_reason_that_is_no_text_is_a_reason(tmp_path, monkeypatch):
     with caring(tmp_path) as measure:
         found = measure("names_a_file")
         assert (found.status, found.reason) == ("error", "FileNotFoundError: no ?.pt")
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        ("strike_here", "SIGSEGV: Fatal Python error: Segmentation fault"),
+        ("says_much_and_ends", "exit code 7: the last words"),
+        ("hangs", "no result within 2 s"),
+        ("binary", "the worker's reply cannot be trusted: "),
+        ("breaks_cuda", "RuntimeError: CUDA error: an illegal memory access"),
+    ],
+)
+def test_a_point_whose_worker_ends_in_a_check_keeps_its_times(tmp_path, monkeypatch, act, why):
+    """However it ends; the row says in which check, and which ones it did not come to."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as measure:
+        found = measure("nothing", 3, in_check=act, limit=2)
+        assert (found.status, found.row["median_ms"], found.samples) == ("ok", 3.0, [3.0])
+        missing = found.row["checks_missing"]
+        assert missing.startswith(f"numerics: {why}")
+        assert missing.endswith("; control")
+
+
+def test_later_points_of_the_network_leave_out_the_check_that_ended_a_worker(tmp_path, monkeypatch):
+    """Those of other networks do not; a hang would cost each of them its whole limit."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as measure:
+        assert measure("nothing", in_check="hangs", limit=1).killer == "numerics"
+        assert [measure("nothing", in_check="hangs").killer for _ in range(3)] == [""] * 3
+        assert measure("waits", in_check="hangs", limit=1).killer == "numerics"
+
+
+def test_a_worker_that_had_another_point_may_end_in_a_check_once(tmp_path, monkeypatch):
+    """The earlier point may have caused it, so the check is made again; then it is blamed."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as measure:
+        assert measure("does_by_size", 1, act="ends_later").status == "ok"
+        again = measure("does_by_size", 2, in_check="waits")
+        assert (again.status, again.killer) == ("ok", "")
+        assert measure("does_by_size", 2, in_check="strike_here").killer == "numerics"
+    log = (tmp_path / "log").read_text()
+    assert log.count("Fatal Python error: Segmentation fault") == 2
+
+
+def test_a_check_that_the_end_of_the_job_cuts_short_leaves_the_point_to_another(
+    tmp_path, monkeypatch
+):
+    """It is measured with all of its checks there."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as measure:
+        assert measure("nothing", in_check="waits").status == "ok"
+        cut = measure("nothing", in_check="hangs", until=time.time() + 1)
+        assert (cut.status, cut.killer) == ("timeout", "")
+        assert measure("nothing", in_check="waits").killer == ""
+
+
+def test_short_points_of_which_one_ends_the_worker_in_a_check_are_measured_alone(
+    tmp_path, monkeypatch
+):
+    """What was told of one of them is no outcome of the group, and none of another point."""
+    monkeypatch.setattr(processes, "python", leaving.worker)
+    with caring(tmp_path) as measure:
+        assert len(measure.together("nothing", "nothing", in_check="nothing")) == 2
+        assert measure.together("nothing", "nothing", in_check="strike_here") == ()
+        assert measure("nothing", in_check="nothing").row["median_ms"] == 1.0
+        crashed = measure("strike_here")
+        assert (crashed.status, crashed.row) == ("crashed", {})
+
+
+DYING = """\
+workload: inference
+axes: {model: [resnet18], input_size: [64, 96, 128], launch: [eager, graph]}
+measure: {warmup: 1, iterations: 3}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "measure", "decides"),
+    [("algorithm", "", True), ("profile", ", evidence: false, profile: [torch]", False)],
+)
+def test_what_kills_the_process_after_the_times_costs_no_time(
+    pretend_gpu, desk, name, measure, decides
+):
+    """The first point says what it died of; the others leave the check out, and have the rest."""
+    desk.spec(DYING.replace("iterations: 3", f"iterations: 3{measure}"))
+    command = (*COMMAND, "submit", "sweep.yaml", "--cluster", "local")
+    done = pretend_gpu.run(*command, cwd=desk.folder, PRETEND_CUPTI="dies", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = sorted(desk.rows(), key=lambda row: row["started_at"])
+    assert [row["status"] for row in rows] == ["ok"] * 6
+    assert all(float(row["median_ms"]) > 0 and row["mem_peak_bytes"] for row in rows)
+    missing = [row["checks_missing"] for row in rows]
+    assert missing[0].startswith(f"{name}: SIGSEGV: Fatal Python error: Segmentation fault")
+    assert missing[0].endswith("numerics; control")
+    assert missing[1:] == [f"{name}: an earlier point's process ended in it"] * 5
+    for row in rows:
+        assert "check_missing" in row["flags"].split(";")
+    assert rows[0]["valid"] == "false"
+    assert "undecided" in rows[0]["flags"].split(";")
+    assert all(("undecided" in row["flags"].split(";")) is decides for row in rows[1:])
+    assert all(row["control_ms"] and row["algorithm_used"] for row in rows[1:])
+    log = "".join(path.read_text() for path in desk.results.glob("*/submissions/*/logs/*"))
+    assert f"(without {name}: SIGSEGV" in log
+    shown = pretend_gpu.run(*COMMAND, "show", "sweep", cwd=desk.folder).stdout
+    assert shown.count(f"without {name}: an earlier point's process ended in it") == 5

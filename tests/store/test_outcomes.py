@@ -220,6 +220,17 @@ def test_what_would_be_so_again_is_not_measured_again(sweep: Folder) -> None:
     assert "this point again: hpcsweep retry demo --invalid; unverified: would" in found
 
 
+def test_the_check_in_which_a_process_ended_is_named(sweep: Folder) -> None:
+    """Its times are good; whether they are valid nobody knows."""
+    cells = {"checks_missing": "algorithm: SIGSEGV: Fatal Python error; numerics; control"}
+    later = {"checks_missing": "algorithm: an earlier point's process ended in it"}
+    fine = {"status": "ok", "valid": "true", "flags": "", "checks_missing": math.nan}
+    found = told(sweep, doubtful("undecided", **cells), doubtful("undecided", **later), fine)
+    assert found == (
+        "undecided (a process ended in the check algorithm): would be so again (hpcsweep show demo)"
+    )
+
+
 def test_valid_and_failed_points_have_no_line(sweep: Folder) -> None:
     """Nor have runs under a profiler."""
     fine = {"status": "ok", "valid": "true", "flags": "noisy", "load_avg_1min": "99"}

@@ -13,6 +13,13 @@ from measuring import point
 from paths import SUPPORT
 
 
+def asked(model, size=1, launch="eager", **axes):
+    """Return a point of its own."""
+    return replace(
+        point(model, input_size=size, launch=launch, **axes), point_id=os.urandom(8).hex()
+    )
+
+
 @contextmanager
 def caring(folder, on_hello=lambda _env: None, run=None, *, forks=False, **variables):
     """Give a function that measures a network; the worker is that of `processes.python`."""
@@ -31,11 +38,13 @@ def caring(folder, on_hello=lambda _env: None, run=None, *, forks=False, **varia
         forks=forks,
     )
 
-    def measure(model, size=1, launch="eager", limit=60.0, **axes):
-        asked = point(model, input_size=size, launch=launch, **axes)
-        asked = replace(asked, point_id=os.urandom(8).hex())
-        return care.outcome_of(asked, 0, limit, float("inf"))
+    def measure(model, size=1, launch="eager", limit=60.0, until=float("inf"), **axes):
+        return care.outcome_of(asked(model, size, launch, **axes), 0, limit, until)
 
+    def together(*models, **axes):
+        return care.outcomes_of([asked(model, **axes) for model in models], 0, 60.0)
+
+    measure.together = together  # type: ignore[attr-defined]
     try:
         yield measure
     finally:

@@ -32,6 +32,8 @@ STOP_REASONS: Final[Mapping[str, str]] = {
 }
 
 FOREIGN: Final = "foreign"
+CHECK_MISSING: Final = "check_missing"
+UNDECIDED: Final = "undecided"
 KERNELS: Final = "kernels"  # a call's time is that of its kernels, in a trace made elsewhere
 # Flags of no check: of the times, of a training, of imports, and what `collect` finds in a table.
 _OTHER_FLAGS: Final = tuple(

@@ -37,8 +37,12 @@ class PointState:
 
     @property
     def why(self) -> str:
-        """Why the point failed, else the flags of its row."""
-        return str(self.row.get("status_reason") or self.row.get("flags") or "")
+        """Why the point failed, else the flags of its row, and the checks that it lacks."""
+        if reason := self.row.get("status_reason"):
+            return str(reason)
+        missing = self.row.get("checks_missing")
+        lacks = f"without {missing}" if missing else ""
+        return " ".join(filter(None, (self.row.get("flags"), lacks)))
 
     def log_text(self) -> list[str]:
         """Return the log's lines about the point, up to the line that ends it."""

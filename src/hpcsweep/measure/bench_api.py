@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,8 +24,22 @@ class Bench(Protocol):
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
 
-    def measure(self, point: Point, tries: int = 0) -> Measurement:
+    def measure(
+        self, point: Point, tries: int = 0, progress: Progress | None = None
+    ) -> Measurement:
         """Measure one point; raise `CannotMeasure`, `OutOfMemory` or anything else."""
+
+
+class Progress(Protocol):
+    """Hears of a point that has its times, before each check that may end the process.
+
+    `skipped` are checks that ended the process of an earlier point: they are left out.
+    """
+
+    skipped: frozenset[str]
+
+    def begins(self, check: str, so_far: Measurement, rest: Sequence[str]) -> None:
+        """Hear that a check begins; `so_far` is the point without it and the `rest` after it."""
 
 
 _GIB: Final = 1 << 30

@@ -139,7 +139,8 @@ class Workload(Protocol):
 class Finding:
     """What a check found: its record, its flags, its records of layer rows.
 
-    `layers` are those of the convolution calls, gradients last; `others` cells of other calls.
+    `layers` are those of the convolution calls, gradients last; `others` cells of other calls;
+    `artifacts` the names of files, separated by semicolons.
     """
 
     cells: Any = None
@@ -147,6 +148,7 @@ class Finding:
     layers: Sequence[Any] = ()
     others: Sequence[Row] = ()
     proof: Proof | None = None
+    artifacts: str = ""
 
     def raised(self) -> Iterator[str]:
         """Yield the names of the flags."""
@@ -156,10 +158,12 @@ class Finding:
 class PointCheck:
     """What looks at a point beside its times; each overrides what it needs, and `after`.
 
-    `history` is what points showed of the machine, for those of the next worker.
+    `history` is what points showed of the machine, for those of the next worker. A check that
+    `runs` something of its own may end the process; others read what was seen.
     """
 
     history: Any = None
+    runs = True
 
     def __init__(self, rig: Rig) -> None:
         """Look at the points of one device, one after the other."""
@@ -184,6 +188,10 @@ class PointCheck:
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Run passes of its own; return what was found."""
         raise NotImplementedError
+
+    def without(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Return what is known where `after` ended the process."""
+        return Finding()
 
 
 def some_numbers(output: object) -> list[Tensor]:

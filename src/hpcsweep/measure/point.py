@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.columns import Row, is_valid
+from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, profilers, work
-from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory
+from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import framework, provenance
 from hpcsweep.measure.machine.provenance import Rig
@@ -28,6 +28,8 @@ from hpcsweep.point import Point
 
 _MODULES: Final = {name: import_module(f"hpcsweep.measure.checks.{name}") for name in CHECKS}
 COOLING_S: Final = 2.0  # pause for a throttled GPU before the second try
+PROFILE: Final = "profile"  # the sweep's own profilers, which run as a check does
+_SKIPPED: Final = "an earlier point's process ended in it"
 
 
 class PointBench:
@@ -62,37 +64,45 @@ class PointBench:
             if name in found:
                 check.history = found[name]
 
-    def checks_of(self, point: Point) -> list[PointCheck]:
-        """Return the checks that apply to a point, in the order of the catalogue."""
-        applying = (n for n, c in CHECKS.items() if c.applies(point.workload, point.measure))
-        return [self.checks[name] for name in applying]
+    def checks_of(self, point: Point) -> dict[str, PointCheck]:
+        """Return the checks that apply to a point: first those that read, then those that run.
 
-    def measure(self, point: Point, tries: int = 0) -> Measurement:  # noqa: ARG002 - the no-op's
-        """Measure one point.
+        Otherwise they have the order of the catalogue.
+        """
+        applying = (n for n, c in CHECKS.items() if c.applies(point.workload, point.measure))
+        checks = {name: self.checks[name] for name in applying}
+        if point.measure["profile"]:
+            checks = {PROFILE: Profilers(self.rig), **checks}
+        return dict(sorted(checks.items(), key=lambda item: item[1].runs))
+
+    def measure(
+        self,
+        point: Point,
+        tries: int = 0,  # noqa: ARG002 - the no-op's
+        progress: Progress | None = None,
+    ) -> Measurement:
+        """Measure one point; say to `progress` when it has its times.
 
         Raises:
             CannotMeasure: the device, the network, the compiler or the algorithm cannot do it.
             OutOfMemory: it did not fit.
         """
         with _translated_errors(self.rig, self.workload), self.workload.scope(point):
-            return measure_point(point, self)
+            return measure_point(point, self, progress)
 
 
-def measure_point(point: Point, bench: PointBench) -> Measurement:
+def measure_point(point: Point, bench: PointBench, progress: Progress | None = None) -> Measurement:
     """Measure one point: this is the order of things."""
     network = build(point, bench)
     choices = choose(network, bench)
     if profilers.replaces_timing(point.measure["profile"]):  # ncu or nsys times it
-        return Measurement(profile(network))
+        return Measurement({"artifacts": profile(network)})
     checks = bench.checks_of(point)
     passes = network.passes(choices)
-    with watched(checks, network):
+    with watched([*checks.values()], network):
         passes.warm_up()
-        time_passes(passes, checks, network)
-    times = passes.times()
-    artifacts = profile(network, len(passes.samples()))
-    findings = [check.after(network, choices, times) for check in checks]
-    return record(network, choices, times, findings, artifacts)
+        time_passes(passes, [*checks.values()], network)
+    return checked(network, choices, passes.times(), checks, progress)
 
 
 def build(point: Point, bench: PointBench) -> Network:
@@ -154,8 +164,43 @@ def time_passes(passes: Passes, checks: Sequence[PointCheck], network: Network) 
         time.sleep(COOLING_S)
 
 
-def profile(network: Network, timed: int = 1) -> Row:
-    """Run the sweep's profilers on further passes or steps, after all that is timed."""
+def checked(
+    network: Network,
+    choices: Choices,
+    times: Times,
+    checks: Mapping[str, PointCheck],
+    progress: Progress | None,
+) -> Measurement:
+    """Run the checks; before each that runs something, say what the point is without the rest.
+
+    The process may end in it: in a driver, or a profiler. The times are there already.
+    """
+    skipped = {name: _SKIPPED for name in checks if progress and name in progress.skipped}
+    todo = [name for name in checks if name not in skipped]
+    found = [checks[name].without(network, choices, times) for name in skipped]
+    while todo:
+        check = checks[todo[0]]
+        if progress and check.runs:
+            unmade = [checks[name].without(network, choices, times) for name in todo]
+            missing = {**skipped, **dict.fromkeys(todo, "")}
+            so_far = record(network, choices, times, [*found, *unmade], missing)
+            progress.begins(todo[0], so_far, todo[1:])
+        found.append(check.after(network, choices, times))
+        del todo[0]
+    network.held.check()
+    return record(network, choices, times, found, skipped)
+
+
+class Profilers(PointCheck):
+    """Runs the sweep's profilers, on as many passes as were timed."""
+
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+        """Run them."""
+        return Finding(artifacts=profile(network, len(times.samples)))
+
+
+def profile(network: Network, timed: int = 1) -> str:
+    """Run the sweep's profilers on further passes or steps; return the names of their files."""
     point = network.point
     rig = network.rig
     settings = dict(point.measure)
@@ -166,14 +211,19 @@ def profile(network: Network, timed: int = 1) -> Row:
 
 
 def record(
-    network: Network, choices: Choices, times: Times, findings: Sequence[Finding], artifacts: Row
+    network: Network,
+    choices: Choices,
+    times: Times,
+    findings: Sequence[Finding],
+    missing: Mapping[str, str],
 ) -> Measurement:
-    """Return the rows of a point, unless its network lost its tensors meanwhile."""
-    network.held.check()
+    """Return the rows of a point; `missing` are checks and why; without a why they are to come."""
     point = network.point
     table = times.table
     flags = [*times.summary.flags(), *times.flags, *(table.flags() if table else ())]
     flags += [name for finding in findings for name in finding.raised()]
+    flags += [CHECK_MISSING] if missing else []
+    flags += [UNDECIDED] if any(map(_decides, missing)) else []
     row: Row = {
         **times.summary.row(),
         "throughput_ips": 1000 * point.axes["batch_size"] / times.summary.median,
@@ -190,12 +240,21 @@ def record(
         others = [*others, *finding.others]
         for cells, found in zip(about, finding.layers, strict=False):
             cells.update(asdict(found))
-    row["artifacts"] = ";".join(filter(None, (row.get("artifacts"), artifacts.get("artifacts"))))
+    artifacts = [row.get("artifacts"), *(finding.artifacts for finding in findings)]
+    row["artifacts"] = ";".join(filter(None, artifacts))
+    row["checks_missing"] = (
+        "; ".join(f"{name}: {why}" for name, why in missing.items() if why) or None
+    )
     row["flags"] = ";".join(flags)
     row["valid"] = is_valid("ok", flags)
     proof = next((finding.proof for finding in findings if finding.proof), None)
     layers = table.rows(point, about, others) if table else []
     return Measurement(row, layers, times.samples, proof, times.seconds)
+
+
+def _decides(name: str) -> bool:
+    """Say whether a check may find that the times are not valid."""
+    return name in CHECKS and any(flag.doubt for flag in CHECKS[name].flags)
 
 
 @contextmanager

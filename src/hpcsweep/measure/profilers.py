@@ -30,7 +30,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpcsweep import environment
-from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure.bench_api import CannotMeasure
 
@@ -83,18 +82,18 @@ def refuse_early(names: Sequence[str], device_type: str) -> None:
         raise CannotMeasure(f"profile: nvtx needs an NVIDIA GPU or rocTX; this is {device_type}")
 
 
-def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[str, Any]) -> Row:
-    """Profile a step with each of the profilers; return the column `artifacts`.
+def run(names: Sequence[str], step: ProfiledStep, point_id: str, settings: dict[str, Any]) -> str:
+    """Profile a step with each of the profilers; return the names of files for `artifacts`.
 
     Without a folder for artifacts (there is no supervisor) nothing is profiled.
     """
     folder = os.environ.get(environment.ARTIFACTS)
     if not names or not folder:
-        return {}
+        return ""
     written: list[str] = []
     for name in dict.fromkeys(names):
         written += _PROFILERS[name](step, settings, Path(folder, point_id))
-    return {"artifacts": ";".join(written)}
+    return ";".join(written)
 
 
 def _torch(step: ProfiledStep, settings: dict[str, Any], stem: Path) -> list[str]:

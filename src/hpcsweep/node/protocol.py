@@ -1,12 +1,13 @@
 """The messages between supervisor and worker: one JSON object a line, through the worker's socket.
 
 The worker says `Hello` once; then each `Request` has one `Reply`, whose outcomes name their points.
-Standard library only.
+Before it, `Timed` says of a point that its times are there, and which check begins: if the process
+ends in the check, these times have their row. Standard library only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # not only for type checkers: `typed_json` evaluates the annotations of the messages
@@ -19,11 +20,13 @@ class Request:
     """Asks the worker to measure points, one after the other.
 
     `tries` is the number of earlier tries, for injected faults. `history` is what earlier points,
-    also of other workers, showed of the machine (`Bench.history`).
+    also of other workers, showed of the machine (`Bench.history`). `skipped` are the checks to be
+    left out, since they ended the process of an earlier point.
     """
 
     points: tuple[Point, ...]
     tries: int = 0
+    skipped: tuple[str, ...] = ()
     history: dict[str, Any] = field(default_factory=dict)
 
 
@@ -48,7 +51,27 @@ class Outcome:
     timed_s: float | None = None  # seconds of all timed passes
     seconds: float = 0.0  # that the worker spent on the point
     fatal: bool = False  # the worker is beyond repair: the next point needs another one
+    killer: str = ""  # the check that ended the process; the times are good
     point_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A point has its times, and a check begins, in which the process may end.
+
+    `so_far` is the point's outcome without the check and the `rest` of them, which come after it.
+    """
+
+    so_far: Outcome
+    check: str
+    rest: list[str] = field(default_factory=list)
+
+    def ended(self, why: str) -> Outcome:
+        """Return the outcome of the point, if the process ended in the check."""
+        before = self.so_far.row.get("checks_missing")  # skipped ones
+        missing = filter(None, (before, f"{self.check}: {why}", *self.rest))
+        row = {**self.so_far.row, "checks_missing": "; ".join(missing)}
+        return replace(self.so_far, row=row, killer=self.check)
 
 
 @dataclass(frozen=True, kw_only=True)

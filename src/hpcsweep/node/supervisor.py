@@ -375,7 +375,7 @@ class Attempt:
             return None
         why = f"no result within {took:.0f} s, which is all that a job of profile"
         why = f"{why} '{self._manifest.profile}' has for it; give the profile more `time`"
-        return Outcome(status=PointStatus.TIMEOUT, reason=why)
+        return care.with_times(point, why) or Outcome(status=PointStatus.TIMEOUT, reason=why)
 
     def _fenced(self) -> bool:
         """Say whether a newer attempt of this chunk has begun."""
@@ -437,7 +437,8 @@ def _result(row: Row) -> str:
     """Return the time of a point, or why it was not measured, for the log."""
     took = f"{row['median_ms']:.3f} ms" if row.get("median_ms") is not None else ""
     reason = f"({row['status_reason']})" if row["status_reason"] else ""
-    return f"{took} {reason}"
+    missing = f"(without {row['checks_missing']})" if row.get("checks_missing") else ""
+    return f"{took} {reason} {missing}"
 
 
 if __name__ == "__main__":

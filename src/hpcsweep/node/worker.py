@@ -31,15 +31,15 @@ from hpcsweep.catalog import COMMAND
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import bench_of
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.node.protocol import Hello, Outcome, Reply, Request
+from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, Timed
 from hpcsweep.processes import die_with_parent, end_without_search
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hpcsweep.measure.bench_api import Bench
+    from hpcsweep.measure.bench_api import Bench, Measurement
     from hpcsweep.point import Point
 
 _MOST_TRACE: Final = 1 << 16  # characters: a message may hold a whole tensor
@@ -89,17 +89,21 @@ def main(argv: list[str]) -> int:
     for text in line.requests:
         request = typed_json.from_plain(Request, json.loads(text))
         bench.history = request.history
-        reply = Reply(outcomes=tuple(outcomes(bench, request)), history=bench.history)
+        found = tuple(outcomes(bench, request, line.send))
+        reply = Reply(outcomes=found, history=bench.history)
         line.send(typed_json.to_plain(reply))
     return 0
 
 
-def outcomes(bench: Bench, request: Request) -> Iterator[Outcome]:
-    """Measure the points of a request until one is fatal."""
+def outcomes(
+    bench: Bench, request: Request, send: Callable[[Mapping[str, Any]], object]
+) -> Iterator[Outcome]:
+    """Measure the points of a request until one is fatal; `send` says how far one is."""
     for point in request.points:
         began = time.monotonic()
         before = sources.own_files_here(point)
-        found = _outcome(bench, point, request.tries)
+        progress = _Progress(point, frozenset(request.skipped), send)
+        found = _outcome(bench, point, request.tries, progress)
         after = sources.own_files_here(point)
         row = {**found.row, "own_files": before if before == after else _both(before, after)}
         seconds = time.monotonic() - began
@@ -115,9 +119,27 @@ def _both(before: str, after: str) -> str:
     return ";".join(f"{axis}={a if a == b else f'{a}-{b}'}" for axis, a, b in pairs)
 
 
-def _outcome(bench: Bench, point: Point, tries: int) -> Outcome:
+class _Progress:
+    """Tells the supervisor that a point has its times, and which check begins."""
+
+    def __init__(
+        self, point: Point, skipped: frozenset[str], send: Callable[[Mapping[str, Any]], object]
+    ) -> None:
+        self.skipped = skipped
+        self.last: Timed | None = None
+        self._point = point
+        self._send = send
+
+    def begins(self, check: str, so_far: Measurement, rest: Sequence[str]) -> None:
+        """Send the point as it is before a check."""
+        outcome = replace(_ok(so_far), point_id=self._point.point_id)
+        self.last = Timed(so_far=outcome, check=check, rest=[*rest])
+        self._send(typed_json.to_plain(self.last))
+
+
+def _outcome(bench: Bench, point: Point, tries: int, progress: _Progress) -> Outcome:
     try:
-        measured = bench.measure(point, tries)
+        measured = bench.measure(point, tries, progress)
     except CannotMeasure as error:
         return Outcome(status=PointStatus.UNSUPPORTED, reason=str(error))
     except (OutOfMemory, MemoryError) as error:
@@ -128,12 +150,16 @@ def _outcome(bench: Bench, point: Point, tries: int) -> Outcome:
         return Outcome(status=PointStatus.OOM, reason=str(error), row=row)
     except Exception as error:  # noqa: BLE001 - one bad point is one row
         text = f"{type(error).__name__}: {_words(error)}"
-        return Outcome(
-            status=PointStatus.ERROR,
-            reason=text[:1000],
-            trace=traceback.format_exc()[-_MOST_TRACE:],
-            fatal=any(mark in text for mark in _STICKY),
-        )
+        reason = text[:1000]
+        trace = traceback.format_exc()[-_MOST_TRACE:]
+        fatal = any(mark in text for mark in _STICKY)
+        if fatal and progress.last:  # as if the process had ended
+            return replace(progress.last.ended(reason), trace=trace, fatal=True)
+        return Outcome(status=PointStatus.ERROR, reason=reason, trace=trace, fatal=fatal)
+    return _ok(measured)
+
+
+def _ok(measured: Measurement) -> Outcome:
     return Outcome(
         status=PointStatus.OK,
         row=measured.row,

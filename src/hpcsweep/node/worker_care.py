@@ -2,7 +2,9 @@
 
 A worker measures the points that share visit, network and process key, and ends: what a network
 does to its process ends with it. One that dies, hangs, garbles its replies or reports a fatal error
-costs its current point alone; the next point gets another worker. Standard library only.
+costs its current point alone; the next point gets another worker. If it had told the times of that
+point (`protocol.Timed`), they have their row, and later points of the same network leave out the
+check in which it ended. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused
-from hpcsweep.node.protocol import Hello, Outcome, Reply, Request
+from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, Timed
 from hpcsweep.node.worker_process import Died, Garbled, Interrupted, Template, TimedOut, Worker
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
@@ -105,25 +107,56 @@ class WorkerCare:
     _key: tuple[object, ...] = field(default=(None,), init=False)  # of the worker's points
     _used: bool = field(default=False, init=False)  # it measured another point before
     _history: dict[str, Any] = field(default_factory=dict, init=False)  # see `Request`
+    _timed: Mapping[str, Any] | None = field(default=None, init=False)  # the last `Timed`
+    # the checks that ended workers, by the network and process key of their points
+    _killers: dict[tuple[object, ...], set[str]] = field(default_factory=dict, init=False)
 
     def outcome_of(self, point: Point, tries: int, limit: float, until: float) -> Outcome | None:
         """Measure a point in `limit` seconds at most, by the time `until`; None if it was dropped.
 
+        A point whose worker ended in a check is ok, with its times. If the time `until` came
+        first, it timed out: another job may measure it with all of its checks.
+
         Raises:
             Refused: the machine is not fit, or no worker starts.
         """
+        self._timed = None
         for last_try in (False, True):
-            reply = self._ask((point,), tries, min(limit, until - time.time()))
+            left = until - time.time()
+            reply = self._ask((point,), tries, min(limit, left))
             if isinstance(reply, Reply):
+                self._note_killer(point, reply.outcomes[0])
                 return reply.outcomes[0]
             outside = isinstance(reply, Died) and reply.by_signal in _FROM_OUTSIDE
             if self.stop.wanted() or isinstance(reply, Interrupted):
                 return None
             if isinstance(reply, TimedOut):
-                return Outcome(status=PointStatus.TIMEOUT, reason=f"no result within {limit:g} s")
+                why = f"no result within {limit:g} s"
+                timed = self.with_times(point, why) if limit <= left else None
+                return timed or Outcome(status=PointStatus.TIMEOUT, reason=why)
             if last_try or not (outside or self._used):  # else an earlier point may have caused it
-                return Outcome(status=PointStatus.CRASHED, reason=str(reply))
+                why = str(reply)
+                crashed = Outcome(status=PointStatus.CRASHED, reason=why)
+                return self.with_times(point, why) or crashed
         return None
+
+    def with_times(self, point: Point, why: str) -> Outcome | None:
+        """Return the outcome of a point whose worker ended in a check; None if it has no times."""
+        if self._timed is None:
+            return None
+        try:
+            timed = typed_json.from_plain(Timed, self._timed)
+        except ValueError:  # a network wrote it
+            return None
+        if timed.so_far.point_id != point.point_id:
+            return None
+        outcome = timed.ended(why)
+        self._note_killer(point, outcome)
+        return outcome
+
+    def _note_killer(self, point: Point, outcome: Outcome) -> None:
+        if outcome.killer:
+            self._killers.setdefault(worker_key(point)[1:], set()).add(outcome.killer)
 
     def outcomes_of(self, points: Sequence[Point], tries: int, limit: float) -> Sequence[Outcome]:
         """Measure points that share a worker; return what it answered, nothing where it failed."""
@@ -142,11 +175,12 @@ class WorkerCare:
         worker = self._ready(worker_key(points[0]))
         if worker is None:
             return Interrupted()
-        request = Request(points=points, tries=tries, history=self._history)
+        skipped = sorted(self._killers.get(worker_key(points[0])[1:], ()))
+        request = Request(points=points, tries=tries, skipped=tuple(skipped), history=self._history)
         worker.ask(typed_json.to_plain(request))
-        reply = worker.wait(seconds, self.stop.wanted)
+        reply = self._wait(worker, seconds, self.stop.wanted)
         if isinstance(reply, Interrupted) and not self.stop.orphaned:
-            reply = worker.wait(self.kill_wait, self.stop.launcher_is_gone)
+            reply = self._wait(worker, self.kill_wait, self.stop.launcher_is_gone)
         answer = _answer(request, reply)
         if isinstance(answer, Reply):
             self._history = answer.history
@@ -156,6 +190,17 @@ class WorkerCare:
             self._worker = None
             worker.kill()
         return answer
+
+    def _wait(
+        self, worker: Worker, seconds: float, stopping: Callable[[], bool]
+    ) -> worker_process.Reply:
+        """Return what a worker answers in the end; keep what it says before of its point."""
+        until = time.monotonic() + seconds
+        while True:
+            reply = worker.wait(until - time.monotonic(), stopping)
+            if not (isinstance(reply, dict) and "so_far" in reply):
+                return reply
+            self._timed = reply
 
     def _ready(self, key: tuple[object, ...]) -> Worker | None:
         """Return a worker that is ready; None if a stop is wanted before it is."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
 from hpcsweep.catalog import AXES, COMMAND, axis_defaults
-from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING
+from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING, UNDECIDED
 from hpcsweep.point import LABEL, NO_MAPS, Point
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus, rank
@@ -45,7 +45,7 @@ _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of
 # what `failures_in` and `disturbance` tell of a row
 TOLD: Final = (
     "status", "status_reason", "valid", "flags", *LABEL, "input_width", "visit",
-    "workload", "own_axes", "load_avg_1min", "threads", "throttle_reasons",
+    "workload", "own_axes", "load_avg_1min", "threads", "throttle_reasons", "checks_missing",
     *(name for name, _above, _words in _FIGURES),
 )  # fmt: skip
 # axes of the catalogue that a command may have, beside its own
@@ -233,10 +233,18 @@ def disturbance(sweep_dir: SweepDir, rows: Iterable[Row]) -> str:
         why = "; ".join(_causes(passing)) or "no column says what by"
         parts = [f"disturbed ({why})", *([again] if sweep_dir.sweep_file.is_file() else [])]
     if lasting:
-        parts.append(
-            f"{', '.join(sorted(lasting))}: would be so again (hpcsweep show {sweep_dir.name})"
-        )
+        told = ", ".join(_in_words(flag, [row for _, row in flags]) for flag in sorted(lasting))
+        parts.append(f"{told}: would be so again (hpcsweep show {sweep_dir.name})")
     return "; ".join(parts)
+
+
+def _in_words(flag: str, rows: Iterable[Row]) -> str:
+    """Return a lasting flag; of `undecided` with the checks in which processes ended."""
+    if flag != UNDECIDED:
+        return flag
+    missing = (row.get("checks_missing") for row in rows)
+    ended = {of.partition(":")[0] for of in missing if isinstance(of, str)}  # of tables, NaN
+    return f"{flag} (a process ended in the check {', '.join(sorted(ended))})"
 
 
 def _causes(rows: Sequence[Row]) -> list[str]:

@@ -43,7 +43,13 @@ class Check(PointCheck):
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Prove what ran; compare it with what was asked for."""
-        proof = self._prove(network, choices, times)
+        return self._found(network, choices, times, self._prove(network, choices, times))
+
+    def without(self, network: Network, choices: Choices, times: Times) -> Finding:
+        """Tell what was chosen; nothing proves it."""
+        return self._found(network, choices, times, _unseen(choices))
+
+    def _found(self, network: Network, choices: Choices, times: Times, proof: Proof) -> Finding:
         algorithm = network.point.axes["algorithm"]
         means = times.table.convolution_means() if times.table else None
         cells = use(algorithm, network.shapes, choices, proof, means)
@@ -70,7 +76,7 @@ class Check(PointCheck):
         axes = network.point.axes
         compiled = axes.get("compile", "none") != "none"  # then the pass is not what was timed
         if not network.point.measure["evidence"] or compiled or not choices.calls:
-            return Proof.unseen(picked.layer for picked in [*choices.calls, *choices.learning])
+            return _unseen(choices)
         device = self.rig.device
         # on a GPU the other layers are marked, so that their kernels are known
         marked = network.shapes.calls if device.type == "cuda" else ()
@@ -87,6 +93,10 @@ class Check(PointCheck):
             network.model, network.compute, choices.learning, choices.backend
         )
         return replace(proof, calls=(*proof.calls, *backward))
+
+
+def _unseen(choices: Choices) -> Proof:
+    return Proof.unseen(picked.layer for picked in [*choices.calls, *choices.learning])
 
 
 def is_unproven(choices: Choices, proof: Proof) -> bool:

@@ -10,6 +10,7 @@ from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 class Check(PointCheck):
     """Reads the high-water mark when the last pass was timed."""
 
+    runs = False
     _found = Memory()
 
     def begin(self, network: Network) -> None:  # noqa: ARG002

@@ -11,6 +11,7 @@ from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 class Check(PointCheck):
     """Reads NVML; wants the passes once more if the GPU was throttled."""
 
+    runs = False
     _first_ms: float | None = None  # the median of passes that were throttled
 
     @property

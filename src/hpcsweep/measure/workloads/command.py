@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 from hpcsweep import environment, search_path
 from hpcsweep.catalog.columns import FOREIGN, cell
 from hpcsweep.catalog.short_table import kinds
-from hpcsweep.measure.bench_api import Measurement, OutOfMemory
+from hpcsweep.measure.bench_api import Measurement, OutOfMemory, Progress
 from hpcsweep.measure.workloads.noop import Noop
 from hpcsweep.point import Point
 from hpcsweep.spec import template
@@ -61,7 +61,12 @@ class Command(Noop):
         """Return the provenance that needs no torch; nobody looks at the device."""
         return {**super().environment(), "row": {}}
 
-    def measure(self, point: Point, tries: int = 0) -> Measurement:  # noqa: ARG002 - the no-op's
+    def measure(
+        self,
+        point: Point,
+        tries: int = 0,  # noqa: ARG002 - the no-op's
+        progress: Progress | None = None,  # noqa: ARG002 - it has no checks
+    ) -> Measurement:
         """Run the command once; where it fails, this process ends as it did.
 
         Raises:

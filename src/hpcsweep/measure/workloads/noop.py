@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory
+from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
 from hpcsweep.point import Point
 
 _GIB: Final = 1 << 30
@@ -35,7 +35,12 @@ class Noop:
             "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
         }
 
-    def measure(self, point: Point, tries: int = 0) -> Measurement:
+    def measure(
+        self,
+        point: Point,
+        tries: int = 0,
+        progress: Progress | None = None,  # noqa: ARG002 - it has no checks
+    ) -> Measurement:
         """Sleep once and report the time that it took."""
         rules = point.measure.get("fail") or ()
         for rule in rules:
