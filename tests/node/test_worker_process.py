@@ -45,6 +45,25 @@ def test_what_is_printed_like_a_fault_is_none(measure):
 
 
 @pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        ("throws_in_cpp", "SIGABRT: CUDA error: an illegal memory access was encountered"),
+        ("terminates", "SIGABRT: terminate called without an active exception"),
+    ],
+)
+def test_an_exception_that_ended_c_plus_plus_is_the_reason(measure, act, reason):
+    """Not the line of Python that was there, which did nothing wrong."""
+    outcome = measure(act)
+    assert (outcome.status, outcome.reason) == ("crashed", reason)
+
+
+def test_an_exception_that_ended_something_else_is_not_the_reason(measure):
+    """A fault is told by its place."""
+    outcome = measure("says_it_threw_and_strikes")
+    assert outcome.reason.startswith("SIGSEGV: Fatal Python error: Segmentation fault File ")
+
+
+@pytest.mark.parametrize(
     "act", ["keeps_a_child", "daemonises", "segfaults_with_a_child", "nothing", "forks"]
 )
 def test_nothing_that_a_worker_started_outlives_it(desk, tmp_path, act):

@@ -200,6 +200,29 @@ def says_much_and_ends():
     os._exit(7)
 
 
+def throws_in_cpp():
+    """Die as C++ does of an exception that nobody catches, as torch's in a destructor."""
+    told = (
+        b"terminate called after throwing an instance of 'c10::AcceleratorError'\n"
+        b"  what():  CUDA error: an illegal memory access was encountered\n"
+        b"CUDA kernel errors might be asynchronously reported at some other API call.\n\n"
+        b"frame #0: c10::cuda::c10_cuda_check_implementation(int)\n"
+    )
+    os.write(2, told)
+    os.abort()
+
+
+def terminates():
+    """Die as C++ does without an exception; the runtime library says it."""
+    ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev()
+
+
+def says_it_threw_and_strikes():
+    """Print what another process said when it died, and die of something else."""
+    os.write(2, b"terminate called after throwing an instance of 'X'\n  what():  nothing\n")
+    strike_here()
+
+
 def says_fatal_and_ends():
     """Print what looks like a fault, and end in another way."""
     os.write(2, b"Fatal Python error: none\nCurrent thread 0x1\n  File x, line 1\nand goes on\n")

@@ -24,10 +24,13 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from hpcsweep import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 _LAST_WORDS: Final = 400
+# what the C++ runtime prints before it ends the process, as for a CUDA error in a destructor
+_TERMINATE: Final = "terminate called"
+_WHAT: Final = "what():  "
 _LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threads
 _READ: Final = 1 << 16  # most replies; a larger buffer takes longer to make than to fill
 _END_SECONDS: Final = 0.5  # for a process to end after its socket
@@ -245,10 +248,13 @@ class Worker:
         self.kill()
         if returncode is None:
             return Garbled("the worker closed its socket")
-        return Died(returncode, self._last_words(fatal=returncode < 0))
+        return Died(returncode, self._last_words(returncode)[-_LAST_WORDS:])
 
-    def _last_words(self, *, fatal: bool) -> str:
-        """Return the last line logged since the last request; after a fault, its place."""
+    def _last_words(self, returncode: int) -> str:
+        """Return the last line logged since the last request.
+
+        After a fault it is the fault's place; after an exception that ended C++, what that said.
+        """
         try:
             with self._log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -257,14 +263,26 @@ class Worker:
         except OSError:
             return ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
+        thrown = _thrown(lines) if returncode == -signal.SIGABRT else ""
+        if thrown:
+            return thrown
         faults = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
-        if fatal and faults:
+        if returncode < 0 and faults:
             trace = lines[faults[-1] :]
             current = [i for i, line in enumerate(trace) if line.startswith("Current thread")]
             after = trace[current[0] :] if current else trace
             frame = next((line for line in after if line.startswith("File ")), "")
             lines = [f"{trace[0]} {frame}".strip()]
-        return lines[-1][-_LAST_WORDS:] if lines else ""
+        return lines[-1] if lines else ""
+
+
+def _thrown(lines: Sequence[str]) -> str:
+    """Return what C++ printed of the last exception that nobody caught; empty without one."""
+    ends = [at for at, line in enumerate(lines) if line.startswith(_TERMINATE)]
+    if not ends:
+        return ""
+    after = lines[ends[-1] : ends[-1] + 2]  # its message stands in the next line, if it has one
+    return after[-1].removeprefix(_WHAT) if after[-1].startswith(_WHAT) else after[0]
 
 
 def _start(

@@ -27,6 +27,7 @@ NAME: Final = "libcudnn.so.9"
 MAJOR: Final = 9
 _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
 _WORDS: Final = 1024
+_NO_WORDS: Final = "none"  # what cuDNN says of an error about which it has nothing to say
 
 _NOT_SUPPORTED: Final = 3  # the thousands of a cudnnStatus_t; the rest says more
 # cudnnDataType_t
@@ -118,7 +119,8 @@ class CudnnLibrary(Library):
         buffer = ctypes.create_string_buffer(_WORDS)
         self._library.cudnnGetLastErrorString(buffer, _WORDS)  # of this thread
         words = " ".join(buffer.value.decode("utf-8", "replace").split())
-        return kind(function, status, name.decode("ascii", "replace"), words)
+        told = "" if words == _NO_WORDS else words
+        return kind(function, status, name.decode("ascii", "replace"), told)
 
 
 def version_text(version: int) -> str:
