@@ -111,6 +111,19 @@ def by_file_name(name: str) -> str | None:
     return by_label(name) or (as_value(entry.name) if entry and not entry.short else None)
 
 
+def label(device_name: str, maker: str = "nvidia") -> str:
+    """Return the `gpu` value of rows for a device's own name; empty if it gets none.
+
+    A GPU of NVIDIA's that no shipped profile has is called by the last word of its name. One of
+    AMD's is not: most of those are displays, on which no framework computes.
+    """
+    for short in GPUS:
+        if re.search(name_pattern(short), device_name):
+            return short
+    words = device_name.lower().split()
+    return words[-1] if words and maker == "nvidia" else ""
+
+
 def name_pattern(short: str) -> str:
     """Return a regular expression for the device names that belong to a `gpu` value."""
     return rf"\b{short.upper()}\b"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +35,13 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:
         Refused: the device is not what the profile promised, or this torch cannot use it.
     """
     # ruff: noqa: PLC0415 - these load torch, which a worker of no-op points can do without
-    from hpcsweep.measure.machine import fit, provenance, telemetry
+    from hpcsweep.measure.machine import fit
 
     search_path.use(run.get("search_path", ()))
     device = fit.device_for(run)
     if device.type != "cuda":
         return on_device(workload, device.type)
-    index = provenance.driver_index(device.torch_device.index)
-    watched = telemetry.watch(device.uuid, index, frozenset({os.getpid()}), device.bus)
+    watched = fit.telemetry_of(device)
     fit.check_neighbours(watched)
     return on_device(workload, device.type, watched)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
+import sys
 
 import pytest
 import torch
@@ -33,16 +33,21 @@ def test_a_processor_is_always_there():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_promised_gpu_that_is_not_there_is_refused():
     """The message names the promise and what to look at."""
-    with pytest.raises(Refused, match=r"promises gpu 'v100'.*(driver|CUDA)"):
+    with pytest.raises(Refused, match=r"promises gpu 'v100'.*(driver|CUDA)") as told:
         fit.device_for({"gpu": "v100"})
+    assert "gres" not in str(told.value)  # which only a job has
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_job_that_was_given_no_gpu_is_told_about_gres(monkeypatch):
-    """Slurm empties CUDA_VISIBLE_DEVICES where no GPU was asked for."""
+    """Slurm empties CUDA_VISIBLE_DEVICES where no GPU was asked for; a person may unset it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(torch.version, "cuda", "13.2")
-    with pytest.raises(Refused, match="gres"):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(Refused, match="ask for a GPU with gres"):
+        fit.device_for({"gpu": "l40"})
+    monkeypatch.delenv("SLURM_JOB_ID")
+    with pytest.raises(Refused, match=r"CUDA_VISIBLE_DEVICES='' hides every GPU; unset it$"):
         fit.device_for({"gpu": "l40"})
 
 
@@ -68,6 +73,24 @@ def test_the_devices_own_name_must_match_the_promise():
     fit.check_name("anything", "")
     with pytest.raises(Refused, match=r"/V100/, this node has 'NVIDIA L40S'"):
         fit.check_name("NVIDIA L40S", "V100")
+
+
+@pytest.mark.parametrize("gpu", ["l40", "h100", "v100"])
+def test_rows_never_say_another_gpu_than_the_device_is(gpu):
+    """Where no `gpu_name` says what is meant; a name of the user's own is no claim."""
+    fit.check_label("NVIDIA L40S", "l40s")
+    fit.check_label("NVIDIA L40S", "mine")
+    with pytest.raises(Refused, match=rf"gpu '{gpu}', the first GPU here is 'NVIDIA L40S'"):
+        fit.check_label("NVIDIA L40S", gpu)
+
+
+def test_a_profile_of_another_gpu_is_refused_by_the_worker(pretend_gpu):
+    """The device is the first one that CUDA shows to the process."""
+    program = "from hpcsweep.measure.machine import fit; fit.device_for({'gpu': 'l40s'})"
+    done = pretend_gpu.run(sys.executable, "-c", program)
+    assert "gpu 'l40s', the first GPU here is 'NVIDIA H100 80GB HBM3'" in done.stderr
+    named = program.replace("'l40s'", "'l40s', 'gpu_name': 'H100'")
+    assert pretend_gpu.run(sys.executable, "-c", named).returncode == 0
 
 
 def test_a_slice_of_a_gpu_is_refused_unless_it_is_meant():
@@ -105,50 +128,8 @@ def test_a_real_gpu_is_found_and_held_against_the_promise():
         fit.device_for({"gpu": "any", "min_memory_gb": 100_000})
 
 
-@pytest.fixture
-def pretend(monkeypatch):
-    """Return a function that gives this process a GPU whose kernels run, or do not."""
-
-    def install(name, built_for, *, hip=None, runs=True, **properties):
-        properties = SimpleNamespace(multi_processor_count=1, **properties)
-        ones = torch.ones
-
-        def kernel(n, device):
-            if not runs:
-                raise RuntimeError("CUDA error: no kernel image is available\nSearch for it")
-            return ones(n)
-
-        monkeypatch.setattr(torch, "ones", kernel)
-        monkeypatch.setattr(torch.version, "hip", hip)
-        for answer, value in {
-            "is_available": True,
-            "current_device": 0,
-            "get_device_name": name,
-            "get_device_properties": properties,
-            "get_arch_list": built_for.split(),
-        }.items():
-            monkeypatch.setattr(torch.cuda, answer, lambda *_, value=value: value)
-        return fit.report()
-
-    return install
-
-
-def test_an_amd_gpu_is_told_by_the_name_of_its_chip(pretend):
-    """Features after the name do not matter."""
-    mi250 = {"gcnArchName": "gfx90a:sramecc+:xnack-", "major": 9, "minor": 0}
-    seen = pretend("AMD Instinct MI250", "gfx908 gfx90a", hip="6.2", **mi250)
-    assert (seen["refused"], "(gfx90a)" in seen["gpu"]) == ("", True)
-
-
-def test_a_gpu_for_which_torch_has_no_code_is_refused(pretend):
-    """By the simplest kernel, as a worker finds out; with the chip, and what torch has code for."""
-    refused = pretend("V100", "sm_75 sm_90", major=7, minor=0, runs=False)["refused"]
-    assert "runs no kernel on 'V100' (sm_70; it has code for sm_75 sm_90)" in refused
-    assert "no kernel image is available; where its chip is missing" in refused
-
-
 def test_it_says_the_same_of_a_machine_without_a_gpu():
     """As JSON; `test_doctor` runs the process that prints it."""
     assert json.loads(json.dumps(fit.report())).keys() == {
-        "threads", "mkldnn", "gpu", "refused",
+        "threads", "mkldnn", "cudnn", "gpu", "refused", "do", "lacking",
     }  # fmt: skip

@@ -255,7 +255,10 @@ def nvml(
     try:
         module.nvmlInit()
     except Exception as error:
-        raise NoDriver(f"NVML does not start: {first_line(error)}") from error
+        raise NoDriver(
+            f"NVML does not start ({first_line(error)}): see what nvidia-smi says; a container "
+            "needs NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        ) from error
     refusal = ""
     for name, by in (
         ("nvmlDeviceGetHandleByUUID", uuid.encode() if uuid else None),
@@ -284,19 +287,24 @@ def amdsmi(module: Any, bus: str) -> Driver:  # noqa: ANN401
     Raises:
         NoDriver: amdsmi does not answer, or knows no such die.
     """
+    dies = _amd_dies(module)
+    places = [number for number, (_, own) in enumerate(dies) if bus and own.startswith(bus)]
+    places += [0] if len(dies) == 1 else []
+    if not places:
+        raise NoDriver(f"amdsmi knows no GPU at PCI bus '{bus}'")
+    return _Amd(module, [die for die, _ in dies], places[0])
+
+
+def _amd_dies(module: Any) -> list[tuple[Any, str]]:  # noqa: ANN401
+    """Return the dies that `amdsmi` knows, with their PCI buses; raise `NoDriver` if none."""
     if module is None:
         raise NoDriver("this Python finds no amdsmi, which ROCm brings")
     try:
         module.amdsmi_init()
         dies = module.amdsmi_get_processor_handles()
-        buses = [module.amdsmi_get_gpu_device_bdf(die) for die in dies]
+        return [(die, module.amdsmi_get_gpu_device_bdf(die)) for die in dies]
     except Exception as error:
         raise NoDriver(f"amdsmi does not answer: {first_line(error)}") from error
-    places = [number for number, own in enumerate(buses) if bus and own.startswith(bus)]
-    places += [0] if len(dies) == 1 else []
-    if not places:
-        raise NoDriver(f"amdsmi knows no GPU at PCI bus '{bus}'")
-    return _Amd(module, dies, places[0])
 
 
 def find(uuid: str | None, index: int, own_pids: frozenset[int], bus: str) -> Driver:
@@ -312,6 +320,23 @@ def find(uuid: str | None, index: int, own_pids: frozenset[int], bus: str) -> Dr
         if module is None and not environment.AMD_DRIVER.exists():
             raise
     return amdsmi(module, bus)
+
+
+def lacking() -> str:
+    """Return why no driver can report a GPU of this machine; empty if one can."""
+    try:
+        nvml(_imported("pynvml"), None, 0, frozenset())
+    except NoDriver as of_nvidia:
+        module = _imported("amdsmi")
+        if module is None and not environment.AMD_DRIVER.exists():
+            return str(of_nvidia)
+    else:
+        return ""
+    try:
+        _amd_dies(module)
+    except NoDriver as of_amd:
+        return str(of_amd)
+    return ""
 
 
 def _imported(name: str) -> Any:  # noqa: ANN401
@@ -334,3 +359,7 @@ def _text(value: object) -> str | None:
     if isinstance(value, bytes):
         return value.decode("ascii", "replace")
     return str(value) if value is not None else None
+
+
+if __name__ == "__main__":
+    print(lacking())  # noqa: T201 - who measures here reads it

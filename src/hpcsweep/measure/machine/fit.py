@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import torch
 
+from hpcsweep.catalog import gpus
 from hpcsweep.errors import Refused, first_line
-from hpcsweep.measure.machine import provenance
+from hpcsweep.measure.machine import provenance, telemetry, usable
 from hpcsweep.measure.machine.provenance import Device
 from hpcsweep.measure.machine.telemetry import Telemetry
 
@@ -27,7 +28,7 @@ def device_for(run: Mapping[str, Any]) -> Device:
     """Return the device of a submission.
 
     Raises:
-        Refused: it is missing, another one, too small, or this torch has no code for it.
+        Refused: it is missing, another one, too small, or this torch cannot use it.
     """
     kind = str(run.get("gpu")) if run.get("gpu") in {"cpu", "mps"} else "cuda"
     if kind == "cuda":
@@ -35,11 +36,14 @@ def device_for(run: Mapping[str, Any]) -> Device:
     if kind == "mps" and not torch.backends.mps.is_available():
         raise Refused("this torch finds no Metal GPU; submit with a profile whose gpu is cpu")
     device = provenance.device(kind)
-    check_name(device.name, str(run.get("gpu_name") or ""))
-    check_slice(device.name, str(run.get("gpu_name") or ""))
+    pattern = str(run.get("gpu_name") or "")
+    check_name(device.name, pattern)
+    check_slice(device.name, pattern)
     if kind == "cuda":
+        if not pattern:
+            check_label(device.name, str(run.get("gpu")))
         _check_memory(device, run.get("min_memory_gb"))
-        check_code(device)
+        usable.check(device)
     return device
 
 
@@ -49,6 +53,19 @@ def check_name(name: str, pattern: str) -> None:
         raise Refused(
             f"wrong device: the profile promises gpu_name /{pattern}/, this node has '{name}'; "
             "correct the profile's constraint or gres, or its gpu_name"
+        )
+
+
+def check_label(name: str, gpu: str) -> None:
+    """Refuse a device that rows would give the name of another one.
+
+    A profile with a `gpu_name` says itself which devices its `gpu` stands for. A `gpu` that the
+    catalogue lacks is a name of the user's own.
+    """
+    if gpu in gpus.GPUS and gpus.label(name) != gpu:
+        raise Refused(
+            f"wrong device: rows would say gpu '{gpu}', the first GPU here is '{name}'; correct "
+            "the profile's `gpu`, or choose another GPU with CUDA_VISIBLE_DEVICES"
         )
 
 
@@ -65,12 +82,10 @@ def check_slice(name: str, pattern: str) -> None:
         )
 
 
-def chip(device: Device) -> str:
-    """Return a GPU's architecture in the words of compilers: ``sm_86``, or ``gfx90a`` for AMD."""
-    properties = torch.cuda.get_device_properties(device.torch_device)
-    if torch.version.hip:
-        return str(properties.gcnArchName).partition(":")[0]
-    return f"sm_{properties.major}{properties.minor}"
+def telemetry_of(device: Device) -> Telemetry:
+    """Return the telemetry of a GPU that this process uses."""
+    index = provenance.driver_index(device.torch_device.index)
+    return telemetry.watch(device.uuid, index, frozenset({os.getpid()}), device.bus)
 
 
 def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:
@@ -89,13 +104,26 @@ def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = ti
 def _need_cuda(gpu: str) -> None:
     if torch.cuda.is_available():
         return
+    in_job = "SLURM_JOB_ID" in os.environ
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None and torch.version.hip is None:
         why = "this torch was built without CUDA or ROCm; install another build in the job's setup"
-    elif os.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1", "NoDevFiles"}:
-        why = "no GPU was given to this job (CUDA_VISIBLE_DEVICES is empty); ask for it with gres"
+    elif hidden in {"", "-1", "NoDevFiles"}:  # the last one is Slurm's
+        do = "ask for a GPU with gres" if in_job else "unset it"
+        why = f"CUDA_VISIBLE_DEVICES='{hidden}' hides every GPU; {do}"
     else:
-        why = "torch finds no GPU here; is the driver too old for this torch, or `gres` missing?"
+        do = "is `gres` missing, or the driver" if in_job else "is the driver"
+        why = f"torch finds no GPU here ({_why_no_cuda()}); {do} too old for this torch?"
     raise Refused(f"the profile promises gpu '{gpu}': {why}")
+
+
+def _why_no_cuda() -> str:
+    """Return torch's own words for it, such as on a driver that is too old."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return first_line(error)
+    return "no reason is told"
 
 
 def _check_memory(device: Device, least_gb: float | None) -> None:
@@ -107,47 +135,31 @@ def _check_memory(device: Device, least_gb: float | None) -> None:
         )
 
 
-def check_code(device: Device) -> None:
-    """Check that this torch runs on a GPU: a build may have no code for it.
-
-    Raises:
-        Refused: the simplest kernel does not work.
-    """
-    try:
-        torch.ones(1, device=device.torch_device).add_(1).item()
-    except RuntimeError as error:
-        built_for = " ".join(torch.cuda.get_arch_list())
-        raise Refused(
-            f"torch {torch.__version__} runs no kernel on '{device.name}' ({chip(device)}; it has "
-            f"code for {built_for}): {first_line(error)}; where its chip is missing, give this "
-            "profile an environment with an older or newer torch"
-        ) from error
-
-
 def report() -> dict[str, Any]:
     """Return torch's threads and libraries, the GPU if there is one, and why it cannot be used."""
     import torchvision  # noqa: F401, PLC0415 - fails if it does not fit torch's release
 
+    library = usable.wrong_library()
     facts = {
         "threads": torch.get_num_threads(),
         "mkldnn": torch.backends.mkldnn.is_available(),
+        "cudnn": torch.backends.cudnn.version(),  # after the question above it raises no more
         "gpu": "",
-        "refused": "",
+        "refused": library.what if library else "",
+        "do": library.remedy if library else "",
+        "lacking": "",
     }
-    return facts | (_gpu_report() if torch.cuda.is_available() else {})
+    return facts | (_gpu_report() if torch.cuda.is_available() and not library else {})
 
 
 def _gpu_report() -> dict[str, str]:
     device = provenance.device("cuda")
     code = " ".join(torch.cuda.get_arch_list())
-    cudnn = torch.backends.cudnn.version()
-    refused = ""
-    try:
-        check_code(device)
-    except Refused as error:
-        refused = str(error)
-    gpu = f"{device.name} ({chip(device)}), cuDNN {cudnn}, code for {code}"
-    return {"gpu": gpu, "refused": refused}
+    wrong = usable.problem(device)
+    facts = {"gpu": f"{device.name} ({usable.chip(device)}), code for {code}"}
+    if wrong:
+        return facts | {"refused": wrong.what, "do": wrong.remedy}
+    return facts | {"lacking": telemetry_of(device).lacking}
 
 
 if __name__ == "__main__":
