@@ -3,6 +3,7 @@
 # make test-all  the same with the tests that are too long for every day
 # make check     ruff, mypy, import contracts, dead code
 # make bench     names what became slower than in the last recorded revision (10 minutes)
+# make gpu-wheels  fetches what a bare machine with a GPU lacks, for `python -m benchmarks.gpu`
 # make docs      builds the documentation as a site in site/; fails on a broken link or unknown command
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ UV := UV_CACHE_DIR=$(VENV)/.uv $(BIN)/uv pip install --python $(BIN)/python $(WH
 STAMP := .stamps/venv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test test-all bench prepare check lint types docs slurm browser clean
+.PHONY: demo test test-all bench prepare check lint types docs slurm browser clean gpu-wheels
 
 demo: $(STAMP)
 	$(BIN)/hpcsweep submit sweeps/quickstart.yaml --cluster local
@@ -38,6 +39,17 @@ test test-all: prepare lint
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.guard $(BENCH)
+
+# What a machine with torch alone lacks, for Python 3.12 on x86-64: 10 MB in a folder that git
+# ignores. The front-end of cuDNN is the newest one that pyproject.toml takes; what runs plans in it
+# needs none of its dependencies, a compiler among them.
+FETCH := $(PYTHON) -m pip download --quiet --only-binary :all: --python-version 3.12 \
+    --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --dest .gpu
+gpu-wheels:
+	rm -rf .gpu
+	$(FETCH) pydantic
+	$(FETCH) --no-deps 'nvidia-cudnn-frontend>=1.26,<1.30'
+	@ls -l .gpu
 
 prepare: $(STAMP) slurm browser
 

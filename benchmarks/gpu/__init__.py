@@ -1,7 +1,7 @@
-"""The proof on a GPU: ``python -m benchmarks.gpu [--seconds N] [--out FOLDER] [--simulated]``.
+"""The proof on a GPU: ``python -m benchmarks.gpu [--seconds N] [--out FOLDER] [--pretend]``.
 
 It runs from a source tree with any torch and torchvision. Each step runs in a process of its own
-and writes `FOLDER/STEP.json` after everything that it finds. The same command goes on where it
+and writes `OUT/DEVICE/STEP.json` after everything that it finds. The same command goes on where it
 stopped, and ends with one table: which claims hold, which are refuted, and which are open.
 """
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.gpu.convolutions import AGAIN, EXPLICIT
+from benchmarks.gpu.facts import READ
 from benchmarks.gpu.kernels import ATTACHED
 from benchmarks.gpu.record import COMPLETE
 from hpcsweep import catalog
@@ -71,10 +72,9 @@ class Pair:
 def of_times(records: Records) -> list[Verdict]:
     """Return the verdict of every claim about times, errors and sessions."""
     return [
-        batched(records),
+        *(two_clocks(records, how) for how in ("graph", "stream")),
         same_kernels(records),
         errors(records),
-        bare_loop(records),
         two_runs(records),
         sweep_time(records),
         after_profiler(records),
@@ -83,29 +83,30 @@ def of_times(records: Records) -> list[Verdict]:
     ]
 
 
-def batched(records: Records) -> Verdict:
-    """Return claim (j)."""
-    claim = "(j) batched time against CUPTI's durations, every layer and algorithm"
-    layers = _found(records, "layers")
-    profiled = _found(records, "kernels")
-    pairs = []
-    for key, facts in layers.items():
-        by_cupti = profiled.get(key, {})
-        for name in (n for n in facts["batched"] if n != AGAIN):
-            theirs = by_cupti.get(name, {}).get("us")
-            pairs.append(Pair(f"{name} {key}", facts["batched"][name]["us"], theirs))
-    return _agreement(claim, pairs, whole=_whole(records, "layers", "kernels"))
-
-
-def bare_loop(records: Records) -> Verdict:
-    """Return claim (j)."""
-    claim = "(j) batched time against a bare loop of the same call, every layer and algorithm"
+def two_clocks(records: Records, how: str) -> Verdict:
+    """Return claim (j) of a `graph`, or of a `stream`."""
+    claim = f"(j) a {how}'s time by the product's clock and by two bare events, every layer"
     pairs = [
-        Pair(f"{name} {key}", facts["batched"][name]["us"], bare)
+        Pair(f"{name} {key}", times["us"], facts[f"{how}_bare_us"].get(name))
         for key, facts in _found(records, "layers").items()
-        for name, bare in facts["bare_us"].items()
+        for name, times in facts[how].items()
     ]
     return _agreement(claim, pairs, whole=_whole(records, "layers"))
+
+
+def by_cupti(records: Records) -> list[float]:
+    """Return CUPTI's durations over a graph's time of the same call, of all that have both.
+
+    A graph has gaps between its kernels that no duration holds: a fact, and no claim.
+    """
+    profiled = _found(records, "kernels")
+    ratios = []
+    for key, facts in _found(records, "layers").items():
+        for name, times in facts["graph"].items():
+            us = profiled.get(key, {}).get(name, {}).get("us")
+            if us:
+                ratios.append(us / times["us"])
+    return ratios
 
 
 def _agreement(claim: str, pairs: Sequence[Pair], *, whole: bool) -> Verdict:
@@ -131,7 +132,7 @@ def same_kernels(records: Records) -> Verdict:
     equal = []
     control = []
     for key, facts in _found(records, "layers").items():
-        times = facts["batched"]
+        times = facts["graph"]
         slack = facts["resolution_us"]
         default = times.get(catalog.AUTO)
         own = profiled.get(key, {}).get(catalog.AUTO, {}).get("kernels")
@@ -256,11 +257,11 @@ def cold(records: Records) -> Verdict:
     """Return claim (i)."""
     claim = "(i) a read that fits the cache is slower with a rewritten cache"
     limit = f"at least {COLD} times hot"
-    found = [f for key, f in _found(records, "caches").items() if key.startswith("read")]
+    found = _found(records, "device").get(READ)
     if not found:
         return Verdict(claim, limit, _NOT_MEASURED, OPEN)
-    ratio = found[0]["cold_us"] / found[0]["hot_us"]
-    text = f"{found[0]['hot_us']:.1f} us hot, {found[0]['cold_us']:.1f} cold: {ratio:.2f} times"
+    ratio = found["cold_us"] / found["hot_us"]
+    text = f"{found['hot_us']:.1f} us hot, {found['cold_us']:.1f} cold: {ratio:.2f} times"
     return Verdict(claim, limit, text, HELD if ratio >= COLD else REFUTED)
 
 

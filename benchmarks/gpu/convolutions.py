@@ -34,12 +34,12 @@ _MORE: Final = (
 
 
 def kinds(options: Options) -> dict[str, ConvShape]:
-    """Return the network's distinct convolutions, and some more, by key; few in a simulation."""
+    """Return the network's distinct convolutions, and some more, by key."""
     network = models.build_float32(options.model, enliven=False)
     image = torch.randn(1, 3, options.size, options.size)
     shapes = [shape for _, shape in shape_pass(network, image).convolutions]
     distinct = {shape.unique_key: shape for shape in (*shapes, *_MORE)}
-    return dict(list(distinct.items())[: None if options.test_files is None else options.most])
+    return dict(list(distinct.items())[: options.shapes])
 
 
 def full_precision() -> None:

@@ -6,30 +6,33 @@ import os
 from typing import Any, Final
 
 import torch
+from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep import __version__
+from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure.machine import provenance, telemetry
 
+PRETENDED: Final = "pretended"  # the kind of a device that is not there
 _NVML: Final = (
     *("driver_version", "sm_clock_default_mhz", "sm_clock_max_mhz", "ecc", "mig"),
     *("persistence", "power_limit_default_mw"),
 )
 
 
-def watch() -> telemetry.Telemetry:
-    """Return the telemetry of the GPU, as the bench has it."""
+def watch(*known: int) -> telemetry.Telemetry:
+    """Return the telemetry of the GPU, as the bench has it; `known` processes may use it, too."""
     device = provenance.device("cuda")
     index = provenance.driver_index(device.torch_device.index)
-    return telemetry.watch(device.uuid, index, frozenset({os.getpid()}))
+    return telemetry.watch(device.uuid, index, frozenset({os.getpid(), *known}))
 
 
-def collect(*, simulated: bool) -> dict[str, Any]:
+def collect(*, pretended: bool) -> dict[str, Any]:
     """Return device, driver, software and clocks; what nobody tells is left out."""
     device = provenance.device("cuda")
     told = watch().provenance()
     properties = torch.cuda.get_device_properties(device.torch_device)
     found: dict[str, Any] = {
-        "kind": "simulated" if simulated else "cuda",
+        "kind": PRETENDED if pretended else "cuda",
         "name": device.name,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
@@ -44,3 +47,14 @@ def collect(*, simulated: bool) -> dict[str, Any]:
         **{name: told.get(name) for name in _NVML},
     }
     return {name: value for name, value in found.items() if value not in {None, ""}}
+
+
+def warm_up() -> None:
+    """Load what a GPU needs for the first time: from a cold disk that can take half a minute."""
+    gpu = torch.device("cuda")
+    image = torch.randn(1, 64, 56, 56, device=gpu)
+    filters = torch.randn(64, 64, 3, 3, device=gpu)
+    with profiler_events.session(gpu):
+        F.conv2d(image, filters)
+        F.linear(image, image[0, 0])
+    torch.cuda.synchronize()

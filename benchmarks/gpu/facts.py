@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -15,8 +17,6 @@ from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import caches, clocks, stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from benchmarks.gpu.lab import Lab
     from benchmarks.gpu.machine import Gpu
 
@@ -24,14 +24,39 @@ _QUEUE_MOST: Final = 6000
 _SIDE: Final = 2048
 _QUEUE_DELAY_MS: Final = 400.0
 _STALL_MS: Final = 5.0
-_READ: Final = "read a quarter of the cache"
+READ: Final = "cache: a read of a quarter"
+COLD: Final = "bandwidth: cold"
+NOTHING: Final = "floor: nothing"
+QUEUES: Final[Mapping[str, tuple[int, bool]]] = {
+    "queue: kernel": (1, False),
+    "queue: event, kernel, event": (3, True),
+}
+_GPU: Final = torch.device("cuda")
 
 
 def device(lab: Lab) -> None:
-    """Say what the device is and what this torch can do with it."""
-    for key, ask in lab.each({"delay": _delay, "torch": _torch}):
-        with lab.entry(key) as facts:
-            facts.update(ask(lab.machine))
+    """Find cheap facts: delays, what events add, what the queue holds, bandwidth, caches."""
+    gpu = lab.machine
+    passes = lab.options.iterations
+    few = torch.zeros(8, device=_GPU)
+    quarter = caches.cache_bytes(_GPU) // 4 // 4  # numbers of four bytes
+    asked: dict[str, Callable[[], dict[str, Any]]] = {
+        "delay": lambda: _delay(gpu),
+        "torch": _torch,
+        COLD: lambda: bandwidth(gpu, caches.preparation("cold", _GPU), passes),
+        "bandwidth: hot": lambda: bandwidth(gpu, clocks.nothing, passes),
+        READ: lambda: _states(gpu, (quarter,), passes),
+        "cache: conv 3x3 256x14x14": lambda: _states(gpu, (1, 256, 14, 14), passes),
+    }
+    for name, call in small_cases().items():
+        asked[f"floor: {name}"] = partial(floor, gpu, call, passes)
+    for name, (entries, marked) in QUEUES.items():
+        asked[name] = partial(depth, gpu, lambda: few.add_(1), entries=entries, marked=marked)
+    asked["queue: needs"] = lambda: needs(lab.options.model, lab.options.size)
+    with torch.inference_mode():
+        for key, ask in lab.each(asked):
+            with lab.entry(key) as found:
+                found.update(ask())
 
 
 def _delay(machine: Gpu) -> dict[str, Any]:
@@ -50,34 +75,32 @@ def _delay(machine: Gpu) -> dict[str, Any]:
     return found
 
 
-def _torch(_: Gpu) -> dict[str, Any]:
+def _torch() -> dict[str, Any]:
     return {
         "events_in_graphs": clocks.external_event() is not None,
         "conv_precision": str(
             getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
         ),
         "tf32_at_start": bool(torch.backends.cudnn.allow_tf32),
-        "cache_bytes": caches.cache_bytes(torch.device("cuda")),
+        "cache_bytes": caches.cache_bytes(_GPU),
     }
 
 
-def floors(lab: Lab) -> None:
-    """Time little work in four ways: what an event pair around a call adds, and its resolution."""
-    with torch.inference_mode():
-        for key, call in lab.each(small_cases()):
-            with lab.entry(key) as facts:
-                facts.update(floor(lab.machine, call, lab.options.iterations))
+def bandwidth(machine: Gpu, prepare: Callable[[], object], passes: int) -> dict[str, Any]:
+    """Read a whole cache's worth: cold it is no faster than memory, and hot it may be."""
+    numbers = torch.randn(caches.cache_bytes(_GPU) // 4, device=_GPU)
+    ms = stats.median(in_turns(machine, {"": numbers.sum}, passes, prepare)[""])
+    return {"bytes": numbers.nbytes, "ms": ms, "gbs": numbers.nbytes / ms / 1e6}
 
 
 def small_cases() -> dict[str, Callable[[], object]]:
     """Return calls from nothing at all to a matrix product that takes a while."""
-    gpu = torch.device("cuda")
-    few = torch.zeros(8, device=gpu)
-    some = torch.randn(1, 64, 56, 56, device=gpu)
-    deep = torch.randn(1, 256, 14, 14, device=gpu)
-    wide = torch.randn(64, 64, 3, 3, device=gpu)
-    narrow = torch.randn(1024, 256, 1, 1, device=gpu)
-    square = torch.randn(_SIDE, _SIDE, device=gpu)
+    few = torch.zeros(8, device=_GPU)
+    some = torch.randn(1, 64, 56, 56, device=_GPU)
+    deep = torch.randn(1, 256, 14, 14, device=_GPU)
+    wide = torch.randn(64, 64, 3, 3, device=_GPU)
+    narrow = torch.randn(1024, 256, 1, 1, device=_GPU)
+    square = torch.randn(_SIDE, _SIDE, device=_GPU)
     return {
         "nothing": clocks.nothing,
         "add 8 numbers": lambda: few.add_(1),
@@ -121,21 +144,6 @@ def _marked(
             end.record()
 
     return run, lambda: [begin.elapsed_time(end) for begin, end in pairs]
-
-
-def queue(lab: Lab) -> None:
-    """Find how much the driver queues before the host has to wait."""
-    few = torch.zeros(8, device="cuda")
-    kinds: Mapping[str, tuple[int, bool]] = {
-        "kernel": (1, False),
-        "event, kernel, event": (3, True),
-    }
-    for key, (entries, marked) in lab.each(kinds):
-        with lab.entry(key) as facts:
-            facts.update(depth(lab.machine, lambda: few.add_(1), entries=entries, marked=marked))
-    for key, model in lab.each({"needs": lab.options.model}):
-        with lab.entry(key) as facts:
-            facts.update(needs(model, lab.options.size))
 
 
 def depth(
@@ -188,29 +196,19 @@ def needs(model: str, size: int) -> dict[str, Any]:
     return {"layer_calls": len(shapes.calls), "entries": 3 * len(shapes.calls)}
 
 
-def cache_states(lab: Lab) -> None:
-    """Time a read and a convolution with a hot, a rewritten and a rotated cache."""
-    kind = torch.device("cuda")
-    numbers = caches.cache_bytes(kind) // 4 // 4
-    with torch.inference_mode():
-        for key, shape in lab.each({_READ: (numbers,), "conv 3x3 256x14x14": (1, 256, 14, 14)}):
-            with lab.entry(key) as facts:
-                facts.update(_states(lab.machine, shape, lab.options.iterations))
-
-
 def _states(machine: Gpu, shape: tuple[int, ...], passes: int) -> dict[str, Any]:
-    kind = torch.device("cuda")
-    one = torch.randn(shape, device=kind)
-    count = caches.input_count("rotated", kind, one.numel() * one.element_size())
+    """Time a read or a convolution with a hot, a rewritten and a rotated cache."""
+    one = torch.randn(shape, device=_GPU)
+    count = caches.input_count("rotated", _GPU, one.numel() * one.element_size())
     inputs = [one.clone() for _ in range(count)]
-    weight = torch.randn(256, 256, 3, 3, device=kind)
+    weight = torch.randn(256, 256, 3, 3, device=_GPU)
 
     def work(x: torch.Tensor) -> object:
         return x.sum() if x.dim() == 1 else F.conv2d(x, weight, padding=1)
 
     turn = iter(range(10**9))
     hot = in_turns(machine, {"": lambda: work(one)}, passes)[""]
-    flush = caches.preparation("cold", kind)
+    flush = caches.preparation("cold", _GPU)
     cold = in_turns(machine, {"": lambda: work(one)}, passes, flush)[""]
     rotated = in_turns(machine, {"": lambda: work(inputs[next(turn) % count])}, passes)[""]
     times = {"hot": hot, "cold": cold, "rotated": rotated}

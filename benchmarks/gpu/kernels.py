@@ -9,12 +9,12 @@ from unittest import mock
 
 import torch
 from torch.nn import functional as F  # noqa: N812 - its own habit
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import record_function
 
 from benchmarks.gpu import convolutions, points
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.kernels import Grade, recognise
-from hpcsweep.conv.proof.profiler_events import SACRIFICE, sacrifice
+from hpcsweep.conv.proof.profiler_events import SACRIFICE
 from hpcsweep.measure.timing import stats
 
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ ATTACHED: Final = "attached"
 _MARK: Final = "hpcsweep.proof|"
 _OPERATOR: Final = "aten::cudnn_convolution"
 _CONVOLUTIONS: Final = 60
-_BOTH: Final = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
 _SESSIONS: Final = 8
-_IDLE_S: Final = 1.5  # the loss grows with the time that the GPU idled between sessions
+_GPU: Final = torch.device("cuda")
 
 
 def durations(lab: Lab) -> None:
@@ -78,37 +77,29 @@ def profiled(runs: Mapping[str, Callable[[], object]]) -> dict[str, Any]:
         lacking = {name: run for name, run in runs.items() if not found.get(name, {}).get("us")}
         if not lacking:
             break
-        found |= read(_session(lacking))
-    return found
-
-
-def _session(runs: Mapping[str, Callable[[], object]]) -> Iterable[Any]:
-    for run in runs.values():
-        run()
-    few = torch.zeros(8, device="cuda")
-    with profile(activities=_BOTH) as profiler:
-        sacrifice(few)
-        for name, run in runs.items():
-            for _ in range(_REPEATS):
-                with record_function(f"{_MARK}{name}"):
-                    run()
-    found: Iterable[Any] = profiler.events()
+        found |= read(_session(lacking, _REPEATS))
     return found
 
 
 def names(run: Callable[[], object]) -> list[str]:
-    """Return the full names of the kernels of a call."""
-    run()
-    found: list[str] = []
+    """Return the full names of the kernels of a call, by the first session that shows any."""
     for _ in range(_TRIES):
-        with profile(activities=_BOTH) as profiler:
-            sacrifice(torch.zeros(8, device="cuda"))
-            with record_function(f"{_MARK}call"):
-                run()
-            torch.cuda.synchronize()
-        ranges = [one for one in profiler.events() if profiler_events.is_range(one, _MARK)]
-        inside = (one for event in ranges for one in profiler_events.descendants(event))
-        found = max(found, [kernel.name for one in inside for kernel in one.kernels], key=len)
+        found: list[str] = read(_session({"call": run}, 1))["call"]["kernels"]
+        if found:
+            return found
+    return []
+
+
+def _session(runs: Mapping[str, Callable[[], object]], repeats: int) -> Iterable[Any]:
+    for run in runs.values():
+        run()
+    with profiler_events.session(_GPU) as profiler:
+        for name, run in runs.items():
+            for _ in range(repeats):
+                with record_function(f"{_MARK}{name}"):
+                    run()
+        torch.cuda.synchronize()
+    found: Iterable[Any] = profiler.events()
     return found
 
 
@@ -145,35 +136,35 @@ def sessions(lab: Lab) -> None:
     # the order within one process is what is looked at, so a part of an earlier one is of no use
     lab.record.found.clear()
     lab.record.failed.clear()
-    items: dict[str, bool | None] = {"first": None, "second": None}
-    items |= {f"session {number}": number % 2 == 1 for number in range(_SESSIONS)}
-    items |= {"after": None, ATTACHED: None}
+    launches: dict[str, int | None] = {"first": None, "second": None}
+    for number in range(_SESSIONS):
+        launches[f"session {number}"] = SACRIFICE if number % 2 else 0
+    launches |= {"after": None, ATTACHED: None}
     bench = points.bench_of()
-    for key, sacrificed in lab.each(items):
+    for key, sacrificed in lab.each(launches):
         with lab.entry(key) as facts:
+            if sacrificed is not None:
+                facts.update(_one_session(sacrificed, lab.options.idle_s))
+                continue
             if key == ATTACHED:
                 with mock.patch.dict(os.environ, TEARDOWN_CUPTI="0"):
-                    _one_session(sacrificed=False)
-            if sacrificed is None:
-                facts.update(points.pass_times(bench, lab.options))
-            else:
-                facts.update(_one_session(sacrificed=sacrificed))
+                    _one_session(0, lab.options.idle_s)
+            facts.update(points.pass_times(bench, lab.options))
 
 
-def _one_session(*, sacrificed: bool) -> dict[str, Any]:
-    x = torch.randn(1, 64, 28, 28, device="cuda")
-    weight = torch.randn(64, 64, 3, 3, device="cuda")
-    few = torch.zeros(8, device="cuda")
+def _one_session(sacrificed: int, idle_s: float) -> dict[str, Any]:
+    """Profile convolutions in the product's session, with so many launches for nothing before."""
+    x = torch.randn(1, 64, 28, 28, device=_GPU)
+    weight = torch.randn(64, 64, 3, 3, device=_GPU)
     F.conv2d(x, weight, padding=1)
     torch.cuda.synchronize()
-    time.sleep(_IDLE_S)
-    with torch.no_grad(), profile(activities=_BOTH) as seen:
-        if sacrificed:
-            sacrifice(few)
+    time.sleep(idle_s)
+    launches = mock.patch.object(profiler_events, "SACRIFICE", sacrificed)
+    with launches, torch.no_grad(), profiler_events.session(_GPU) as seen:
         for _ in range(_CONVOLUTIONS):
             F.conv2d(x, weight, padding=1)
         torch.cuda.synchronize()
-    return {"sacrificed": SACRIFICE if sacrificed else 0, **lost(seen.events())}
+    return {"sacrificed": sacrificed, **lost(seen.events())}
 
 
 def lost(events: Iterable[Any], operator: str = _OPERATOR) -> dict[str, Any]:

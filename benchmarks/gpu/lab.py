@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.gpu import machine as machines
+from benchmarks.gpu import processes
 from benchmarks.gpu.record import LATE, STOPPED, Record, reason
 from hpcsweep import catalog
 
@@ -24,6 +24,10 @@ class Stop(Exception):
     """The step cannot go on; the text says why."""
 
 
+class OutOfTime(Exception):
+    """The time of the step ended within an item."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What every step is told."""
@@ -33,19 +37,23 @@ class Options:
     iterations: int = 50
     sizes: int = 3
     algorithms: tuple[str, ...] = tuple(catalog.ALGORITHMS)
-    energy: bool = True
     heavy: int = 256  # images of the batch that warms the GPU
+    crowd: int = 64  # images that do not fit into what is left of a full GPU
+    shapes: int | None = None  # distinct convolutions; all
     most: int = 20  # convolutions of the steps that take long for each
-    test_files: int | None = None  # all
+    idle_s: float = 1.5  # between profiler sessions, since what they lose grows with it
+    tests: str = "tests"  # the folder, or the file
 
 
 SMALL = Options(
-    *("tinynets:Residual", 32, 4, 2, ("auto", "implicit_gemm")),
-    energy=False,
+    *("tinynets:Residual", 32, 4, 2, ("auto", "autotune", "implicit_gemm")),
     heavy=4,
+    crowd=1024,
+    shapes=2,
     most=2,
-    test_files=1,
-)  # without a GPU
+    idle_s=0.1,
+    tests="tests/measure/machine/test_fit.py",
+)  # on a pretend GPU
 
 
 @dataclass
@@ -55,7 +63,7 @@ class Lab:
     machine: Gpu
     record: Record
     options: Options = field(default_factory=Options)
-    ends: float = float("inf")  # by time.monotonic
+    ends: float = float("inf")  # by time.monotonic, which all processes share
 
     @property
     def left(self) -> float:
@@ -83,7 +91,7 @@ class Lab:
         facts: dict[str, Any] = {}
         try:
             yield facts
-        except subprocess.TimeoutExpired:
+        except OutOfTime:
             print(f"{key}: its time is over", flush=True)  # another call tries it again
         except Exception as error:  # libraries raise what they like, and the next one is tried
             self.record.fail(key, reason(error))
@@ -93,6 +101,21 @@ class Lab:
         else:
             self.record.put(key, facts)
             print(f"{key}: {str(facts)[:300]}", flush=True)
+
+    def said(self, *command: str) -> str:
+        """Run a program in the time that is left; return what it printed.
+
+        Raises:
+            OutOfTime: it did not end until then.
+            RuntimeError: it failed.
+
+        """
+        ended = processes.run(command, self.left, listen=True)
+        if ended.status is None:
+            raise OutOfTime
+        if ended.status:
+            raise RuntimeError(f"{ended}: {ended.errors[-250:]}")
+        return ended.said
 
 
 def end(lab: Lab) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
+import os
 import time
+from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from benchmarks import pairs
+from benchmarks.gpu import environment
 from benchmarks.point_cost import WATCHED, Stages
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
@@ -17,18 +21,22 @@ from hpcsweep.measure.timing import loop, stats
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.gpu.lab import Lab, Options
-    from hpcsweep.measure.bench_api import Bench, Measurement
+    from hpcsweep.catalog.columns import Row
+    from hpcsweep.measure.bench_api import Bench
 
-TWICE: Final = ("auto", "implicit_gemm")
+    Plan = dict[str, tuple[str, str, int]]  # algorithm, launch and run, by key
+
+# a second and a half each, and `resources` holds the counter against power
+_WITH_ENERGY: Final = ("auto eager 0", "auto graph 0")
 _POINTS: Final = "algorithms.csv"
 _LAYERS: Final = "layers.csv"
 _LARGER: Final = 288 / 224  # of the shipped sweep: its largest image has 512 pixels
 _OF_SWEEP: Final = "implicit_precomp_gemm"
-QUICK: Final = {"energy": False, "evidence": False, "numerics": False, "layers": False}
+QUICK: Final = {"evidence": False, "numerics": False, "layers": False}
 # what claims and people look at; the tables hold whole rows
 _KEPT: Final = (
     *("median_ms", "ci95_lo_ms", "ci95_hi_ms", "iqr_rel", "host_ms", "max_rel_error"),
@@ -44,7 +52,8 @@ _PRIVATE: Final = {"device_uuid", "node", "started_at"}
 def network(lab: Lab) -> None:
     """Measure the network with every algorithm, eager and as a graph, some of them twice.
 
-    The parts of a point's cost are those of `point_cost`: seconds of each, without what is inside.
+    An algorithm that covers nothing of an eager pass gets no graph. The parts of a point's cost are
+    those of `point_cost`: seconds of each, without what is inside.
     """
     stages = Stages(time.perf_counter)
     for watched in WATCHED:
@@ -52,24 +61,60 @@ def network(lab: Lab) -> None:
     bench = bench_of()
     if not lab.record.found:
         _forget_tables(lab.record.folder)
-    for key, (algorithm, launch, run) in lab.each(plan(lab.options.algorithms)):
-        with lab.entry(key) as facts:
-            stages.take()
-            axes = {"algorithm": algorithm, "launch": launch}
-            measured = bench.measure(point(lab.options, axes))
-            facts["cost_s"] = {name: round(s, 4) for name, s in stages.take().items()}
-            facts.update({name: measured.row.get(name) for name in _KEPT})
-            if lab.record.folder and not run:
-                _append(lab.record.folder, measured, axes)
+    names = lab.options.algorithms
+    for planned in (lambda: plan(names), lambda: graphs(names, lab.record.found)):
+        for key, (algorithm, launch, run) in lab.each(planned()):
+            with lab.entry(key) as facts:
+                stages.take()
+                axes = {"algorithm": algorithm, "launch": launch}
+                one = point(lab.options, axes, {"energy": key in _WITH_ENERGY})
+                row, layers = _in_its_place(one, bench)
+                facts["cost_s"] = {name: round(s, 4) for name, s in stages.take().items()}
+                facts.update({name: row.get(name) for name in _KEPT})
+                if lab.record.folder and not run:
+                    _append(lab.record.folder, row, layers, axes)
 
 
-def plan(algorithms: Sequence[str]) -> dict[str, tuple[str, str, int]]:
-    """Return algorithm, launch and run of each point, by key; what tells most comes first."""
+def plan(algorithms: Sequence[str]) -> Plan:
+    """Return what is measured in any case; what tells most comes first."""
     first = [("auto", "eager", 0), ("auto", "eager", 1), ("implicit_gemm", "eager", 0)]
     first += [("implicit_gemm", "graph", 0), ("auto", "graph", 0)]
-    rest = [(name, launch, 0) for name in algorithms for launch in ("eager", "graph")]
-    again = [(name, launch, 1) for name in TWICE for launch in ("eager", "graph")]
-    return {f"{n} {launch} {run}": (n, launch, run) for n, launch, run in (*first, *rest, *again)}
+    return _keyed([*first, *((name, "eager", 0) for name in algorithms)])
+
+
+def graphs(algorithms: Sequence[str], found: Mapping[str, Mapping[str, Any]]) -> Plan:
+    """Return the graphs of the algorithms that cover something, and what is measured again."""
+    covering = [
+        name
+        for name in algorithms
+        if found.get(f"{name} eager 0", {}).get("algorithm_coverage_pct")
+    ]
+    again = [("auto", "graph", 1), ("implicit_gemm", "eager", 1), ("implicit_gemm", "graph", 1)]
+    return _keyed([*((name, "graph", 0) for name in covering), *again])
+
+
+def _keyed(points: Iterable[tuple[str, str, int]]) -> Plan:
+    return {f"{name} {launch} {run}": (name, launch, run) for name, launch, run in points}
+
+
+def _in_its_place(one: Point, bench: Bench) -> tuple[Row, list[Row]]:
+    """Return the rows of a point; torch tunes only what it has not asked plans for already.
+
+    So what autotunes is measured in a process of its own.
+    """
+    if one.axes["algorithm"] != catalog.AUTOTUNE:
+        measured = bench.measure(one)
+        return measured.row, measured.layers
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as alone:
+        return alone.submit(_measured_alone, one).result()
+
+
+def _measured_alone(one: Point) -> tuple[Row, list[Row]]:
+    """Return the rows of a point; the process that waits for them is no stranger on the GPU."""
+    bench = on_device("inference", "cuda", environment.watch(os.getppid()))
+    measured = bench.measure(one)
+    return measured.row, measured.layers
 
 
 def point(options: Options, axes: dict[str, Any], settings: dict[str, Any] | None = None) -> Point:
@@ -77,7 +122,7 @@ def point(options: Options, axes: dict[str, Any], settings: dict[str, Any] | Non
     values = catalog.axis_defaults("inference") | {"model": options.model, "gpu": "gpu"}
     values |= {"input_size": options.size}
     measure = catalog.setting_defaults("inference")
-    measure |= {"iterations": options.iterations, "energy": options.energy}
+    measure |= {"iterations": options.iterations, "energy": False}
     return Point("inference", values | axes, measure | (settings or {}), "0" * 16)
 
 
@@ -87,9 +132,13 @@ def bench_of() -> Bench:
 
 
 def sizes(lab: Lab) -> None:
-    """Measure one algorithm at many image sizes as the shipped sweep does: layers included."""
+    """Measure one algorithm at many image sizes as the shipped sweep does: layers included.
+
+    What a worker does once, such as building the network, is no part of a size.
+    """
     bench = bench_of()
-    settings = {"energy": False, "iterations": min(20, lab.options.iterations)}
+    settings = {"iterations": min(20, lab.options.iterations)}
+    bench.measure(point(lab.options, {"algorithm": _OF_SWEEP}, {**settings, **QUICK}))
     for key, size in lab.each(sizes_of(lab.options)):
         with lab.entry(key) as facts:
             began = time.monotonic()
@@ -135,13 +184,13 @@ def pass_times(bench: Bench, options: Options) -> dict[str, Any]:
     return found
 
 
-def _append(folder: Path, measured: Measurement, axes: dict[str, str]) -> None:
+def _append(folder: Path, row: Row, layers: Iterable[Row], axes: Row) -> None:
     """Add a point's rows to the tables beside the step's file."""
     public = [name for name in columns.OVERALL_COLUMNS if name not in _PRIVATE]
-    _table(folder / _POINTS, public, [measured.row | axes])
-    layers = [row | axes for row in measured.layers]
+    _table(folder / _POINTS, public, [row | axes])
     of_layers = [name for name in columns.LAYER_COLUMNS if name not in _PRIVATE]
-    _table(folder / _LAYERS, list(dict.fromkeys(["launch", *of_layers])), layers)
+    names = list(dict.fromkeys(["launch", *of_layers]))
+    _table(folder / _LAYERS, names, [layer | axes for layer in layers])
 
 
 def _forget_tables(folder: Path | None) -> None:

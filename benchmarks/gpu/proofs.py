@@ -1,18 +1,15 @@
-"""What could prove the product wrong: false claims, plans, graphs, types, equal rivals, energy."""
+"""What could prove the product wrong: plans, graphs, types, equal rivals."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from dataclasses import asdict
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from benchmarks.gpu import ROOT, convolutions, environment, kernels, points
+from benchmarks.gpu import convolutions, kernels, points
 from benchmarks.gpu.machine import in_turns
 from benchmarks.gpu.record import reason
 from hpcsweep import catalog
@@ -22,12 +19,12 @@ from hpcsweep.conv import choice
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure import models, rounding
-from hpcsweep.measure.machine import framework, provenance
+from hpcsweep.measure.machine import framework
 from hpcsweep.measure.rounding import Arithmetic
-from hpcsweep.measure.timing import caches, clocks, stats
+from hpcsweep.measure.timing import stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from benchmarks.gpu.lab import Lab
     from hpcsweep.conv.backend import Backend
@@ -35,25 +32,33 @@ if TYPE_CHECKING:
 
 _MOST_PLANS: Final = 20  # of the heuristic
 _PROCESSES: Final = 3
-_POWER_S: Final = 3.0
-_LOOK_S: Final = 0.02
 _TYPES: Final = ("float32", "tf32", "float16", "bfloat16")
 
 
 def plans(lab: Lab) -> None:
-    """Run every plan of some convolutions: errors, notes against kernels, support told before."""
+    """Run plans of some convolutions: errors, notes against kernels, support told before.
+
+    The heuristic's choice for each shape comes first, then all plans of one shape after the other.
+    """
     convolutions.full_precision()
     backend = backends.choose("cuda")
-    kinds = list(convolutions.kinds(lab.options).items())[: lab.options.most]
+    shapes = dict(list(convolutions.kinds(lab.options).items())[: lab.options.most])
     told = _told_before()
+    first = {f"{key} {catalog.HEURISTIC}": shape for key, shape in shapes.items()}
     with torch.inference_mode():
-        for key, shape in lab.each(dict(kinds)):
+        for key, shape in lab.each(first):
             with lab.entry(key) as facts:
-                facts["plans"] = {
-                    name: tried(backend, name, shape) for name in backend.plans(shape, _MOST_PLANS)
-                }
-                if told:
-                    facts["told"] = [f"eng{one['engine']}" for one in told.ask(shape)["engines"]]
+                facts.update(tried(backend, catalog.HEURISTIC, shape))
+        lab.record.plan(shapes)  # each is missing until its plans are known
+        for key, shape in shapes.items():
+            for _ in lab.each({key: shape}):
+                with lab.entry(key) as facts:
+                    facts["names"] = backend.plans(shape, _MOST_PLANS)
+                    facts["told"] = _engines(told, shape)
+            names = lab.record.found.get(key, {}).get("names", ())
+            for plan, name in lab.each({f"{key} {name}": name for name in names}):
+                with lab.entry(plan) as facts:
+                    facts.update(tried(backend, name, shape))
 
 
 def tried(backend: Backend, name: str, shape: ConvShape) -> dict[str, Any]:
@@ -78,6 +83,11 @@ def tried(backend: Backend, name: str, shape: ConvShape) -> dict[str, Any]:
         "excess": verdict.excess,
         "kernels": str(recognise(run)),
     }
+
+
+def _engines(told: cudnn_graph.Graphs | None, shape: ConvShape) -> list[str] | None:
+    """Return the engines of a shape, as they are told without the device; None: nobody tells."""
+    return told and [f"eng{one['engine']}" for one in told.ask(shape)["engines"]]
 
 
 def _told_before() -> cudnn_graph.Graphs | None:
@@ -153,9 +163,8 @@ def stars(lab: Lab) -> None:
     """Time one call under two names in several processes: a star would be for nothing."""
     for key, number in lab.each({f"process {n}": n for n in range(_PROCESSES)}):
         with lab.entry(key) as facts:
-            command = (sys.executable, "-c", _TWINS, json.dumps(asdict(lab.options)))
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-            one, other = json.loads(done.stdout.splitlines()[-1])
+            said = lab.said(sys.executable, "-c", _TWINS, json.dumps(asdict(lab.options)))
+            one, other = json.loads(said.splitlines()[-1])
             facts.update(number=number, one_ms=one, other_ms=other)
 
 
@@ -178,55 +187,3 @@ def twins(device: Any, options: Any) -> list[float]:  # noqa: ANN401 - a machine
         return [
             stats.median(times) for times in in_turns(device, runs, options.iterations).values()
         ]
-
-
-def energy(lab: Lab) -> None:
-    """Hold the energy counter against power that is integrated, under a heavy batch."""
-    watch = environment.watch()
-    with torch.inference_mode():
-        network = models.build_float32(lab.options.model).cuda()
-        image = torch.randn(lab.options.heavy, 3, lab.options.size, lab.options.size, device="cuda")
-        for key, run in lab.each({"heavy batch": lambda: network(image)}):
-            with lab.entry(key) as facts:
-                watch.begin()
-                row = watch.energy_of(run, torch.cuda.synchronize)
-                facts.update(energy_j=row.get("energy_j"), **integrated(run))
-                watch.sample()
-                facts["reasons"] = watch.cells().get("throttle_reasons")
-
-
-def integrated(run: Callable[[], object]) -> dict[str, float]:
-    """Return joules of a pass by NVML's power, looked at every 20 ms while passes run."""
-    import pynvml  # noqa: PLC0415 - only where there is an NVIDIA GPU
-
-    pynvml.nvmlInit()
-    number = provenance.driver_index(torch.cuda.current_device())
-    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-    looks = list[tuple[float, float]]()
-    passes = 0
-    began = time.monotonic()
-    while time.monotonic() - began < _POWER_S:
-        run()
-        torch.cuda.synchronize()
-        passes += 1
-        looks.append((time.monotonic(), pynvml.nvmlDeviceGetPowerUsage(handle) / 1000))
-        time.sleep(max(0.0, _LOOK_S - (time.monotonic() - looks[-1][0])))
-    return {"integrated_j": area(looks) / passes, "looks": float(len(looks))}
-
-
-def area(looks: Iterable[tuple[float, float]]) -> float:
-    """Return the integral of (time, power), by trapezoids."""
-    return sum((b - a) * (p + q) / 2 for (a, p), (b, q) in pairwise(looks))
-
-
-def bandwidth(lab: Lab) -> None:
-    """Read a whole cache's worth cold: no faster than memory, and hot it may be."""
-    kind = torch.device("cuda")
-    numbers = torch.randn(caches.cache_bytes(kind) // 4, device=kind)
-    flush = caches.preparation("cold", kind)
-    for key, prepare in lab.each({"cold": flush, "hot": clocks.nothing}):
-        with lab.entry(key) as facts:
-            ms = stats.median(
-                in_turns(lab.machine, {"": numbers.sum}, lab.options.iterations, prepare)[""]
-            )
-            facts.update(bytes=numbers.nbytes, ms=ms, gbs=numbers.nbytes / ms / 1e6)

@@ -15,11 +15,11 @@ from hpcsweep import files
 from hpcsweep.errors import ResultsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-# 1: the first; 2: without options
-FORMAT: Final = 2
+# 1: the first; 2: without options; 3: fewer steps, with remarks
+FORMAT: Final = 3
 RUNNING: Final = "running"
 COMPLETE: Final = "complete"
 LATE: Final = "out of time"
@@ -40,6 +40,7 @@ class Record:
     planned: list[str] = field(default_factory=list)
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)  # on how it came about
     folder: Path | None = None  # where it is written; nowhere without one
 
     @property
@@ -50,7 +51,7 @@ class Record:
     @property
     def identity(self) -> tuple[str, ...]:
         """Return device and software: files that differ in it are never compared."""
-        return tuple(str(self.environment.get(name)) for name in IDENTITY)
+        return identity_of(self.environment)
 
     def plan(self, keys: Iterable[str]) -> None:
         """Add keys to those that are to be found."""
@@ -83,6 +84,11 @@ class Record:
         files.write_json(self.folder / f"{self.step}.json", kept)
 
 
+def identity_of(environment: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what tells a device with its software from others."""
+    return tuple(str(environment.get(name)) for name in IDENTITY)
+
+
 def read(path: Path) -> Record:
     """Return the record of a file.
 
@@ -96,11 +102,21 @@ def read(path: Path) -> Record:
     return Record(**kept, folder=path.parent)
 
 
+def begun(folder: Path, step: str, environment: Mapping[str, Any]) -> Record | None:
+    """Return a step's file, if it is of the same device and software; else None."""
+    try:
+        earlier = read(folder / f"{step}.json")
+    except (ResultsError, TypeError):
+        return None
+    return earlier if earlier.identity == identity_of(environment) else None
+
+
 def standing(record: Record) -> str:
     """Return how far the step came, in a few words."""
     words = f"{record.state}, {len(record.found)} of {len(record.planned)} items"
     words += f", {len(record.failed)} failed" if record.failed else ""
-    return f"{words} ({record.note})" if record.note else words
+    told = "; ".join(filter(None, [record.note, *record.remarks]))
+    return f"{words} ({told})" if told else words
 
 
 def reason(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,10 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from benchmarks.gpu import environment, facts, kernels, layers, machine, points, product, proofs
+from benchmarks.gpu import (
+    environment,
+    facts,
+    kernels,
+    layers,
+    machine,
+    points,
+    product,
+    proofs,
+    resources,
+)
 from benchmarks.gpu.lab import SMALL, Lab, Options, Stop, end
-from benchmarks.gpu.record import COMPLETE, RUNNING, STOPPED, Record, read, reason
-from hpcsweep.errors import ResultsError
+from benchmarks.gpu.record import RUNNING, STOPPED, Record, begun, reason
 from hpcsweep.measure.machine import framework
 
 if TYPE_CHECKING:
@@ -24,45 +34,45 @@ FUNCTIONS: Final[Mapping[str, Callable[[Lab], None]]] = {
     "points": points.network,
     "supervised": product.supervised,
     "kernels": kernels.durations,
+    "sessions": kernels.sessions,
     "plans": proofs.plans,
-    "memory": product.memory,
-    "energy": proofs.energy,
+    "resources": resources.memory_and_energy,
     "tests": product.tests,
     "replayed": proofs.replayed,
     "tuning": points.tuning,
     "precision": proofs.precision,
     "stars": proofs.stars,
-    "sessions": kernels.sessions,
-    "layers": layers.batched,
-    "bandwidth": proofs.bandwidth,
-    "caches": facts.cache_states,
+    "layers": layers.timed,
     "sizes": points.sizes,
-    "floors": facts.floors,
-    "queue": facts.queue,
 }
 
 
-def main(told: dict[str, Any]) -> None:
+def identify(told: Mapping[str, Any]) -> None:
+    """Write device and software to the file `to`, and load for the first time what steps load."""
+    if not torch.cuda.is_available():
+        sys.exit("this torch finds no GPU; --pretend tries the kit without one")
+    framework.detach_profiler()
+    known = environment.collect(pretended=told["pretended"])
+    Path(told["to"]).write_text(json.dumps(known))
+    environment.warm_up()
+
+
+def main(told: Mapping[str, Any]) -> None:
     """Run a step, or go on with what its file lacks."""
+    # whoever ends a step wants its last words, and that it ends what it started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     name = told["step"]
-    folder = Path(told["out"])
-    if not torch.cuda.is_available():
-        note = "this torch finds no GPU; --simulated tries the kit without one"
-        Record(name, {}, state=STOPPED, note=note, folder=folder).write()
-        return
+    folder = Path(told["folder"])
+    known = told["environment"]
     framework.detach_profiler()  # as the product's bench does
-    known = environment.collect(simulated=told["simulated"])
-    record = continued(Record(name, known, folder=folder))
-    if record.state == COMPLETE:
-        print(f"{name}: complete already")
-        return
+    record = begun(folder, name, known) or Record(name, known, folder=folder)
     before = record.seconds
     record.state = RUNNING
     record.note = ""
     record.write()
-    options = SMALL if told["simulated"] else Options()
-    lab = Lab(machine.Gpu(), record, options, began + told["seconds"])
+    options = SMALL if known["kind"] == environment.PRETENDED else Options()
+    lab = Lab(machine.Gpu(), record, options, told["ends"])
     try:
         FUNCTIONS[name](lab)
     except Stop as stop:
@@ -77,15 +87,6 @@ def main(told: dict[str, Any]) -> None:
         record.write()
 
 
-def continued(fresh: Record) -> Record:
-    """Return the file that is there already, if it is of the same device and software."""
-    assert fresh.folder is not None
-    try:
-        earlier = read(fresh.folder / f"{fresh.step}.json")
-    except (ResultsError, TypeError):
-        return fresh
-    return earlier if earlier.identity == fresh.identity else fresh
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    _told = json.loads(sys.argv[1])
+    (main if "step" in _told else identify)(_told)

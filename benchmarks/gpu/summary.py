@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu import claims, runner
 from benchmarks.gpu import verdicts as of_proofs
+from benchmarks.gpu.environment import PRETENDED
+from benchmarks.gpu.facts import NOTHING, QUEUES
 from benchmarks.gpu.record import Record, read, standing
 from hpcsweep import catalog
 from hpcsweep.errors import HpcsweepError
@@ -40,20 +44,29 @@ def page(folder: Path) -> tuple[str, list[Verdict]]:
     steps, problems = load(folder)
     told = [*claims.of_times(steps), *of_proofs.all_verdicts(steps)]
     told.sort(key=lambda one: one.claim[:3])
+    if any(one.environment.get("kind") == PRETENDED for one in steps.values()):
+        told = [replace(one, verdict=_pretended(one.verdict)) for one in told]
     lines = [*_part(steps, told), *(f"* {problem}" for problem in problems)]
     return "\n".join(lines) + "\n", told
+
+
+def _pretended(verdict: str) -> str:
+    """Return a verdict on figures of a GPU that is not there, which is none."""
+    return verdict if verdict == claims.OPEN else f"{PRETENDED}: {verdict}"
 
 
 def _part(steps: Mapping[str, Record], told: Sequence[Verdict]) -> list[str]:
     environment = next((one.environment for one in steps.values() if one.environment), {})
     lines = [f"# {environment.get('name', 'Nothing was measured')}", ""]
+    if environment.get("kind") == PRETENDED:
+        lines[0] += ", pretended"
+        lines += ["**There is no GPU: it is pretended, and nothing on this page is evidence.**", ""]
     lines += [_environment(environment), ""] if environment else []
-    if environment.get("kind") == "simulated":
-        lines += ["SIMULATED: the kit was tried without a GPU; no figure is of one.", ""]
     lines += ["| claim | limit | found | |", "| --- | --- | --- | --- |"]
     lines += [f"| {v.claim} | {v.limit} | {v.found} | {v.verdict} |" for v in told]
     number = [v.verdict for v in told]
-    words = (claims.HELD, claims.REFUTED, claims.OPEN)
+    words = [claims.HELD, claims.REFUTED, claims.OPEN]
+    words += sorted({*number} - {*words})  # the pretended ones
     lines += ["", ", ".join(f"{number.count(word)} {word}" for word in words)]
     lines += ["", *_facts(steps), *_algorithms(steps), *_costs(steps), ""]
     lines += ["| step | how far |", "| --- | --- |"]
@@ -71,22 +84,26 @@ def _environment(environment: Mapping[str, Any]) -> str:
 def _facts(steps: Mapping[str, Record]) -> list[str]:
     """Return the facts that no claim is about."""
     lines = []
-    floor = _of(steps, "floors", "nothing")
+    floor = _found(steps, "device").get(NOTHING)
     if floor:
         step = floor.get("resolution_us")
         told = f"an event pair around nothing reads {floor['event_us']:.2f} us"
         told += f", in steps of {1000 * step:.0f} ns" if step else ""
         lines.append(f"* {told}; a pair adds {floor['two_events_add_us']:.2f} us to a pass")
-    for kind in ("kernel", "event, kernel, event"):
-        held = _of(steps, "queue", kind)
+    for kind in QUEUES:
+        held = _found(steps, "device").get(kind)
         if held:
             holds = held["holds"] or f"more than {held['tried']}"
-            lines.append(f"* the driver queues {holds} entries of: {kind}")
+            lines.append(f"* {kind}: the driver holds {holds} entries")
     asked = (facts.get("hook_overhead_pct") for facts in _found(steps, "points").values())
     costs: list[float] = [cost for cost in asked if cost is not None]
     if costs:
         worst = max(costs, key=abs)
         lines.append(f"* layer pass over clean pass: worst {worst:+.2f} % of {len(costs)} points")
+    ratios = claims.by_cupti(steps)
+    if ratios:
+        told = f"median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}"
+        lines.append(f"* CUPTI's durations over a graph's time of {len(ratios)} calls: {told}")
     return [*lines, ""] if lines else []
 
 
@@ -137,7 +154,3 @@ def _troubles(steps: Mapping[str, Record]) -> list[str]:
 def _found(steps: Mapping[str, Record], step: str) -> Mapping[str, dict[str, Any]]:
     record = steps.get(step)
     return record.found if record else {}
-
-
-def _of(steps: Mapping[str, Record], step: str, key: str) -> dict[str, Any] | None:
-    return _found(steps, step).get(key)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.gpu import claims
 from benchmarks.gpu.claims import HELD, OPEN, REFUTED, Verdict
 from benchmarks.gpu.convolutions import EXPLICIT
+from benchmarks.gpu.facts import COLD
 from benchmarks.gpu.product import TELEMETRY
+from benchmarks.gpu.resources import FREE, FULL
 from hpcsweep.catalog import gpus
 
 if TYPE_CHECKING:
@@ -70,8 +72,8 @@ def own_claims(records: Records) -> Verdict:
 
 def plan_errors(records: Records) -> Verdict:
     """Judge (c): every plan that ran is as exact as rounding allows."""
-    ran = {f"{key} {n}": p for key, n, p in _plans(records) if "refused" not in p}
-    wrong = [name for name, plan in ran.items() if not _within(plan.get("excess"))]
+    ran = [(key, plan) for key, plan in _plans(records) if "refused" not in plan]
+    wrong = [key for key, plan in ran if not _within(plan.get("excess"))]
     text = f"{len(ran)} plans ran, {len(wrong)} wrong{_first(wrong)}"
     claim = "(c) every plan computes a convolution or is refused in words"
     return _verdict(records, "plans", claim, "what rounding explains", text, len(ran), not wrong)
@@ -79,10 +81,10 @@ def plan_errors(records: Records) -> Verdict:
 
 def notes(records: Records) -> Verdict:
     """Judge (c): a plan has a Winograd or FFT note just where its kernels are of these."""
-    ran = [(n, p) for _, n, p in _plans(records) if p.get("notes") and p["kernels"] != "unknown"]
+    ran = [(k, p) for k, p in _plans(records) if p.get("notes") and p["kernels"] != "unknown"]
     wrong = [
-        name
-        for name, plan in ran
+        key
+        for key, plan in ran
         for word in ("winograd", "fft")
         if (word in plan["kernels"]) != (word.upper() in plan["notes"])
     ]
@@ -93,16 +95,19 @@ def notes(records: Records) -> Verdict:
 
 def support(records: Records) -> Verdict:
     """Judge (c): no engine runs that was not told for the device before."""
-    record = records.get("plans")
-    pairs = [f for f in (record.found.values() if record else ()) if "told" in f]
-    off = 0
-    for facts in pairs:
-        ran = {p["plan"].partition("_")[0] for p in facts["plans"].values() if "plan" in p}
-        off += len(ran - set(facts["told"]))
+    found = _found(records, "plans")
+    told = {key: set(facts["told"]) for key, facts in found.items() if facts.get("told")}
+    off = {
+        f"{plan['plan']} of {shape}"
+        for shape, engines in told.items()
+        for key, plan in _plans(records)
+        if key.startswith(f"{shape} ") and "plan" in plan
+        if plan["plan"].partition("_")[0] not in engines
+    }
     claim = "(c) support told without the device is support found"
-    text = f"{len(pairs)} convolutions, {off} engines ran that were not told"
+    text = f"{len(told)} convolutions, {len(off)} plans ran that were not told{_first(sorted(off))}"
     return _verdict(
-        records, "plans", claim, "no engine that was not told", text, len(pairs), not off
+        records, "plans", claim, "no engine that was not told", text, len(told), not off
     )
 
 
@@ -157,7 +162,7 @@ def stars(records: Records) -> Verdict:
 
 def energy(records: Records) -> Verdict:
     """Judge (h): the counter's joules are those of power over time."""
-    found = [f for f in _facts(records, "energy") if f.get("energy_j")]
+    found = [f for f in _facts(records, "resources") if f.get("energy_j")]
     off = [abs(f["energy_j"] / f["integrated_j"] - 1) for f in found]
     text = "; ".join(
         f"{f['energy_j']:.2f} J by counter, {f['integrated_j']:.2f} integrated, {f['reasons']}"
@@ -165,13 +170,13 @@ def energy(records: Records) -> Verdict:
     )
     claim = "(h) energy by the counter against integrated power, heavy batch"
     holds = all(one <= _ENERGY for one in off)
-    return _verdict(records, "energy", claim, "10 %", text, len(found), holds)
+    return _verdict(records, "resources", claim, "10 %", text, len(found), holds)
 
 
 def cold_read(records: Records) -> Verdict:
     """Judge (i): a cold read of a whole cache is not faster than memory."""
-    record = records.get("bandwidth")
-    cold = record.found.get("cold") if record else None
+    record = records.get("device")
+    cold = record.found.get(COLD) if record else None
     device = gpus.by_device_name(str(record.environment.get("name", ""))) if record else None
     claim = "(i) a cold read of the whole L2 is no faster than memory"
     if not cold or not device:
@@ -262,20 +267,24 @@ def sweep(records: Records) -> Verdict:
 
 def out_of_memory(records: Records) -> Verdict:
     """Judge (p): what does not fit is told, and the same bench measures on."""
-    found = {key: f["outcome"] for key, f in _found(records, "memory").items()}
-    text = ", ".join(f"{key}: {outcome}" for key, outcome in found.items())
-    holds = found == {"full": "out of memory", "free": "measured"}
+    facts = _found(records, "resources")
+    found = {key: facts[key]["outcome"] for key in (FULL, FREE) if key in facts}
     claim = "(p) a point that does not fit is out of memory, the next one is measured"
-    holds = holds or not {"full", "free"} <= set(found)
-    return _verdict(records, "memory", claim, "both", text, len(found), holds)
+    if len(found) < 2:
+        return Verdict(claim, "both", claims.why_open(records.get("resources")), OPEN)
+    text = ", ".join(f"{key}: {outcome}" for key, outcome in found.items())
+    holds = found == {FULL: "out of memory", FREE: "measured"}
+    return Verdict(claim, "both", text, HELD if holds else REFUTED)
 
 
 def gpu_tests(records: Records) -> Verdict:
     """Judge (q): the tests marked gpu pass."""
+    record = records.get("tests")
     found = _found(records, "tests")
-    wrong = [f"{key}: {name}" for key, facts in found.items() for name in facts["failed"]]
-    passed = sum(facts["passed"] for facts in found.values())
-    text = f"{passed} passed in {len(found)} files, {len(wrong)} failed{_first(wrong)}"
+    wrong = [f"{key}: {f['why']}" for key, f in found.items() if f["outcome"] == "failed"]
+    wrong += [f"{key}: {why}" for key, why in (record.failed.items() if record else ())]
+    passed = sum(facts["outcome"] == "passed" for facts in found.values())
+    text = f"{passed} passed of {len(found)}, {len(wrong)} failed{_first(wrong)}"
     claim = "(q) the tests that need a GPU pass"
     return _verdict(records, "tests", claim, "all", text, passed + len(wrong), not wrong)
 
@@ -308,10 +317,9 @@ def _points(records: Records) -> dict[str, dict[str, Any]]:
     return _found(records, "points")
 
 
-def _plans(records: Records) -> list[tuple[str, str, dict[str, Any]]]:
-    record = records.get("plans")
-    found = record.found.items() if record else ()
-    return [(key, n, plan) for key, facts in found for n, plan in facts["plans"].items()]
+def _plans(records: Records) -> list[tuple[str, dict[str, Any]]]:
+    """Return what became of plans, by shape and name; the other items list the plans of a shape."""
+    return [(key, f) for key, f in _found(records, "plans").items() if "names" not in f]
 
 
 def _within(excess: float | None) -> bool:

@@ -31,7 +31,7 @@ FOREIGN = {  # options of other programs that sentences name
     *("--nvtx-include", "--page", "--set", "--metrics"),
     "--kernel-trace",  # rocprofv3
     "--restore-session",  # ReFrame
-    *("--out", "--seconds", "--simulated"),  # benchmarks/gpu
+    *("--out", "--seconds", "--pretend"),  # benchmarks/gpu
     *("--limit-s", "--only", "--points", "--runs"),  # benchmarks/peers
     *("--against", "--cpu"),  # benchmarks/point_cost.py
     *("--unlock", "--rerun-incomplete"),  # snakemake

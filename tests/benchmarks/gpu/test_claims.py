@@ -8,16 +8,16 @@ import re
 import pytest
 
 import proofs
-from benchmarks.gpu import claims
+from benchmarks.gpu import claims, facts
 from benchmarks.gpu.claims import HELD, OPEN, REFUTED
 from benchmarks.gpu.record import LATE
 from proofs import KEY, timed
 
 OF = {
-    "batched": claims.batched,
+    "graph": lambda records: claims.two_clocks(records, "graph"),
+    "stream": lambda records: claims.two_clocks(records, "stream"),
     "same": claims.same_kernels,
     "error": claims.errors,
-    "bare": claims.bare_loop,
     "twice": claims.two_runs,
     "sweep": claims.sweep_time,
     "after": claims.after_profiler,
@@ -25,15 +25,15 @@ OF = {
     "cold": claims.cold,
 }
 NEEDS = {
-    "batched": ("layers", "kernels"),
+    "graph": ("layers",),
+    "stream": ("layers",),
     "same": ("layers", "kernels"),
     "error": ("points",),
-    "bare": ("layers",),
     "twice": ("points",),
     "sweep": ("sizes",),
     "after": ("sessions",),
     "sacrifice": ("sessions",),
-    "cold": ("caches",),
+    "cold": ("device",),
 }
 
 
@@ -45,7 +45,7 @@ def records():
 
 def of_layer(records, name="gemm"):
     """Return a layer's batched times."""
-    return records["layers"].found[KEY]["batched"][name]
+    return records["layers"].found[KEY]["graph"][name]
 
 
 def test_every_claim_can_pass_and_says_its_limit_and_its_numbers(records):
@@ -67,7 +67,7 @@ def test_a_claim_without_its_files_is_unknown(records, name):
     assert OF[name]({}).verdict == OPEN
 
 
-@pytest.mark.parametrize("name", ["batched", "same", "bare", "error", "twice", "sacrifice"])
+@pytest.mark.parametrize("name", ["graph", "stream", "same", "error", "twice", "sacrifice"])
 def test_a_part_of_the_layers_or_points_is_not_all_of_them(records, name):
     """A step that was cut off leaves a claim open that its figures do not contradict."""
     for step in NEEDS[name]:
@@ -76,8 +76,9 @@ def test_a_part_of_the_layers_or_points_is_not_all_of_them(records, name):
     assert OF[name](records).verdict == OPEN
 
 
+@pytest.mark.parametrize("how", ["graph", "stream"])
 @pytest.mark.parametrize(
-    ("cupti_us", "ours_us", "verdict"),
+    ("bare_us", "ours_us", "verdict"),
     [
         (100.0, 103.0, HELD),
         (100.0, 103.01, REFUTED),
@@ -87,29 +88,38 @@ def test_a_part_of_the_layers_or_points_is_not_all_of_them(records, name):
         (4.0, 3.49, REFUTED),
     ],
 )
-def test_batched_times_are_within_three_percent_or_half_a_microsecond(
-    records, cupti_us, ours_us, verdict
+def test_two_clocks_agree_within_three_percent_or_half_a_microsecond(
+    records, how, bare_us, ours_us, verdict
 ):
-    """Of CUPTI's durations, and in the same way of a bare loop."""
-    records["kernels"].found[KEY]["fft"]["us"] = cupti_us
-    records["layers"].found[KEY]["bare_us"]["fft"] = cupti_us
-    records["layers"].found[KEY]["batched"]["fft"] = timed(ours_us)
-    assert OF["batched"](records).verdict == verdict
-    assert OF["bare"](records).verdict == verdict
+    """A graph with a graph, and a stream with a stream: neither tells about the other."""
+    layer = records["layers"].found[KEY]
+    layer[f"{how}_bare_us"]["fft"] = bare_us
+    layer[how]["fft"] = timed(ours_us)
+    other = {"graph": "stream", "stream": "graph"}[how]
+    assert OF[how](records).verdict == verdict
+    assert OF[other](records).verdict == HELD
 
 
-def test_a_layer_that_cupti_saw_no_kernel_of_leaves_the_claim_open(records):
-    """It is counted, and no other layer's agreement makes up for it."""
-    records["kernels"].found[KEY]["fft"] = {"kernels": [], "us": None, "lost": 0}
-    told = OF["batched"](records)
+def test_a_call_that_one_clock_did_not_time_leaves_the_claim_open(records):
+    """It is counted, and no other call's agreement makes up for it."""
+    del records["layers"].found[KEY]["stream_bare_us"]["fft"]
+    told = OF["stream"](records)
     assert told.verdict == OPEN
-    assert "2 of 2 agree" in told.found
+    assert "3 of 3 agree" in told.found
     assert "1 without the other" in told.found
+
+
+def test_cuptis_durations_are_a_fact_beside_the_claims(records):
+    """A graph has gaps between its kernels, which are in no duration."""
+    records["kernels"].found[KEY]["fft"]["us"] = 20.0
+    records["kernels"].found[KEY]["gemm"] = {"kernels": [], "us": None, "lost": 0}
+    assert claims.by_cupti(records) == [1.0, 0.5]
+    assert {one.verdict for one in claims.of_times(records)} <= {HELD, OPEN}
 
 
 def test_the_same_kernels_must_take_the_same_time(records):
     """Intervals that do not meet fail, unless the clock cannot tell them apart."""
-    times = records["layers"].found[KEY]["batched"]
+    times = records["layers"].found[KEY]["graph"]
     times["gemm"] = timed(10.021)
     assert OF["same"](records).verdict == HELD  # a gap of 1 ns; the clock's step is 2
     times["gemm"] = timed(10.3)
@@ -120,8 +130,8 @@ def test_the_same_kernels_must_take_the_same_time(records):
 
 def test_where_the_default_differs_from_itself_nothing_is_told_about_equality(records):
     """The control decides whether this machine can tell."""
-    records["layers"].found[KEY]["batched"]["auto again"] = timed(11.0)
-    records["layers"].found[KEY]["batched"]["gemm"] = timed(12.0)
+    records["layers"].found[KEY]["graph"]["auto again"] = timed(11.0)
+    records["layers"].found[KEY]["graph"]["gemm"] = timed(12.0)
     told = OF["same"](records)
     assert (told.verdict, told.found) == (
         OPEN,
@@ -148,8 +158,8 @@ def test_two_runs_of_a_point_differ_by_a_percent_at_most(records, again, verdict
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.79, HELD), (1.8, REFUTED)])
 def test_a_hundred_sizes_take_under_three_minutes(records, seconds, verdict):
     """Of a sweep that was cut off, what the whole would take."""
-    for facts in records["sizes"].found.values():
-        facts["seconds"] = seconds
+    for size in records["sizes"].found.values():
+        size["seconds"] = seconds
     assert OF["sweep"](records).verdict == verdict
     few = dict(list(records["sizes"].found.items())[:10])
     told = OF["sweep"]({"sizes": proofs.record("sizes", few, state=LATE)})
@@ -181,5 +191,5 @@ def test_a_kernel_that_is_lost_after_the_sacrifice_fails_and_one_before_does_not
 @pytest.mark.parametrize(("cold_us", "verdict"), [(8.8, HELD), (8.79, REFUTED)])
 def test_a_cold_read_is_slower(records, cold_us, verdict):
     """Else the cache was not rewritten."""
-    records["caches"].found["read a quarter of the cache"]["cold_us"] = cold_us
+    records["device"].found[facts.READ]["cold_us"] = cold_us
     assert OF["cold"](records).verdict == verdict

@@ -64,13 +64,14 @@ def test_what_an_event_adds_is_told_apart_from_the_call():
 
 
 def test_a_bare_loop_reads_the_device_though_the_host_is_slower():
-    """And so does the batch by the product's clock: what claim (c) compares."""
+    """And so does the batch by the product's clock: what claim (j) compares."""
     gpu = SimulatedGpu()
     runs = {name: calls_of(gpu, 0.02, ms) for name, ms in (("auto", 0.004), ("fft", 0.030))}
     found = layers.compare(SimulatedMachine(gpu), runs, 12)
     for name, us in (("auto", 4.0), ("fft", 30.0)):
-        assert found["bare_us"][name] == pytest.approx(us, rel=0.01)
-        assert found["batched"][name]["us"] == pytest.approx(us, rel=0.01)
+        for how in ("graph", "stream"):
+            assert found[f"{how}_bare_us"][name] == pytest.approx(us, rel=0.01)
+            assert found[how][name]["us"] == pytest.approx(us, rel=0.01)
     assert found["failed"] == {}
 
 
@@ -84,7 +85,7 @@ def test_an_algorithm_that_cannot_be_batched_is_told_and_the_others_are_timed():
     runs = {"auto": calls_of(gpu, 0.01, 0.004), "fft": broken}
     found = layers.compare(SimulatedMachine(gpu), runs, 8)
     assert found["failed"] == {"fft": "libcudnn.so: not while capturing"}
-    assert list(found["batched"]) == ["auto"]
+    assert list(found["graph"]) == ["auto"]
 
 
 def test_lanes_take_turns_so_that_drift_hits_all_alike():
@@ -101,7 +102,7 @@ def test_the_resolution_is_the_smallest_step_between_times():
     assert machine.resolution([2.0, 2.0]) is None
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 def test_a_real_gpu_has_a_floor_and_a_queue():
     """Of plausible size."""

@@ -15,3 +15,13 @@ from benchmarks.gpu.lab import SMALL, Options
 def test_sizes_begin_at_both_ends_and_are_small_where_a_host_computes(options, sizes):
     """Those of the shipped sweep on a GPU; a part of them tells about all."""
     assert [*points.sizes_of(options).values()] == sizes
+
+
+def test_an_algorithm_that_covers_nothing_of_an_eager_pass_gets_no_graph():
+    """Nor does one that failed; `auto` and `implicit_gemm` are planned in any case."""
+    names = ["auto", "gemm", "winograd", "fft"]
+    assert list(points.plan(names))[-3:] == ["gemm eager 0", "winograd eager 0", "fft eager 0"]
+    found = {"gemm eager 0": {"algorithm_coverage_pct": 40.0},
+             "winograd eager 0": {"algorithm_coverage_pct": 0.0}}  # fmt: skip
+    again = ["auto graph 1", "implicit_gemm eager 1", "implicit_gemm graph 1"]
+    assert list(points.graphs(names, found)) == ["gemm graph 0", *again]

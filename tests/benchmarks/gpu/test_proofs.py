@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from benchmarks.gpu import kernels, proofs
+from benchmarks.gpu import kernels, proofs, resources
 
 KERNELS = {  # as in published traces
     "implicit_gemm": ["void implicit_convolve_sgemm<float, float, 1024, 5, 5>(int)"],
@@ -58,4 +60,17 @@ def test_a_plan_that_raises_what_it_likes_is_told_and_the_next_one_is_tried(monk
 
 def test_power_is_integrated_between_looks():
     """Watts over seconds."""
-    assert proofs.area([(0.0, 100.0), (1.0, 200.0), (3.0, 200.0)]) == 550.0
+    assert resources.area([(0.0, 100.0), (1.0, 200.0), (3.0, 200.0)]) == 550.0
+
+
+@pytest.mark.parametrize("pass_s", [0.004, 0.06])
+def test_the_energy_of_a_pass_has_no_pause_in_it(pass_s, monkeypatch):
+    """The GPU draws 350 W all the time: whoever slept between passes would count that, too."""
+    seconds = [0.0]
+
+    def go_on(more):
+        seconds[0] += more
+
+    monkeypatch.setattr(time, "sleep", go_on)
+    found = resources.integrated(lambda: go_on(pass_s), lambda: 350.0, lambda: seconds[0])
+    assert found["integrated_j"] == pytest.approx(350 * pass_s, rel=0.001)

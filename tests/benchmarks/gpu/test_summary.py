@@ -24,7 +24,7 @@ def test_the_page_has_verdicts_facts_and_what_each_step_did(tmp_path):
     for line in (
         "27 held, 0 refuted, 0 open",
         "* an event pair around nothing reads 1.60 us, in steps of 32 ns",
-        "* the driver queues 1022 entries of: kernel",
+        "* queue: kernel: the driver holds 1022 entries",
         "* layer pass over clean pass: worst +20.00 % of 26 points",
         "| winograd | 2.000 | 2.000 | 100 | 1.0e-06 |",
         "| timed | 1.50 | 1.50 |",
@@ -40,7 +40,7 @@ def test_files_of_two_devices_are_never_put_together(tmp_path):
     records["kernels"].environment["driver_version"] = "570"
     page, verdicts = summary.page(written(tmp_path / "out", records))
     assert "of another device or software: left out" in page
-    assert {v.verdict for v in verdicts if "CUPTI" in v.claim} == {"open"}
+    assert {v.verdict for v in verdicts if v.claim.startswith("(a)")} == {"open"}
 
 
 def test_a_step_that_was_killed_and_a_file_that_is_broken_are_told(tmp_path):
@@ -48,16 +48,16 @@ def test_a_step_that_was_killed_and_a_file_that_is_broken_are_told(tmp_path):
     records = proofs.good()
     records["layers"].state = "running"
     records["layers"].planned.append("conv2d_of_which_nothing_is_known")
-    records["tests"].failed["tests/test_y.py"] = "no room"
-    records["energy"] = proofs.record("energy", {}, state="stopped", note="needs pynvml")
+    records["stars"].failed["process 3"] = "no room"
+    records["plans"] = proofs.record("plans", {}, state="stopped", note="needs cudnn")
     folder = written(tmp_path / "out", records)
-    (folder / "queue.json").write_text('{"format": 1, "st')
+    (folder / "device.json").write_text('{"format": 1, "st')
     page, _ = summary.page(folder)
     assert "| layers | running, 1 of 2 items, 0 s |" in page
     assert "* layers: 1 items missing: conv2d_of_which_nothing_is_known" in page
-    assert "* tests: tests/test_y.py: no room" in page
-    assert "not measured: needs pynvml | open |" in page
-    assert "queue.json: cannot be read" in page
+    assert "* stars: process 3: no room" in page
+    assert "not measured: needs cudnn | open |" in page
+    assert "device.json: cannot be read" in page
 
 
 def test_a_page_without_any_measurement_says_so(tmp_path):
@@ -66,3 +66,17 @@ def test_a_page_without_any_measurement_says_so(tmp_path):
     text, verdicts = summary.page(tmp_path)
     assert text.startswith("# Nothing was measured\n\n| claim |")
     assert {v.verdict for v in verdicts} == {"open"}
+
+
+def test_a_page_of_a_pretend_gpu_says_so_first_and_in_every_verdict(tmp_path):
+    """No figure of a GPU that is not there holds a claim, or refutes one."""
+    records = proofs.good()
+    records["points"].found["fft graph 0"]["max_rel_error"] = 1.0
+    for one in records.values():
+        one.environment["kind"] = "pretended"
+    page, verdicts = summary.page(written(tmp_path / "out", records))
+    first, _, second, *_ = page.splitlines()
+    assert first == "# NVIDIA H100 80GB HBM3, pretended"
+    assert second == "**There is no GPU: it is pretended, and nothing on this page is evidence.**"
+    assert {v.verdict for v in verdicts} == {"pretended: held", "pretended: refuted"}
+    assert "0 held, 0 refuted, 0 open" in page

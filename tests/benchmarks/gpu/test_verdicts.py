@@ -7,7 +7,7 @@ import copy
 import pytest
 
 import proofs
-from benchmarks.gpu import verdicts
+from benchmarks.gpu import facts, verdicts
 from benchmarks.gpu.claims import HELD, OPEN, REFUTED
 from proofs import PLAN
 
@@ -17,15 +17,14 @@ WRONG = {
         "claims": 8, "accepted": [["winograd", "gemm"]], "own_refused": [], "shared": []}}),
     "own_claims": ("kernels", proofs.KEY, {"controls": {
         "claims": 8, "accepted": [], "own_refused": [["gemm", "fft"]], "shared": []}}),
-    "plan_errors": ("plans", "conv", {"plans": {"eng1": {**PLAN, "excess": float("nan")}}}),
-    "notes": ("plans", "conv", {"plans": {
-        "eng1": {**PLAN, "notes": "TENSOR_CORE", "kernels": "winograd"}}}),
+    "plan_errors": ("plans", "conv eng12", {**PLAN, "excess": float("nan")}),
+    "notes": ("plans", "conv eng12", {"notes": "TENSOR_CORE", "kernels": "winograd"}),
     "support": ("plans", "conv", {"told": ["eng1"]}),
     "tuned": ("tuning", "in turns", {"alone_ms": 2.1}),
     "replays": ("replayed", "conv", {"gemm": False}),
     "types": ("precision", "gemm float16", {"excess": 1.5}),
     "stars": ("stars", "process 1", {"other_ms": 1.02}),
-    "energy": ("energy", "heavy batch", {"integrated_j": 12.0}),
+    "energy": ("resources", "heavy batch", {"integrated_j": 12.0}),
     "whole_rows": ("points", "auto graph 0", {"valid": False}),
     "flags": ("points", "auto graph 0", {"throttle_reasons": ""}),
     "layered_graphs": ("points", "gemm graph 0", {"flags": "algorithm_mismatch"}),
@@ -34,9 +33,9 @@ WRONG = {
         for ms in ("2.0", "2.03")]}),
     "sweep": ("supervised", "sweep", {"rows": [
         {"status": "ok", "algorithm": "auto", "launch": "eager", "temp_c_end": ""}]}),
-    "out_of_memory": ("memory", "full", {"outcome": "measured"}),
-    "gpu_tests": ("tests", "tests/test_x.py", {"failed": ["test_y"]}),
-    "cold_read": ("bandwidth", "cold", {"gbs": 4000.0}),
+    "out_of_memory": ("resources", "full", {"outcome": "measured"}),
+    "gpu_tests": ("tests", "tests/test_x.py::test_y", {"outcome": "failed"}),
+    "cold_read": ("device", facts.COLD, {"gbs": 4000.0}),
 }  # fmt: skip
 
 
@@ -57,8 +56,8 @@ def test_every_claim_holds_and_says_its_numbers(records):
 @pytest.mark.parametrize("name", WRONG)
 def test_each_claim_can_fail_by_a_fact_of_its_own(records, name):
     """Nothing else fails with it that does not look at the same fact."""
-    step, key, facts = WRONG[name]
-    records[step].found[key] |= facts
+    step, key, wrong = WRONG[name]
+    records[step].found[key] |= wrong
     assert getattr(verdicts, name)(records).verdict == REFUTED
     others = {other for other, (of, *_) in WRONG.items() if of != step}
     assert {getattr(verdicts, other)(records).verdict for other in others} == {HELD}
@@ -72,5 +71,7 @@ def test_what_was_not_measured_is_unknown(records, name):
     late = proofs.record(step, {}, state="stopped", note="needs pynvml")
     assert getattr(verdicts, name)({step: late}).verdict == OPEN
     records[step].failed["more"] = "no time"
-    if name != "cold_read":
+    if name == "gpu_tests":  # a test that took the process along
+        assert verdicts.gpu_tests(records).verdict == REFUTED
+    elif name not in {"cold_read", "out_of_memory"}:  # they have all that they need
         assert getattr(verdicts, name)(records).verdict == OPEN
