@@ -219,6 +219,27 @@ def test_a_plan_of_another_version_that_is_here_too_runs(module):
     assert FrontEnd("9.26.0").plan(problem(f"{first}@9.1.0"), 0).algorithm == first
 
 
+def test_engines_of_a_shape_are_asked_for_once_however_many_plans_it_has(monkeypatch, real):
+    """Each time cuDNN would try to build every engine, for 50 ms or more."""
+    library = cudnn_graph.CudnnGraph(real.path)
+    graphs = cudnn_graph.Graphs.of(library, gpus.cudnn_properties("l40"))
+    asked = []
+
+    class Counting:
+        def ask(self, shape):
+            asked.append(shape)
+            return graphs.ask(shape)
+
+    monkeypatch.setattr(cudnn_graph.Graphs, "here", lambda _library, _device: Counting())
+    monkeypatch.setattr(FrontEnd, "module", _Module())
+    front_end = FrontEnd("9.26.0")
+    for name in front_end.names(problem(), 0, 3)[:3]:
+        assert front_end.plan(problem(name), 0).algorithm == name
+    other = replace(SHAPE, n=2)
+    front_end.plan(problem(shape=other), 0)
+    assert asked == [SHAPE, other]
+
+
 @pytest.mark.parametrize(
     ("dtype", "switches", "left_out"),
     [

@@ -27,6 +27,7 @@ from hpcsweep.conv.libraries.driver import (
     no_gpu,
     strides,
 )
+from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import first_line
 
 _CALL: Final = "cudnnGraphExecute"
@@ -72,6 +73,7 @@ class FrontEnd:
 
     version: str
     _handles: threading.local = field(default_factory=threading.local)
+    _told: dict[tuple[ConvShape, int], dict[str, Any]] = field(default_factory=dict)
 
     @property
     def module(self) -> Any:  # noqa: ANN401 - it has no types
@@ -210,7 +212,12 @@ class FrontEnd:
         raise NotSupported(f"no plan can be built{without}: {refusal}")
 
     def _asked(self, problem: Problem, device: int) -> dict[str, Any]:
-        return cudnn_graph.Graphs.here(cudnn_graph.load(), device).ask(problem.shape)
+        """Return what cuDNN tells of a shape's engines; asked once, since it tries to build all."""
+        key = problem.shape, device
+        if key not in self._told:
+            graphs = cudnn_graph.Graphs.here(cudnn_graph.load(), device)
+            self._told[key] = graphs.ask(problem.shape)
+        return self._told[key]
 
     def _notes(self, problem: Problem, device: int, engine: int) -> list[str]:
         """Return cuDNN's notes on an engine, if it tells them.
