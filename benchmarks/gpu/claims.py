@@ -88,7 +88,7 @@ def two_clocks(records: Records, how: str) -> Verdict:
     claim = f"(j) a {how}'s time by the product's clock and by two bare events, every layer"
     pairs = [
         Pair(f"{name} {key}", times["us"], facts[f"{how}_bare_us"].get(name))
-        for key, facts in _found(records, "layers").items()
+        for key, facts in items_of(records, "layers").items()
         for name, times in facts[how].items()
     ]
     return _agreement(claim, pairs, whole=_whole(records, "layers"))
@@ -99,9 +99,9 @@ def by_cupti(records: Records) -> list[float]:
 
     A graph has gaps between its kernels that no duration holds: a fact, and no claim.
     """
-    profiled = _found(records, "kernels")
+    profiled = items_of(records, "kernels")
     ratios = []
-    for key, facts in _found(records, "layers").items():
+    for key, facts in items_of(records, "layers").items():
         for name, times in facts["graph"].items():
             us = profiled.get(key, {}).get(name, {}).get("us")
             if us:
@@ -128,10 +128,10 @@ def same_kernels(records: Records) -> Verdict:
     """Return claim (b) where an algorithm runs the default's kernels."""
     claim = "(b) the default's kernels, the default's time: intervals meet"
     limit = f"{APART:.0%} of pairs apart; the default against itself, too".replace("%", " %")
-    profiled = _found(records, "kernels")
+    profiled = items_of(records, "kernels")
     equal = []
     control = []
-    for key, facts in _found(records, "layers").items():
+    for key, facts in items_of(records, "layers").items():
         times = facts["graph"]
         slack = facts["resolution_us"]
         default = times.get(catalog.AUTO)
@@ -168,7 +168,7 @@ def errors(records: Records) -> Verdict:
     """Return claim (f)."""
     claim = "(f) error against float64, in float32 without TF32"
     limit = f"under {ERROR:.0e}"
-    found = _found(records, "points")
+    found = items_of(records, "points")
     known = {key: facts["max_rel_error"] for key, facts in found.items()}
     known = {key: error for key, error in known.items() if error is not None}
     if not known:
@@ -182,7 +182,7 @@ def errors(records: Records) -> Verdict:
 
 def two_runs(records: Records) -> Verdict:
     """Return claim (g)."""
-    found = _found(records, "points")
+    found = items_of(records, "points")
     firsts = {key: f"{key.rpartition(' ')[0]} 0" for key in found if key.endswith(" 1")}
     pairs = [
         (found[first]["median_ms"], found[key]["median_ms"])
@@ -195,7 +195,7 @@ def two_runs(records: Records) -> Verdict:
 
 def after_profiler(records: Records) -> Verdict:
     """Return claim (l)."""
-    found = _found(records, "sessions")
+    found = items_of(records, "sessions")
     names = ("eager_ms", "graph_ms")
     one, again, after = (found.get(key) for key in ("first", "second", "after"))
     claim = "(l) the first point, measured again after profiler sessions"
@@ -230,7 +230,7 @@ def sweep_time(records: Records) -> Verdict:
     count = len(record.planned) if record else 0
     claim = "(k) a sweep of 100 sizes, layers included"
     limit = f"under {SWEEP_SECONDS:.0f} s"
-    seconds = [facts["seconds"] for facts in _found(records, "sizes").values()]
+    seconds = [facts["seconds"] for facts in items_of(records, "sizes").values()]
     if not seconds:
         return Verdict(claim, limit, _NOT_MEASURED, OPEN)
     total = 100 * statistics.mean(seconds)
@@ -243,7 +243,7 @@ def sweep_time(records: Records) -> Verdict:
 def sacrificed(records: Records) -> Verdict:
     """Return claim (l)."""
     claim = f"(l) profiler sessions lose no kernel after {SACRIFICE} launches for nothing"
-    found = [f for key, f in _found(records, "sessions").items() if key.startswith("session")]
+    found = [f for key, f in items_of(records, "sessions").items() if key.startswith("session")]
     after, without = ([f["lost"] for f in found if bool(f["sacrificed"]) == s] for s in (1, 0))
     if not after:
         return Verdict(claim, "none", _NOT_MEASURED, OPEN)
@@ -257,7 +257,7 @@ def cold(records: Records) -> Verdict:
     """Return claim (i)."""
     claim = "(i) a read that fits the cache is slower with a rewritten cache"
     limit = f"at least {COLD} times hot"
-    found = _found(records, "device").get(READ)
+    found = items_of(records, "device").get(READ)
     if not found:
         return Verdict(claim, limit, _NOT_MEASURED, OPEN)
     ratio = found["cold_us"] / found["hot_us"]
@@ -271,7 +271,8 @@ def _verdict(*, holds: bool, complete: bool) -> str:
     return HELD if complete else OPEN
 
 
-def _found(records: Records, step: str) -> Mapping[str, dict[str, Any]]:
+def items_of(records: Records, step: str) -> Mapping[str, dict[str, Any]]:
+    """Return what a step found."""
     record = records.get(step)
     return record.found if record else {}
 

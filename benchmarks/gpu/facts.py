@@ -12,8 +12,6 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from benchmarks.gpu import machine as machines
 from benchmarks.gpu.machine import BATCH, bare_loop, in_turns, microseconds, resolution
-from hpcsweep.measure import models
-from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import caches, clocks, stats
 
 if TYPE_CHECKING:
@@ -52,7 +50,6 @@ def device(lab: Lab) -> None:
         asked[f"floor: {name}"] = partial(floor, gpu, call, passes)
     for name, (entries, marked) in QUEUES.items():
         asked[name] = partial(depth, gpu, lambda: few.add_(1), entries=entries, marked=marked)
-    asked["queue: needs"] = lambda: needs(lab.options.model, lab.options.size)
     with torch.inference_mode():
         for key, ask in lab.each(asked):
             with lab.entry(key) as found:
@@ -187,13 +184,6 @@ def first_stall(gaps: list[float], until_ms: float) -> int | None:
     ends = itertools.accumulate(gaps)
     waits = (gap > _STALL_MS and end >= until_ms for gap, end in zip(gaps, ends, strict=True))
     return next((place for place, waited in enumerate(waits) if waited), None)
-
-
-def needs(model: str, size: int) -> dict[str, Any]:
-    """Return what a layer pass queues at least: an event, a kernel and an event per layer call."""
-    network = models.build_float32(model, enliven=False)
-    shapes = shape_pass(network, torch.randn(1, 3, size, size))
-    return {"layer_calls": len(shapes.calls), "entries": 3 * len(shapes.calls)}
 
 
 def _states(machine: Gpu, shape: tuple[int, ...], passes: int) -> dict[str, Any]:

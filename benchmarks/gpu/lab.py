@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +15,7 @@ from benchmarks.gpu.record import LATE, STOPPED, Record, reason
 from hpcsweep import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from benchmarks.gpu.machine import Gpu
 
@@ -35,7 +37,7 @@ class Options:
     model: str = "resnet152"
     size: int = 224
     iterations: int = 50
-    sizes: int = 3
+    sizes: tuple[int, ...] = (224, 512, 368)  # of the shipped sweep, from both ends
     algorithms: tuple[str, ...] = tuple(catalog.ALGORITHMS)
     heavy: int = 256  # images of the batch that warms the GPU
     crowd: int = 64  # images that do not fit into what is left of a full GPU
@@ -46,7 +48,7 @@ class Options:
 
 
 SMALL = Options(
-    *("tinynets:Residual", 32, 4, 2, ("auto", "autotune", "implicit_gemm")),
+    *("tinynets:Residual", 32, 4, (32, 73), ("auto", "autotune", "implicit_gemm")),
     heavy=4,
     crowd=1024,
     shapes=2,
@@ -102,20 +104,28 @@ class Lab:
             self.record.put(key, facts)
             print(f"{key}: {str(facts)[:300]}", flush=True)
 
-    def said(self, *command: str) -> str:
-        """Run a program in the time that is left; return what it printed.
+    def call(self, *command: str) -> None:
+        """Run a program in the time that is left; it writes to a log beside the step's file.
 
         Raises:
             OutOfTime: it did not end until then.
             RuntimeError: it failed.
 
         """
-        ended = processes.run(command, self.left, listen=True)
-        if ended.status is None:
+        assert self.record.folder is not None
+        log = self.record.folder / f"{self.record.step}.log"
+        ended = processes.run(command, self.left, log=log)
+        if ended == processes.TOO_LATE:
             raise OutOfTime
-        if ended.status:
-            raise RuntimeError(f"{ended}: {ended.errors[-250:]}")
-        return ended.said
+        if ended != processes.DONE:
+            raise RuntimeError(f"{ended}: {log.read_text()[-250:]}")
+
+
+def alone(function: Callable[..., Item], *arguments: object) -> Item:
+    """Return what a function returns in a process of its own: without plans, or a profiler."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def end(lab: Lab) -> None:

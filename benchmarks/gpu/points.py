@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import csv
-import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from benchmarks import pairs
 from benchmarks.gpu import environment
+from benchmarks.gpu.lab import alone
 from benchmarks.point_cost import WATCHED, Stages
 from hpcsweep import catalog
 from hpcsweep.catalog import columns
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _WITH_ENERGY: Final = ("auto eager 0", "auto graph 0")
 _POINTS: Final = "algorithms.csv"
 _LAYERS: Final = "layers.csv"
-_LARGER: Final = 288 / 224  # of the shipped sweep: its largest image has 512 pixels
 _OF_SWEEP: Final = "implicit_precomp_gemm"
 QUICK: Final = {"evidence": False, "numerics": False, "layers": False}
 # what claims and people look at; the tables hold whole rows
@@ -105,9 +103,7 @@ def _in_its_place(one: Point, bench: Bench) -> tuple[Row, list[Row]]:
     if one.axes["algorithm"] != catalog.AUTOTUNE:
         measured = bench.measure(one)
         return measured.row, measured.layers
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as alone:
-        return alone.submit(_measured_alone, one).result()
+    return alone(_measured_alone, one)
 
 
 def _measured_alone(one: Point) -> tuple[Row, list[Row]]:
@@ -139,7 +135,7 @@ def sizes(lab: Lab) -> None:
     bench = bench_of()
     settings = {"iterations": min(20, lab.options.iterations)}
     bench.measure(point(lab.options, {"algorithm": _OF_SWEEP}, {**settings, **QUICK}))
-    for key, size in lab.each(sizes_of(lab.options)):
+    for key, size in lab.each({str(size): size for size in lab.options.sizes}):
         with lab.entry(key) as facts:
             began = time.monotonic()
             axes = {"input_size": size, "algorithm": _OF_SWEEP}
@@ -164,15 +160,6 @@ def tuning(lab: Lab) -> None:
                 done = loop.collect([*here, alone], loop.Fixed(lab.options.iterations))
             medians = [*map(stats.median, done.times)]
             facts.update(zip(("auto_ms", "after_auto_ms", "alone_ms"), medians, strict=True))
-
-
-def sizes_of(options: Options) -> dict[str, int]:
-    """Return sizes, such as 224 to 512, from both ends in turns: a part of them stands for all."""
-    count = options.sizes
-    smallest = options.size
-    places = [i // 2 if i % 2 == 0 else count - 1 - i // 2 for i in range(count)]
-    found = [smallest + int(place * smallest * _LARGER / max(count - 1, 1)) for place in places]
-    return {f"{number}: {size}": size for number, size in enumerate(found)}
 
 
 def pass_times(bench: Bench, options: Options) -> dict[str, Any]:

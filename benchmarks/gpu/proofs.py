@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from benchmarks.gpu import convolutions, kernels, points
-from benchmarks.gpu.machine import in_turns
+from benchmarks.gpu.lab import alone
+from benchmarks.gpu.machine import Gpu, in_turns
 from benchmarks.gpu.record import reason
 from hpcsweep import catalog
 from hpcsweep.catalog import gpus
@@ -26,7 +24,7 @@ from hpcsweep.measure.timing import stats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.gpu.lab import Lab
+    from benchmarks.gpu.lab import Lab, Options
     from hpcsweep.conv.backend import Backend
     from hpcsweep.conv.shape import ConvShape
 
@@ -163,20 +161,11 @@ def stars(lab: Lab) -> None:
     """Time one call under two names in several processes: a star would be for nothing."""
     for key, number in lab.each({f"process {n}": n for n in range(_PROCESSES)}):
         with lab.entry(key) as facts:
-            said = lab.said(sys.executable, "-c", _TWINS, json.dumps(asdict(lab.options)))
-            one, other = json.loads(said.splitlines()[-1])
+            one, other = alone(twins, lab.options)
             facts.update(number=number, one_ms=one, other_ms=other)
 
 
-_TWINS: Final = """
-import json, sys
-from benchmarks.gpu import machine, proofs
-from benchmarks.gpu.lab import Options
-print(json.dumps(proofs.twins(machine.Gpu(), Options(**json.loads(sys.argv[1])))))
-"""
-
-
-def twins(device: Any, options: Any) -> list[float]:  # noqa: ANN401 - a machine, and options
+def twins(options: Options) -> list[float]:
     """Return the medians of the network's pass under two names, timed in turns."""
     kind = "cuda"
     with torch.inference_mode():
@@ -184,6 +173,4 @@ def twins(device: Any, options: Any) -> list[float]:  # noqa: ANN401 - a machine
         network = models.build(models.ModelKey.of(axes), torch.device(kind))
         (image,) = models.make_inputs(axes, torch.device(kind))
         runs = {name: (lambda: network(image)) for name in ("one", "other")}
-        return [
-            stats.median(times) for times in in_turns(device, runs, options.iterations).values()
-        ]
+        return [stats.median(times) for times in in_turns(Gpu(), runs, options.iterations).values()]

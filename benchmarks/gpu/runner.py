@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.gpu import ROOT, processes
-from benchmarks.gpu.processes import LAST_WORDS_S, Ended
+from benchmarks.gpu.processes import LAST_WORDS_S, SIGNAL
 from benchmarks.gpu.record import COMPLETE, RUNNING, STOPPED, Record, begun
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 WHEELS: Final = ROOT / ".gpu"  # `make gpu-wheels` fills it
 _GRACE_S: Final = 12.0  # a step ends by itself between two items; one item may take a while
+_START_S: Final = 10.0  # a step that has less does not get far
 _IDENTITY_S: Final = 120.0  # torch, cuDNN and CUPTI from a cold disk
 _SUPPORT: Final = ROOT / "tests" / "support"
 _PATIENCE: Final = 6  # times as long on a pretend GPU: such a machine has few cores, and is busy
@@ -92,12 +93,12 @@ def run(
             continue
         patience = _PATIENCE if pretended else 1
         limit = min(patience * STEPS[name].seconds, ends - time.monotonic())
-        if limit <= 0:
+        if limit <= _START_S:
             print(f"\nthe time is over before {name}", flush=True)
             break
         ended = _run_one(name, folder, known, environ, limit)
         limit = min(limit, ends - time.monotonic())
-        if ended.status is not None and ended.status < 0 and limit > 0:
+        if ended.startswith(SIGNAL) and limit > _START_S:
             _run_one(name, folder, known, {**environ, "TEARDOWN_CUPTI": "0"}, limit, ended)
         after(folder)
     after(folder)
@@ -183,8 +184,8 @@ def _run_one(  # noqa: PLR0913, PLR0917 - a process, its limits, and why it runs
     known: Mapping[str, Any],
     environ: Mapping[str, str],
     limit: float,
-    before: Ended | None = None,
-) -> Ended:
+    before: str = "",
+) -> str:
     """Run one step; say in its file how it ended if it did not itself.
 
     `before`: how it ended with the profiler leaving the process, so that it stays there this time.

@@ -84,18 +84,18 @@ def _environment(environment: Mapping[str, Any]) -> str:
 def _facts(steps: Mapping[str, Record]) -> list[str]:
     """Return the facts that no claim is about."""
     lines = []
-    floor = _found(steps, "device").get(NOTHING)
+    floor = claims.items_of(steps, "device").get(NOTHING)
     if floor:
         step = floor.get("resolution_us")
         told = f"an event pair around nothing reads {floor['event_us']:.2f} us"
         told += f", in steps of {1000 * step:.0f} ns" if step else ""
         lines.append(f"* {told}; a pair adds {floor['two_events_add_us']:.2f} us to a pass")
     for kind in QUEUES:
-        held = _found(steps, "device").get(kind)
+        held = claims.items_of(steps, "device").get(kind)
         if held:
             holds = held["holds"] or f"more than {held['tried']}"
             lines.append(f"* {kind}: the driver holds {holds} entries")
-    asked = (facts.get("hook_overhead_pct") for facts in _found(steps, "points").values())
+    asked = (facts.get("hook_overhead_pct") for facts in claims.items_of(steps, "points").values())
     costs: list[float] = [cost for cost in asked if cost is not None]
     if costs:
         worst = max(costs, key=abs)
@@ -109,7 +109,7 @@ def _facts(steps: Mapping[str, Record]) -> list[str]:
 
 def _costs(steps: Mapping[str, Record]) -> list[str]:
     """Return the parts of a point's cost: the median of all points, and of a worker's first."""
-    found = [facts["cost_s"] for facts in _found(steps, "points").values()]
+    found = [facts["cost_s"] for facts in claims.items_of(steps, "points").values()]
     if not found:
         return []
     names = sorted({name for one in found for name in one})
@@ -123,7 +123,7 @@ def _costs(steps: Mapping[str, Record]) -> list[str]:
 
 
 def _algorithms(steps: Mapping[str, Record]) -> list[str]:
-    found = _found(steps, "points")
+    found = claims.items_of(steps, "points")
     if not found:
         return []
     launches = list(dict.fromkeys(key.split()[1] for key in found))
@@ -149,8 +149,3 @@ def _troubles(steps: Mapping[str, Record]) -> list[str]:
             few = ", ".join(record.missing[:3])
             lines.append(f"* {name}: {len(record.missing)} items missing: {few}, ...")
     return ["", *lines] if lines else []
-
-
-def _found(steps: Mapping[str, Record], step: str) -> Mapping[str, dict[str, Any]]:
-    record = steps.get(step)
-    return record.found if record else {}

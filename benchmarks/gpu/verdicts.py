@@ -95,7 +95,7 @@ def notes(records: Records) -> Verdict:
 
 def support(records: Records) -> Verdict:
     """Judge (c): no engine runs that was not told for the device before."""
-    found = _found(records, "plans")
+    found = claims.items_of(records, "plans")
     told = {key: set(facts["told"]) for key, facts in found.items() if facts.get("told")}
     off = {
         f"{plan['plan']} of {shape}"
@@ -125,11 +125,10 @@ def tuned(records: Records) -> Verdict:
 
 def replays(records: Records) -> Verdict:
     """Judge (e): what a graph replays is what eager calls compute."""
-    record = records.get("replayed")
     known = {
-        f"{n} {key}": same
-        for key, facts in (record.found.items() if record else ())
-        for n, same in facts.items()
+        f"{name} {key}": same
+        for key, facts in claims.items_of(records, "replayed").items()
+        for name, same in facts.items()
     }
     wrong = [name for name, same in known.items() if not same]
     text = f"{len(known)} graphs, {len(wrong)} differ{_first(wrong)}"
@@ -139,8 +138,7 @@ def replays(records: Records) -> Verdict:
 
 def types(records: Records) -> Verdict:
     """Judge (f): errors are explained by rounding in every type."""
-    record = records.get("precision")
-    found = {k: f for k, f in (record.found.items() if record else ()) if f["ran"]}
+    found = {k: f for k, f in claims.items_of(records, "precision").items() if f["ran"]}
     wrong = [key for key, facts in found.items() if not _within(facts["excess"])]
     text = f"{len(found)} algorithms and types, {len(wrong)} wrong{_first(wrong)}"
     claim = "(f) errors in float32, TF32 and half types"
@@ -188,7 +186,7 @@ def cold_read(records: Records) -> Verdict:
 
 def whole_rows(records: Records) -> Verdict:
     """Judge (m): on a GPU of one's own every row of the network is valid."""
-    found = _points(records)
+    found = claims.items_of(records, "points")
     wrong = [f"{key}: {facts['flags']}" for key, facts in found.items() if not facts["valid"]]
     text = f"{len(found)} rows, {len(wrong)} not valid{_first(wrong)}"
     claim = "(m) the rows of an undisturbed GPU are valid"
@@ -199,12 +197,12 @@ def flags(records: Records) -> Verdict:
     """Judge (m): a flag is raised only where the cell that it rests on says so."""
     raised = [
         (key, flag, RESTS[flag](facts))
-        for key, facts in _points(records).items()
+        for key, facts in claims.items_of(records, "points").items()
         for flag in (facts["flags"] or "").split(";")
         if flag in RESTS
     ]
     wrong = [f"{flag} of {key}" for key, flag, rests in raised if not rests]
-    number = len(_points(records))
+    number = len(claims.items_of(records, "points"))
     text = f"{len(raised)} flags of {number} rows, {len(wrong)} rest on nothing{_first(wrong)}"
     claim = "(m) flags rest on what was read"
     return _verdict(records, "points", claim, "each", text, number, not wrong)
@@ -221,7 +219,7 @@ RESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 
 def layered_graphs(records: Records) -> Verdict:
     """Judge (n): a graph with layers proves an explicit algorithm as an eager pass does."""
-    found = _points(records)
+    found = claims.items_of(records, "points")
     wrong = []
     number = 0
     for key, facts in found.items():
@@ -267,7 +265,7 @@ def sweep(records: Records) -> Verdict:
 
 def out_of_memory(records: Records) -> Verdict:
     """Judge (p): what does not fit is told, and the same bench measures on."""
-    facts = _found(records, "resources")
+    facts = claims.items_of(records, "resources")
     found = {key: facts[key]["outcome"] for key in (FULL, FREE) if key in facts}
     claim = "(p) a point that does not fit is out of memory, the next one is measured"
     if len(found) < 2:
@@ -280,7 +278,7 @@ def out_of_memory(records: Records) -> Verdict:
 def gpu_tests(records: Records) -> Verdict:
     """Judge (q): the tests marked gpu pass."""
     record = records.get("tests")
-    found = _found(records, "tests")
+    found = claims.items_of(records, "tests")
     wrong = [f"{key}: {f['why']}" for key, f in found.items() if f["outcome"] == "failed"]
     wrong += [f"{key}: {why}" for key, why in (record.failed.items() if record else ())]
     passed = sum(facts["outcome"] == "passed" for facts in found.values())
@@ -304,22 +302,13 @@ def _verdict(  # noqa: PLR0913, PLR0917 - a line of the table
     return Verdict(claim, limit, text, REFUTED if not holds else HELD if complete else OPEN)
 
 
-def _found(records: Records, step: str) -> dict[str, dict[str, Any]]:
-    record = records.get(step)
-    return record.found if record else {}
-
-
 def _facts(records: Records, step: str) -> list[dict[str, Any]]:
-    return list(_found(records, step).values())
-
-
-def _points(records: Records) -> dict[str, dict[str, Any]]:
-    return _found(records, "points")
+    return list(claims.items_of(records, step).values())
 
 
 def _plans(records: Records) -> list[tuple[str, dict[str, Any]]]:
     """Return what became of plans, by shape and name; the other items list the plans of a shape."""
-    return [(key, f) for key, f in _found(records, "plans").items() if "names" not in f]
+    return [(key, f) for key, f in claims.items_of(records, "plans").items() if "names" not in f]
 
 
 def _within(excess: float | None) -> bool:

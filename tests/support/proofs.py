@@ -77,11 +77,10 @@ def good():
             facts.NOTHING: {"event_us": 1.6, "two_events_add_us": 2.2, "resolution_us": 0.032},
             "queue: kernel": {"holds": 1022, "tried": 6000},
             "queue: event, kernel, event": {"holds": 1800, "tried": 6000},
-            "queue: needs": {"entries": 1392, "layer_calls": 464},
             facts.COLD: {"gbs": 2900.0},
             facts.READ: {"hot_us": 8.0, "cold_us": 12.0},
         },
-        "supervised": {"sweep": {"rows": [row, {**row, "median_ms": "2.01"}], "said": ""}},
+        "supervised": {"sweep": {"rows": [row, {**row, "median_ms": "2.01"}]}},
         "tests": {"tests/test_x.py::test_y": {"outcome": "passed", "why": ""}},
         "kernels": {
             KEY: {n: {"kernels": own[n], "us": us[n], "lost": 0} for n in names} | controls

@@ -73,22 +73,22 @@ def test_a_step_that_was_cut_off_goes_on_with_what_it_lacks(pretend_gpu, tmp_pat
     assert len(after.found) == len(after.planned) > 10
 
 
-def begins(monkeypatch, tmp_path, *, status=lambda _name, _environ: 0):
-    """Let steps end at once with a status; return a function that calls the kit, and what began."""
+def begins(monkeypatch, tmp_path, *, ends=lambda _name, _environ: processes.DONE):
+    """Let steps end at once in some way; return a function that calls the kit, and what began."""
     began = []
 
     def process(words, _seconds, environ):
         told = json.loads(words[-1])
         if "to" in told:
             (tmp_path / "identity.json").write_text(json.dumps(KNOWN))
-            return processes.Ended(0)
+            return processes.DONE
         began.append(told["step"])
-        ended = status(told["step"], environ)
+        ended = ends(told["step"], environ)
         one = record.begun(tmp_path / runner.folder_name(KNOWN), told["step"], KNOWN)
         one = one or record.Record(told["step"], dict(KNOWN))
         one.folder = tmp_path / runner.folder_name(KNOWN)
-        one.end(record.COMPLETE if ended == 0 else record.RUNNING)
-        return processes.Ended(ended)
+        one.end(record.COMPLETE if ended == processes.DONE else record.RUNNING)
+        return ended
 
     monkeypatch.setattr(processes, "run", process)
     monkeypatch.setattr(runner, "missing", lambda *_: [])
@@ -123,20 +123,21 @@ def test_a_step_that_ends_with_a_signal_runs_again_with_the_profiler_attached(
     """Its file says so, whatever came of it."""
     monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
 
-    def status(name, environ):
-        return -11 if name == "kernels" and environ.get("TEARDOWN_CUPTI") != "0" else 0
+    def ends(name, environ):
+        dies = name == "kernels" and environ.get("TEARDOWN_CUPTI") != "0"
+        return "signal 11" if dies else processes.DONE
 
-    began = begins(monkeypatch, tmp_path, status=status)()
+    began = begins(monkeypatch, tmp_path, ends=ends)()
     assert [name for name in began if name == "kernels"] == ["kernels"] * 2
     there = record.read(tmp_path / "nvidia-h100-80gb-hbm3" / "kernels.json")
     assert there.state == record.COMPLETE
-    assert there.remarks == ["ended with status -11, then ran with TEARDOWN_CUPTI=0"]
+    assert there.remarks == ["ended with signal 11, then ran with TEARDOWN_CUPTI=0"]
     assert "TEARDOWN_CUPTI=0" in record.standing(there)
 
 
 def test_the_runner_says_in_the_file_how_a_step_ended_that_did_not_say_so(tmp_path, monkeypatch):
     """And begins no step when the time is over."""
-    call = begins(monkeypatch, tmp_path, status=lambda *_: 9)
+    call = begins(monkeypatch, tmp_path, ends=lambda *_: "status 9")
     assert call(runner._GRACE_S) == []
     call()
     there = record.read(tmp_path / "nvidia-h100-80gb-hbm3" / "device.json")
@@ -203,15 +204,18 @@ DEAF = "trap '' TERM; sleep 600 & echo $! >$0; wait"
 def test_a_process_that_overstays_is_ended_with_what_it_started(tmp_path, monkeypatch):
     """First asked to, then killed where it does not listen."""
     monkeypatch.setattr(processes, "LAST_WORDS_S", 0.2)
-    assert str(processes.run(("sleep", "600"), 0.2)) == "its time over"
+    assert processes.run(("sleep", "600"), 0.2) == processes.TOO_LATE
     told = tmp_path / "pid"
-    assert processes.run(("sh", "-c", DEAF, str(told)), 5.0).status is None
+    assert processes.run(("sh", "-c", DEAF, str(told)), 5.0) == processes.TOO_LATE
     ends = time.monotonic() + 20
     while is_running(int(told.read_text())) and time.monotonic() < ends:
         time.sleep(0.05)
     assert not is_running(int(told.read_text()))
-    assert processes.run(("false",), 60.0).status == 1
-    assert processes.run(("sh", "-c", "echo yes; echo no >&2"), 60.0, listen=True).said == "yes\n"
+    assert processes.run(("false",), 60.0) == "status 1"
+    assert processes.run(("sh", "-c", "kill -11 $$"), 60.0) == "signal 11"
+    log = tmp_path / "log"
+    assert processes.run(("sh", "-c", "echo yes; echo no >&2"), 60.0, log=log) == processes.DONE
+    assert log.read_text() == "yes\nno\n"
 
 
 def is_running(pid):
