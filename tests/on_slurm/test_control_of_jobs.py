@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,23 @@ def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: L
     # the cluster is shared, and remembers the jobs of other tests for a while
     assert {job.state.name for job in slurm.queue(own)} == {"CANCELLED"}
     assert 0 < len(_rows(desk)) < 6
+
+
+def test_no_row_holds_the_time_in_which_its_job_was_suspended(cluster: Lab, desk: Desk):
+    """Suspended by `scontrol`, as a preemption does it: the point is measured again."""
+    assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
+    cluster.wait_for("a worker", lambda: '"device_name"' in _env(desk))
+    (running,) = cluster.run("squeue", "-h", "-t", "running", "-o", "%A").stdout.split()
+    cluster.run("scontrol", "suspend", running)
+    time.sleep(5)  # several times a point
+    cluster.run("scontrol", "resume", running)
+    cluster.wait_for("the end", queue_is_over, timeout=90)
+    rows = desk.rows("s")
+    assert [row["valid"] for row in rows] == ["true"] * 6
+    assert max(float(row["median_ms"]) for row in rows) < 4000
+    (submission,) = desk.sweep("s").submissions()
+    logs = "".join(path.read_text() for path in submission.logs.glob("*.log"))
+    assert "s: measured again" in logs
 
 
 def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: Desk):

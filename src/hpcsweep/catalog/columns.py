@@ -33,6 +33,7 @@ STOP_REASONS: Final[Mapping[str, str]] = {
 
 FOREIGN: Final = "foreign"
 CHECK_MISSING: Final = "check_missing"
+SUSPENDED: Final = "suspended"
 UNDECIDED: Final = "undecided"
 KERNELS: Final = "kernels"  # a call's time is that of its kernels, in a trace made elsewhere
 # Flags of no check: of the times, of a training, of imports, and what `collect` finds in a table.

@@ -11,12 +11,13 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TextIO
 
 from hpcsweep import environment
 from hpcsweep.catalog import AXES
-from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, SUSPENDED, Row, axis_cells
 from hpcsweep.revision import revision
 from hpcsweep.store.state import PointStatus
 
@@ -136,6 +137,15 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
         "wall_s": wall,
         "timed_share": None if outcome.timed_s is None else outcome.timed_s / wall,
     }
+
+
+def suspended(outcome: Outcome, seconds: float) -> Outcome:
+    """Return the outcome of a point in whose times the job was suspended, unless by 0 seconds."""
+    if not seconds:
+        return outcome
+    flags = ";".join(filter(None, (outcome.row.get("flags"), SUSPENDED)))
+    row = {**outcome.row, "flags": flags, "valid": False, "suspended_s": seconds}
+    return replace(outcome, row=row)
 
 
 def without_times(row: Row, wrapper: str) -> Row:

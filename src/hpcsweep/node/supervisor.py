@@ -32,12 +32,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
-from hpcsweep.catalog import workload_of
+from hpcsweep.catalog import COMMAND, workload_of
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete, ResultsError, UsageError
 from hpcsweep.node import dominated, point_row
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome
+from hpcsweep.node.suspension import SuspensionWatch
 from hpcsweep.node.worker_care import Stop, WorkerCare
 from hpcsweep.point import varying
 from hpcsweep.revision import revision
@@ -60,6 +61,8 @@ _DEADLY: Final = "two attempts in a row died or were stopped while they measured
 _TIME_IS_UP: Final = "the time of the job is up"
 # why an attempt stops as its job ends; SIGTERM also stands for a preemption
 _ENDS_OF_JOBS: Final = frozenset({_TIME_IS_UP, "SIGUSR1", "SIGUSR2"})
+# what a pause spoils: a time, and a limit that was reached
+_TIMED: Final = frozenset({PointStatus.OK, PointStatus.TIMEOUT})
 _SHORT_SECONDS: Final = 0.01  # points that take less travel together
 _TOGETHER_SECONDS: Final = 0.05  # of points in one message: a crash costs no more
 _TOGETHER_LIMIT: Final = 5.0  # for such a message; the point that hangs is then found alone
@@ -124,6 +127,7 @@ class Attempt:
         self._log = submission.log(chunk_index, self._shard.attempt)
         self._reports = Reports(self._log)
         self._tries = self._manifest.round + self._shard.attempt
+        self._suspension = SuspensionWatch()
         self._sources = sources.Sources(self._manifest.run.search_path)
         self._set_machine({})
 
@@ -271,7 +275,7 @@ class Attempt:
         self._begins(points[0], labels[0], f"{at + 1}/{len(todo)}")
         self._reports.flush()
         skipped = self._skip(points[0])
-        outcomes = [skipped] if skipped else self._outcomes_of(points, care)
+        outcomes = [skipped] if skipped else self._without_pause(points, care)
         # the start of the worker, and the message, belong to the first point
         wait = time.monotonic() - began - sum(outcome.seconds for outcome in outcomes)
         for number, outcome in enumerate(outcomes):
@@ -341,6 +345,29 @@ class Attempt:
             return None
         reason = self._too_large.why_skip(point.axes)
         return Outcome(status=PointStatus.SKIPPED, reason=reason) if reason else None
+
+    def _without_pause(self, points: Sequence[Point], care: WorkerCare) -> Sequence[Outcome]:
+        """Measure points; once more if the job was suspended meanwhile, since times hold the pause.
+
+        What was suspended twice stands, and is flagged. So does a command at once: a person knows
+        whether it may run again. Nothing is returned where another job has to measure the points.
+        """
+        before = self._suspension.seconds()
+        outcomes = self._outcomes_of(points, care)
+        paused = self._suspension.seconds() - before
+        is_command = self._manifest.workload == COMMAND.name
+        timed = any(outcome.status in _TIMED for outcome in outcomes)
+        if not paused or not timed:
+            return outcomes
+        if is_command:
+            return [point_row.suspended(outcome, paused) for outcome in outcomes]
+        self._reports.say(f"suspended for {paused:.1f} s: measured again")
+        if self._stop.wanted() or not self._fits(points[0]):
+            return []
+        before = self._suspension.seconds()
+        outcomes = self._outcomes_of(points, care)
+        paused = self._suspension.seconds() - before
+        return [point_row.suspended(outcome, paused) for outcome in outcomes]
 
     def _outcomes_of(self, points: Sequence[Point], care: WorkerCare) -> Sequence[Outcome]:
         """Measure points within the time that is left; nothing if another try must follow.

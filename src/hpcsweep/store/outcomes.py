@@ -54,6 +54,7 @@ _WELL_ROWS: Final = {status: {"status": str(status)} for status in WELL}
 _WORDS: Final = {
     "shared_gpu": "another process on the GPU",
     "shared_cpu": "several workers at the same time",
+    "suspended": "the job was suspended",
     "throttled": "the GPU throttled",
     "clock_drift": "the GPU's clock moved",
 }
