@@ -6,8 +6,10 @@ stopped, and ends with one table: which claims hold, which are refuted, and whic
 """
 
 import sys
+import time
 from pathlib import Path
 
+BEGAN = time.monotonic()  # before torch is imported, which takes seconds
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT / "src") not in sys.path:
     sys.path.insert(0, str(ROOT / "src"))

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from benchmarks.gpu import runner, summary
+from benchmarks.gpu import BEGAN, runner, summary
 from benchmarks.gpu.claims import HELD, REFUTED
 
 _OPEN: Final = 3  # nothing is refuted, and something is open
@@ -43,7 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            runner.run(out, chosen.seconds, Path(scratch), pretended=chosen.pretend, after=keep)
+            ends = BEGAN + chosen.seconds
+            runner.run(out, ends, Path(scratch), pretended=chosen.pretend, after=keep)
         except runner.NoDevice as error:
             print(error, file=sys.stderr)
             return _OPEN

@@ -67,20 +67,20 @@ class NoDevice(Exception):
 
 def run(
     out: Path,
-    seconds: float,
+    ends: float,
     scratch: Path,
     *,
     pretended: bool,
     after: Callable[[Path], object],
 ) -> None:
-    """Run steps until `seconds` are over: those that never began, then those that are incomplete.
+    """Run steps until a moment by `time.monotonic`: those that never began, then incomplete ones.
 
     `after` is called with the device's folder when a step has ended.
 
     Raises:
         NoDevice: torch finds no GPU.
     """
-    ends = time.monotonic() + seconds - _GRACE_S
+    ends -= _GRACE_S
     environ = environment(scratch, pretended=pretended)
     known = identity(scratch, environ, pretended=pretended)
     folder = out / folder_name(known)

@@ -163,7 +163,8 @@ def energy(records: Records) -> Verdict:
     found = [f for f in _facts(records, "resources") if f.get("energy_j")]
     off = [abs(f["energy_j"] / f["integrated_j"] - 1) for f in found]
     text = "; ".join(
-        f"{f['energy_j']:.2f} J by counter, {f['integrated_j']:.2f} integrated, {f['reasons']}"
+        f"{f['energy_j']:.2f} J by counter, {f['integrated_j']:.2f} integrated, "
+        f"throttled by {f['reasons'] or 'nothing'}"
         for f in found
     )
     claim = "(h) energy by the counter against integrated power, heavy batch"

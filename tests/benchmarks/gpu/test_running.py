@@ -96,7 +96,8 @@ def begins(monkeypatch, tmp_path, *, ends=lambda _name, _environ: processes.DONE
     def call(seconds=1e6):
         began.clear()
         kept = []
-        runner.run(tmp_path, seconds, tmp_path, pretended=False, after=kept.append)
+        ends = time.monotonic() + seconds
+        runner.run(tmp_path, ends, tmp_path, pretended=False, after=kept.append)
         return list(began)
 
     return call
