@@ -299,7 +299,7 @@ def test_networks_with_several_outputs_measure(bench):
     assert bench.measure(point("tinynets:Dicts")).row["max_rel_error"] < 1e-5
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 @pytest.mark.parametrize("launch", ["eager", "graph"])
 def test_a_real_gpu_measures(launch):
@@ -320,7 +320,7 @@ def test_a_real_gpu_measures(launch):
     assert done.row["mem_peak_bytes"] < done.row["mem_limit_bytes"]
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events():
     """Events add their own time to that of the kernels, and no more than that to long layers."""
@@ -332,7 +332,7 @@ def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events
         assert 0 < done.row["event_floor_ms"] < 0.05
 
 
-@pytest.mark.gpu
+@pytest.mark.gpu(real=True)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 @pytest.mark.parametrize("launch", ["eager", "graph"])
 def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
