@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from hpcsweep.cluster import doctor
+from hpcsweep.cluster.local import this_machine
+from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.cluster.slurm.job_request import Wants
 from hpcsweep.measure.machine import fit
 from hpcsweep.spec import profile
@@ -126,13 +128,18 @@ def test_a_broken_installation_is_a_finding(desk, monkeypatch):
 )
 def test_what_torch_says_of_the_gpu_is_told(desk, monkeypatch, refused, level, told):
     """The process answers as a worker on that machine would; here a script answers for it."""
-    seen = {"threads": 4, "mkldnn": True, "gpu": "Tesla V100 (sm_70)", "refused": refused}
+    seen = {"threads": 4, "mkldnn": True, "cudnn": 91900, "gpu": "Tesla V100 (sm_70)"}
+    seen |= {"refused": refused, "do": "install another", "lacking": "no NVML"}
     python = desk.folder / "python"
     python.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(seen))}\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    gpu = by_what(doctor.examine(None, desk.results, deep=True))["gpu"]
+    found = by_what(doctor.examine(None, desk.results, deep=True))
+    gpu = found["gpu"]
     assert (gpu.level, told in gpu.detail) == (level, True)
+    assert gpu.do == ("install another" if refused else "")
+    assert found["telemetry"].level == "warn"
+    assert found["telemetry"].detail.startswith("no NVML; these are off: clock, power, ")
 
 
 def test_a_cluster_profile_needs_a_cluster(desk, monkeypatch):
@@ -214,3 +221,27 @@ def test_a_mute_cudnn_is_a_line_of_the_doctor(pretend_gpu, tmp_path):
     told = {one["what"]: one for one in machine["findings"]}["properties"]
     assert told["detail"].startswith("cuDNN does not tell the device's: cuDNN 9.26.0 at /")
     assert "Error" not in told["detail"]
+
+
+def test_a_module_with_another_cudnn_is_told_before_the_queue(tmp_path, monkeypatch):
+    """Torch takes no older one than its own, which is only seen on a node."""
+    monkeypatch.setattr("hpcsweep.cluster.slurm.available", lambda: False)
+    (tmp_path / "l40.yaml").write_text("gpu: l40\nmodules: [gcc/12, cuDNN/8.9]\n")
+    found = by_what(doctor.examine(profile.load(tmp_path / "l40.yaml"), tmp_path))["modules"]
+    assert (found.level, found.where) == ("warn", f"{tmp_path}/l40.yaml:2")
+    assert "'cuDNN/8.9' puts another cuDNN before torch's own" in found.detail
+
+
+def test_a_gpu_that_is_here_and_not_seen_is_told(monkeypatch, tmp_path):
+    """With what to do, in place of the words for a machine without one."""
+    unseen = LocalDevice(gpu="cpu", unused="no GPU is seen with X=''", remedy="unset X")
+    monkeypatch.setattr(this_machine, "local_device", lambda *_: unseen)
+    monkeypatch.setattr("hpcsweep.cluster.slurm.available", lambda: False)
+    found = by_what(doctor.examine(None, tmp_path))["device"]
+    assert (found.level, found.do) == ("warn", "unset X")
+    assert found.detail == "sweeps run on the CPU: no GPU is seen with X=''"
+    (tmp_path / "l40.yaml").write_text("gpu: l40\n")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    found = by_what(doctor.examine(profile.load(tmp_path / "l40.yaml"), tmp_path))["gpu"]
+    assert found.detail.startswith("this job sees no GPU (no GPU is seen with X='')")
+    assert found.do == "correct `gres` and `constraint`; unset X"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from hpcsweep.cluster.local import this_machine
+from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.errors import Refused
-from hpcsweep.submit import prepare
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.submit import prepare, request
 from localruns import FORTY_SLOW, TEN
 
 
@@ -56,3 +59,34 @@ def test_more_points_than_anybody_measures_are_refused_at_once(desk):
     assert done.returncode == 2
     assert "10,000,000 points, at most 300,000 at a time; leave some out" in done.stderr
     assert desk.run("expand", "sweep.yaml").stdout.startswith("sweep: 10,000,000 points\n")
+
+
+@pytest.mark.parametrize(
+    ("named", "device", "rehearsal"),
+    [
+        ("", "h100", False),
+        ("  gpu: [cpu]\n", "cpu", False),
+        ("  gpu: [cpu, h100]\n", "h100", False),
+        ("  gpu: [cpu, v100]\n", "cpu", False),
+        ("  gpu: [v100]\n", "h100", True),
+    ],
+)
+def test_a_sweep_that_asks_for_the_cpu_gets_it_on_a_machine_with_a_gpu(
+    desk, monkeypatch, named, device, rehearsal
+):
+    """Not the GPU under its name, as a rehearsal."""
+    monkeypatch.setattr(this_machine, "local_device", lambda *_: LocalDevice(gpu="h100"))
+    sweep = sweep_file.load(desk.spec(TEN + named))
+    asked = request.make(sweep, profile.load("local"))
+    assert (asked.device, asked.rehearsal) == (device, rehearsal)
+    assert {point.axes["gpu"] for point in asked.points()} == {device}
+
+
+def test_variables_of_the_profile_count_for_the_device(desk, monkeypatch):
+    """Such as CUDA_VISIBLE_DEVICES: the points run with them."""
+    seen = []
+    here = LocalDevice(gpu="cpu")
+    monkeypatch.setattr(this_machine, "local_device", lambda env: seen.append(env) or here)
+    path = desk.spec("launcher: local\nenv: {CUDA_VISIBLE_DEVICES: 1}\n", "mine.yaml")
+    request.make(sweep_file.load(desk.spec(TEN)), profile.load(path))
+    assert seen == [{"CUDA_VISIBLE_DEVICES": "1"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
 
 import pytest
@@ -13,10 +14,11 @@ from hpcsweep.errors import (
     Incomplete,
     MissingDependency,
     PointsFailed,
+    Refused,
     ResultsError,
     UsageError,
 )
-from localruns import FORTY_SLOW, TEN
+from localruns import COMMAND, FORTY_SLOW, TEN
 from waiting import wait_for
 
 
@@ -226,3 +228,78 @@ def test_what_runs_is_no_measured_point_of_an_estimate(desk):
     finally:
         running.terminate()
         running.communicate(timeout=60)
+
+
+_ONE = """\
+workload: inference
+axes: {model: [resnet18], input_size: [32]}
+measure: {warmup: 1, iterations: 2, evidence: false, numerics: false}
+"""
+
+
+def _submit(pretend_gpu, desk, *more, **variables):
+    command = (*COMMAND, "submit", "sweep.yaml", "--cluster", "local", *more)
+    return pretend_gpu.run(*command, cwd=desk.folder, **variables)
+
+
+def test_rows_have_the_name_of_the_gpu_that_cuda_shows_to_the_process(pretend_gpu, desk):
+    """Of several others, `nvidia-smi` lists another one first; what NVML does not tell is said."""
+    desk.spec(_ONE)
+    lists = desk.folder / "nvidia-smi"
+    lists.write_text("#!/bin/sh\necho NVIDIA L40S; echo NVIDIA H100 80GB HBM3\n")
+    lists.chmod(0o755)
+    done = _submit(
+        pretend_gpu,
+        desk,
+        PATH=f"{desk.folder}:{os.environ['PATH']}",
+        CUDA_VISIBLE_DEVICES="1",
+        PRETEND_NVML_FAIL="nvmlInitWithFlags=9",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {(row["gpu"], row["device_name"]) for row in desk.rows()} == {
+        ("h100", "NVIDIA H100 80GB HBM3")
+    }
+    told = [line for line in done.stderr.splitlines() if "NVML does not start" in line]
+    assert len(told) == 1
+    assert "(Driver Not Loaded): see what nvidia-smi says; a container needs" in told[0]
+    assert "these are off: clock, power, temperature, throttling, energy, and who" in told[0]
+
+
+def test_a_gpu_that_a_variable_hides_is_named_with_the_variable(pretend_gpu, desk):
+    """The CPU is measured, in rows of its own; a local run has no gres."""
+    desk.spec(_ONE)
+    done = _submit(pretend_gpu, desk, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {row["gpu"] for row in desk.rows()} == {"cpu"}
+    assert (
+        "warning: no GPU is seen with CUDA_VISIBLE_DEVICES='', so the CPU is measured; unset "
+        "CUDA_VISIBLE_DEVICES to measure a GPU\n"
+    ) in done.stderr
+    assert "gres" not in done.stdout + done.stderr
+
+
+def test_several_workers_on_one_gpu_are_refused_before_anything_runs(pretend_gpu, desk):
+    """By the option, or by the profile, whose line is named; not for a program of one's own."""
+    desk.spec(_ONE)
+    done = _submit(pretend_gpu, desk, "--workers", "2")
+    assert done.returncode == Refused.exit_code
+    assert done.stderr == (
+        "hpcsweep: 2 workers would share this machine's first GPU (h100), and disturb each other's "
+        "times: submit with --workers 1\n"
+    )
+    (desk.folder / "two.yaml").write_text("launcher: local\nworkers: 2\n")
+    command = (*COMMAND, "submit", "sweep.yaml", "--cluster", "two.yaml")
+    done = pretend_gpu.run(*command, cwd=desk.folder)
+    assert done.stderr.endswith("submit with `workers: 1` (two.yaml:2)\n")
+    assert not desk.results.exists()
+    desk.spec(TEN)
+    assert pretend_gpu.run(*command, cwd=desk.folder).returncode == 0
+
+
+def test_a_run_that_measured_nothing_names_no_tables(pretend_gpu, desk):
+    """Why it stopped is the last word but one."""
+    desk.spec(_ONE)
+    done = _submit(pretend_gpu, desk, PRETEND_MEMORY="1000000")
+    assert done.returncode == Refused.exit_code
+    assert "warning: stopped: 'NVIDIA H100 80GB HBM3' is full: CUDA out of memory." in done.stderr
+    assert done.stdout.endswith("sweep: measured nothing\n")

@@ -33,6 +33,22 @@ NAME = "NVIDIA H100 80GB HBM3"
 _LOADED_FIRST = ("libpretend_cupti.so", "libpretend_cudart.so", "libcudnn.so.9")
 # names in torch's libraries that look like functions of the driver, and are those of others
 _NOT_THE_DRIVER = re.compile(r"cu(da|blas|fft|solver|sparse|dnn|pti|rand|File)")
+# as the runtime's cudaGetDeviceCount has it; CUDA_ERROR_NO_DEVICE where the GPU is hidden
+_FIRST_DEVICE = f"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags)
+{{
+    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
+    return !seen || seen[0] == '0' || seen[0] == '1' || !strncmp(seen, "GPU-", 4) ? 0 : 100;
+}}
+int cuDeviceGet(int *device, int number) {{ *device = number; return number ? 101 : 0; }}
+int cuDeviceGetName(char *text, int size, int device)
+{{
+    return snprintf(text, size, "{NAME}") < 0;
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -164,8 +180,13 @@ def _driver(libraries: list[Path]) -> str:
         names |= set(re.findall(r"^(cu[A-Z][a-z]\w{3,})$", found.stdout, re.MULTILINE))
     names = {name for name in names if not _NOT_THE_DRIVER.match(name)}
     told = {"cuDriverGetVersion": 13020, "cuDeviceGetCount": 1}
+    own = ("cuInit", "cuDeviceGet", "cuDeviceGetName")
     text = "".join(f"int {n}(int *v) {{ *v = {value}; return 0; }}\n" for n, value in told.items())
-    return text + "".join(f"int {n}(void) {{ return 0; }}\n" for n in sorted(names - {*told}))
+    return (
+        _FIRST_DEVICE
+        + text
+        + "".join(f"int {n}(void) {{ return 0; }}\n" for n in sorted(names - {*told, *own}))
+    )
 
 
 def _includes() -> list[str]:

@@ -127,12 +127,11 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     if clusters:
         return clusters
     from hpcsweep.cluster import slurm
-    from hpcsweep.cluster.local import this_machine
     from hpcsweep.spec import lookup
     from hpcsweep.submit import request
 
     gpus = request.gpus(sweep)
-    if gpus and (here := this_machine.local_device()) not in gpus:
+    if gpus and (here := request.device_here(sweep).gpu) not in gpus:
         why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
     elif slurm.available():
         why = "this machine has sbatch, so it may be a login node"

@@ -24,6 +24,7 @@ from hpcsweep import environment, extras, files
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.local import this_machine
+from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.cluster.slurm import job_request, profile_checks, site
 from hpcsweep.cluster.slurm.job_request import Finding, Wants
 from hpcsweep.spec.profile import Profile
@@ -103,13 +104,23 @@ def _gpu(profile: Profile) -> Iterator[Finding]:
     """In a job, check that its GPU is the one of the profile."""
     here = this_machine.local_device()
     wanted = gpus.by_label(profile.gpu or "") or profile.gpu
-    if here == wanted:
-        yield Finding("ok", "gpu", here)
+    if here.gpu == wanted:
+        yield Finding("ok", "gpu", here.gpu)
     elif wanted not in {"cpu", "mps"}:
-        has = "sees no GPU" if here in {"cpu", "mps"} else f"has: {here}"
-        detail = f"this job {has}; the profile's is {wanted}"
-        do = "correct `gres` and `constraint`; `nvidia-smi` or `rocm-smi` must be on PATH"
+        has = "sees no GPU" if here.gpu in {"cpu", "mps"} else f"has: {here.gpu}"
+        why = f" ({here.unused})" if here.unused else ""
+        detail = f"this job {has}{why}; the profile's is {wanted}"
+        do = f"correct `gres` and `constraint`{'; ' if here.remedy else ''}{here.remedy}"
         yield Finding("fail", "gpu", detail, do, profile.where("gpu"))
+
+
+def _other_cudnn(profile: Profile) -> Iterator[Finding]:
+    """Warn of modules that put another cuDNN before torch's own."""
+    for module in profile.modules:
+        if "cudnn" in module.lower():
+            detail = f"'{module}' puts another cuDNN before torch's own; torch takes no older one"
+            do = "remove it: torch's packages bring their cuDNN"
+            yield Finding("warn", "modules", detail, do, profile.where("modules"))
 
 
 def _existing(path: Path) -> Path:
@@ -132,9 +143,7 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
     findings += _packages({"measure", "nvidia"} if jobs_have_own else set())
     findings.append(writable(results))
     if not sends:
-        name = this_machine.local_device()
-        device = "no GPU here: sweeps rehearse on the CPU" if name == "cpu" else name
-        findings.append(Finding("ok", "device", device))
+        findings.append(_device(this_machine.local_device()))
         if busy := this_machine.busy():
             findings.append(Finding("warn", "load", busy))
     if deep:
@@ -144,9 +153,17 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
     return findings
 
 
+def _device(here: LocalDevice) -> Finding:
+    """Tell what is measured here, and which GPU is not."""
+    if here.unused:
+        return Finding("warn", "device", f"sweeps run on the CPU: {here.unused}", here.remedy)
+    name = "no GPU here: sweeps rehearse on the CPU" if here.gpu == "cpu" else here.gpu
+    return Finding("ok", "device", name)
+
+
 def _properties(profile: Profile) -> Iterator[Finding]:
     """On a GPU of the profile, write the device's properties by libcudnn beside the profile."""
-    if profile.gpu in {"cpu", "mps"} or this_machine.local_device() != profile.gpu:
+    if profile.gpu in {"cpu", "mps"} or this_machine.local_device().gpu != profile.gpu:
         return
     printed, error = _run_module(_PROPERTIES, '{"here": 0}')
     if error:
@@ -186,10 +203,12 @@ def _torch() -> Iterator[Finding]:
     seen = json.loads(printed.splitlines()[-1])
     yield Finding("ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}")
     if seen["refused"]:
-        do = "install a torch build that has code for this GPU (V100 needs CUDA 12.6 or older)"
-        yield Finding("fail", "gpu", seen["refused"], do)
+        yield Finding("fail", "gpu", seen["refused"], seen["do"])
     elif seen["gpu"]:
-        yield Finding("ok", "gpu", seen["gpu"])
+        yield Finding("ok", "gpu", f"{seen['gpu']}, cuDNN {seen['cudnn']}")
+    if seen["lacking"]:
+        detail = f"{seen['lacking']}; {this_machine.WITHOUT_TELEMETRY}"
+        yield Finding("warn", "telemetry", detail)
 
 
 def _run_module(name: str, given: str | None = None) -> tuple[str, str]:
@@ -211,6 +230,7 @@ def _profile(profile: Profile) -> Iterator[Finding]:
         yield Finding("warn", "python", detail, do, profile.where("python"))
     if not profile.in_slurm:
         return
+    yield from _other_cudnn(profile)
     yield from paths(profile)
     if "SLURM_JOB_ID" in os.environ:  # on a node, which need not reach Slurm
         yield from _gpu(profile)

@@ -71,7 +71,7 @@ def _show(
 
 def _here(request: Request) -> tuple[Request, Point]:
     """Return the request for the one point that is measured on this machine, and the point."""
-    device = this_machine.local_device()
+    device = request.here.gpu if request.here else this_machine.local_device().gpu
     options = replace(request.options, workers=1)
     here = replace(request, rehearsal=True, device=device, only=frozenset(), options=options)
     point = next(here.points())

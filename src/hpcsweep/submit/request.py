@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep import search_path
 from hpcsweep.cluster.local import this_machine
+from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.errors import UsageError
 from hpcsweep.point import Point
 from hpcsweep.spec import expansion, profile
@@ -50,6 +51,7 @@ class Request:
     only: frozenset[str] = frozenset()  # ids of points; empty: all
     anew: frozenset[str] = frozenset()  # ids of points whose rows do not count as measured
     checked: bool = False  # its networks and files are known to be there
+    here: LocalDevice | None = None  # this machine's device, where that decides
 
     @property
     def workers(self) -> int:
@@ -100,7 +102,8 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
     device is none of them, the request is a rehearsal: its points get the device's name, and ids of
     their own.
     """
-    device = chosen.gpu or this_machine.local_device()
+    here = None if chosen.gpu else device_here(sweep, chosen.env)
+    device = chosen.gpu or (here.gpu if here else "")
     named = gpus(sweep)
     return Request(
         sweep=sweep,
@@ -109,7 +112,18 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
         rehearsal=not chosen.in_slurm and bool(named) and device not in named,
         options=options,
         search_path=search_path.beside(sweep.path),
+        here=here,
     )
+
+
+def device_here(sweep: Sweep, env: Mapping[str, str] | None = None) -> LocalDevice:
+    """Return the device of this machine that a sweep gets: the CPU where it asks for that one.
+
+    `env` are variables of the points' processes, which may hide GPUs.
+    """
+    here = this_machine.local_device(env)
+    named = gpus(sweep)
+    return LocalDevice(gpu="cpu") if "cpu" in named and here.gpu not in named else here
 
 
 def gpus(sweep: Sweep) -> list[str]:

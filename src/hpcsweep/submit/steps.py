@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcsweep import files, messages
+from hpcsweep import extras, files, messages
 from hpcsweep.catalog import WORKLOADS
+from hpcsweep.catalog.gpus import vendor
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.local import progress, this_machine
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, Refused
@@ -52,10 +53,43 @@ def checked(results: Path, request: Request) -> Submit:
     if not request.checked:
         check_inputs.check_inputs(results, [request])
         support.warn(results, [request])
+    _check_workers(request)
     sweep_dir = folders.SweepDir(results / request.sweep.name)
     prepare.check_same_name(sweep_dir, request)
     prepare.warn_of_results_elsewhere(sweep_dir, request)
     return Submit(sweep_dir, check_inputs.told_of_changes(sweep_dir, request))
+
+
+def _check_workers(request: Request) -> None:
+    """Refuse several workers on one GPU, before anything runs: each would disturb the others."""
+    on_gpu = request.device != "cpu" and WORKLOADS[request.sweep.workload].runs_network
+    if request.profile.in_slurm or request.workers == 1 or not on_gpu:
+        return
+    place = request.profile.where("workers")
+    remedy = "--workers 1" if request.options.workers else f"`workers: 1` ({place})"
+    raise Refused(
+        f"{request.workers} workers would share this machine's first GPU ({request.device}), and "
+        f"disturb each other's times: submit with {remedy}"
+    )
+
+
+def _tell_device(request: Request) -> None:
+    """Say which GPU of this machine is not measured, and which checks of a GPU are off."""
+    if not WORKLOADS[request.sweep.workload].runs_network:
+        return
+    if request.here and request.here.unused:
+        told = f"{request.here.unused}, so the CPU is measured"
+        messages.warning(told, request.here.remedy)
+    lacking = ""
+    if not request.profile.in_slurm and request.device not in {"cpu", "mps"}:
+        lacking = this_machine.lacking_telemetry(request.profile.env)
+    elif vendor(request.device) == "nvidia" and not request.profile.own_python:
+        packages = ", ".join(extras.lacking("nvidia"))
+        lacking = (
+            packages and f"jobs run this Python, without {packages}: {extras.install('nvidia')}"
+        )
+    if lacking:
+        messages.warning(f"{lacking}; {this_machine.WITHOUT_TELEMETRY}")
 
 
 def _queue(sweep_dir: SweepDir) -> LiveChunks | None:
@@ -79,6 +113,7 @@ def _send(job: Submit) -> int:
     if code is not None:
         return code
     profile = job.request.profile
+    _tell_device(job.request)
     try:
         prepare.tell_templates(job.submission)
         if job.request.options.doctor:
@@ -136,6 +171,7 @@ def _run_here(job: Submit) -> int:
         wants = ", ".join(gpus(job.request.sweep))
         has = job.request.device
         messages.note(f"the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
+    _tell_device(job.request)
     if WORKLOADS[job.request.sweep.workload].runs_network and (busy := this_machine.busy()):
         messages.warning(busy)
     launcher = launchers.launcher_here(job.request.profile)
@@ -158,7 +194,7 @@ def _run_here(job: Submit) -> int:
     hint = _hint(job.sweep_dir, result.tally.statuses)
     then = (
         ""
-        if job.request.options.suppress_next_hint
+        if job.request.options.suppress_next_hint or not result.tally.statuses
         else f"; next: {job.sweep_dir.command('collect')}"
     )
     messages.progress(f"{measured}{then}{hint}")
