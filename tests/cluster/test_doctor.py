@@ -245,3 +245,12 @@ def test_a_gpu_that_is_here_and_not_seen_is_told(monkeypatch, tmp_path):
     found = by_what(doctor.examine(profile.load(tmp_path / "l40.yaml"), tmp_path))["gpu"]
     assert found.detail.startswith("this job sees no GPU (no GPU is seen with X='')")
     assert found.do == "correct `gres` and `constraint`; unset X"
+
+
+def test_a_local_profile_of_another_gpu_is_told(monkeypatch, tmp_path):
+    """Its worker would refuse the machine; a job's words, such as gres, do not help there."""
+    monkeypatch.setattr(this_machine, "local_device", lambda *_: LocalDevice(gpu="h100"))
+    (tmp_path / "l40.yaml").write_text("launcher: local\ngpu: l40\n")
+    found = by_what(doctor.examine(profile.load(tmp_path / "l40.yaml"), tmp_path))["gpu"]
+    assert (found.level, found.do) == ("fail", "correct `gpu`")
+    assert found.detail == "this machine has: h100; the profile's is l40"

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from hpcsweep import messages
 from hpcsweep.errors import (
     BadInput,
     Incomplete,
@@ -18,6 +19,8 @@ from hpcsweep.errors import (
     ResultsError,
     UsageError,
 )
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.submit import request, steps
 from localruns import COMMAND, FORTY_SLOW, TEN
 from waiting import wait_for
 
@@ -303,3 +306,29 @@ def test_a_run_that_measured_nothing_names_no_tables(pretend_gpu, desk):
     assert done.returncode == Refused.exit_code
     assert "warning: stopped: 'NVIDIA H100 80GB HBM3' is full: CUDA out of memory." in done.stderr
     assert done.stdout.endswith("sweep: measured nothing\n")
+
+
+def test_jobs_of_a_python_without_nvml_are_told_before_the_queue(monkeypatch, desk):
+    """Which checks are off, and what to install; jobs with a Python of their own may have it."""
+    told = []
+    monkeypatch.setattr("hpcsweep.extras.lacking", lambda _: ["nvidia-ml-py"])
+    desk.spec("gpu: h100\n", "plain.yaml")
+    desk.spec("gpu: h100\npython: /opt/python\n", "own.yaml")
+    sweep = sweep_file.load(desk.spec(_ONE))
+    with messages.told_to(lambda message: told.append(str(message))):
+        for name in ("plain", "own"):
+            steps._tell_device(request.make(sweep, profile.load(desk.folder / f"{name}.yaml")))
+    (line,) = told
+    assert line.startswith(
+        "warning: jobs run this Python, without nvidia-ml-py: pip install 'hpcsweep[nvidia]'; "
+        "these are off: clock, power, temperature, throttling, energy, and who else uses the GPU"
+    )
+
+
+def test_verify_says_too_that_the_cpu_is_looked_at(pretend_gpu, desk):
+    """What it proves on the CPU is not proven on the GPU."""
+    desk.spec(_ONE)
+    command = (*COMMAND, "verify", "sweep.yaml")
+    done = pretend_gpu.run(*command, cwd=desk.folder, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    assert "no GPU is seen with CUDA_VISIBLE_DEVICES='', so the CPU is measured" in done.stderr

@@ -186,7 +186,9 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
 
     profile = (cluster or ("local",))[0]
     asked = common.request_of(sweep_file.load(spec), profile, sample=sample)
-    run = {"gpu": asked.device, "search_path": asked.search_path}
+    asked.tell_unseen_gpu()
+    gpu_name = "" if asked.rehearsal else asked.profile.gpu_name
+    run = {"gpu": asked.device, "gpu_name": gpu_name, "search_path": asked.search_path}
     points = list(proof.verify(asked.points(), torch_bench(asked.sweep.workload, run)))
     return Answer(
         record=lambda: {"sweep": asked.sweep.name, "points": [each.to_json() for each in points]},

@@ -101,16 +101,18 @@ def _images(script: str) -> list[str]:
 
 
 def _gpu(profile: Profile) -> Iterator[Finding]:
-    """In a job, check that its GPU is the one of the profile."""
+    """Check that the GPU of this job, or of this machine, is the one of the profile."""
     here = this_machine.local_device()
     wanted = gpus.by_label(profile.gpu or "") or profile.gpu
     if here.gpu == wanted:
         yield Finding("ok", "gpu", here.gpu)
     elif wanted not in {"cpu", "mps"}:
+        who = "job" if profile.in_slurm else "machine"
         has = "sees no GPU" if here.gpu in {"cpu", "mps"} else f"has: {here.gpu}"
         why = f" ({here.unused})" if here.unused else ""
-        detail = f"this job {has}{why}; the profile's is {wanted}"
-        do = f"correct `gres` and `constraint`{'; ' if here.remedy else ''}{here.remedy}"
+        detail = f"this {who} {has}{why}; the profile's is {wanted}"
+        correct = "correct `gres` and `constraint`" if profile.in_slurm else "correct `gpu`"
+        do = "; ".join(filter(None, (correct, here.remedy)))
         yield Finding("fail", "gpu", detail, do, profile.where("gpu"))
 
 
@@ -229,6 +231,8 @@ def _profile(profile: Profile) -> Iterator[Finding]:
         detail = f"its jobs run this Python, which has no {lack[0]}: only workload noop works"
         yield Finding("warn", "python", detail, do, profile.where("python"))
     if not profile.in_slurm:
+        if profile.gpu in gpus.GPUS and not profile.gpu_name:
+            yield from _gpu(profile)
         return
     yield from _other_cudnn(profile)
     yield from paths(profile)

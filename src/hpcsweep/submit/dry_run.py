@@ -85,6 +85,7 @@ def _rehearse(sweep_dir: folders.SweepDir, request: Request) -> int:
         messages.progress(f"dry run: nothing was submitted; {without}")
         return 0
     here, point = _here(request)
+    here.tell_unseen_gpu()
     seconds_of = estimate.estimator(sweep_dir, here.sweep, here.device)
     about = duration(seconds_of.start + seconds_of(point))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep import search_path
+from hpcsweep import messages, search_path
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.errors import UsageError
@@ -61,6 +61,11 @@ class Request:
         """Return the sweep's name, and where its points run."""
         how = ", a rehearsal" if self.rehearsal else ""
         return f"{self.sweep.name} on {self.profile.name} ({self.device}{how})"
+
+    def tell_unseen_gpu(self) -> None:
+        """Say why the CPU is measured on a machine with a GPU, unless the CPU was asked for."""
+        if self.here and self.here.unused:
+            messages.warning(f"{self.here.unused}, so the CPU is measured", self.here.remedy)
 
     def expansion(self) -> Expansion:
         """Return what the profile takes of the sweep."""

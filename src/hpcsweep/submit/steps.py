@@ -77,9 +77,7 @@ def _tell_device(request: Request) -> None:
     """Say which GPU of this machine is not measured, and which checks of a GPU are off."""
     if not WORKLOADS[request.sweep.workload].runs_network:
         return
-    if request.here and request.here.unused:
-        told = f"{request.here.unused}, so the CPU is measured"
-        messages.warning(told, request.here.remedy)
+    request.tell_unseen_gpu()
     lacking = ""
     if not request.profile.in_slurm and request.device not in {"cpu", "mps"}:
         lacking = this_machine.lacking_telemetry(request.profile.env)
