@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 _PASSWORD: Final = re.compile(r"\w+://\S*@[^:]*")  # a URL, up to its host; it is no folder
+# in these folders, too, code is not the user's own
+_OTHERS: Final = re.compile(f"site-packages|{re.escape(str(Path(__file__).parent))}")
 _FILE_SUFFIXES: Final = (".pt", ".pth", ".bin")
 _in_use: list[str] = []  # as `sys.path`, it belongs to the process
 
@@ -37,6 +40,16 @@ def use(folders: Sequence[str]) -> None:
 def in_use() -> tuple[str, ...]:
     """Return the folders that this process looks in."""
     return tuple(_in_use)
+
+
+def own_line(error: BaseException) -> str:
+    """Return the innermost line of the user's own code in an error's trace; empty without one."""
+    own = [
+        f"{at.filename}:{at.lineno}"
+        for at in traceback.extract_tb(error.__traceback__)
+        if at.filename.startswith(in_use()) and not _OTHERS.search(at.filename)
+    ]
+    return own[-1] if own else ""
 
 
 def file(name: str, folders: Iterable[str] | None = None) -> Path:

@@ -62,7 +62,14 @@ class Measurement:
 
 
 class CannotMeasure(Exception):
-    """This machine, library or network cannot do the point; the text says why."""
+    """This machine, library or network cannot do the point; the text says why.
+
+    If that `spoiled` the process, the next point needs another one.
+    """
+
+    def __init__(self, text: str, *, spoiled: bool = False) -> None:
+        self.spoiled = spoiled
+        super().__init__(text)
 
 
 class OutOfMemory(Exception):

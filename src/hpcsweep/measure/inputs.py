@@ -13,12 +13,10 @@ import os
 import re
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -44,7 +42,6 @@ _SECONDS: Final = 30.0  # for one map on one network, after which no other size 
 # what a network may meet on a login node, and not where it is measured
 _OF_MACHINES: Final = (ImportError, OSError, KeyError, AssertionError, MemoryError)
 _GPUS: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU|not implemented for|allocate")
-_OTHERS: Final = re.compile(f"site-packages|{re.escape(str(Path(__file__).parents[1]))}")
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,16 +63,11 @@ def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, str]:
     try:
         shapes(workload, json.dumps(axes))
     except Exception as error:  # noqa: BLE001 - a network does whatever its author wrote
-        own = [
-            f"{at.filename}:{at.lineno}: "
-            for at in traceback.extract_tb(error.__traceback__)
-            if at.filename.startswith(search_path.in_use()) and not _OTHERS.search(at.filename)
-        ]
-        where = own[-1] if own else ""
+        where = search_path.own_line(error)
         # the classes of the data, and so the last layer, are not known here
         is_open = WORKLOADS[workload].learns and isinstance(error, CannotMeasure)
         is_machine = isinstance(error, _OF_MACHINES) or _GPUS.search(str(error)) or is_open
-        told = f"{where}{words(error)}"
+        told = f"{where}: {words(error)}" if where else words(error)
         return {"unsure": told} if is_machine else {"wrong": f"{told}; mend it, or exclude it"}
     return {}
 

@@ -24,6 +24,7 @@ from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.network import Finding, Network, Passes, PointCheck, Times, Workload
 from hpcsweep.measure.timing import compiling, stats
+from hpcsweep.measure.timing.uncaptured import CannotCapture
 from hpcsweep.point import Point
 
 _MODULES: Final = {name: import_module(f"hpcsweep.measure.checks.{name}") for name in CHECKS}
@@ -270,6 +271,9 @@ def _translated_errors(rig: Rig, workload: Workload) -> Iterator[None]:
             limit = rig.memory.limit()
             workload.forget()
             raise OutOfMemory(peak, limit, first_line(error)) from error
+        if isinstance(error, CannotCapture):
+            workload.forget()
+            raise CannotMeasure(str(error), spoiled=True) from error
         cannot = workload.cannot
         if framework.is_missing_operator(error) or any(text in str(error) for text in cannot):
             lines = str(error).splitlines()  # of which the first may be a mere heading

@@ -141,7 +141,7 @@ def _outcome(bench: Bench, point: Point, tries: int, progress: _Progress) -> Out
     try:
         measured = bench.measure(point, tries, progress)
     except CannotMeasure as error:
-        return Outcome(status=PointStatus.UNSUPPORTED, reason=str(error))
+        return Outcome(status=PointStatus.UNSUPPORTED, reason=str(error), fatal=error.spoiled)
     except (OutOfMemory, MemoryError) as error:
         row = {
             "mem_peak_bytes": getattr(error, "peak", None),

@@ -24,7 +24,7 @@ from typing import Final
 import torch
 from torch.cuda import Event
 
-from hpcsweep.measure.timing import loop, stats
+from hpcsweep.measure.timing import loop, stats, uncaptured
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
 _MOST_DELAY_MS: Final = 100.0
@@ -270,6 +270,9 @@ def capture(
     each replay would overwrite what the other graph returned. `around_capture` is entered for the
     capture alone. Garbage is not collected meanwhile, since the end of an older graph could spoil
     the capture.
+
+    Raises:
+        CannotCapture: a pass that runs is refused in the capture.
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -278,8 +281,13 @@ def capture(
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph):
-        kept = run()
+    try:
+        with loop.quiet_collector(), around_capture(), torch.cuda.graph(graph):
+            kept = run()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise uncaptured.error(run, error) from error
 
     def replay() -> object:
         graph.replay()
