@@ -1,8 +1,8 @@
 """A GPU that is not there: torch's own CUDA code runs on the host's memory, as on one H100.
 
 torch takes CUDA from shared libraries. `native/pretend/` has libraries of the same names and
-functions, which are loaded before the real ones: the runtime (cudart), cuDNN with cuBLAS, CUPTI,
-NVML, and an empty driver. torch's allocator, streams, events, captured graphs, errors and profiler
+functions, which are loaded before the real ones: the runtime (device.c, queue.c), cuDNN, cuBLAS,
+CUPTI, NVML, and a driver. torch's allocator, streams, events, captured graphs, errors and profiler
 are its own. The heads of the C files say what the libraries do, and which variables change it.
 
 A process has the pretend GPU from its start or not at all, since the libraries have to be there
@@ -14,6 +14,7 @@ runs any program on it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -29,26 +30,26 @@ import filelock
 
 SOURCES = Path(__file__).parent / "native" / "pretend"
 NAME = "NVIDIA H100 80GB HBM3"
+# what nvidia-smi prints for its options here, as of an H100: names as CSV, or the list of GPUs
+_SMI = f"""\
+name="${{PRETEND_GPU_NAME:-{NAME}}}"
+case "$*" in
+    "--query-gpu=name --format=csv,noheader") echo "$name" ;;
+    -L) echo "GPU 0: $name (UUID: GPU-00000000-0000-0000-0000-000000000000)" ;;
+    *) echo "the pretend nvidia-smi does not know: $*" >&2; exit 6 ;;
+esac
+"""
 # in the order in which they are loaded: each may call those before it
-_LOADED_FIRST = ("libpretend_cupti.so", "libpretend_cudart.so", "libcudnn.so.9")
+_LOADED_FIRST = (
+    "libpretend_cupti.so",
+    "libpretend_cudart.so",
+    "libcudnn.so.9",
+    "libpretend_cublas.so",
+)
+# loops over rows become vectors; sums may be added up in any order, as a GPU does
+_QUICK = ("-O3", "-march=native", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
 # names in torch's libraries that look like functions of the driver, and are those of others
 _NOT_THE_DRIVER = re.compile(r"cu(da|blas|fft|solver|sparse|dnn|pti|rand|File)")
-# as the runtime's cudaGetDeviceCount has it; CUDA_ERROR_NO_DEVICE where the GPU is hidden
-_FIRST_DEVICE = f"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-int cuInit(unsigned flags)
-{{
-    const char *seen = getenv("CUDA_VISIBLE_DEVICES");
-    return !seen || seen[0] == '0' || seen[0] == '1' || !strncmp(seen, "GPU-", 4) ? 0 : 100;
-}}
-int cuDeviceGet(int *device, int number) {{ *device = number; return number ? 101 : 0; }}
-int cuDeviceGetName(char *text, int size, int device)
-{{
-    return snprintf(text, size, "{NAME}") < 0;
-}}
-"""
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ class PretendGpu:
         )
 
 
+def is_pretended() -> bool:
+    """Say whether this process has it, so that a GPU that torch finds here is not a real one."""
+    return _LOADED_FIRST[1] in os.environ.get("LD_PRELOAD", "")
+
+
 def missing() -> str:
     """Return why the GPU cannot be built here; empty if it can."""
     lacking = [program for program in ("gcc", "nm", "strings") if shutil.which(program) is None]
@@ -115,21 +121,26 @@ def built() -> PretendGpu:
 def build(folder: Path) -> None:
     """Compile the libraries into a folder, with a `nvidia-smi` and `run`, which runs a program."""
     folder.mkdir(parents=True, exist_ok=True)
-    libraries = sorted((_torch() / "lib").glob("lib*.so"))
-    _compile(_with_rest("cudart.c", libraries, "(?:__)?cuda"), folder / "libpretend_cudart.so")
-    _compile(_with_rest("cudnn.c", libraries, "cudnn", "cublas"), folder / "libcudnn.so.9")
-    _compile(_with_rest("nvml.c", []), folder / "libnvidia-ml.so.1")
-    _compile(_with_rest("cupti.c", libraries, "cupti"), folder / "libpretend_cupti.so")
-    _compile(_driver(libraries), folder / "libcuda.so.1")
-    _write_program(folder / "nvidia-smi", f'echo "{NAME}"\n')
-    _write_program(folder / "run", _run_script(folder.resolve()))
+    libraries = {
+        "libpretend_cudart.so": (_text("device.c", "queue.c"), _functions("(?:__)?cuda")),
+        "libcudnn.so.9": (_text("cudnn.c"), _functions("cudnn")),
+        "libpretend_cublas.so": (_text("cublas.c"), _functions("cublas")),
+        "libpretend_cupti.so": (_text("cupti.c"), _functions("cupti")),
+        "libnvidia-ml.so.1": (_text("nvml.c"), set[str]()),
+        "libcuda.so.1": (_text("driver.c"), _functions_of_the_driver()),
+    }
+    for name, (text, wanted) in libraries.items():
+        _compile(_with_rest(text, wanted), folder / name)
+    _write_program(folder / "nvidia-smi", _SMI)
+    _write_program(folder / "run", _run_script())
 
 
-def _run_script(folder: Path) -> str:
-    told = PretendGpu(folder).environment()
+def _run_script() -> str:
+    here = Path("$here")  # the folder of the script, wherever it was moved to
+    told = PretendGpu(here).environment()
     names = sorted(name for name, value in told.items() if os.environ.get(name) != value)
-    words = " ".join(f"{name}='{told[name]}'" for name in names if name != "PATH")
-    return f'exec env {words} PATH="{folder}:$PATH" "$@"\n'
+    words = " ".join(f'{name}="{told[name]}"' for name in names if name != "PATH")
+    return f'here=$(cd "$(dirname "$0")" && pwd)\nexec env {words} PATH="$here:$PATH" "$@"\n'
 
 
 def _write_program(path: Path, script: str) -> None:
@@ -151,50 +162,51 @@ def _headers() -> list[Path]:
     return [*sorted(site.glob("nvidia/c*/include")), site / "triton/backends/nvidia/include"]
 
 
-def _with_rest(source: str, libraries: list[Path], *prefixes: str) -> str:
-    """Return a C file's text, with a function that says "success" for each that it lacks.
+def _text(*sources: str) -> str:
+    """Return the text of C files."""
+    return "".join((SOURCES / source).read_text() for source in sources)
 
-    Lacking is what torch's libraries want of a prefix.
+
+def _with_rest(text: str, wanted: set[str]) -> str:
+    """Return a library's text with a function for each that is wanted and that it lacks.
+
+    Such a function says "success", or fails on request.
     """
-    text = (SOURCES / source).read_text()
     command = ["gcc", "-E", "-P", *_includes(), "-x", "c", "-"]
     expanded = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     has = set(re.findall(r"\b(\w+)\s*\([^;{}]*\)\s*\{", expanded.stdout))
-    wanted = set[str]()
-    for library in libraries if prefixes else []:
-        table = subprocess.run(
-            ["nm", "-D", "--undefined-only", library], capture_output=True, text=True, check=True
-        )
-        for prefix in prefixes:
-            wanted |= set(re.findall(rf"\b({prefix}[A-Z]\w*)", table.stdout))
-    return text + "".join(f"\nint {name}(void) {{ return 0; }}" for name in sorted(wanted - has))
-
-
-def _driver(libraries: list[Path]) -> str:
-    """Return a driver of which each function that torch looks up by name says "success"."""
-    names = {"cuInit"}
-    for library in libraries:
-        found = subprocess.run(
-            ["strings", "-n", "6", library], capture_output=True, text=True, check=True
-        )
-        names |= set(re.findall(r"^(cu[A-Z][a-z]\w{3,})$", found.stdout, re.MULTILINE))
-    names = {name for name in names if not _NOT_THE_DRIVER.match(name)}
-    told = {"cuDriverGetVersion": 13020, "cuDeviceGetCount": 1}
-    own = ("cuInit", "cuDeviceGet", "cuDeviceGetName")
-    text = "".join(f"int {n}(int *v) {{ *v = {value}; return 0; }}\n" for n, value in told.items())
-    return (
-        _FIRST_DEVICE
-        + text
-        + "".join(f"int {n}(void) {{ return 0; }}\n" for n in sorted(names - {*told, *own}))
+    return text + "".join(
+        f'\nint {name}(void) {{ return pretend_status("{name}"); }}'
+        for name in sorted(wanted - has)
     )
 
 
+@functools.cache
+def _names(*program: str) -> str:
+    """Return what a program prints of all of torch's own libraries."""
+    libraries = sorted((_torch() / "lib").glob("lib*.so"))
+    command = [*program, *map(str, libraries)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _functions(prefix: str) -> set[str]:
+    """Return the functions of a library that torch links to, by their prefix."""
+    table = _names("nm", "-D", "--undefined-only")
+    return set(re.findall(rf"\b({prefix}[A-Z]\w*)", table))
+
+
+def _functions_of_the_driver() -> set[str]:
+    """Return the functions of the driver, which torch looks up by name."""
+    found = re.findall(r"^(cu[A-Z][a-z]\w{3,})$", _names("strings", "-n", "6"), re.MULTILINE)
+    return {name for name in found if not _NOT_THE_DRIVER.match(name)}
+
+
 def _includes() -> list[str]:
-    return [f"-I{path}" for path in _headers()]
+    return [f"-I{path}" for path in (SOURCES, *_headers())]
 
 
 def _compile(text: str, path: Path) -> None:
-    command = ["gcc", "-shared", "-fPIC", "-O1", "-w", *_includes(), f"-Wl,-soname,{path.name}"]
+    command = ["gcc", "-shared", "-fPIC", "-w", *_QUICK, *_includes(), f"-Wl,-soname,{path.name}"]
     command += ["-x", "c", "-", "-o", str(path), "-lpthread", "-ldl", "-lm"]
     subprocess.run(command, input=text, text=True, check=True)
 

@@ -29,7 +29,7 @@ def compile_library(name, folder, *options):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
-    target = folder / f"lib{name}_standin.so"
+    target = folder / f"lib{Path(name).name}_standin.so"
     command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", *options]
     subprocess.run([*command, "-o", target, SOURCES / f"{name}.c", "-lm"], check=True)
     return target

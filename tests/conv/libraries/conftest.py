@@ -50,7 +50,7 @@ def documented_header():
 
 @pytest.fixture(scope="session")
 def _cudnn(tmp_path_factory):
-    return StandIn(CudnnLibrary, compile_library("cudnn", tmp_path_factory.mktemp("cudnn")))
+    return StandIn(CudnnLibrary, compile_library("pretend/cudnn", tmp_path_factory.mktemp("cudnn")))
 
 
 @pytest.fixture
