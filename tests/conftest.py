@@ -62,8 +62,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+    mine = getattr(config, "workerinput", {}).get("share")
+    items[:] = [item for item in items if not lanes.is_of_other_lane(item, mine)]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: lanes.rank(item.nodeid))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of a GPU where there is none, and those of its real numbers on a pretend one."""
+    mark = item.get_closest_marker("gpu")
+    if mark is None:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU that this torch supports")
+    if mark.kwargs.get("real") and pretendgpu.is_pretended():
+        pytest.skip("needs a real GPU")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -113,8 +128,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return a worker per core, one for when they wait, and one per lane of Slurm's tests."""
-    return min(os.cpu_count() or 1, 6) + 1 + len(lanes.LANES)
+    """Return a worker per core, one for when they wait, and one per lane."""
+    return min(os.cpu_count() or 1, 6) + 1 + len(lanes.LANES) + lanes.has_gpu_lane()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Start the process of the GPU's lane on the pretend GPU."""
+    if lanes.is_shared(config) and lanes.has_gpu_lane():
+        specs[lanes.GPU_PROCESS].python = f"{pretendgpu.built().folder / 'run'} {sys.executable}"
 
 
 @pytest.hookimpl(optionalhook=True)

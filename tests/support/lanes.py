@@ -3,6 +3,9 @@
 A process takes one module after the other, so that a module's fixtures are made once. The tests on
 a real Slurm are three lanes, each for one process with a cluster of its own: they mostly wait.
 These processes import no other tests, and the others none of Slurm's, which saves torch thrice.
+
+The tests marked `gpu` are a fourth lane where there is no GPU: its process has the pretend one from
+its start (tests/support/pretendgpu.py).
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
+import pretendgpu
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +41,9 @@ LONG = (
     "tests/cluster/",
     "tests/conv/",
 )
-SLURM, OTHERS = "slurm", "others"
+SLURM, GPU, OTHERS = "slurm", "gpu", "others"
+GPU_PROCESS = len(LANES)  # the number of the process that has the pretend GPU
+GPU_MARK = "mark.gpu"  # in the text of each module that has such a test
 
 
 def rank(nodeid: str) -> int:
@@ -51,11 +58,31 @@ def share(config: pytest.Config, worker: str) -> str | None:
     that died are not.
     """
     number, processes = int(worker.removeprefix("gw")), int(config.getoption("numprocesses") or 0)
+    if not is_shared(config) or number >= processes:
+        return None
+    if number == GPU_PROCESS and has_gpu_lane():
+        return GPU
+    return SLURM if number < len(LANES) else OTHERS
+
+
+def is_shared(config: pytest.Config) -> bool:
+    """Say whether the whole suite runs, in enough processes for the lanes and all others."""
+    processes = int(config.getoption("numprocesses") or 0)
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     chosen = any(map(config.getoption, ("keyword", "markexpr", "lf")))
-    if not whole or chosen or processes <= len(LANES) or number >= processes:
-        return None
-    return SLURM if number < len(LANES) else OTHERS
+    return whole and not chosen and processes > len(LANES) + 1
+
+
+def has_gpu_lane() -> bool:
+    """Say whether the tests of a GPU get a pretend one."""
+    return not pretendgpu.is_real_one_here() and not pretendgpu.missing()
+
+
+def is_of_other_lane(item: pytest.Item, mine: str | None) -> bool:
+    """Say whether a test that a process found is for the lane of another process."""
+    if mine is None or not has_gpu_lane():
+        return False
+    return (item.get_closest_marker("gpu") is None) == (mine == GPU)
 
 
 def is_left_out(path: Path, config: pytest.Config) -> bool:
@@ -64,4 +91,6 @@ def is_left_out(path: Path, config: pytest.Config) -> bool:
     folder = config.rootpath / "tests" / "on_slurm"
     if mine == OTHERS:
         return path == folder
+    if mine == GPU:
+        return path == folder or (path.suffix == ".py" and GPU_MARK not in path.read_text())
     return mine == SLURM and not (path.is_relative_to(folder) or folder.is_relative_to(path))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from lanes import LANES, rank
+from lanes import GPU, LANES, rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 class Scheduler(LoadScopeScheduling):
     """Hands out modules by rank to the processes that have them; a lane of Slurm's tests as one."""
 
+    _of_gpu_lane: frozenset[str] = frozenset()  # tests that only the process with a GPU can run
+
     def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
         """Note what a process can run: not the same for all."""
         self.registered_collections[node] = list(collection)
+        if node.workerinput["share"] == GPU:
+            self._of_gpu_lane = frozenset(collection)
 
     def schedule(self) -> None:
         """Give every process its first modules."""
@@ -51,6 +55,8 @@ class Scheduler(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
+        if nodeid in self._of_gpu_lane:
+            return f"GPU {module}"
         if not module.startswith("tests/on_slurm/"):
             return module
         name = module.rpartition("/test_")[2].removesuffix(".py")

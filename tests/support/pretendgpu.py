@@ -91,6 +91,12 @@ def is_pretended() -> bool:
     return _LOADED_FIRST[1] in os.environ.get("LD_PRELOAD", "")
 
 
+def is_real_one_here() -> bool:
+    """Say whether this machine has a GPU of its own: of NVIDIA (nvidiactl) or AMD (kfd)."""
+    return any(Path("/dev", name).exists() for name in ("nvidiactl", "kfd"))
+
+
+@functools.cache
 def missing() -> str:
     """Return why the GPU cannot be built here; empty if it can."""
     lacking = [program for program in ("gcc", "nm", "strings") if shutil.which(program) is None]
