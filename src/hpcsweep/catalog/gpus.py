@@ -114,14 +114,16 @@ def by_file_name(name: str) -> str | None:
 def label(device_name: str, maker: str = "nvidia") -> str:
     """Return the `gpu` value of rows for a device's own name; empty if it gets none.
 
-    A GPU of NVIDIA's that no shipped profile has is called by the last word of its name. One of
-    AMD's is not: most of those are displays, on which no framework computes.
+    A GPU that no shipped profile has is called by the last word of its name, one of AMD's Instinct
+    line by its model. AMD's others have none: most are displays, on which no framework computes.
     """
     for short in GPUS:
         if re.search(name_pattern(short), device_name):
             return short
-    words = device_name.lower().split()
-    return words[-1] if words and maker == "nvidia" else ""
+    if maker == "amd":
+        models = re.findall(r"\bMI\d+\w*", device_name)
+        return str(models[0]).lower() if models else ""
+    return next(reversed(device_name.lower().split()), "")
 
 
 def name_pattern(short: str) -> str:

@@ -61,8 +61,9 @@ def test_what_the_library_says_comes_before_what_a_program_lists(answers, tmp_pa
     answers(nvidia=Answer(library="libcuda.so.1", status=999))  # torch will say what is wrong
     assert this_machine.local_device().gpu == "l40s"
     program.unlink()
-    answers(amd=Answer(library="libamdhip64.so", name="AMD Instinct MI250X/MI250"))
-    assert this_machine.local_device().gpu == "mi250"
+    for name, gpu in (("MI250X/MI250", "mi250"), ("MI250X", "mi250x"), ("MI300X OAM", "mi300x")):
+        answers(amd=Answer(library="libamdhip64.so", name=f"AMD Instinct {name}"))
+        assert this_machine.local_device().gpu == gpu
 
 
 @pytest.mark.parametrize(

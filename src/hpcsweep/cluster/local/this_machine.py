@@ -60,7 +60,7 @@ def local_device(env: Mapping[str, str] | None = None) -> LocalDevice:
     why = LocalDevice(gpu="cpu")
     for vendor, said in visible.ask(variables).items():
         found = gpus.label(said.name, vendor)
-        if not found and said.status != visible.NO_DEVICE:
+        if not said.name and said.status != visible.NO_DEVICE:
             found = _listed(vendor)
         if found:
             return LocalDevice(gpu=found)

@@ -62,7 +62,8 @@ def check_label(name: str, gpu: str) -> None:
     A profile with a `gpu_name` says itself which devices its `gpu` stands for. A `gpu` that the
     catalogue lacks is a name of the user's own.
     """
-    if gpu in gpus.GPUS and gpus.label(name) != gpu:
+    maker = "amd" if torch.version.hip else "nvidia"
+    if gpu in gpus.GPUS and gpus.label(name, maker) != gpu:
         raise Refused(
             f"wrong device: rows would say gpu '{gpu}', the first GPU here is '{name}'; correct "
             "the profile's `gpu`, or choose another GPU with CUDA_VISIBLE_DEVICES"
