@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -333,3 +334,39 @@ def test_no_graph_is_proven_without_a_look_at_its_replay(pretend_gpu, desk, cupt
         flags = row["flags"].split(";")
         assert ("kernels_unseen" in flags) is unseen
         assert "unproven" not in flags
+
+
+# its second layer, which the shape pass does not see, runs the algorithm, too: swapped, or not
+MORE_ON_GPU = """\
+import sys
+import types
+from torch import nn
+from hpcsweep import catalog
+from hpcsweep.measure.bench import on_device
+from hpcsweep.point import Point
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 8, 3, padding=1)
+        self.b = nn.Conv2d(8, 8, 3, padding=1)
+    def forward(self, x):
+        x = self.a(x)
+        return self.b(x) if x.is_cuda else x
+
+sys.modules["nets"] = types.SimpleNamespace(net=Net)
+bench = on_device("inference", "cuda")
+measure = {"layers": False, "numerics": False, "warmup": 1, "iterations": 2}
+for algorithm in ("auto", "gemm"):
+    axes = {"gpu": "h100", "model": "nets:net", "input_size": 32, "algorithm": algorithm}
+    axes = {**catalog.axis_defaults("inference"), **axes}
+    settings = {**catalog.setting_defaults("inference"), **measure}
+    row = bench.measure(Point("inference", axes, settings, "0" * 16)).row
+    print("work_unknown" in row["flags"].split(";"))
+"""
+
+
+def test_a_path_that_depends_on_the_device_is_other_work_with_each_algorithm(pretend_gpu):
+    """Also where a library's operator ran what the shape pass did not see."""
+    done = pretend_gpu.run(sys.executable, "-c", MORE_ON_GPU)
+    assert done.stdout == "True\nTrue\n", done.stdout + done.stderr

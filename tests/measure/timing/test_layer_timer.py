@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 
 import pytest
@@ -113,8 +114,31 @@ def test_a_layer_that_was_patched_by_its_owner_keeps_the_patch():
 
 def test_a_network_whose_path_changes_is_told():
     """Times cannot be told apart when a pass calls other layers than the shape pass saw."""
-    with pytest.raises(LayersChanged, match="path depend on its input"):
+    with pytest.raises(LayersChanged, match="path depend on"):
         _timed(tinynets.Twofaced(), passes=3)
+
+
+@pytest.mark.parametrize(
+    ("calls", "passes", "why"),
+    [
+        ((1, 1), 2, "saw 6 in one, on the meta device; does the network's path depend on the device (`x."),
+        ((3, 0), 2, "does the network's path depend on its input?"),
+        ((1,), 1, "path depend on the device (`x.is_cuda`), or on its input?"),
+    ],
+)  # fmt: skip
+def test_a_path_that_is_the_same_in_each_pass_may_depend_on_the_device(calls, passes, why):
+    """As where `x.is_cuda` decides: shapes are recorded on another device."""
+    model, image = _tiny(), torch.randn(1, 3, 16, 16)
+    timer = _timer_for(model, image)
+
+    def run():
+        with timer.attached(passes):
+            for times in calls:
+                for _ in range(times):
+                    model.relu(image)
+
+    with pytest.raises(LayersChanged, match=re.escape(why)):
+        run()
 
 
 def test_a_first_pass_can_be_forgotten():

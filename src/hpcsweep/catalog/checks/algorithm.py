@@ -80,8 +80,9 @@ KERNELS_UNSEEN: Final = Flag(
 )
 WORK_UNKNOWN: Final = Flag(
     "work_unknown",
-    "the profiled pass ran other convolutions or products than the shape pass: FLOPs, rates and "
-    "shares of work are not those of this device",
+    "the profiled pass ran other convolutions or products than the shape pass, on the meta device: "
+    "the network's path depends on the device (`x.is_cuda`) or on values, or it kept what it "
+    "computed; FLOPs, rates and shares of work are not those of this device",
 )
 CHECK: Final = Check(
     finds="another algorithm than the row's name says; what the algorithm does not cover",

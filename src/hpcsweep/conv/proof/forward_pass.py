@@ -27,7 +27,8 @@ from hpcsweep.conv.proof.onednn import Primitive
 _MARK: Final = "hpcsweep.conv"
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
 _FUNCTIONAL: Final = ("aten::*convolution*",)
-_CONVOLVING: Final = (*_FUNCTIONAL, "aten::conv[0-9]d*", "aten::conv_*")
+# "hpcsweep::...": an explicit algorithm, in a layer that the shape pass did not see
+_CONVOLVING: Final = (*_FUNCTIONAL, "aten::conv[0-9]d*", "aten::conv_*", "hpcsweep::convolution*")
 
 
 def prove(

@@ -84,6 +84,17 @@ class LayersChanged(RuntimeError):
     """A pass called other layers than the shape pass recorded."""
 
 
+def _suspects(calls: int, passes: int) -> str:
+    """Return what other calls than those of the shape pass may depend on.
+
+    It ran on the meta device, with no numbers. As many calls in each pass do not depend on numbers.
+    """
+    if calls % passes:
+        return "its input"
+    device = "the device (`x.is_cuda`)"
+    return device if passes > 1 else f"{device}, or on its input"
+
+
 class LayerTimer:
     """Collects the times of a network's layer calls, block by block."""
 
@@ -127,7 +138,8 @@ class LayerTimer:
         if len(starts) != passes * len(self._calls):
             raise LayersChanged(
                 f"{len(starts)} layer calls in {passes} passes, the shape pass saw "
-                f"{len(self._calls)} in one; does the network's path depend on its input? "
+                f"{len(self._calls)} in one, on the meta device; does the network's path depend "
+                f"on {_suspects(len(starts), passes)}? "
                 "`measure: {layers: false}` times it without its layers"
             )
         times = [self._stamps.ms(*pair) for pair in zip(starts, ends, strict=True)]
