@@ -220,6 +220,12 @@ def test_what_would_be_so_again_is_not_measured_again(sweep: Folder) -> None:
     assert "this point again: hpcsweep retry demo --invalid; unverified: would" in found
 
 
+@pytest.mark.parametrize("flag", ["fresh_inputs", "launch_bound", "compiling", "switched"])
+def test_what_the_network_causes_is_no_disturbance(sweep: Folder, flag: str) -> None:
+    """The machine did nothing: the point would have it again."""
+    assert told(sweep, doubtful(flag)) == f"{flag}: would be so again (hpcsweep show demo)"
+
+
 def test_the_check_in_which_a_process_ended_is_named(sweep: Folder) -> None:
     """Its times are good; whether they are valid nobody knows."""
     cells = {"checks_missing": "algorithm: SIGSEGV: Fatal Python error; numerics; control"}

@@ -324,7 +324,7 @@ def test_no_graph_is_proven_without_a_look_at_its_replay(pretend_gpu, desk, cupt
     """A process in which the profiler sees no kernels says so in each row."""
     desk.spec(ON_GPU)
     command = (*COMMAND, "submit", "sweep.yaml", "--cluster", "local")
-    done = pretend_gpu.run(*command, cwd=desk.folder, PRETEND_CUPTI=cupti)
+    done = pretend_gpu.run(*command, cwd=desk.folder, timeout=300, PRETEND_CUPTI=cupti)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = desk.rows()
     assert len(rows) == 4
@@ -368,5 +368,5 @@ for algorithm in ("auto", "gemm"):
 
 def test_a_path_that_depends_on_the_device_is_other_work_with_each_algorithm(pretend_gpu):
     """Also where a library's operator ran what the shape pass did not see."""
-    done = pretend_gpu.run(sys.executable, "-c", MORE_ON_GPU)
+    done = pretend_gpu.run(sys.executable, "-c", MORE_ON_GPU, timeout=300)
     assert done.stdout == "True\nTrue\n", done.stdout + done.stderr

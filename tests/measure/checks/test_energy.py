@@ -50,7 +50,7 @@ class Metered(Telemetry):
 
 def _energy_of(telemetry, capture, **axes):
     """Return the cells of a point whose host is slower than its device."""
-    slow = SimpleNamespace(device_clock=SimpleNamespace(launch_bound=lambda _ms: True))
+    slow = SimpleNamespace(launch_bound=lambda _ms: True)
     times = SimpleNamespace(
         lanes=slow, summary=SimpleNamespace(median=1.0), run=lambda: pytest.fail("not the replay")
     )
@@ -108,3 +108,29 @@ def test_a_gpu_without_a_counter_captures_nothing_and_keeps_its_times():
     assert flags.isdisjoint(columns.DOUBTFUL)
     assert row["median_ms"] > 0
     assert row.get("energy_j") is row.get("energy_method") is None
+
+
+@pytest.mark.parametrize(("median_ms", "other"), [(1.0, True), (4e3, True), (20.0, False)])
+def test_energy_of_passes_at_another_pace_than_the_timed_ones_is_flagged(median_ms, other):
+    """As where the GPU waits for the host in between: its energy is not that of a timed pass."""
+
+    class Twenty(Metered):
+        def energy_of(self, run, finish, block):
+            """Run passes of twenty milliseconds each, by the clock of this test."""
+            for _ in range(block):
+                run()
+            return {"energy_j": 1.0, "energy_method": "counter"}
+
+    clock = SimpleNamespace(s=0.0)
+
+    def run():
+        clock.s += 0.02
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(energy, "monotonic", lambda: clock.s)
+        fast = SimpleNamespace(launch_bound=lambda _ms: False)
+        times = SimpleNamespace(lanes=fast, summary=SimpleNamespace(median=median_ms), run=run)
+        network = SimpleNamespace(point=point())
+        found = energy.Check(Rig("cpu", Twenty())).after(network, None, times)
+    assert ("energy_pace" in found.raised()) is other
+    assert "energy_pace" not in columns.DOUBTFUL

@@ -14,7 +14,7 @@ import hostgraphs
 from hostgraphs import Event, Runtime
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import lanes
+from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.timing.lanes import LaneWork
 from hpcsweep.measure.timing.loop import Fixed, collect
 from measuring import CPU, point
@@ -224,10 +224,28 @@ def test_a_clean_pass_is_watched_inside(monkeypatch, layers, last_ms, starved):
     work = dataclasses.replace(_deep(gpu, layers=layers, last_ms=last_ms), calls=())
     found = lanes.lanes(GPU, "eager", work)
     collect(found.all(), Fixed(3))
-    assert found.starved() == starved
+    assert found.starved == starved
     unwatched = lanes.lanes(GPU, "eager", dataclasses.replace(work, watched=()))
     collect(unwatched.all(), Fixed(3))
-    assert unwatched.starved() == (starved and last_ms is None)
+    assert unwatched.starved == (starved and last_ms is None)
+
+
+@pytest.mark.parametrize(
+    ("host_ms", "starves", "bound"),
+    [(0.5, False, False), (2.0, False, True), (0.5, True, True), (2.0, True, True)],
+)
+def test_a_pass_is_bound_by_the_host_if_that_is_slower_or_lets_the_device_wait(
+    host_ms, starves, bound
+):
+    """One judgement for the column, and for the energy; that it waited is looked at once."""
+    clock = clocks.DeviceClock(SimulatedGpu())
+    clock.host_ms = host_ms
+    clock.passes, clock.starved = 10, 10 * starves
+    found = lanes.Lanes("events", None, device_clock=clock)
+    assert found.starved is starves
+    clock.starved = 0
+    assert found.launch_bound(1.0) is bound
+    assert not lanes.Lanes("host", None).launch_bound(1.0)
 
 
 def test_a_layer_pass_that_no_parts_can_feed_is_starved(monkeypatch):

@@ -121,7 +121,7 @@ def test_a_network_whose_path_changes_is_told():
 @pytest.mark.parametrize(
     ("calls", "passes", "why"),
     [
-        ((1, 1), 2, "saw 6 in one, on the meta device; does the network's path depend on the device (`x."),
+        ((1, 1), 2, "meta device; does the network's path depend on the device (`x.is_cuda`)?"),
         ((3, 0), 2, "does the network's path depend on its input?"),
         ((1,), 1, "path depend on the device (`x.is_cuda`), or on its input?"),
     ],

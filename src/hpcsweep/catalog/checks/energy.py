@@ -28,11 +28,16 @@ class Energy:
 ENERGY_APART: Final = Flag(
     "energy_apart", "the energy counter and the sampled power differ by more than 10 %"
 )
+ENERGY_PACE: Final = Flag(
+    "energy_pace",
+    "the passes of the energy took over 10 % longer or shorter than the timed ones, as where the "
+    "GPU waits for the host: `energy_j` is not that of a timed pass",
+)
 CHECK: Final = Check(
     finds="joules of a pass",
     costs="1.5 s of passes, on a GPU with an energy counter",
     overall=Energy,
-    flags=(ENERGY_APART,),
+    flags=(ENERGY_APART, ENERGY_PACE),
     setting="energy",
     workloads=(INFERENCE.name,),
 )

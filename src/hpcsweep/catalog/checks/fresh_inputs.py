@@ -25,6 +25,7 @@ FRESH_INPUTS: Final = Flag(
     "a pass takes longer on inputs that were never seen, by `fresh_ms` and `seen_ms`, or returns "
     "the same for all of them: the network keeps what it computed before",
     doubt=True,
+    lasting=True,
 )
 CHECK: Final = Check(
     finds="a network that keeps what it computed for an input, so that it is timed without work",

@@ -15,7 +15,8 @@ class Host:
 
     host_ms: float | None = cell("median time of the host to issue one pass", clocked=True)
     launch_bound: bool | None = cell(
-        "the host needs longer to issue a pass than the device to run it", clocked=True
+        "the host needs longer to issue a pass than the device to run it, or let it wait (a flag)",
+        clocked=True,
     )
     sm_clock_pass_mhz: float | None = cell(
         "SM clock before each pass, by the cycles of the delay; median"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
-from hpcsweep.catalog.checks.energy import ENERGY_APART, Energy
+from hpcsweep.catalog.checks.energy import ENERGY_APART, ENERGY_PACE, Energy
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.measure.timing import clocks
 
 _APART: Final = 0.10  # of the counter; published pairs are as far apart as 187 and 327 J
+_PACE: Final = 0.10  # of a timed pass; by that much the energy would be wrong, too
 _BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 
 
@@ -31,19 +33,28 @@ class Check(PointCheck):
         telemetry = self.rig.telemetry
         if not telemetry.counts_energy:
             return Finding()
-        clock = times.lanes.device_clock if times.lanes else None
-        idles = clock is not None and clock.launch_bound(times.summary.median)
+        median_ms = times.summary.median
+        idles = times.lanes is not None and times.lanes.launch_bound(median_ms)
         run = replay(network) if idles else times.run
         if run is None:
             return Finding(cells=Energy(energy_method="launch_bound"))
-        passes = max(5, round(_BLOCK_MS / times.summary.median))
-        cells = telemetry.energy_of(run, self.rig.wait, passes)
+        ran = 0
+
+        def one_pass() -> None:
+            nonlocal ran
+            ran += 1
+            run()
+
+        began = monotonic()
+        cells = telemetry.energy_of(one_pass, self.rig.wait, max(5, round(_BLOCK_MS / median_ms)))
+        pass_ms = 1e3 * (monotonic() - began) / max(ran, 1)
         if cells and idles:
             cells = {**cells, "energy_method": "graph"}
         counted = cells.get("energy_j") or 0.0
         sampled = cells.get("energy_sampled_j") or counted
         apart = abs(sampled - counted) > _APART * counted
-        return Finding(cells=Energy(**cells), flags={ENERGY_APART: apart})
+        other_pace = bool(cells) and abs(pass_ms - median_ms) > _PACE * median_ms
+        return Finding(cells=Energy(**cells), flags={ENERGY_APART: apart, ENERGY_PACE: other_pace})
 
 
 def replay(network: Network) -> Callable[[], object] | None:

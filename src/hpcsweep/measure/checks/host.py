@@ -21,7 +21,7 @@ class Check(PointCheck):
             return Finding()
         cells = Host(
             host_ms=clock.host_ms,
-            launch_bound=clock.launch_bound(times.summary.median),
+            launch_bound=lanes.launch_bound(times.summary.median),
             sm_clock_pass_mhz=clock.sm_clock_mhz,
         )
-        return Finding(cells=cells, flags={told.LAUNCH_BOUND: lanes.starved()})
+        return Finding(cells=cells, flags={told.LAUNCH_BOUND: lanes.starved})

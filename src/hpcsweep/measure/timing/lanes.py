@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -69,10 +70,19 @@ class Lanes:
     uncaptured: bool = False
     compiled: CompileCount = field(default_factory=CompileCount)
 
+    @cached_property
     def starved(self) -> bool:
-        """Say whether the device waited for the host, at the end of clean passes or inside them."""
+        """Whether the device waited for the host, at the end of clean passes or inside them.
+
+        It is looked at once, after the timed passes.
+        """
         at_end = self.device_clock is not None and self.device_clock.mostly_starved
         return at_end or (self.watch is not None and self.watch.starves())
+
+    def launch_bound(self, median_ms: float) -> bool:
+        """Say whether the host needs longer for a pass than the device, or lets it wait."""
+        clock = self.device_clock
+        return clock is not None and (clock.launch_bound(median_ms) or self.starved)
 
     @property
     def parts(self) -> int:
