@@ -63,6 +63,16 @@ def test_each_claim_can_fail_by_a_fact_of_its_own(records, name):
     assert {getattr(verdicts, other)(records).verdict for other in others} == {HELD}
 
 
+def test_two_points_of_a_worker_with_one_time_are_a_pair(records):
+    """The first point alone is none."""
+    rows = records["supervised"].found["sweep"]["rows"]
+    rows[1]["median_ms"] = rows[0]["median_ms"]
+    told = verdicts.second_points(records)
+    assert (told.verdict, told.found) == (HELD, "1 pairs, worst 0.00 %")
+    del rows[1]
+    assert verdicts.second_points(records).verdict == OPEN
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_was_not_measured_is_unknown(records, name):
     """So is what was begun and not finished."""
