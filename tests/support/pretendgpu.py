@@ -99,7 +99,7 @@ def is_real_one_here() -> bool:
 @functools.cache
 def missing() -> str:
     """Return why the GPU cannot be built here; empty if it can."""
-    lacking = [program for program in ("gcc", "nm", "strings") if shutil.which(program) is None]
+    lacking = [program for program in ("gcc", "nm", "readelf") if shutil.which(program) is None]
     if lacking:
         return f"no {' and no '.join(lacking)}"
     if importlib.util.find_spec("triton") is None or not _headers():
@@ -192,7 +192,8 @@ def _names(*program: str) -> str:
     """Return what a program prints of all of torch's own libraries."""
     libraries = sorted((_torch() / "lib").glob("lib*.so"))
     command = [*program, *map(str, libraries)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, errors="replace", check=True)
+    return done.stdout
 
 
 def _functions(prefix: str) -> set[str]:
@@ -202,8 +203,10 @@ def _functions(prefix: str) -> set[str]:
 
 
 def _functions_of_the_driver() -> set[str]:
-    """Return the functions of the driver, which torch looks up by name."""
-    found = re.findall(r"^(cu[A-Z][a-z]\w{3,})$", _names("strings", "-n", "6"), re.MULTILINE)
+    """Return the functions of the driver: torch links to some, and looks up others by name."""
+    texts = _names("readelf", "--wide", "--string-dump=.rodata")
+    looked_up = re.findall(r"^ *\[ *\w+\] +(cu[A-Z][a-z]\w{3,})$", texts, re.MULTILINE)
+    found = {*looked_up, *_functions("cu")}
     return {name for name in found if not _NOT_THE_DRIVER.match(name)}
 
 

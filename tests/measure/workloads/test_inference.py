@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 import hostgraphs
+import pretendgpu
 import tinynets
 from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
@@ -299,9 +300,10 @@ def test_networks_with_several_outputs_measure(bench):
     assert bench.measure(point("tinynets:Dicts")).row["max_rel_error"] < 1e-5
 
 
-@pytest.mark.gpu(real=True)
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 @pytest.mark.parametrize("launch", ["eager", "graph"])
+@pytest.mark.usefixtures("nothing_computed")
 def test_a_real_gpu_measures(launch):
     """Device events or a graph: times, layers that add up, memory from the allocator."""
     done = on_device("inference", "cuda").measure(
@@ -313,15 +315,17 @@ def test_a_real_gpu_measures(launch):
     assert len(done.layers) == 159
     assert sum(row["percentage"] for row in done.layers) == pytest.approx(100)
     assert 0.8 < done.row["layer_sum_over_total"] < 1.2
-    assert done.row["max_rel_error"] < 1e-4
+    if not pretendgpu.is_pretended():  # its kernels compute nothing, in next to no time
+        assert done.row["max_rel_error"] < 1e-4
+        assert "launch_bound" not in done.row["flags"]
     assert {row["layer_timer"] for row in done.layers} == {done.row["timer"]}
     assert all(row["median_ms"] > 0 for row in done.layers[:-1])
-    assert "launch_bound" not in done.row["flags"]
     assert done.row["mem_peak_bytes"] < done.row["mem_limit_bytes"]
 
 
-@pytest.mark.gpu(real=True)
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
+@pytest.mark.usefixtures("nothing_computed")
 def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events():
     """Events add their own time to that of the kernels, and no more than that to long layers."""
     bench = on_device("inference", "cuda")
@@ -332,9 +336,10 @@ def test_on_a_real_gpu_every_convolution_shows_kernels_no_longer_than_its_events
         assert 0 < done.row["event_floor_ms"] < 0.05
 
 
-@pytest.mark.gpu(real=True)
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 @pytest.mark.parametrize("launch", ["eager", "graph"])
+@pytest.mark.usefixtures("nothing_computed")
 def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
     """CUPTI stays in the process, so the order of points could show in their times."""
     bench, axes = (

@@ -9,6 +9,7 @@ import warnings
 import pytest
 import torch
 
+import pretendgpu
 from hpcsweep.catalog import columns
 from hpcsweep.errors import UsageError
 from hpcsweep.measure.bench import on_device
@@ -248,8 +249,12 @@ def test_a_training_that_was_throttled_stands_as_it_is():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 @pytest.mark.parametrize("amp", ["off", "fp16", "bf16"])
+@pytest.mark.usefixtures("nothing_computed")
 def test_a_real_gpu_trains(amp):
     """Events for steps and phases that add up, layers both ways, memory from the allocator."""
+    if amp == "bf16" and pretendgpu.is_pretended():
+        # torch gives no bfloat16 to cuDNN's legacy calls, all that a pretend GPU has
+        pytest.skip("needs a real GPU")
     everything = {"layers": True, "evidence": True, "numerics": True, "iterations": 10}
     axes = {"stem": "cifar", "input_size": 32, "batch_size": 128, "num_threads": None}
     switches = {"pin_memory": True, "num_workers": 2, "deterministic": True, "gpu": "gpu"}
@@ -261,7 +266,8 @@ def test_a_real_gpu_trains(amp):
     assert row["mem_peak_bytes"] <= row["mem_reserved_bytes"]
     assert row["mem_avg_bytes"] <= row["mem_peak_bytes"]
     assert 0 <= row["mem_fragmentation_pct"] < 100
-    assert row["phase_sum_over_step"] == pytest.approx(1, abs=0.05)
+    if not pretendgpu.is_pretended():  # it does not take the host's time, in which steps are timed
+        assert row["phase_sum_over_step"] == pytest.approx(1, abs=0.05)
     assert all(r["median_ms"] > 0 for r in measured.layers[:-1])
     assert sum(r["percentage"] for r in measured.layers) == pytest.approx(100)
     again = bench.measure(point).row
