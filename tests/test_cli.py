@@ -34,7 +34,7 @@ def loaded(desk: Desk, *arguments: str) -> set[str]:
         cwd=desk.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -97,7 +97,7 @@ def test_python_m_hpcsweep_is_the_same_command(desk, arguments):
         cwd=desk.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     script = desk.run(*arguments)
@@ -121,7 +121,7 @@ def test_a_reader_that_leaves_early_is_no_mistake(desk):
     expanding = desk.start("expand", "sweep.yaml", "--json", "--all")
     assert expanding.stdout.read(1) == "{"
     expanding.stdout.close()
-    _, errors = expanding.communicate(timeout=60)
+    _, errors = expanding.communicate(timeout=300)
     assert (expanding.returncode, errors) == (1, "")
 
 

@@ -31,13 +31,15 @@ CHILD_OF_A_DYING_PARENT = """\
 import os, time
 from hpcsweep import processes
 ask = processes._prctl
+asks, told = os.pipe()
 def ask_late(*option):
+    os.write(told, b"x")
     while os.getppid() == parent:
         time.sleep(0.01)
     return ask(*option)
 processes._prctl, parent = ask_late, os.getpid()
 if os.fork():
-    time.sleep(0.5)
+    os.read(asks, 1)
     os._exit(0)
 processes.die_with_parent()
 print("lives on")

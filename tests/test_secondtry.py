@@ -32,7 +32,7 @@ def run(folder, test, *options):
     (folder / "tests/test_luck.py").write_text(LUCK + test)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, "tests"]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.peers import watching
 from paths import ROOT
+from waiting import given_time
 
 
 def _study(tmp_path, *words):
@@ -51,10 +52,14 @@ def test_the_study_runs_with_hpcsweep(tmp_path):
 
 def test_a_tool_that_does_not_end_is_ended_with_all_that_it_started(tmp_path):
     """A grandchild in a session of its own, too; and its figures are told as incomplete ones."""
-    script = "setsid sh -c 'echo $$ > pid; exec sleep 60' & sleep 60"
+    script = "setsid sh -c 'echo $$ > pid; touch begun; exec sleep 600' & sleep 600"
     before = time.monotonic()
-    cost = watching.run([["sh", "-c", script]], tmp_path, {}, limit=0.5)
+
+    def run(seconds: float) -> watching.Cost:
+        return watching.run([["sh", "-c", script]], tmp_path, {}, limit=seconds)
+
+    seconds, cost = given_time(run, (tmp_path / "begun").exists)
     assert not cost.complete
-    assert cost.wall >= 0.5
-    assert time.monotonic() - before < 30
+    assert cost.wall >= seconds
+    assert time.monotonic() - before < 300  # or it would have waited for the end
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))

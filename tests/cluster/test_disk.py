@@ -8,11 +8,12 @@ import signal
 import pytest
 
 import resultsfolder
+from gate import Gate
 from hpcsweep.cluster import disk
 from hpcsweep.errors import Refused
 from hpcsweep.store import runs
 from hpcsweep.store.collect import collector
-from localruns import FORTY_SLOW
+from waiting import wait_for
 
 FIRST, SECOND = "20260101-000000-local", "20260102-000000-local"
 
@@ -82,15 +83,17 @@ def test_attempts_go_whose_rows_do_not_count(two_runs):
 
 def test_nothing_is_removed_while_it_is_measured(desk):
     """Not by a run, nor as a whole; after its end it is."""
-    desk.spec(FORTY_SLOW)
+    gate = Gate(desk)
+    gate.sweep(points=4, passes=1)
     process = desk.start("submit", "sweep.yaml", "--cluster", "local")
     try:
-        desk.wait_for_rows(1)
+        wait_for("point at the gate", gate.waiting)
         with pytest.raises(Refused, match="may still be queued or running"):
             disk.removal(desk.sweep(), old_attempts=False)
         done = desk.run("rm", "sweep@1", "--yes")
         assert (done.returncode, "hpcsweep cancel sweep" in done.stderr) == (5, True)
     finally:
         process.send_signal(signal.SIGTERM)
+        gate.open()
         process.communicate()
     assert desk.run("rm", "sweep", "--yes").returncode == 0

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from gate import Gate
 from hpcsweep.cluster import logs
 from hpcsweep.errors import EXIT_INTERRUPTED, UsageError
-from hpcsweep.store.shards import read_keys
+from localruns import said_until
 from waiting import wait_for
 
-if TYPE_CHECKING:
-    from localruns import Desk
-
 NOOP = "workload: noop\naxes: {model: [a, b], input_size: [1, 2, 3]}\n"
-SLOW = NOOP + "measure: {sleep_ms: 300}\n"
-
-
-def wait_for_a_row(desk: Desk) -> None:
-    """Wait until the run is under way."""
-    wait_for("row", lambda: [read_keys(one.overall) for one in desk.sweep().shards()], enough=any)
 
 
 def test_logs_are_found_by_whatever_names_them(desk):
@@ -76,25 +67,31 @@ def test_what_has_no_log_is_told(desk):
 @pytest.mark.slow
 def test_follow_ends_with_the_run(desk):
     """It shows what is written meanwhile."""
-    desk.spec(SLOW)
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=1)
     running = desk.start("submit", "sweep.yaml")
-    wait_for_a_row(desk)
+    wait_for("point at the gate", gate.waiting)
     following = desk.start("logs", "sweep", "-f")
-    running.communicate(timeout=30)
-    out, _ = following.communicate(timeout=30)
+    assert following.stdout.readline().startswith("==> ")
+    gate.open()
+    running.communicate(timeout=120)
+    out, _ = following.communicate(timeout=120)
     assert following.returncode == 0
     assert "done: 6 measured, 0 left" in out
 
 
 def test_cancel_ends_a_live_run_and_keeps_its_rows(desk):
     """The same submit command continues afterwards."""
-    desk.spec(SLOW)
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=1)
     running = desk.start("submit", "sweep.yaml")
-    wait_for_a_row(desk)
+    wait_for("point at the gate", gate.waiting)
     assert "results are kept" in desk.run("cancel", "sweep").stdout
-    running.communicate(timeout=30)
+    said_until(running, "finishing the current point")
+    gate.open()
+    running.communicate(timeout=120)
     assert running.returncode == EXIT_INTERRUPTED
-    assert 0 < len(desk.rows()) < 6
+    assert len(desk.rows()) == 2
     assert "nothing is queued or running" in desk.run("cancel", "sweep").stdout
     assert desk.run("submit", "sweep.yaml").returncode == 0
     assert len(desk.rows()) == 6

@@ -7,9 +7,11 @@ import re
 
 import pytest
 
+from gate import Gate
 from hpcsweep.cluster import points
 from hpcsweep.cluster.points import PointState
-from localruns import FORTY_SLOW
+from localruns import said_until
+from waiting import wait_for
 
 FAILING = """\
 workload: noop
@@ -86,10 +88,13 @@ def test_every_line_of_the_log_is_of_a_point(failed):
 
 def test_points_without_a_row_wait(desk):
     """A sweep that was interrupted shows what is left."""
-    desk.spec(FORTY_SLOW)
+    gate = Gate(desk)
+    gate.sweep(points=4, passes=1)
     running = desk.start("submit", "sweep.yaml")
-    desk.wait_for_rows(1)
+    wait_for("point at the gate", gate.waiting)
     running.terminate()
+    said_until(running, "finishing the current point")
+    gate.open()
     running.communicate()
     shown = desk.run("show", "sweep", "--status", "waiting").stdout
     assert shown.startswith("sweep: ")

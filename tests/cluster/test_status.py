@@ -23,7 +23,7 @@ SLOW = """\
 workload: noop
 axes: {model: [a], input_size: {start: 1, stop: 60, num: 60}}
 measure:
-  sleep_ms: 100
+  sleep_ms: 300
   fail: [{when: {input_size: [2, 12, 22, 32, 42, 52]}, how: oom}]
 """
 
@@ -63,7 +63,7 @@ def test_a_live_sweep_shows_done_remaining_and_pace(desk):
     done = profile.running_done
     assert chunk == f"sweep: {submission.id}:0 runs, {done} of 60 points done"
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=30)
+    running.communicate(timeout=120)
     (after,) = status.read_status(desk.results, ["sweep"])
     assert after.profiles[0].live == 0
     assert after.profiles[0].remaining > 0
@@ -83,8 +83,8 @@ def test_watch_ends_when_nothing_is_live(desk):
     """It is told by the operating system, not by a file."""
     running = live_run(desk)
     watching = desk.start("status", "--watch")
-    running.communicate(timeout=60)
-    out, errors = watching.communicate(timeout=30)
+    running.communicate(timeout=120)
+    out, errors = watching.communicate(timeout=120)
     assert watching.returncode == 0, errors
     assert "60" in out
     assert out.endswith("\n")

@@ -8,7 +8,9 @@ import re
 import shutil
 import signal
 import socket
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ from hpcsweep.store.collect import collector as collecting
 from hpcsweep.store.shards import ShardWriter
 from localruns import FORTY_SLOW
 from resultsfolder import SWEEP
+from waiting import wait_for
 
 HERE, THERE = "20260101-000000-v100", "20260102-000000-mi250"
 
@@ -242,14 +245,22 @@ def test_a_running_sweep_is_not_sent_again_after_its_copy_was_imported(desk):
     desk.spec(FORTY_SLOW.replace("100", "300"))
     with desk.start("submit", "sweep.yaml", "--cluster", "local", "--workers", "2") as running:
         desk.wait_for_rows(5)
-        shutil.copytree(desk.results / "sweep", desk.folder / "copy/sweep")
+        wait_for("copy", lambda: _copied(desk.results / "sweep", desk.folder / "copy/sweep"))
         done = desk.run_process("import", "copy/sweep")
         assert done.returncode == 0, done.stderr
         again = desk.run_process("submit", "sweep.yaml", "--cluster", "local")
-        running.communicate(timeout=60)
+        running.communicate(timeout=300)
         assert running.returncode == 0
         assert again.returncode in {0, Incomplete.exit_code}, again.stderr
     assert len(desk.rows()) == 40
+
+
+def _copied(source: Path, copy: Path) -> bool:
+    """Copy a folder in which files are replaced meanwhile; no, if one was gone before its turn."""
+    shutil.rmtree(copy, ignore_errors=True)
+    with suppress(shutil.Error):
+        return bool(shutil.copytree(source, copy))
+    return False
 
 
 def test_rows_that_a_copy_of_oneself_has_beyond_are_a_submission_of_their_own(tmp_path):

@@ -26,11 +26,11 @@ def measure(tmp_path, monkeypatch):
 def test_a_fault_is_told_by_the_thread_that_it_struck_and_at_once(measure):
     """Although another thread is listed first, and a child holds whatever the worker had open."""
     began = time.monotonic()
-    outcome = measure("segfaults_with_a_child", limit=60.0)
+    outcome = measure("segfaults_with_a_child", limit=600.0)
     assert outcome.status == "crashed"
     assert outcome.reason.startswith("SIGSEGV: Fatal Python error: Segmentation fault File ")
     assert outcome.reason.endswith("in strike_here")
-    assert time.monotonic() - began < 50  # or it would have waited for the limit
+    assert time.monotonic() - began < 300  # or it would have waited for the limit
 
 
 def test_the_last_words_are_the_last_ones(measure):
@@ -71,7 +71,7 @@ def test_nothing_that_a_worker_started_outlives_it(desk, tmp_path, act):
     submission = prepared(desk, "workload: noop\naxes: {model: [a, b]}\n")
     mark = f"{os.getpid()} {act}"
     done = attempt(submission, LEAVES=mark, LEAVING_ACT=act, PYTHONPATH=patched(tmp_path))
-    done.communicate(timeout=60)
+    done.communicate(timeout=300)
     assert done.returncode == 0
     assert len(shards.read_shard(submission.attempts(0)[0]).rows) == 2
     assert marked(f"LEAVES={mark}") == []

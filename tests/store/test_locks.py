@@ -38,7 +38,7 @@ def test_another_process_that_holds_the_lock_is_named(tmp_path):
         pass
     other.kill()
     other.communicate()
-    with locks.held(run, "hpcsweep submit", timeout=5):
+    with locks.held(run, "hpcsweep submit", timeout=60):
         pass
 
 

@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 
 import hpcsweep
+from gate import Gate
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, UsageError
 from hpcsweep.store import ledger, runs, shards
-from localruns import FORTY_SLOW, TEN, Desk
+from localruns import TEN, Desk, said_until
+from waiting import wait_for
 
 
 def again(desk, *more, code=0):
@@ -40,15 +42,19 @@ def test_a_new_run_measures_every_point_beside_the_earlier_rows(measured):
 
 def test_an_interrupted_run_is_gone_on_with(desk):
     """The same command measures what that run lacks, and starts the next one only afterwards."""
-    desk.spec(FORTY_SLOW)
+    gate = Gate(desk)
+    gate.sweep(points=40, passes=9)
     assert desk.run("submit", "sweep.yaml", "--cluster", "local", "--sample", "9").returncode == 0
+    gate.let_pass(3)
     going = desk.start("submit", "sweep.yaml", "--cluster", "local", "--sample", "9", "--again")
-    desk.wait_for_rows(12)
+    wait_for("point at the gate", gate.waiting)
     assert "queued or running" in again(desk, "--sample", "9", code=Incomplete.exit_code)
     going.terminate()
-    going.communicate(timeout=60)
+    said_until(going, "finishing the current point")
+    gate.open()
+    going.communicate(timeout=120)
     assert going.returncode == EXIT_INTERRUPTED
-    assert rows_of(desk.sweep())[1] < 9
+    assert rows_of(desk.sweep()) == [9, 4]
     assert "run 2: " in again(desk, "--sample", "9")
     assert rows_of(desk.sweep()) == [9, 9]
     second = runs.runs_of(desk.sweep())[1]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hpcsweep
+from gate import Gate
 from hpcsweep.catalog.columns import CLOCKED
 from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import EXIT_REQUEUE, Refused
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 
 SOURCE = Path(hpcsweep.__file__).parents[1]
 QUICK = "workload: noop\naxes: {model: [a, b]}\n"
-SLOW = """\
-workload: noop
-axes: {model: [a], input_size: {start: 1, stop: 20, num: 20}}
-measure: {sleep_ms: 50}
-"""
 # Runs what it is given, keeps the exit code for itself, and writes its report last.
 NSYS = """#!/bin/bash
 printf '%s\\n' "$@" >"$RECORD.$$"
@@ -105,7 +101,7 @@ class Node:
     def run(self, submission: SubmissionDir, *options: str, **env: str) -> tuple[int, str]:
         """Run the script to its end; return its exit code and its log."""
         running = self.start(submission, *options, **env)
-        log, _ = running.communicate(timeout=60)
+        log, _ = running.communicate(timeout=300)
         return running.returncode, log
 
     def arguments(self) -> list[list[str]]:
@@ -137,11 +133,6 @@ def rows(submission: SubmissionDir) -> list[dict[str, str]]:
     """Return every row of every attempt."""
     found = submission.sweep_dir.shards_of(submission.id)
     return [row for shard in found for row in shards.read_shard(shard).rows]
-
-
-def wait_for_rows(submission: SubmissionDir, count: int) -> None:
-    """Wait until some rows are there."""
-    wait_for(f"{count} rows", lambda: len(rows(submission)), enough=lambda found: found >= count)
 
 
 def test_a_virtual_environment_is_activated(node: Node):
@@ -280,14 +271,17 @@ def test_signals_and_exit_codes_go_around_a_profiler(node: Node, wrapper: str, n
     program, suffix = WRAPPERS[wrapper]
     node.program(wrapper, program)
     site = f"wrapper: {wrapper}\nwrapper_options: ['--more=a b']\npython: {sys.executable}\n"
-    submission = node.submission(site, SLOW)
+    site += "kill_wait: 1\n"  # what is at the gate then is dropped
+    gate = Gate(node.desk)
+    submission = node.submission(site, gate.sweep(points=20, passes=3))
     first = node.start(submission, SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="0")
-    wait_for_rows(submission, 3)
+    wait_for("point at the gate", gate.waiting)
     first.send_signal(number)
-    log, _ = first.communicate(timeout=60)
+    log, _ = first.communicate(timeout=300)
     assert first.returncode == EXIT_REQUEUE, log
     assert ("scontrol requeue 7_0" in log) is (number == signal.SIGUSR1)
     assert 3 <= len(rows(submission)) < 20
+    gate.open()
     code, log = node.run(submission)
     assert code == 0, log
     found = rows(submission)

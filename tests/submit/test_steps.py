@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from gate import Gate
 from hpcsweep import messages
 from hpcsweep.errors import (
     BadInput,
@@ -21,7 +22,7 @@ from hpcsweep.errors import (
 )
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import request, steps
-from localruns import COMMAND, FORTY_SLOW, TEN
+from localruns import COMMAND, TEN
 from waiting import wait_for
 
 
@@ -69,18 +70,20 @@ def test_a_submission_that_was_not_sent_changes_nothing(measured):
 @pytest.mark.slow
 def test_a_second_submit_sends_nothing_that_is_on_its_way(desk):
     """What the first one will measure counts as pending; it is named, with how to watch it."""
-    desk.spec(FORTY_SLOW)
+    gate = Gate(desk)
+    gate.sweep(points=12, passes=2)
     first = desk.start("submit", "sweep.yaml", "--cluster", "local")
-    desk.wait_for_rows(2)
+    wait_for("point at the gate", gate.waiting)
     second = desk.submit()
     assert second.returncode == Incomplete.exit_code
     assert "nothing to measure" in second.stdout
     (submission,) = desk.sweep().submissions()
     assert f"points are already queued or running in {submission.id}" in second.stdout
     assert "hpcsweep status sweep --watch" in second.stdout
-    first.communicate(timeout=60)
+    gate.open()
+    first.communicate(timeout=300)
     points = [row["point_id"] for row in desk.rows()]
-    assert len(points) == len(set(points)) == 40
+    assert len(points) == len(set(points)) == 12
 
 
 def test_what_another_host_has_just_submitted_is_seen(desk, nfs, monkeypatch):
@@ -217,7 +220,8 @@ def test_tables_are_not_promised_of_rows_that_come_later(desk):
 
 def test_what_runs_is_no_measured_point_of_an_estimate(desk):
     """Nothing has a row yet: the points of a live submission are counted apart."""
-    desk.spec(TEN + "measure: {sleep_ms: 3000}\n")
+    gate = Gate(desk)
+    gate.sweep(points=10, passes=0)
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
     try:
         submissions = desk.folder / "results/sweep/submissions"
@@ -230,7 +234,8 @@ def test_what_runs_is_no_measured_point_of_an_estimate(desk):
         assert "0 measured already, 10 queued or running" in text
     finally:
         running.terminate()
-        running.communicate(timeout=60)
+        gate.open()
+        running.communicate(timeout=300)
 
 
 _ONE = """\

@@ -21,6 +21,7 @@ from pathlib import Path
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
 from hpcsweep.store.folders import SweepDir
+from waiting import wait_for
 
 MARK = "HPCSWEEP_TEST_MARK"
 TARGETS = ("worker", "supervisor", "submit", "everything")
@@ -113,12 +114,12 @@ def _one_sweep(results: Path, spec: Path, points: int, rounds: int, rng: random.
         target = rng.choice(TARGETS)
         struck = _strike(process.pid, mark, target, rng)
         kills[target] += struck
-        process.wait(60)
+        process.wait(120)
         slowest = max(slowest, _gone_after(mark))
         if not struck:
             break  # it came to its end first
     done = _submit(results, spec, uuid.uuid4().hex)
-    if done.wait(120) != 0:
+    if done.wait(300) != 0:
         raise AssertionError(f"the last submit ended with {done.returncode}")
     return _count(SweepDir(results / spec.stem), points, kills, slowest)
 
@@ -134,12 +135,13 @@ def _submit(results: Path, spec: Path, mark: str) -> subprocess.Popen[bytes]:
 
 def _let_it_work(mark: str, rng: random.Random) -> None:
     """Wait for a worker, or for the end of the run, then for a random moment."""
-    until = time.monotonic() + 20
-    while "worker" not in marked(mark).values() and time.monotonic() < until:
-        if not marked(mark):
-            return
-        time.sleep(0.02)
-    time.sleep(rng.uniform(0, 0.8))
+    found = wait_for(
+        "worker, or end of all",
+        lambda: marked(mark),
+        enough=lambda found: not found or "worker" in found.values(),
+    )
+    if found:
+        time.sleep(rng.uniform(0, 0.8))
 
 
 def _strike(submit: int, mark: str, target: str, rng: random.Random) -> bool:
@@ -160,13 +162,11 @@ def _strike(submit: int, mark: str, target: str, rng: random.Random) -> bool:
 def _gone_after(mark: str) -> float:
     """Return how long after its submit the last process of a run was gone."""
     begin = time.monotonic()
-    while marked(mark):
-        if time.monotonic() - begin > 10:
-            left = marked(mark)
-            for pid in left:
-                kill(pid)
-            raise AssertionError(f"still there 10 s after the submit: {left}")
-        time.sleep(0.02)
+    try:
+        wait_for("end of all", lambda: marked(mark), enough=lambda left: not left)
+    finally:
+        for pid in marked(mark):
+            kill(pid)
     return time.monotonic() - begin
 
 

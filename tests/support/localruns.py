@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
+import threading
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ import pytest
 from hpcsweep import cli
 from hpcsweep.store import shards
 from hpcsweep.store.folders import SweepDir
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,7 @@ workload: noop
 axes: {model: [a], input_size: {start: 1, stop: 40, num: 40}}
 measure: {sleep_ms: 100}
 """
+_PATIENCE_SECONDS = 120.0
 COMMAND = (sys.executable, "-c", "from hpcsweep.cli import run; run()")
 
 
@@ -90,7 +92,7 @@ class Desk:
             env={**os.environ, **env},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
@@ -118,10 +120,27 @@ class Desk:
 
     def wait_for_rows(self, count: int) -> None:
         """Wait until sweep.yaml, which is being measured, has so many rows."""
-        until = time.monotonic() + 30
-        while sum(len(shards.read_keys(s.overall)) for s in self.sweep().shards()) < count:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_for(
+            f"{count} rows",
+            lambda: sum(len(shards.read_keys(shard.overall)) for shard in self.sweep().shards()),
+            enough=lambda found: found >= count,
+        )
+
+
+def said_until(running: subprocess.Popen[str], words: str) -> list[str]:
+    """Wait until a process says some words on stderr; return its lines up to there."""
+    said = list[str]()
+    assert running.stderr
+    late = threading.Timer(_PATIENCE_SECONDS, running.kill)  # which ends what it says
+    late.start()
+    try:
+        for line in running.stderr:
+            said.append(line.rstrip("\n"))
+            if words in line:
+                return said
+    finally:
+        late.cancel()
+    raise AssertionError(f"{words!r} was not said: {said}")
 
 
 def _give_up_power() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MARK = "HPCSWEEP_TEST_MODULE"
-PATIENCE = 20.0  # seconds in which they may end by themselves
+PATIENCE = 60.0  # seconds in which they may end by themselves
 
 
 def hear_signals() -> None:

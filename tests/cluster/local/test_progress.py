@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from functools import partial
 
 import pytest
 
@@ -28,6 +29,7 @@ def test_the_time_left_is_that_of_the_points_so_far(took, current, points, told)
 def test_the_time_left_is_that_of_the_estimate_until_some_points_are_done(desk, monkeypatch):
     """From the first line on; an estimate that was too low says nothing more."""
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "Lines", partial(progress.Lines, clock=lambda: 7.0))
     desk.spec("workload: noop\naxes: {model: [a, b, c]}\nmeasure: {sleep_ms: 400}\n")
     first = desk.submit().stderr.splitlines()[0]
     assert re.fullmatch(r"  0/3 points, 0 failed, elapsed 1 s, left about 1 s; now .*", first)
@@ -68,10 +70,13 @@ def test_the_bar_fits_80_columns(monkeypatch):
     out = Terminal()
     monkeypatch.setattr("sys.stderr", out)
     monkeypatch.setenv("COLUMNS", "80")
+    now = [0.0]
+    monkeypatch.setattr(progress, "Bar", partial(progress.Bar, clock=lambda: now[0]))
     with progress.shown_progress(30_000, 0.0) as bar:
         bar.begins("resnet152 512 1 implicit_precomp_gemm")
         for _ in range(15_000):
             bar.point("ok")
+        now[0] = 1.0
         bar.tick()
         bar.stopping()
     *_, told, stopping, end = out.getvalue().split("\r\x1b[J")

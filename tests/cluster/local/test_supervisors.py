@@ -7,58 +7,64 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gate import Gate
 from hpcsweep.errors import EXIT_INTERRUPTED, ResultsError
 from killing import MARK, kill, marked
-from localruns import COMMAND, FORTY_SLOW, TEN
+from localruns import COMMAND, FORTY_SLOW, TEN, said_until
 from waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from localruns import Desk
 
 
 def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     """The exit code is a shell's own for an interrupt."""
-    desk.spec(TWELVE)
+    gate = Gate(desk)
+    gate.sweep(points=12, passes=3)
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
-    desk.wait_for_rows(3)
+    wait_for("point at the gate", gate.waiting)
     running.send_signal(signal.SIGINT)
-    out, errors = running.communicate(timeout=30)
+    said = said_until(running, "finishing the current point")
+    gate.open()
+    out, errors = running.communicate(timeout=120)
     assert running.returncode == EXIT_INTERRUPTED
-    assert errors == "  finishing the current point; Ctrl-C again stops now\n"
+    # a machine that is slow shows its progress meanwhile
+    told = [line for line in [*said, *errors.splitlines()] if "/12 points" not in line]
+    assert told == ["  finishing the current point; Ctrl-C again stops now"]
     assert "run the same command again to resume" in out
     assert "collect" not in out
-    before = len(desk.rows())
-    assert before < 12
+    assert len(desk.rows()) == 4
     assert desk.submit().returncode == 0
     points = [row["point_id"] for row in desk.rows()]
     assert len(points) == len(set(points)) == 12
 
 
 SOON = "extends: local\nkill_wait: 0.2\n"
-TWELVE = FORTY_SLOW.replace("40", "12")
 
 
 @contextmanager
 def _suspended(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, *roles: str, more: tuple[str, ...] = ()
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    *roles: str,
+    when: Callable[[], object],
+    more: tuple[str, ...] = (),
 ) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """Measure on this machine, and stop the processes of some roles with SIGSTOP meanwhile."""
-    desk.spec(TWELVE)
     (desk.folder / "cluster_profiles").mkdir()
     (desk.folder / "cluster_profiles/soon.yaml").write_text(SOON)
     monkeypatch.setenv(MARK, str(desk.folder))
     running = desk.start("submit", "sweep.yaml", "--cluster", "soon", *more)
     monkeypatch.delenv(MARK)
     try:
-        desk.wait_for_rows(3)
+        wait_for("moment to stop them", when)
         pids = [pid for pid, role in marked(str(desk.folder)).items() if role in roles]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -79,26 +85,34 @@ def _suspended(
 )
 def test_a_run_whose_processes_do_not_react_can_be_ended(desk, monkeypatch, roles, signals):
     """After `kill_wait` they are killed, with all that they started; no row is lost."""
-    with _suspended(desk, monkeypatch, *roles, more=("--workers", "2")) as (running, _pids):
+    desk.spec(FORTY_SLOW.replace("100", "300"))  # six seconds, of which one is over then
+    first, *more = signals
+    has_rows, two = (lambda: len(desk.rows()) >= 3), ("--workers", "2")
+    with _suspended(desk, monkeypatch, *roles, when=has_rows, more=two) as (running, _pids):
         before = {row["point_id"] for row in desk.rows()}
-        for number in signals:
+        running.send_signal(first)
+        said_until(running, "finishing the current point")
+        for number in more:
             running.send_signal(number)
-            time.sleep(0.2)
-        out, errors = running.communicate(timeout=25)
+        out, errors = running.communicate(timeout=120)
         assert running.returncode == EXIT_INTERRUPTED, out + errors
         assert "run the same command again to resume" in out
         wait_for("end of all", lambda: marked(str(desk.folder)), enough=lambda pids: not pids)
     assert before <= {row["point_id"] for row in desk.rows()}
     assert desk.run("submit", "sweep.yaml", "--cluster", "soon").returncode == 0
     points = [row["point_id"] for row in desk.rows()]
-    assert len(points) == len(set(points)) == 12
+    assert len(points) == len(set(points)) == 40
 
 
 def test_a_suspended_attempt_writes_nothing_after_its_points_were_sent_again(desk, monkeypatch):
     """Its submit was killed, and it goes on when the sweep is done: a laptop that wakes up."""
-    with _suspended(desk, monkeypatch, "supervisor", "worker") as (running, pids):
+    gate = Gate(desk)
+    gate.sweep(points=12, passes=3)
+    roles = ("supervisor", "worker")
+    with _suspended(desk, monkeypatch, *roles, when=gate.waiting) as (running, pids):
         kill(running.pid)
         running.wait()
+        gate.open()
         assert desk.run("submit", "sweep.yaml", "--cluster", "soon").returncode == 0
         before = sorted(row["point_id"] for row in desk.rows())
         assert len(before) == len(set(before)) == 12
@@ -128,7 +142,7 @@ def test_a_disk_that_fills_up_keeps_every_complete_row(desk):
         preexec_fn=small_files,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == ResultsError.exit_code, done.stdout + done.stderr

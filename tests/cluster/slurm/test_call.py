@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, Unanswered, site
 from hpcsweep.errors import MissingDependency, SchedulerError
+from waiting import given_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ def test_a_number_of_thousands_of_digits_is_none(read):
 
 
 SINCE = datetime(2026, 1, 1, tzinfo=timezone.utc)
+NO_CONF = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
 
 
 def test_without_slurm_every_question_is_answered_at_once(
@@ -89,13 +91,22 @@ def test_a_program_that_hangs_is_ended(
     program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The answer after our patience is that there is none, and the program is gone."""
-    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
-    program("squeue", f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    answer = slurm.queue(["1"])
+    program("squeue", f"echo $$ > {tmp_path}/pid; touch {tmp_path}/begun; exec sleep 600")
+    seconds, answer = given_time(_queue(monkeypatch), (tmp_path / "begun").exists)
     assert isinstance(answer, CouldNotAsk)
-    assert "no answer within 0.5 s" in str(answer)
+    assert f"no answer within {seconds:g} s" in str(answer)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def _queue(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], Any]:
+    """Return a function that asks squeue, and waits some seconds for the answer."""
+
+    def ask(seconds: float) -> Any:
+        monkeypatch.setattr(slurm.call, "TIMEOUT", seconds)
+        return slurm.queue(["1"])
+
+    return ask
 
 
 def test_a_program_that_cannot_start_is_not_called_missing(
@@ -115,35 +126,46 @@ def test_a_program_that_cannot_start_is_not_called_missing(
 
 
 def test_the_last_words_of_a_program_that_hangs_are_told(
-    program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+    program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """What it said before may be the reason."""
-    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
-    program("squeue", "echo 'squeue: error: the moon is full, retrying' >&2; exec sleep 60")
-    answer = slurm.queue(["1"])
-    assert str(answer) == "squeue: no answer within 0.5 s; the moon is full, retrying"
+    said = "squeue: error: the moon is full, retrying"
+    program("squeue", f"echo '{said}' >&2; touch {tmp_path}/said; exec sleep 600")
+    seconds, answer = given_time(_queue(monkeypatch), (tmp_path / "said").exists)
+    assert str(answer) == f"squeue: no answer within {seconds:g} s; the moon is full, retrying"
 
 
 @pytest.mark.parametrize(
     "then",
     [
-        "echo 'x: error: s_p_parse_file: cannot stat file /a: retrying in 1sec' >&2; exec sleep 60",
         "echo 'x: fatal: Could not establish a configuration source' >&2; exit 1",
         "echo 'x: fatal: Unable to process configuration file' >&2; exit 1",
     ],
 )
 def test_a_missing_slurm_conf_is_no_controller_that_is_down(
-    program: Callable[[str, str], Path], then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Callable[[str, str], Path], then: str, tmp_path: Path
 ):
     """Waiting does not help: the advice is where to look, in a question and in a submission."""
-    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
     for name in ("scontrol", "sbatch"):
         program(name, then)
-    told = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
-    assert str(site.describe().unanswered["nodes"]) == f"scontrol: {told}"
-    if "exit 1" in then:
-        with pytest.raises(slurm.Rejected, match=f"^sbatch: {told}$"):
-            slurm.submit(tmp_path / "job.sh")
+    assert str(site.describe().unanswered["nodes"]) == f"scontrol: {NO_CONF}"
+    with pytest.raises(slurm.Rejected, match=f"^sbatch: {NO_CONF}$"):
+        slurm.submit(tmp_path / "job.sh")
+
+
+def test_a_program_that_looks_for_its_slurm_conf_for_ever_is_told_so(
+    program: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It is ended, and its words are no controller that is down, either."""
+    said = "x: error: s_p_parse_file: cannot stat file /a: retrying in 1sec"
+    program("scontrol", f"echo '{said}' >&2; touch {tmp_path}/said; exec sleep 600")
+
+    def ask(seconds: float) -> Any:
+        monkeypatch.setattr(slurm.call, "TIMEOUT", seconds)
+        return site.describe().unanswered["nodes"]
+
+    _, answer = given_time(ask, (tmp_path / "said").exists)
+    assert str(answer) == f"scontrol: {NO_CONF}"
 
 
 def test_any_other_failure_is_told_in_slurms_words(program: Callable[[str, str], Path]):

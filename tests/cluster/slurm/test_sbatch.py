@@ -10,7 +10,7 @@ from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import JobId, LimitReached, Rejected, Unanswered
 from hpcsweep.cluster.slurm.sbatch import refusal
 from hpcsweep.errors import SchedulerError
-from waiting import is_alive, wait_for
+from waiting import given_time, is_alive, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,11 +151,22 @@ def test_sbatch_that_retries_for_ever_is_ended_early(
 ):
     """At MaxJobCount sbatch sleeps and retries: it is a limit, not a time-out."""
     said = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
-    program("sbatch", f"echo '{said}' >&2; exec sleep 600")
-    with pytest.raises(LimitReached) as caught:
-        slurm.submit(tmp_path / "job.sh", timeout=0.3)
-    assert caught.value.limit == "MaxJobCount"
-    assert caught.value.maybe_accepted  # it was ended while it tried
+    program("sbatch", f"echo '{said}' >&2; touch {tmp_path}/said; exec sleep 600")
+    _, error = given_time(_submit(tmp_path), (tmp_path / "said").exists)
+    assert isinstance(error, LimitReached)
+    assert error.limit == "MaxJobCount"
+    assert error.maybe_accepted  # it was ended while it tried
+
+
+def _submit(folder: Path) -> Callable[[float], SchedulerError]:
+    """Return a function that submits, waits some seconds, and returns what is raised then."""
+
+    def submit(seconds: float) -> SchedulerError:
+        with pytest.raises(SchedulerError) as caught:
+            slurm.submit(folder / "job.sh", timeout=seconds)
+        return caught.value
+
+    return submit
 
 
 def test_what_a_sites_script_started_is_ended_with_it(
@@ -163,9 +174,10 @@ def test_what_a_sites_script_started_is_ended_with_it(
 ):
     """An sbatch behind a wrapper must not submit later what we have reported as refused."""
     said = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
-    program("sbatch", f"echo '{said}' >&2; sleep 60 & echo $! > {tmp_path}/pid; wait")
-    with pytest.raises(LimitReached):
-        slurm.submit(tmp_path / "job.sh", timeout=0.5)
+    begun = f"echo $! > {tmp_path}/pid; touch {tmp_path}/begun"
+    program("sbatch", f"echo '{said}' >&2; sleep 600 & {begun}; wait")
+    _, error = given_time(_submit(tmp_path), (tmp_path / "begun").exists)
+    assert isinstance(error, LimitReached)
     pid = int((tmp_path / "pid").read_text())
     wait_for(f"end of {pid}", lambda: not is_alive(pid))
 
