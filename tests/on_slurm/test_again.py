@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import slurm
 from hpcsweep.errors import Refused
 from hpcsweep.store import ledger, runs
-from labtools import queue_is_over
+from labtools import unfinished, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ def test_a_run_begins_when_the_one_before_has_its_rows(cluster: Lab, tmp_path: P
         beside = desk.run(*command)
         assert "queued or running" in beside.stdout + beside.stderr
         assert beside.returncode in {0, Refused.exit_code}
-        held = {str(job.id.job) for job in slurm.queue() if not job.state.over}
+        held = {str(job.id.job) for job in unfinished()}
         cluster.run("scontrol", "release", *held)
-        cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+        wait_for_the_end(cluster)
         if number == 2:
             assert "run 2: 6 points" in desk.run(*command).stdout
     measured = [ledger.statuses(one.dir) for one in runs.runs_of(desk.sweep("s"))]

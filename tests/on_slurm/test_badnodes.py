@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import bad_nodes, liveness
-from hpcsweep.store.state import ChunkState
+from labtools import running, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ LONG = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65]}\n"
 LONG += "measure: {sleep_ms: 600000}\n"
 SITE = "gpu: any\npartition: gpu\ngres: 'gpu:1'\npython: {python}\n"
 SITE += "max_points_per_chunk: 1\ntime: 30\nmem: 4G\n"
+SITE += "kill_wait: 1\n"  # nobody waits for the end of a point of ten minutes
 
 
 @pytest.fixture
@@ -39,16 +39,13 @@ def desk(tmp_path: Path) -> Desk:
 def _break_a_node(lab: Lab, desk: Desk, profile: str) -> str:
     """Submit, take a node down under a running chunk, end the rest; return the node."""
     assert desk.run("submit", "s.yaml", "--cluster", profile).returncode == 0
-    run, running = desk.sweep("s"), ChunkState.RUNNING
-    lab.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
-    node = next(job.nodes for job in slurm.queue() if job.state.meaning is running)
+    run = desk.sweep("s")
+    node = lab.wait_for("start", running)[0].nodes
     lab.run("scontrol", "update", f"nodename={node}", "state=down", "reason=a test")
     # kept at once: the accounts of a requeued job change once more when it is cancelled
-    lab.wait_for(
-        "the accounts", lambda: bad_nodes.learn(run, liveness.ask_slurm(run.submissions()))
-    )
+    lab.wait_for("failed node", lambda: bad_nodes.learn(run, liveness.ask_slurm(run.submissions())))
     lab.run("scancel", "--user=root")
-    lab.wait_for("an empty queue", lambda: not lab.run("squeue", "-h").stdout)
+    wait_for_the_end(lab)
     return node
 
 
@@ -86,7 +83,7 @@ def test_a_gpu_that_does_not_initialise_costs_no_point_and_its_node_is_avoided(
     desk.spec("name: s\nworkload: inference\naxes: {model: [resnet18]}\n", "s.yaml")
     assert desk.run("submit", "s.yaml", "--cluster", "any").returncode == 0
     run = desk.sweep("s")
-    cluster.wait_for("the refusal", lambda: all(j.state.over for j in slurm.queue()), timeout=120)
+    wait_for_the_end(cluster)
     (env,) = (json.loads(shard.env.read_text()) for shard in run.shards())
     assert (env["state"], "torch finds no GPU" in env["reason"]) == ("refused", True)
     (bad,) = bad_nodes.current(run, liveness.SlurmAnswer())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.store import shards
-from labtools import queue_is_over
+from labtools import wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -25,10 +25,14 @@ run: python one.py {lr} {text} {out}
 results: {csv: "{out}/end.csv"}
 """
 SCRIPT = """\
-import subprocess, sys, time
+import os, subprocess, sys, time
 lr, text, out = sys.argv[1:]
 subprocess.Popen(["sleep", "300"], start_new_session=True)
-time.sleep(1)
+passes = [name for name in ("first", "second") if os.path.exists(name)]
+for name in passes[:1]:
+    os.remove(name)
+while not passes and not os.path.exists("go"):
+    time.sleep(0.05)  # until it is killed
 if lr == "0.3":
     sys.exit("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.")
 open(out + "/end.csv", "w").write(f"epoch,score,said\\n1,0,\\n2,{float(lr) * 10},\\"{text}\\"\\n")
@@ -43,6 +47,8 @@ def test_a_program_is_killed_half_way_and_finished(cluster: Lab, tmp_path: Path)
     (folder / "cluster_profiles").mkdir(parents=True)
     (folder / "cluster_profiles" / "v100.yaml").write_text(SITE.format(sys.executable))
     (folder / "one.py").write_text(SCRIPT)
+    (folder / "first").touch()
+    (folder / "second").touch()
     desk = Desk(folder)
     desk.spec(SPEC, "s.yaml")
 
@@ -53,13 +59,14 @@ def test_a_program_is_killed_half_way_and_finished(cluster: Lab, tmp_path: Path)
 
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
-    cluster.wait_for("some rows", lambda: len(keys()) >= 2, timeout=60)
+    cluster.wait_for("two rows", keys, enough=lambda found: len(found) == 2)
     cluster.run("scancel", "--user=root")
-    cluster.wait_for("an empty queue", queue_is_over)
-    assert len(keys()) < 6
+    wait_for_the_end(cluster)
+    assert len(keys()) == 2
+    (folder / "go").touch()
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(cluster)
     assert len(keys()) == len({key.point_id for key in keys()}) == 6
     assert desk.run("collect", "s").returncode == 0
     with desk.sweep("s").overall.open(newline="") as file:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import slurm
+from gate import Gate
 from hpcsweep.errors import Incomplete
 from hpcsweep.store import shards
-from labtools import arrays, queue_is_over
+from labtools import arrays, queue, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.no_second_try
 
 SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
-SLOW = SPEC + "measure: {sleep_ms: 1500}\n"
 SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"
 SITE += "max_points_per_chunk: 3\ntime: 30\n"
 
@@ -34,7 +33,7 @@ def desk(tmp_path: Path) -> Desk:
     profiles.mkdir()
     (profiles / "l40.yaml").write_text(SITE.format(python=sys.executable))
     desk = Desk(tmp_path)
-    desk.spec(SLOW, "s.yaml")
+    desk.spec(SPEC, "s.yaml")
     return desk
 
 
@@ -43,24 +42,24 @@ def _rows(desk: Desk) -> list[str]:
     return [key.point_id for found in keys for key in found]
 
 
-def _env(desk: Desk) -> str:
-    return "".join(path.read_text() for path in desk.sweep("s").shards_dir.glob("*/*.env.json"))
-
-
 def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: Lab, desk: Desk):
     """The job's own requeue must not bring it back to life; the point under way is kept."""
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=1, name="s")
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
-    cluster.wait_for("a worker", lambda: '"device_name"' in _env(desk))
+    cluster.wait_for("point at the gate", gate.waiting)
     cluster.run("scancel", "--user=root")
-    cluster.wait_for("the end", queue_is_over)
+    cluster.wait_for("SIGTERM", gate.was_told)
+    gate.open()
+    wait_for_the_end(cluster)
     (submission,) = desk.sweep("s").submissions()
     (out,) = submission.logs.glob("slurm-*_0.out")
     after = out.read_text().partition("CANCELLED AT")[2]
     assert (after.count(" ok "), after.count("stopped: ")) == (1, 1), out.read_text()
     own = [entry.job_id for entry in arrays(submission)]
     # the cluster is shared, and remembers the jobs of other tests for a while
-    assert {job.state.name for job in slurm.queue(own)} == {"CANCELLED"}
-    assert 0 < len(_rows(desk)) < 6
+    assert {job.state.name for job in queue(own)} == {"CANCELLED"}
+    assert len(_rows(desk)) == 2
 
 
 def test_no_row_holds_the_time_in_which_its_job_was_suspended(cluster: Lab, desk: Desk):
@@ -82,22 +81,25 @@ def test_no_row_holds_the_time_in_which_its_job_was_suspended(cluster: Lab, desk
 
 def test_cancelled_chunks_leave_a_trace_and_are_sent_again(cluster: Lab, desk: Desk):
     """One of them while it waits; the other keeps what it measured."""
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=1, name="s")
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
     run = desk.sweep("s")
     (submission,) = run.submissions()
-    cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
+    cluster.wait_for("point at the gate", gate.waiting)
     done = desk.run("cancel", "s", submission.id)
     assert f"{submission.id}: cancelled chunks 0-1;" in done.stdout, done.stderr
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    cluster.wait_for("SIGTERM", gate.was_told)
+    gate.open()
+    wait_for_the_end(cluster)
     assert "nothing is queued or running" in desk.run("cancel", "s", submission.id).stdout
     told = desk.run("status", "s").stdout
     assert f"{submission.id}:0-1 cancelled: by `hpcsweep cancel`" in told
-    left = 6 - len(_rows(desk))
     again = desk.run("submit", "s.yaml", "--cluster", "l40")
-    assert f"{left} points on l40" in again.stdout
-    cluster.wait_for("the end", queue_is_over, timeout=90)
+    assert "4 points on l40" in again.stdout
+    wait_for_the_end(cluster)
     outputs = [path.read_text() for path in run.submissions_dir.glob("*/logs/*")]
-    assert len(_rows(desk)) == len(set(_rows(desk))) == 6, (slurm.queue(), outputs)
+    assert len(_rows(desk)) == len(set(_rows(desk))) == 6, (queue(), outputs)
     assert "cancelled" not in desk.run("status", "s").stdout
 
 
@@ -108,11 +110,15 @@ def test_the_log_of_a_job_that_never_got_to_a_worker_is_its_own_output(cluster: 
     assert desk.run("submit", "s.yaml", "--cluster", "bad").returncode == 0
     followed = desk.run("logs", "s", "0", "-f")
     assert "so far" in followed.stdout, followed.stderr
-    cluster.wait_for("the end", queue_is_over, timeout=60)
+    wait_for_the_end(cluster)
     told = desk.run("logs", "s", "1").stdout
     assert "_1.out <==" in told
     assert "this setup line failed: no_such_program" in told
-    cluster.wait_for("the accounts", lambda: "0-1 failed: FAILED" in desk.run("status").stdout)
+    cluster.wait_for(
+        "accounts",
+        lambda: desk.run("status").stdout,
+        enough=lambda said: "0-1 failed: FAILED" in said,
+    )
 
 
 def test_what_is_queued_is_not_measured_here(cluster: Lab, desk: Desk):
@@ -129,6 +135,6 @@ def test_what_is_queued_is_not_measured_here(cluster: Lab, desk: Desk):
     done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
     assert "measured 1 ok" in done.stdout, done.stderr
     desk.run("cancel", "s")
-    cluster.wait_for("the end of the jobs", queue_is_over)
+    wait_for_the_end(cluster)
     done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
     assert "measured 6 ok" in done.stdout, done.stderr

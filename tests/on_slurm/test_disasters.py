@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.no_second_try
 
-POINT_MS = 600  # long enough for a disaster to strike in the middle, also on a busy machine
+POINT_MS = 1500  # a chunk takes 12 s: a disaster strikes in the middle, also on a busy machine
 L40S = Lock()  # two stories want this node for themselves
 
 
@@ -55,7 +55,7 @@ def a_node_is_declared_dead_but_lives(lab: Lab, folder: Path) -> dict[str, Sweep
 
     Slurm begins one again on another node; the other is cancelled, and its sweep submitted again.
     """
-    long = {"points": 45, "chunk": 45, "sleep_ms": POINT_MS}
+    long = {"points": 45, "chunk": 45, "sleep_ms": 600}
     pair = {
         name: surviving.sweep(lab, folder / name, "partition: l40s\n", **long)
         for name in ("lives", "given up")
@@ -105,7 +105,7 @@ def tasks_are_cancelled(lab: Lab, folder: Path) -> dict[str, Sweep]:
 def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Let the time limit expire; Slurm looks every 30 s, so the points are slow."""
     site = "partition: mi250\n"
-    one = surviving.sweep(lab, folder / "expired", site, points=40, chunk=40, sleep_ms=1000)
+    one = surviving.sweep(lab, folder / "expired", site, points=60, chunk=60, sleep_ms=1000)
     one.begin()
     (job,) = one.running()
     lab.run("scontrol", "update", f"jobid={job.id}", f"EndTime={surviving.after(5)}")

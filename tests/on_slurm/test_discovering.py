@@ -12,7 +12,7 @@ import pytest
 from hpcsweep.cli import main
 from hpcsweep.errors import Refused
 from hpcsweep.spec import profile
-from labtools import queue_is_over
+from labtools import wait_for_the_end
 from localruns import Desk
 from paths import ROOT
 
@@ -43,7 +43,7 @@ def test_the_page_leads_from_an_unknown_cluster_to_rows(cluster: Lab, desk: Desk
         elif kind == "text":
             assert set(text.splitlines()) <= set(printed.splitlines()), printed
         for line in text.splitlines() if kind == "console" else ():
-            cluster.wait_for("the end of the jobs", queue_is_over, timeout=60)
+            wait_for_the_end(cluster)
             program, *arguments = shlex.split(line.removeprefix("$ "))
             assert program == "hpcsweep"
             done = desk.run(*arguments)
@@ -137,7 +137,7 @@ def test_a_profile_that_may_get_any_gpu_is_told_so_and_those_of_the_example_may_
     done = desk.run("submit", spec, *(word for path in ours for word in ("--cluster", path)))
     assert done.returncode == 0, done.stderr
     assert "match this profile" not in done.stderr
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=60)
+    wait_for_the_end(cluster)
     assert {row["gpu"]: row["node"] for row in desk.rows("sweep")} == {
         "v100": "v100n1",
         "l40": "l40sn1",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.errors import PointsFailed, Refused
-from labtools import queue_is_over
+from labtools import wait_for_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_job_that_finds_no_gpu_is_told_with_its_reason(cluster: Lab, desk: Des
     done = desk.run("init", "--cluster", "v100")
     assert done.returncode == PointsFailed.exit_code, done.stdout
     assert "hpcsweep logs init" in done.stderr
-    cluster.wait_for("an empty queue", queue_is_over)
+    wait_for_the_end(cluster)
 
 
 PROFILE = "partition: gpu\nconstraint: gpu2v100\ntime: 30\nmem: 2G\n"
@@ -69,7 +69,7 @@ def test_a_node_tells_what_it_lacks(cluster: Lab, desk: Desk, launcher: str):
     assert "this job sees no GPU; the profile's is v100" in node
     assert "-> correct `gres` and `constraint`" in node
     assert "torch import" in node
-    cluster.wait_for("an empty queue", queue_is_over)
+    wait_for_the_end(cluster)
 
 
 def test_a_node_without_the_environment_is_told_by_the_line_that_failed(cluster: Lab, desk: Desk):

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import slurm
 from hpcsweep.store import shards
-from hpcsweep.store.state import ChunkState
-from labtools import arrays, job_numbers, queue_is_over, requeue
+from labtools import arrays, job_numbers, requeue, running, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -48,7 +46,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
     for gpu in ("v100", "l40"):
         done = desk.run("submit", "s.yaml", "--cluster", gpu)
         assert done.returncode == 0, done.stderr
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(cluster)
     run = desk.sweep("s")
     rows = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 12
@@ -67,10 +65,10 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     assert done.returncode == 8, done.stderr
     assert "4 of 6 chunks went in" in done.stderr
     cluster.run("scancel", "--user=root")
-    cluster.wait_for("an empty queue", queue_is_over)
+    wait_for_the_end(cluster)
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(cluster)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == 6
 
@@ -82,7 +80,7 @@ def test_the_rows_of_jobs_that_have_just_ended_are_seen(bare_cluster: Lab, desk:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(desk.folder)
         nfs()
-    bare_cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(bare_cluster)
     told = desk.run("submit", "s.yaml", "--cluster", "v100").stdout
     assert "nothing to measure (6 ok)" in told
 
@@ -96,13 +94,12 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     (desk.folder / "cluster_profiles/slow.yaml").write_text(slow)
     done = desk.run("submit", "s.yaml", "--cluster", "slow")
     assert done.returncode == 0, done.stderr
-    running = ChunkState.RUNNING
-    cluster.wait_for("a start", lambda: [j for j in slurm.queue() if j.state.meaning is running])
+    cluster.wait_for("start", running)
     again = desk.run("submit", "s.yaml", "--cluster", "slow").stdout
     assert "6 points are already queued or running" in again
-    requeue(cluster, [job.id for job in slurm.queue() if not job.state.over])
+    requeue(cluster, [job.id for job in running()])
     gate.touch()
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(cluster)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6
 
@@ -135,7 +132,7 @@ def test_arrays_are_split_where_the_cluster_caps_the_index(
     (submission,) = desk.sweep("s").submissions()
     sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
     assert sent == [(0, 4), (4, 2)]
-    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
+    wait_for_the_end(lab)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6
 
@@ -154,12 +151,14 @@ def test_a_full_cluster_half_way_is_told_and_the_same_command_sends_the_rest(
     assert done.returncode == 8, done.stderr
     assert "4 of 6 chunks went in" in done.stderr
     assert "MaxJobCount" in done.stderr
-    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
+    wait_for_the_end(lab)
 
-    def all_in() -> bool:  # slurmctld counts those that ended for a while
-        return desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
-
-    lab.wait_for("room", all_in, timeout=120)
-    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
+    lab.wait_for(
+        "room",  # slurmctld counts those that ended for a while
+        lambda: desk.run("submit", "s.yaml", "--cluster", "v100"),
+        enough=lambda done: done.returncode == 0,
+        seconds=400,
+    )
+    wait_for_the_end(lab)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6

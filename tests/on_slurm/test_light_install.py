@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from labtools import V100, queue_is_over
+from labtools import V100, wait_for_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_light_install_submits_watches_and_collects(
     (tmp_path / "here.yaml").write_text(V100)
     done = light.run(tmp_path, "submit", "first.yaml", "--cluster", "here.yaml")
     assert (done.returncode, "1 chunk queued" in done.stdout) == (0, True), done.stderr
-    cluster.wait_for("the end of the job", queue_is_over, timeout=60)
+    wait_for_the_end(cluster)
     assert light.run(tmp_path, "status", "first").returncode == 0
     done = light.run(tmp_path, "collect", "first", "--json")
     assert done.returncode == 0, done.stderr

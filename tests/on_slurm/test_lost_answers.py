@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from labtools import arrays, queue_is_over, requeue
+from gate import Gate
+from labtools import arrays, requeue, running, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -70,14 +71,14 @@ def _submit_and_die(
         submitting = desk.start("submit", "s.yaml", "--cluster", launcher)
     lab.wait_for("sbatch", (folder / "reached").exists)
     submitting.send_signal(how)
-    submitting.communicate(timeout=30)
+    submitting.communicate(timeout=120)
     if how is signal.SIGKILL or launcher == "submitit":  # nobody ended the site's script
         os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
 
 
 def _finish(lab: Lab, desk: Desk, launcher: str) -> None:
     """Submit until all is measured; every point must have been measured once."""
-    lab.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(lab)
     done = desk.run("submit", "s.yaml", "--cluster", launcher)
     assert "nothing to measure (4 ok)" in done.stdout, done.stdout + done.stderr
     rows = [row["point_id"] for row in desk.rows("s")]
@@ -103,7 +104,7 @@ def test_jobs_whose_id_nobody_heard_are_found_and_not_sent_again(
     assert len(arrays(submission)) == 1
     if launcher == "submitit":
         assert "cancelled chunks 0-1" in desk.run("cancel", "s").stdout
-        cluster.wait_for("the end of the jobs", queue_is_over)
+        wait_for_the_end(cluster)
         assert "4 points on v100" in desk.run("submit", "s.yaml", "--cluster", launcher).stdout
     _finish(cluster, desk, launcher)
 
@@ -152,10 +153,13 @@ def test_attempts_of_an_array_that_nobody_knows_are_stopped(
     bare_cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ):
     """Its answer was lost, squeue and scontrol hide it, and it measures: no point is done twice."""
-    desk.spec(f"{SPEC}measure: {{sleep_ms: 1500}}\n", "s.yaml")
+    gate = Gate(desk)
+    gate.sweep(points=4, passes=0, name="s")
     site = _sbatch_answers(desk, "exit 255", monkeypatch)
     assert desk.run("submit", "s.yaml", "--cluster", "sbatch").returncode == 7
-    bare_cluster.wait_for("two attempts", lambda: len(desk.sweep("s").shards()) == 2)
+    bare_cluster.wait_for(
+        "points of both chunks at the gate", gate.waiting, enough=lambda found: len(found) == 2
+    )
     site.write_text("#!/bin/sh\nexit 0\n")
     site.rename(site.with_name("squeue"))
     (site.with_name("scontrol")).write_text("#!/bin/sh\necho No jobs in the system\n")
@@ -164,6 +168,7 @@ def test_attempts_of_an_array_that_nobody_knows_are_stopped(
     assert "2 chunks did not go in" in told.stderr
     assert "points on v100" in told.stdout
     shutil.rmtree(site.parent)
+    gate.open()
     _finish(bare_cluster, desk, "sbatch")
 
 
@@ -191,7 +196,7 @@ def test_jobs_whose_id_nobody_heard_can_be_cancelled(cluster: Lab, desk: Desk):
     done = desk.run("cancel", "s")
     assert "2 chunks went in as " in done.stdout, done.stderr
     assert "cancelled chunks 0-1" in done.stdout
-    cluster.wait_for("the end of the jobs", queue_is_over)
+    wait_for_the_end(cluster)
     assert "4 points on v100" in desk.run("submit", "s.yaml", "--cluster", "sbatch").stdout
     _finish(cluster, desk, "sbatch")
 
@@ -219,12 +224,12 @@ def test_a_cancelled_job_that_is_requeued_by_hand_leaves_its_points_to_the_new_o
     assert desk.run("submit", "s.yaml", "--cluster", "gated").returncode == 0
     (first,) = desk.sweep("s").submissions()
     number = arrays(first)[0].job_id
-    cluster.wait_for("a start", lambda: "R" in cluster.run("squeue", "-h", "-o", "%t").stdout)
+    cluster.wait_for("start", running)
     cluster.run("scancel", number)
-    cluster.wait_for("the end of the jobs", queue_is_over)
+    wait_for_the_end(cluster)
     assert "4 points" in desk.run("submit", "s.yaml", "--cluster", "gated").stdout
     requeue(cluster, [f"{number}_0", f"{number}_1"])
     _open_the_gate(desk)
-    cluster.wait_for("its start", lambda: len(first.attempts(0)) > 0, timeout=90)
+    cluster.wait_for("its start", lambda: first.attempts(0))
     _finish(cluster, desk, "gated")
     assert "left to another submission" in desk.run("logs", "s", f"{first.id}:0").stdout

@@ -14,7 +14,7 @@ from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import profile_checks, site
 from hpcsweep.errors import Refused, ResultsError, SchedulerError
 from hpcsweep.spec import profile
-from labtools import arrays, job_numbers
+from labtools import arrays, job_numbers, queue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -176,14 +176,14 @@ def test_every_mistake_would_never_have_run(cluster: Lab, desk: Desk):
 
     def left() -> list[str]:
         """Return the jobs that run, or that wait for something that waiting may bring."""
-        listed = slurm.queue(list(waiting))
+        listed = queue(list(waiting))
         return [
             f"{waiting[str(job.id.job)]}: {job.state.name} {job.reason}"
             for job in listed
             if job.state.name != "PENDING" or not slurm.in_vain(job.reason)
         ]
 
-    cluster.wait_for("reasons", lambda: not left(), timeout=20)
+    cluster.wait_for("reasons", left, enough=lambda found: not found)
 
 
 def test_every_launcher_of_slurm_is_checked(cluster: Lab, desk: Desk):

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gate import Gate
 from hpcsweep.store import shards
-from labtools import arrays, furnished, queue_is_over
+from labtools import arrays, furnished, unfinished, wait_for_the_end
 
 if TYPE_CHECKING:
-    from hpcsweep.store.folders import SubmissionDir
+    from hpcsweep.store.folders import ShardPath, SubmissionDir
     from lab import Lab
     from localruns import Desk
 
@@ -43,7 +44,7 @@ def submitted(cluster: Lab, desk: Desk, rows: int, **env: str) -> SubmissionDir:
     done = desk.run("submit", "s.yaml", "--cluster", "v100", **env)
     assert done.returncode == 0, done.stderr
     (submission,) = desk.sweep("s").submissions()
-    cluster.wait_for("rows", lambda: len(ids(submission)) >= rows)
+    cluster.wait_for("rows", lambda: ids(submission), enough=lambda found: len(found) >= rows)
     return submission
 
 
@@ -64,7 +65,7 @@ def test_a_dry_run_writes_what_submit_sends_and_sends_nothing(cluster: Lab, desk
     env = {"TMPDIR": str(desk.folder)}
     done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", **env)
     assert done.returncode == 0, done.stderr
-    assert queue_is_over()
+    assert unfinished() == []
     assert not desk.results.exists()
     assert "s on v100: 12 points in 1 chunk," in done.stdout
     assert re.search(r"expected: \d+ s on v100\n  12 from the length", done.stdout)
@@ -88,11 +89,19 @@ def without_time(manifest: str) -> str:
 
 def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Desk):
     """Same job id, next attempt, no point twice, one log with both, and the count of restarts."""
+    gate = Gate(desk)
+    gate.sweep(points=24, passes=2, name="s")  # more than may pass until the signal has arrived
     submission = submitted(cluster, desk, rows=2)
     cluster.run("scancel", "-b", "--signal=USR1", arrays(submission)[0].job_id)
-    cluster.wait_for("the second attempt", lambda: len(submission.attempts(0)) == 2)
-    cluster.wait_for("the end of the job", queue_is_over)
-    assert len(ids(submission)) == len(set(ids(submission))) == 12
+
+    def attempts() -> list[ShardPath]:
+        gate.let_pass()
+        return submission.attempts(0)
+
+    cluster.wait_for("second attempt", attempts, enough=lambda found: len(found) == 2)
+    gate.open()
+    wait_for_the_end(cluster)
+    assert len(ids(submission)) == len(set(ids(submission))) == 24
     first, second = (json.loads(shard.env.read_text()) for shard in submission.attempts(0))
     assert (first["state"], first["reason"]) == ("stopped", "SIGUSR1")
     assert second["state"] == "done"
@@ -105,11 +114,18 @@ def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Des
 @pytest.mark.no_second_try
 def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
     """It finishes its point and does not put itself back into the queue; submit continues."""
+    gate = Gate(desk)
+    gate.sweep(points=12, passes=2, name="s")
     submission = submitted(cluster, desk, rows=2)
+    cluster.wait_for("point at the gate", gate.waiting)
     cluster.run("scancel", arrays(submission)[0].job_id)
-    cluster.wait_for("the end of the attempt", lambda: "stopped" in log(submission))
-    cluster.wait_for("the end of the job", queue_is_over)
-    assert 2 <= len(ids(submission)) < 12
+    cluster.wait_for("SIGTERM", gate.was_told)
+    gate.open()
+    cluster.wait_for(
+        "end of the attempt", lambda: log(submission), enough=lambda text: "stopped" in text
+    )
+    wait_for_the_end(cluster)
+    assert len(ids(submission)) == 3
     assert len(submission.attempts(0)) == 1
     assert "points on v100" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
 
@@ -122,7 +138,7 @@ def test_a_folder_with_a_hostile_name_runs_under_a_profiler(cluster: Lab, tmp_pa
     (tmp_path / "bin/nsys").write_text(NSYS)
     (tmp_path / "bin/nsys").chmod(0o755)
     submission = submitted(cluster, desk, 12, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
-    cluster.wait_for("the end of the job", queue_is_over)
+    wait_for_the_end(cluster)
     assert (submission.shards / "0.0.nsys-rep").read_text() == "report\n"
     assert "12/12 profiled" in log(submission)
     assert list(tmp_path.rglob("pwned")) == []
@@ -139,8 +155,10 @@ def test_a_first_point_that_hangs_does_not_keep_the_others_from_running(cluster:
         f"name: s\nworkload: noop\naxes: {{model: [a], input_size: {sizes}}}\n{hang}", "s.yaml"
     )
     submission = submitted(cluster, desk, 0)
-    cluster.wait_for("all rows", lambda: len(ids(submission)) == 6, timeout=300)
-    cluster.wait_for("the end of the job", queue_is_over)
+    cluster.wait_for(
+        "six rows", lambda: ids(submission), enough=lambda found: len(found) == 6, seconds=400
+    )
+    wait_for_the_end(cluster)
     found = [
         [row["status"] for row in shards.read_shard(one).rows] for one in submission.attempts(0)
     ]

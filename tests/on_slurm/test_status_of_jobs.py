@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gate import Gate
 from hpcsweep.cluster import slurm
-from hpcsweep.store.state import ChunkState
-from labtools import queue_is_over, requeue
+from labtools import requeue, running, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from lab import Lab
 
 SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
-SLOW = SPEC + "measure: {sleep_ms: 1500}\n"
 SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"
 SITE += "max_points_per_chunk: 3\ntime: 30\n"
 
@@ -33,7 +31,7 @@ def desk(tmp_path: Path) -> Desk:
     (profiles / "l40.yaml").write_text(SITE.format(python=sys.executable))
     (profiles / "vain.yaml").write_text("extends: l40\npartition: closed\n")
     desk = Desk(tmp_path)
-    desk.spec(SLOW, "s.yaml")
+    desk.spec(SPEC, "s.yaml")
     return desk
 
 
@@ -42,26 +40,32 @@ def _status(desk: Desk) -> dict[str, Any]:
     return sweep
 
 
-def _running() -> bool:
-    return any(job.state.meaning is ChunkState.RUNNING for job in slurm.queue())
-
-
 def test_a_sweep_in_the_queue_is_told_chunk_by_chunk(cluster: Lab, desk: Desk):
     """One runs with a pace, one waits for a reason; a requeued one is told apart."""
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=1, name="s")
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
-    cluster.wait_for("a row", lambda: desk.rows("s"))
-    cluster.wait_for("a reason", lambda: _status(desk)["profiles"][0]["waits_for"])
-    found = _status(desk)
+    cluster.wait_for("point at the gate", gate.waiting)
+    found = cluster.wait_for(
+        "reason",
+        lambda: _status(desk),
+        enough=lambda said: said["profiles"][0]["waits_for"] == {"Resources": 1},
+    )
     (profile,) = found["profiles"]
     assert profile["chunks"] == {"pending": 1, "running": 1}
-    assert profile["waits_for"] == {"Resources": 1}
-    done = profile["running"]["done"]
-    assert (1 <= done <= len(desk.rows("s")), profile["running"]["points"]) == (True, 3)
+    assert (profile["running"]["done"], profile["running"]["points"]) == (1, 3)
     assert profile["points_per_second"] > 0
-    assert (profile["live"], found["not_asked"]) == (6 - done, [])
-    requeue(cluster, [j.id for j in slurm.queue() if not j.state.over and j.started])
-    cluster.wait_for("the requeue", lambda: "requeued" in _status(desk)["profiles"][0]["chunks"])
-    cluster.wait_for("the end", queue_is_over, timeout=60)
+    assert (profile["live"], found["not_asked"]) == (5, [])
+    requeue(cluster, [job.id for job in running()])
+    cluster.wait_for("SIGTERM", gate.was_told)
+    gate.let_pass()  # the point that was under way: the other chunk, which begins now, waits
+    cluster.wait_for(
+        "requeued chunk",
+        lambda: _status(desk)["profiles"][0]["chunks"],
+        enough=lambda chunks: "requeued" in chunks,
+    )
+    gate.open()
+    wait_for_the_end(cluster)
     (profile,) = _status(desk)["profiles"]
     assert (profile["chunks"], profile["live"]) == ({"done": 2}, 0)
 
@@ -71,23 +75,32 @@ def test_waiting_in_vain_is_said_plainly(cluster: Lab, desk: Desk):
     sent = desk.run("submit", "s.yaml", "--cluster", "vain", "--no-doctor")
     assert sent.returncode == 0, sent.stderr
     (submission,) = desk.sweep("s").submissions()
-    cluster.wait_for("the reason", lambda: "will not start" in desk.run("status").stdout)
     words = "will not start by waiting: the partition is closed (PartitionDown)"
-    assert f"{submission.id}:0-1 pending: {words}" in desk.run("status").stdout
+    cluster.wait_for(
+        "reason",
+        lambda: desk.run("status").stdout,
+        enough=lambda said: f"{submission.id}:0-1 pending: {words}" in said,
+    )
 
 
 @pytest.mark.no_second_try
-def test_silence_is_told_and_nothing_is_sent_twice(bare_cluster: Lab, desk: Desk):
-    """Without slurmctld status answers from rows; submit counts everything as live, aloud."""
+def test_silence_is_told_and_nothing_is_sent_twice(
+    bare_cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    """Without slurmctld status answers from rows; submit counts everything as live, aloud.
+
+    After our own patience, since a client of Slurm itself waits for 19 s.
+    """
+    gate = Gate(desk)
+    gate.sweep(points=6, passes=0, name="s")
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
-    bare_cluster.wait_for("a start", _running)
+    bare_cluster.wait_for("start", running)
     bare_cluster.kill("slurmctld")
-    began = time.monotonic()
+    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
     shown = desk.run("status")
-    assert time.monotonic() - began < 19, "slower than a client of Slurm itself"
     assert shown.returncode == 0, shown.stderr
     assert "2 unknown" in shown.stdout
-    assert "not asked: squeue: " in shown.stdout
+    assert "not asked: squeue: no answer within 0.5 s" in shown.stdout
     sent = desk.run("submit", "s.yaml", "--cluster", "l40")
     assert sent.returncode == 0, sent.stderr
     assert "counts as queued or running" in sent.stderr
@@ -95,3 +108,4 @@ def test_silence_is_told_and_nothing_is_sent_twice(bare_cluster: Lab, desk: Desk
     assert len(desk.sweep("s").submissions()) == 1
     gone = desk.run("status", PATH="/nonexistent")
     assert "not asked: squeue: not found" in gone.stdout
+    gate.open()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.cluster import slurm
+from gate import Gate
 from hpcsweep.store import shards
-from labtools import arrays, job_numbers, queue_is_over
+from labtools import arrays, job_numbers, queue, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ name: s
 workload: noop
 axes: {model: [resnet18], input_size: {start: 1, stop: 20, num: 20}}
 measure: {sleep_ms: 100}
-"""
+"""  # two seconds
 SITE = f"""\
 launcher: submitit
 gpu: {{gpu}}
@@ -99,7 +99,7 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
         assert (sent.first_chunk, sent.tasks) == (0, 6)
     again = desk.run("submit", "s.yaml", "--cluster", "l40").stdout
     assert "nothing to measure" in again
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(cluster)
     assert sorted(tries(desk).values()) == [1] * 12
     for shard in desk.sweep("s").shards():
         seen = json.loads(shard.env.read_text())["slurm"]
@@ -115,7 +115,7 @@ def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, t
     (tmp_path / "sitecustomize.py").write_text(WITNESS)
     profile(desk, "seen", f"env: {{PYTHONPATH: {tmp_path}, WITNESS: {tmp_path}}}\n")
     submit(desk, "seen")
-    bare_cluster.wait_for("the end of the jobs", queue_is_over, timeout=60)
+    wait_for_the_end(bare_cluster)
     assert sorted(tries(desk).values()) == [1] * 6
     notes = list(tmp_path.glob("*.json"))
     assert len(notes) == 6
@@ -137,13 +137,19 @@ def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, t
 @pytest.mark.no_second_try
 def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk):
     """On submitit's signal the point ends and the job is requeued; no point is lost."""
-    desk.spec(SLOW, "s.yaml")
+    gate = Gate(desk)
+    gate.sweep(points=20, passes=3, name="s")
     profile(desk, "one", "max_points_per_chunk: 20\n")
     submission = submit(desk, "one")
     (sent,) = arrays(submission)
-    cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
+    cluster.wait_for("point at the gate", gate.waiting)
     cluster.run("scancel", "--signal=USR2", sent.job_id)
-    cluster.wait_for("the end of the job", queue_is_over, timeout=60)
+    # the point at the gate is dropped after `kill_wait`
+    cluster.wait_for(
+        "second attempt", lambda: submission.attempts(0), enough=lambda found: len(found) == 2
+    )
+    gate.open()
+    wait_for_the_end(cluster)
     assert sorted(tries(desk).values()) == [1] * 20
     first, second = submission.attempts(0)
     assert json.loads(first.env.read_text())["reason"] == "SIGUSR2"
@@ -157,7 +163,7 @@ def test_a_chunk_that_its_time_does_not_hold_goes_on_in_its_next_attempt(cluster
     soon = 'test -n "$SLURM_RESTART_COUNT" || HPCSWEEP_DEADLINE=$(( $(date +%s) + 3 ))'
     profile(desk, "one", f"max_points_per_chunk: 20\nsetup: [{json.dumps(soon)}]\n")
     submission = submit(desk, "one")
-    cluster.wait_for("the end of the job", queue_is_over, timeout=60)
+    wait_for_the_end(cluster)
     assert sorted(tries(desk).values()) == [1] * 20
     assert len(submission.attempts(0)) == 2
 
@@ -165,17 +171,20 @@ def test_a_chunk_that_its_time_does_not_hold_goes_on_in_its_next_attempt(cluster
 @pytest.mark.no_second_try
 def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: Lab, desk: Desk):
     """What was measured stays; the same command sends the rest."""
-    desk.spec(SLOW, "s.yaml")
+    gate = Gate(desk)
+    gate.sweep(points=20, passes=3, name="s")
     profile(desk, "one", "max_points_per_chunk: 20\n")
     (sent,) = arrays(submit(desk, "one"))
-    cluster.wait_for("three rows", lambda: len(tries(desk)) >= 3)
+    cluster.wait_for("point at the gate", gate.waiting)
     cluster.run("scancel", sent.job_id)
-    cluster.wait_for("the end of the job", queue_is_over)
-    states = {job.state.name for job in slurm.queue([sent.job_id])}
+    cluster.wait_for("SIGTERM", gate.was_told)
+    gate.open()
+    wait_for_the_end(cluster)
+    states = {job.state.name for job in queue([sent.job_id])}
     assert states == {"CANCELLED"}
-    assert 3 <= len(tries(desk)) < 20
+    assert 3 <= len(tries(desk)) <= 4  # the fourth has a second to end
     submit(desk, "one")
-    cluster.wait_for("the end of the job", queue_is_over, timeout=90)
+    wait_for_the_end(cluster)
     assert sorted(tries(desk).values()) == [1] * 20
 
 
@@ -190,9 +199,9 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     (submission,) = desk.sweep("s").submissions()
     assert sum(job.tasks for job in arrays(submission)) == 4
     cluster.run("scancel", "--user=root")
-    cluster.wait_for("an empty queue", queue_is_over)
+    wait_for_the_end(cluster)
     submit(desk, "v100")
-    cluster.wait_for("the end of the jobs", queue_is_over, timeout=90)
+    wait_for_the_end(cluster)
     assert sorted(tries(desk).values()) == [1] * 6
 
 
@@ -204,9 +213,9 @@ def test_arrays_are_split_and_an_array_of_one_is_an_array(
     submission = submit(desk)
     sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
     assert sent == [(0, 5), (5, 1)]
-    tasks = {job.id.key for job in slurm.queue()}
+    tasks = {job.id.key for job in queue()}
     assert {(int(arrays(submission)[1].job_id), 0)} < tasks
-    lab.wait_for("the end of the jobs", queue_is_over, timeout=60)
+    wait_for_the_end(lab)
     assert sorted(tries(desk).values()) == [1] * 6
 
 
@@ -214,7 +223,7 @@ def test_a_setup_line_that_fails_is_named_and_ends_the_job(cluster: Lab, desk: D
     """With exit code 5, before any Python starts."""
     profile(desk, "bad", "max_points_per_chunk: 6\nsetup: ['no_such_tool --x']\n")
     submission = submit(desk, "bad")
-    cluster.wait_for("the end of the job", queue_is_over)
+    wait_for_the_end(cluster)
     assert "this setup line failed: no_such_tool --x" in log(submission)
     (sent,) = arrays(submission)
     shown = cluster.run("scontrol", "show", "job", f"{sent.job_id}_0").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from hpcsweep.cluster.slurm import (
 )
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store.state import ChunkState
-from labtools import job_numbers, lab_here, requeue
+from labtools import job_numbers, lab_here, queue, requeue, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,6 +76,10 @@ def _queued(ids: Sequence[JobId], meaning: ChunkState, count: int = 1) -> list[J
     return of(_poll(lambda: slurm.queue(ids), lambda answer: len(of(answer)) == count))
 
 
+def _tasks(answer: list[JobState]) -> list[int | None]:
+    return [job.id.task for job in answer]
+
+
 def _all_over(ids: Sequence[JobId], since: datetime, count: int) -> list[JobState]:
     """Wait for the accounts, which lag, to say that so many tasks are over."""
     return _poll(
@@ -92,28 +97,35 @@ def test_a_script_in_a_hostile_folder_is_submitted_and_runs_there(cluster: Lab, 
     job = slurm.submit(script, options=["--job-name", HOSTILE, "--chdir", str(folder)])
     assert job == JobId.of(job.job)
     out = folder / "out.txt"
-    cluster.wait_for("output", lambda: out.exists() and out.read_text().endswith("done\n"))
-    assert out.read_text() == f"{folder}\ndone\n"
+    said = cluster.wait_for(
+        "output",
+        lambda: out.read_text() if out.exists() else "",
+        enough=lambda text: text.endswith("done\n"),
+    )
+    assert said == f"{folder}\ndone\n"
 
 
 def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send: Send):
     """Twenty tasks, two at a time: 18 wait for the throttle, 2 run on the right node."""
     array = send("exec sleep 600", "--array=0-19%2", "-p", "gpu", "-C", "gpul40s", "-J", "a|b, c")
-    running = _queued([array], ChunkState.RUNNING, 2)
-    listed = slurm.queue([array])
-    waiting = [job for job in listed if job not in running]
+    states = {("RUNNING", ""): 2, ("PENDING", "JobArrayTaskLimit"): 18}  # at first, other reasons
+    listed = _poll(
+        lambda: slurm.queue([array]),
+        lambda answer: Counter((job.state.name, job.reason) for job in answer) == states,
+    )
+    running = [job for job in listed if job.state.name == "RUNNING"]
+    waiting = [job for job in listed if job.state.name == "PENDING"]
     assert sorted(job.id.task for job in listed) == list(range(20))
     assert {job.nodes for job in running} == {"l40sn1"}
-    assert all(job.started and job.reason == "" and job.ended is None for job in running)
-    assert {(job.state.name, job.reason) for job in waiting} == {("PENDING", "JobArrayTaskLimit")}
+    assert all(job.started and job.ended is None for job in running)
     assert all(job.started is None and job.nodes == "" for job in waiting)
 
 
 def test_the_queue_is_asked_by_job_or_by_user(cluster: Lab, send: Send):
     """Without ids, all of this user; a job that is not asked for is not told."""
     first, second = send("exec sleep 600"), send("exec sleep 600")
-    assert {job.id.job for job in slurm.queue([first])} == {first.job}
-    assert {first.job, second.job} <= {job.id.job for job in slurm.queue()}
+    assert {job.id.job for job in queue([first])} == {first.job}
+    assert {first.job, second.job} <= job_numbers()
 
 
 def test_the_accounts_tell_how_each_task_ended(cluster: Lab, send: Send, since: datetime):
@@ -134,8 +146,7 @@ def test_waiting_tasks_are_told_one_by_one_by_the_accounts_too(
     """Sacct lists them as one long range, which Slurm would cut short at 64 characters."""
     tasks = list(range(0, 300, 3))
     array = send("true", f"--array={slurm.task_list(tasks)}", "--hold")
-    told = _poll(lambda: slurm.attempts([array], since), len)
-    assert [job.id.task for job in told] == tasks
+    told = _poll(lambda: slurm.attempts([array], since), lambda answer: _tasks(answer) == tasks)
     assert {(job.state.name, job.nodes, job.started) for job in told} == {("PENDING", "", None)}
 
 
@@ -168,6 +179,8 @@ def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
     """The survey says that it waits, although an attempt of it is over."""
     job = send("exec sleep 600", "-p", "mi250")
     _queued([job], ChunkState.RUNNING)
+    # it would start again after some seconds
+    cluster.run("scontrol", "update", "nodename=mi250n1", "state=drain", "reason=a test")
     requeue(cluster, [job])
     _queued([job], ChunkState.PENDING)
     told = _poll(lambda: slurm.attempts([job], since), lambda answer: len(answer) == 2)
@@ -194,9 +207,8 @@ def test_tasks_that_are_cancelled_while_they_wait_leave_no_trace(
     array = send("true", "--array=0-9", "--hold")
     slurm.cancel([f"{array}_[2,5-7]"])
     left = [0, 1, 3, 4, 8, 9]
-    assert sorted(job.id.task for job in slurm.queue([array])) == left
-    told = _poll(lambda: slurm.attempts([array], since), lambda answer: len(answer) > 1)
-    assert [job.id.task for job in told] == left
+    _poll(lambda: slurm.queue([array]), lambda answer: sorted(_tasks(answer)) == left)
+    _poll(lambda: slurm.attempts([array], since), lambda answer: _tasks(answer) == left)
 
 
 def test_a_cluster_that_is_named_is_the_one_that_is_asked(
@@ -240,7 +252,7 @@ def test_a_script_that_slurm_refuses_is_told_by_key(
     with pytest.raises(Rejected) as caught:
         send("true", *options)
     assert f"refuses (`{option}`)" in str(caught.value) or not option
-    assert slurm.queue() == [] or all(job.state.over for job in slurm.queue())
+    assert unfinished() == []
 
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\r\ntrue\r\n", "true\n", None])
@@ -282,7 +294,7 @@ def test_a_full_cluster_does_not_make_us_wait_for_ever(
     with pytest.raises(LimitReached) as caught:
         slurm.submit(script, options=["--array=0-3", "--hold"], timeout=5)
     assert caught.value.limit == "MaxJobCount"
-    assert len(slurm.queue()) == 4
+    assert len(queue()) == 4
 
 
 def test_trying_a_script_tells_where_it_would_start_and_sends_nothing(cluster: Lab, tmp_path: Path):
@@ -340,20 +352,21 @@ def test_slurmctld_down_is_an_answer_in_bounded_time(
     script = bare_cluster.directory / "job.sh"
     script.write_text("#!/bin/sh\ntrue\n")
     bare_cluster.kill("slurmctld")
-    monkeypatch.setattr(slurm.call, "TIMEOUT", 0.5)
-    questions = {
-        "squeue": slurm.queue([job]),
-        "scontrol": slurm.config(),
-        "sinfo": site.nodes(),
-        "sbatch": slurm.would_accept(script),
-    }
+    with monkeypatch.context() as patch:
+        patch.setattr(slurm.call, "TIMEOUT", 0.5)
+        questions = {
+            "squeue": slurm.queue([job]),
+            "scontrol": slurm.config(),
+            "sinfo": site.nodes(),
+            "sbatch": slurm.would_accept(script),
+        }
+        with pytest.raises(SchedulerError, match="no answer"):
+            slurm.cancel([job])
     for program, answer in questions.items():
         assert isinstance(answer, CouldNotAsk)
         assert str(answer).startswith(f"{program}: no answer within 0.5 s")
     with pytest.raises(Unanswered):
         slurm.submit(script, timeout=0.5)
-    with pytest.raises(SchedulerError, match="no answer"):
-        slurm.cancel([job])
     assert slurm.hostnames("n[1-2]") == ("n1", "n2")
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from labtools import point_at, queue_is_over
+from gate import Gate
+from labtools import point_at, wait_for_the_end
 from localruns import COMMAND, Desk
 
 if TYPE_CHECKING:
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.no_second_try
 
-SPEC = """\
-name: s
-workload: noop
-axes: {model: [a], input_size: {start: 1, stop: 12, num: 12}}
-measure: {sleep_ms: 600}
-"""
 SITE = f"partition: gpu\nmax_points_per_chunk: 6\ntime: 30\npython: {json.dumps(sys.executable)}\n"
 NOBODY = 65_534
 
@@ -41,17 +36,29 @@ def desk() -> Iterator[Desk]:
     (folder / "cluster_profiles").mkdir()
     for gpu in ("v100", "l40"):
         (folder / f"cluster_profiles/{gpu}.yaml").write_text(f"gpu: {gpu}\n{SITE}")
-    desk = Desk(folder)
-    desk.spec(SPEC, "s.yaml")
-    yield desk
+    yield Desk(folder)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def gate(desk: Desk) -> Gate:
+    """Give the gate at which all points of the sweep but one wait."""
+    gate = Gate(desk)
+    gate.sweep(points=12, passes=1, name="s")
+    return gate
+
+
+def _two(chunks: list[str]) -> bool:
+    return len(chunks) == 2
 
 
 def _queue(lab: Lab) -> str:
     return lab.run("squeue", "-h", "-o", "%A %j %T").stdout
 
 
-def test_two_clusters_leave_each_others_jobs_alone(special_cluster, desk: Desk, monkeypatch):
+def test_two_clusters_leave_each_others_jobs_alone(
+    special_cluster, desk: Desk, gate: Gate, monkeypatch
+):
     """Their jobs have equal numbers; both sweeps come to their end, each point measured once."""
     a = special_cluster(name="a", accounting=False)
     b = special_cluster(name="b", accounting=False)
@@ -60,7 +67,7 @@ def test_two_clusters_leave_each_others_jobs_alone(special_cluster, desk: Desk, 
     sent = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert "queued as 1;" in sent.stdout, sent.stderr
     (first,) = desk.sweep("s").submissions()
-    a.wait_for("a row", lambda: desk.rows("s"))
+    a.wait_for("points at the gate", gate.waiting, enough=_two)
 
     point_at(b, monkeypatch)
     told = desk.run("submit", "s.yaml", "--cluster", "v100")
@@ -78,10 +85,11 @@ def test_two_clusters_leave_each_others_jobs_alone(special_cluster, desk: Desk, 
     shown = desk.run("status", "s").stdout
     assert "on cluster b as root: ask there" in shown
     assert not {"failed", "lost", "stopped"} & {*shown.replace(":", " ").split()}
-    a.wait_for("the end", queue_is_over, timeout=90)
+    gate.open()
+    wait_for_the_end(a)
     b.run("scancel", "1")
     point_at(b, monkeypatch)
-    b.wait_for("the end", queue_is_over, timeout=90)
+    wait_for_the_end(b)
     rows = [row["point_id"] for row in desk.rows("s")]
     assert len(rows) == len(set(rows)) == 24
     assert {shard.attempt for shard in desk.sweep("s").shards()} == {0}
@@ -95,19 +103,18 @@ def _as_nobody(desk: Desk, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(desk.folder)}
     return subprocess.run(
         [*somebody, *COMMAND, *words],
-        cwd=desk.folder, env=env, capture_output=True, text=True, timeout=60, check=False,
+        cwd=desk.folder, env=env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 
-def test_jobs_that_another_user_may_not_see_are_left_alone(special_cluster, desk: Desk):
+def test_jobs_that_another_user_may_not_see_are_left_alone(special_cluster, desk: Desk, gate: Gate):
     """With PrivateData=jobs squeue says to him that there is no such job."""
     lab = special_cluster(accounting=False, lines=("PrivateData=jobs",))
-    desk.spec(SPEC.replace("600", "5000"), "s.yaml")
     (lab.directory / "slurm.conf").chmod(0o644)
     (lab.directory / "job_ids.conf").chmod(0o644)
     assert desk.run("submit", "s.yaml", "--cluster", "v100").returncode == 0
     (first,) = desk.sweep("s").submissions()
-    lab.wait_for("a start", lambda: len(desk.sweep("s").shards()) == 2)
+    lab.wait_for("points at the gate", gate.waiting, enough=_two)
     told = _as_nobody(desk, "submit", "s.yaml", "--cluster", "v100")
     why = "on cluster lab as root: ask there"
     assert "points are already queued or running" in told.stdout
@@ -117,5 +124,7 @@ def test_jobs_that_another_user_may_not_see_are_left_alone(special_cluster, desk
     assert (refused.returncode, why in refused.stderr) == (7, True), refused
     assert "R" in lab.run("squeue", "-h", "-o", "%t").stdout
     assert "cancelled chunks 0-1" in desk.run("cancel", "s").stdout
-    lab.wait_for("the end", queue_is_over, timeout=90)
+    lab.wait_for("SIGTERM", gate.was_told)
+    gate.open()
+    wait_for_the_end(lab)
     assert {shard.attempt for shard in desk.sweep("s").shards()} == {0}

@@ -29,22 +29,26 @@ import time
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CONFIGURATION = Path(__file__).parent / "slurm"
 NODES = ("v100n1", "l40sn1", "mi250n1")
+DAEMONS = ("slurmctld", "slurmdbd", *NODES)  # that listen on a port
 GPUS_PER_NODE = 2
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 # Below the ephemeral range: no outgoing connection takes a port between choice and use.
 PORTS = range(12_000, 32_000)
-START_S = 60.0
+PATIENCE_S = 180.0  # what takes two seconds on a quiet machine, beside a whole suite on two cores
 JOB_IDS = 100_000  # of one life of slurmctld: more than tests submit
 MARK = "HPCSWEEP_LAB"
 # slurmctld refuses these where nothing stores the accounts.
 ACCOUNTING = ("AccountingStorageEnforce=limits,qos", "AccountingStorageTRES=gres/gpu")
+
+
+Seen = TypeVar("Seen")
 
 
 class LabError(Exception):
@@ -61,7 +65,7 @@ class Options:
     max_job_count: int = 10_000
     min_job_age: int = 300
     cred_expire: int = 5
-    kill_wait: int = 2
+    kill_wait: int = 10  # a supervisor that was told to stop ends its point meanwhile
     slurmd_timeout: int = 20
     lines: tuple[str, ...] = ()  # more slurm.conf, e.g. another partition
 
@@ -90,6 +94,7 @@ class Lab:
     options: Options = field(default_factory=Options)
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _guard: subprocess.Popen[bytes] | None = None
+    _claims: list[socket.socket] = field(default_factory=list)  # on its ports
 
     @property
     def environment(self) -> dict[str, str]:
@@ -103,13 +108,15 @@ class Lab:
         try:
             if guarded:
                 self._guard = _start_guard(self.directory)
-            _write_configuration(self.directory, self.options)
+            ports = claim_ports(len(DAEMONS))
+            self._claims = list(ports.values())
+            _write_configuration(self.directory, self.options, list(ports))
             self.spawn("munged")
             if self.options.accounting:
                 self._start_accounting()
             for name in ("slurmctld", *NODES):
                 self.spawn(name)
-            self.wait_for("idle nodes", self._nodes_are_idle)
+            self.wait_for("idle nodes", self._states, enough=_are_idle)
         except BaseException:
             self.stop()
             raise
@@ -125,6 +132,8 @@ class Lab:
         end_processes(self.directory)
         for daemon in self._daemons.values():
             daemon.wait()
+        for claim in self._claims:
+            claim.close()
         if (self.directory / MARK).exists():
             shutil.rmtree(self.directory)
 
@@ -186,20 +195,30 @@ class Lab:
         return done
 
     def wait_for(
-        self, what: str, condition: Callable[[], object], timeout: float = START_S
-    ) -> None:
-        """Poll until the condition holds; a daemon that died or the deadline ends the waiting.
+        self,
+        what: str,
+        look: Callable[[], Seen],
+        *,
+        seconds: float = PATIENCE_S,
+        enough: Callable[[Seen], object] = bool,
+    ) -> Seen:
+        """Return what `look` sees as soon as that is `enough`.
 
-        Most conditions start a program, so the polling slows down.
+        Most looks start a program, so the polling slows down.
+
+        Raises:
+            LabError: a daemon died, or it was not within `seconds`; says what was seen last.
         """
-        deadline, pause = time.monotonic() + timeout, 0.02
-        while not condition():
+        deadline, pause = time.monotonic() + seconds, 0.02
+        while not enough(seen := look()):
             dead = [n for n, d in self._daemons.items() if d.poll() not in (None, -signal.SIGKILL)]
             if dead or time.monotonic() > deadline:
-                reason = f"{', '.join(dead)} ended" if dead else f"{timeout:.0f} s passed"
-                raise LabError(f"waiting for {what}: {reason}\n{self.last_words()}")
+                reason = f"{', '.join(dead)} ended" if dead else f"{seconds:g} s passed"
+                told = f"no {what}: {reason}; last seen: {seen!r}"
+                raise LabError(f"{told}\n{self.last_words()}")
             time.sleep(pause)
             pause = min(1.3 * pause, 0.25)
+        return seen
 
     def clear(self) -> None:
         """Start what was killed, cancel every job, and wait until all nodes are idle again."""
@@ -207,9 +226,15 @@ class Lab:
         for name in dead:
             self.spawn(name)
         self.run("scancel", "--user=root")
-        self.wait_for("an empty queue", lambda: not self.run("squeue", "-h").stdout.strip())
-        self.wait_for("the end of what jobs left", self._no_job_runs)
-        self.wait_for("idle nodes", self._nodes_come_back)
+        self.wait_for("empty queue", self._squeue, enough=lambda listed: listed == "")
+        self.wait_for("end of what jobs left", self._end_jobs, enough=lambda pids: not pids)
+        self.wait_for("idle nodes", self._resume, enough=_are_idle)
+
+    def has_saved(self, words: str) -> bool:
+        """Say whether slurmctld has written a job with these words to its disk."""
+        with contextlib.suppress(FileNotFoundError):  # it is being replaced
+            return words.encode() in (self.directory / "state/job_state").read_bytes()
+        return False
 
     def last_words(self) -> str:
         """Return the end of every daemon's log."""
@@ -229,23 +254,27 @@ class Lab:
             return self.run(*command, check=False, timeout=10).returncode == 0
         return False
 
-    def _nodes_are_idle(self) -> bool:
-        return set(self._states().values()) == {"idle"}
+    def _squeue(self) -> str:
+        """Return what squeue lists; a refusal or a late answer is no empty queue."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = self.run("squeue", "-h", check=False, timeout=10)
+            return done.stdout.strip() if done.returncode == 0 else done.stderr
+        return "no answer"
 
-    def _nodes_come_back(self) -> bool:
+    def _resume(self) -> dict[str, str]:
         """Resume what is down or drained; a launch that failed drains its node only later."""
         states = self._states()
         for node in (n for n, state in states.items() if state not in {"idle", "completing"}):
             # Refused where the node comes back by itself.
             self.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-        return set(states.values()) == {"idle"}
+        return states
 
     def _states(self) -> dict[str, str]:
         done = self.run("sinfo", "-h", "-p", "all", "-N", "-o", "%N %T", check=False)
         return dict.fromkeys(NODES, "") | dict(line.split() for line in done.stdout.splitlines())
 
-    def _no_job_runs(self) -> bool:
-        """End what Slurm lost: jobs that a killed slurmctld forgot, and orphans.
+    def _end_jobs(self) -> set[int]:
+        """End what Slurm lost: jobs that a killed slurmctld forgot, and orphans; return the rest.
 
         `linuxproc` kills a job's descendants; what is forked meanwhile has lost its parent.
         """
@@ -253,9 +282,11 @@ class Lab:
         for pid in jobs:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return not jobs and not any(
-            _says(pid, "comm", b"slurmstepd") for pid in processes(self.directory)
-        )
+        return jobs | {p for p in processes(self.directory) if _says(p, "comm", b"slurmstepd")}
+
+
+def _are_idle(states: dict[str, str]) -> bool:
+    return set(states.values()) == {"idle"}
 
 
 def _command(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
@@ -281,7 +312,7 @@ def _command(folder: Path, name: str) -> tuple[list[str], dict[str, str]]:
     return ["slurmd", "-D", "-N", name], {f"{MARK}_NODE": name}
 
 
-def _write_configuration(folder: Path, options: Options) -> None:
+def _write_configuration(folder: Path, options: Options, ports: list[int]) -> None:
     """Fill the directory: configuration files, munge key and device files."""
     for name in ("munge", "run", "log", "tmp", "state", "dev", *(f"spool/{n}" for n in NODES)):
         (folder / name).mkdir(parents=True)
@@ -290,9 +321,8 @@ def _write_configuration(folder: Path, options: Options) -> None:
     for node in NODES:
         for gpu in range(GPUS_PER_NODE):
             _make_device(folder / f"dev/{node}-gpu{gpu}")
-    daemons = ["slurmctld", "slurmdbd", *NODES]
     values: dict[str, object] = {f.name: getattr(options, f.name) for f in fields(options)}
-    values |= {f"{n}_port": p for n, p in zip(daemons, free_ports(len(daemons)), strict=True)}
+    values |= {f"{name}_port": port for name, port in zip(DAEMONS, ports, strict=True)}
     values |= {
         "dir": folder,
         "host": socket.gethostname().split(".")[0],
@@ -351,18 +381,32 @@ def _accounting_setup(name: str) -> Iterator[str]:
     yield f"modify user root where Cluster={name} Account=small set MaxSubmitJobs=4"
 
 
-def free_ports(count: int) -> list[int]:
+def claim_ports(count: int) -> dict[int, socket.socket]:
     """Return ports that nobody listens on now, on any address, since slurmctld binds them all.
 
-    Tests seed `random`, so two labs of one machine would draw the same ports from it.
+    Each comes with a claim: until that is closed no other lab of this machine gets the port, though
+    a daemon listens on it only some seconds later. Tests seed `random`, so two labs would draw the
+    same ports from it.
+
+    Raises:
+        LabError: there are not so many.
     """
-    found: list[int] = []
+    found: dict[int, socket.socket] = {}
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            found.append(port)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            # the name of no file, but one in Linux' own list, from which it goes with its process
+            claim.bind(f"\0hpcsweep-lab-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("", port))
+        except OSError:
+            claim.close()
+        else:
+            found[port] = claim
         if len(found) == count:
             return found
+    for claim in found.values():
+        claim.close()
     raise LabError("no free port on loopback")
 
 
@@ -410,7 +454,7 @@ def _says(pid: int, file: str, word: bytes) -> bool:
 
 def end_processes(folder: Path, node: str | None = None) -> None:
     """SIGKILL everything of a cluster until nothing is left; its data is not worth a goodbye."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while pids := processes(folder, node):
         if time.monotonic() > deadline:
             raise LabError(f"SIGKILL does not end {sorted(pids)}")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from hpcsweep.cluster import slurm
 from hpcsweep.store.jobs_file import Queued
-from lab import PATH, Lab
+from lab import PATH, PATIENCE_S, Lab
 from localruns import Desk
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,17 +34,43 @@ def furnished(folder: Path, spec: str, more: str = "") -> Desk:
     return desk
 
 
+def queue(jobs: Iterable[slurm.JobId | str] | None = None) -> list[slurm.JobState]:
+    """Return what the queue lists, by default of all jobs.
+
+    A squeue that was late is asked again: its machine is busy, and the test waits for its jobs.
+    """
+    asked = None if jobs is None else list(jobs)
+    found = wait_for(
+        "answer of squeue",
+        lambda: slurm.queue(asked),
+        enough=lambda answer: not isinstance(answer, slurm.CouldNotAsk),
+        seconds=PATIENCE_S,
+    )
+    assert not isinstance(found, slurm.CouldNotAsk)
+    return found
+
+
+def unfinished() -> list[slurm.JobState]:
+    """Return the jobs that wait, run, or are being cleaned up after their end."""
+    return [job for job in queue() if not job.state.over]
+
+
+def running() -> list[slurm.JobState]:
+    """Return the jobs that run."""
+    return [job for job in queue() if job.state.name == "RUNNING"]
+
+
+def wait_for_the_end(lab: Lab) -> None:
+    """Wait until no job waits or runs."""
+    lab.wait_for("end of the jobs", unfinished, enough=lambda left: not left)
+
+
 def job_numbers() -> set[int]:
     """Return the number of every job that the queue knows.
 
     Slurm forgets a job some time after its end, so "nothing went in" is `job_numbers() <= before`.
     """
-    return {job.id.job for job in slurm.queue()}
-
-
-def queue_is_over() -> bool:
-    """Say whether no job waits or runs."""
-    return all(job.state.over for job in slurm.queue())
+    return {job.id.job for job in queue()}
 
 
 def requeue(lab: Lab, jobs: Iterable[slurm.JobId | str]) -> None:

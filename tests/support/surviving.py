@@ -11,14 +11,16 @@ import csv
 import json
 import sys
 import time
+import uuid
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import journal
 from hpcsweep.store import shards
+from labtools import queue
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ measure: {{sleep_ms: {sleep_ms}}}
 """
 SITE = f"gpu: any\ntime: 30\nmem: 500M\npython: {json.dumps(sys.executable)}\n"
 ROUNDS = 8  # of submitting and waiting before a sweep counts as stuck
-PATIENCE = 150.0  # seconds for a wait; the machine may be busy
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Sweep:
     def wait(self, what: str, condition: Callable[[], object]) -> None:
         """Wait for a condition; if it never comes, tell what the jobs said last."""
         try:
-            self.lab.wait_for(f"{self.desk.folder.name}: {what}", condition, PATIENCE)
+            self.lab.wait_for(f"{self.desk.folder.name}: {what}", condition)
         except Exception as error:
             raise AssertionError(f"{error}\n{self.jobs()}\n{self.logs()}") from error
 
@@ -131,9 +132,7 @@ class Sweep:
             for one in self.sweep_dir.submissions()
             for array in journal.read_journal(one).arrays
         ]
-        found = slurm.queue(ids)
-        assert not isinstance(found, slurm.CouldNotAsk), str(found)
-        return found
+        return queue(ids)
 
     def running(self) -> list[JobState]:
         """Return its tasks that run."""
@@ -212,12 +211,12 @@ def wait_for_saved_state(one: Sweep) -> None:
     """Wait until slurmctld has written down what is there now.
 
     What it has not written when it dies it forgets, and gives the ids of those jobs away again. It
-    writes some seconds after a change, so there is one.
+    writes some seconds after a change, so there is one, which is looked for.
     """
-    state, now = one.lab.directory / "state/job_state", time.time()
     for number in {job.id.job for job in one.jobs()}:
-        one.lab.run("scontrol", "update", f"jobid={number}", "comment=to be saved")
-    one.wait("the state on disk", lambda: state.stat().st_mtime > now)
+        mark = f"saved by {uuid.uuid4().hex}"
+        one.lab.run("scontrol", "update", f"jobid={number}", f"comment={mark}")
+        one.wait("state on disk", partial(one.lab.has_saved, mark))
 
 
 def after(seconds: float) -> str:
