@@ -220,6 +220,24 @@ print(round(runtime.pretend_host_ms() - begin, 3))
     assert said(program, **variables, PRETEND_QUEUE="4000") == [2, 200.001]
 
 
+def test_a_device_that_waits_for_a_host_whose_time_is_arithmetic_is_idle(said):
+    """As long as the host works, 3 ms; a delay of 1 ms hides nothing of it."""
+    program = f"""
+import ctypes
+{EVENT}
+runtime = ctypes.CDLL("libpretend_cudart.so")
+runtime.pretend_host_works.argtypes = [ctypes.c_double]
+begin, end = event(), event()
+begin.record()
+runtime.pretend_host_works(3.0)
+torch.cuda._sleep(1_980_000)
+end.record()
+torch.cuda.synchronize()
+print([round(begin.elapsed_time(end), 6)])
+"""
+    assert said(program, PRETEND_HOST_US="0", PRETEND_EVENT_US="0") == [[4.0]]
+
+
 def test_calls_fail_on_request(said):
     """With the error that torch makes of the status, from the call on that was named."""
     program = """

@@ -20,7 +20,6 @@ from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import caches, lanes, stats
 from hpcsweep.measure.timing.layer_timer import LayerTimes
 from measuring import CPU, point, policy
-from simulatedgpu import SimulatedGpu
 
 PASSES = [10.0, 12.0, 11.0]
 CALLS = shape_pass(tinynets.Residual().eval(), torch.zeros(1, 3, 32, 32)).calls
@@ -166,16 +165,17 @@ def test_batches_of_calls_are_told_by_their_timer(bench):
         bench.measure(point(cache_state="cold", measure=settings))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("layers", "launch", "reads_us"),
     [("unique", "eager", 4), ("unique", "graph", 2.4), ("batched", "eager", 2.4)],
 )
-def test_a_batch_shares_what_a_launch_costs(monkeypatch, layers, launch, reads_us):
+def test_a_batch_shares_what_a_launch_costs(monkeypatch, layers, launch, reads_us, steady_gpu):
     """Kernels of 2 us behind an event of 2 us, or 20 of them in a graph that takes 8 us to begin.
 
     A graph of one call would read 10 us.
     """
-    gpu, find_lanes = SimulatedGpu(event_ms=0.002), lanes.lanes
+    gpu, find_lanes = steady_gpu(event_ms=0.002), lanes.lanes
 
     def capture(run, **_):
         def replay():
@@ -267,10 +267,11 @@ def test_inputs_lie_as_an_allocator_would_lay_them():
     assert caches.outgrown(CPU, len(inputs) * inputs[0].nbytes)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(("inputs", "cold"), [(1000, "input"), (5000, "none")])
-def test_a_graph_of_many_small_calls_is_hot_and_says_so(monkeypatch, inputs, cold):
+def test_a_graph_of_many_small_calls_is_hot_and_says_so(monkeypatch, inputs, cold, steady_gpu):
     """A replay uses the inputs of its capture again, so the others take no turn."""
-    gpu, find_lanes = SimulatedGpu(), lanes.lanes
+    gpu, find_lanes = steady_gpu(), lanes.lanes
     monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
     monkeypatch.setattr(lanes.clocks, "capture", lambda run, **_: run)
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Clocks: the host's for real, the device's on a simulated queue and, where there is one, a GPU."""
+"""Clocks: the host's for real, the device's on a pretend GPU and a real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from hpcsweep.measure.timing.clocks import (
     HostStamps,
     capture,
 )
-from simulatedgpu import SimulatedGpu
 
 
 def _network(gpu, kernels, host_ms, device_ms):
@@ -44,9 +43,10 @@ def test_the_host_clock_times_the_pass_and_not_what_prepares_it():
     assert all(time > 0 for time in times)
 
 
-def test_device_times_are_the_devices_though_the_host_is_slower():
+@pytest.mark.gpu
+def test_device_times_are_the_devices_though_the_host_is_slower(steady_gpu):
     """Behind a delay, 100 kernels of 10 us read 1 ms even if issuing each takes 30 us."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
     assert times == pytest.approx([1.0] * 5, rel=0.01)
     assert not clock.mostly_starved
@@ -54,53 +54,59 @@ def test_device_times_are_the_devices_though_the_host_is_slower():
     assert clock.launch_bound(1.0)
 
 
-def test_without_a_working_delay_the_pass_counts_as_starved():
+@pytest.mark.gpu
+def test_without_a_working_delay_the_pass_counts_as_starved(steady_gpu):
     """Where the delay does nothing, the events measure the host, and the clock says so."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     gpu.delay = lambda _ms: None
     clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
     assert times[0] == pytest.approx(3.0, rel=0.05)
     assert clock.mostly_starved
 
 
-def test_a_busy_device_is_neither_starved_nor_launch_bound():
+@pytest.mark.gpu
+def test_a_busy_device_is_neither_starved_nor_launch_bound(steady_gpu):
     """Large kernels: the host is ahead without help."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     clock, times = _measured(gpu, _network(gpu, 100, host_ms=0.01, device_ms=0.5))
     assert times == pytest.approx([50.0] * 5, rel=0.01)
     assert not clock.mostly_starved
     assert not clock.launch_bound(50.0)
 
 
-def test_a_full_queue_that_makes_the_host_wait_is_not_starvation():
+@pytest.mark.gpu
+def test_a_full_queue_that_makes_the_host_wait_is_not_starvation(steady_gpu):
     """With many launches queued the driver blocks the host: the device has work all the time."""
-    gpu = SimulatedGpu(queue_limit=100)
+    gpu = steady_gpu(queue_limit=100)
     clock, times = _measured(gpu, _network(gpu, 500, host_ms=0.02, device_ms=0.03))
     assert times == pytest.approx([15.0] * 5, rel=0.01)
     assert not clock.mostly_starved
 
 
-def test_what_prepares_a_pass_is_outside_its_events():
+@pytest.mark.gpu
+def test_what_prepares_a_pass_is_outside_its_events(steady_gpu):
     """Flushing the cache queues work of its own; it is not in the time."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     run = _network(gpu, 10, host_ms=0.01, device_ms=0.1)
     clock = DeviceClock(gpu, lambda: gpu.issue(0.01, 7.0))
     clock.calibrate(run)
     assert clock.block(run, 3) == pytest.approx([1.0] * 3, rel=0.01)
 
 
-def test_the_delay_tells_the_clock_of_each_pass():
+@pytest.mark.gpu
+def test_the_delay_tells_the_clock_of_each_pass(steady_gpu):
     """Its cycles are known, and two events tell how long they took; a short one tells nothing."""
-    gpu = SimulatedGpu(mhz=1500)
+    gpu = steady_gpu(mhz=1500)
     clock, _ = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.01))
     assert clock.sm_clock_mhz == pytest.approx(1500, rel=0.01)
     short, _ = _measured(gpu, _network(gpu, 1, host_ms=0.03, device_ms=0.01))
     assert short.sm_clock_mhz is None
 
 
-def test_a_warm_up_that_counts_its_passes_waits_for_no_delay():
+@pytest.mark.gpu
+def test_a_warm_up_that_counts_its_passes_waits_for_no_delay(steady_gpu):
     """Ten passes take the host's time for them instead of that and more for the delays."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     run = _network(gpu, 100, host_ms=0.36, device_ms=0.06)
     clock = DeviceClock(gpu)
     clock.calibrate(run)
@@ -114,7 +120,7 @@ def test_a_warm_up_that_counts_its_passes_waits_for_no_delay():
 
 
 class _Delays:
-    """The milliseconds of the delays that a simulated GPU is asked for."""
+    """The milliseconds of the delays that a GPU is asked for."""
 
     def __init__(self, gpu):
         self.ms, self.queue = [], gpu.delay
@@ -125,10 +131,11 @@ class _Delays:
         return self.queue(ms)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("faster", [1.0, 0.85])
-def test_a_delay_is_as_much_shorter_as_earlier_passes_keep_the_device_busy(faster):
+def test_a_delay_is_as_much_shorter_as_earlier_passes_keep_the_device_busy(faster, steady_gpu):
     """A block takes the host's time and one delay, and no pass starves if the device is faster."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     clock, _ = _measured(gpu, _network(gpu, 100, host_ms=0.03, device_ms=0.02), 1)
     began = gpu.host_now()
     delays = _Delays(gpu)
@@ -140,9 +147,10 @@ def test_a_delay_is_as_much_shorter_as_earlier_passes_keep_the_device_busy(faste
     assert max(delays.ms[1:]) < 2.5
 
 
-def test_a_device_that_is_slower_than_the_host_is_delayed_once():
+@pytest.mark.gpu
+def test_a_device_that_is_slower_than_the_host_is_delayed_once(steady_gpu):
     """It has work all the time after that."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     run = _network(gpu, 100, host_ms=0.01, device_ms=0.05)
     clock, _ = _measured(gpu, run, 1)
     delays = _Delays(gpu)
@@ -151,9 +159,10 @@ def test_a_device_that_is_slower_than_the_host_is_delayed_once():
     assert clock.starved == 0
 
 
-def test_a_pair_of_events_around_nothing_reads_what_an_event_costs():
+@pytest.mark.gpu
+def test_a_pair_of_events_around_nothing_reads_what_an_event_costs(steady_gpu):
     """A part of every layer's time that is not the layer's; next to nothing of a whole pass."""
-    gpu = SimulatedGpu(event_ms=0.002)
+    gpu = steady_gpu(event_ms=0.002)
     assert clocks.event_floor_ms(gpu) == pytest.approx(0.002)
 
 
@@ -271,9 +280,10 @@ def test_the_hosts_moments_are_nanoseconds_apart():
     assert stamps.timer == "host"
 
 
-def test_events_are_made_once_and_recorded_again():
+@pytest.mark.gpu
+def test_events_are_made_once_and_recorded_again(steady_gpu):
     """The second block takes the first one's events; what is announced is made beforehand."""
-    gpu, made = SimulatedGpu(), []
+    gpu, made = steady_gpu(), []
 
     def new():
         made.append(gpu.event())
@@ -285,12 +295,15 @@ def test_events_are_made_once_and_recorded_again():
         assert len(made) == 2
         begin = stamps.now()
         gpu.issue(0.01, 2.0)
-        assert stamps.ms(begin, stamps.now()) == pytest.approx(2.0, rel=0.01)
+        end = stamps.now()
+        gpu.synchronize()
+        assert stamps.ms(begin, end) == pytest.approx(2.0, rel=0.01)
     assert len(made) == 2
 
 
-def test_more_events_than_announced_are_made_as_they_come():
+@pytest.mark.gpu
+def test_more_events_than_announced_are_made_as_they_come(steady_gpu):
     """A network that changes its path is told by the count, not by an IndexError."""
-    stamps = EventStamps(SimulatedGpu().event)
+    stamps = EventStamps(steady_gpu().event)
     stamps.reuse(1)
     assert len({id(stamps.now()) for _ in range(5)}) == 5

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-import hostgraphs
 from hostgraphs import Event, Runtime
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
@@ -18,7 +17,6 @@ from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.timing.lanes import LaneWork
 from hpcsweep.measure.timing.loop import Fixed, collect
 from measuring import CPU, point
-from simulatedgpu import SimulatedGpu
 
 GPU = torch.device("cuda", 0)
 
@@ -111,12 +109,12 @@ def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch)
     assert [len(times) for times in timed.times] == [3] * 6
 
 
-def test_what_a_graph_returned_outlives_the_replays_of_the_other(monkeypatch):
+@pytest.mark.gpu
+def test_what_a_graph_returned_outlives_the_replays_of_the_other():
     """In memory that both share, it lies in buffers that the other one overwrites."""
-    hostgraphs.install(monkeypatch, lanes)
     widths = itertools.pairwise((3, 9, 5, 7, 4, 8, 3))
-    model = nn.Sequential(*(nn.Conv2d(*width, 3, padding=1) for width in widths)).eval()
-    image = torch.randn(1, 3, 16, 16)
+    model = nn.Sequential(*(nn.Conv2d(*width, 3, padding=1) for width in widths)).eval().cuda()
+    image = torch.randn(1, 3, 16, 16).cuda()
     calls = shape_pass(model, image).calls
     work = LaneWork(model, lambda: model(image), lambda: None, calls)
     with torch.inference_mode():
@@ -125,7 +123,7 @@ def test_what_a_graph_returned_outlives_the_replays_of_the_other(monkeypatch):
         for first, second in itertools.permutations(runs):
             output = first()
             second()
-            torch.testing.assert_close(output, model(image))
+            torch.testing.assert_close(output.cpu(), model(image).cpu())
 
 
 def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkeypatch):
@@ -168,7 +166,7 @@ def test_events_that_raise_when_recorded_leave_the_replay_without_layers(monkeyp
 
 
 class _Queueing(torch.nn.Module):
-    """A layer that queues one kernel on the simulated GPU."""
+    """A layer that queues one kernel on the pretend GPU."""
 
     def __init__(self, gpu, host_ms, device_ms):
         super().__init__()
@@ -195,14 +193,15 @@ def _layer_pass(gpu, work, monkeypatch, passes=3):
     return found, collect(found.all(), Fixed(passes))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("last_ms", [None, 30.0])
-def test_a_layer_pass_that_overflows_the_queue_is_timed_in_parts(monkeypatch, last_ms):
+def test_a_layer_pass_that_overflows_the_queue_is_timed_in_parts(monkeypatch, last_ms, steady_gpu):
     """A thousand entries fit, 570 layers and their events are 1,710: the times stay the device's.
 
     In one pass the host would have to wait for the delay to end, and the device then for the host;
     a long last layer would hide that from who looks at the end of the pass alone.
     """
-    gpu = SimulatedGpu(queue_limit=1000)
+    gpu = steady_gpu(queue_limit=1000)
     work = _deep(gpu, last_ms=last_ms)
     found, done = _layer_pass(gpu, work, monkeypatch)
     timed = found.timed()
@@ -214,12 +213,13 @@ def test_a_layer_pass_that_overflows_the_queue_is_timed_in_parts(monkeypatch, la
     assert found.pass_times(done.times) == pytest.approx(done.times[0], rel=0.01)
 
 
+@pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("last_ms", [None, 60.0])
 @pytest.mark.parametrize(("layers", "starved"), [(300, False), (900, False), (1600, True)])
-def test_a_clean_pass_is_watched_inside(monkeypatch, layers, last_ms, starved):
+def test_a_clean_pass_is_watched_inside(monkeypatch, layers, last_ms, starved, steady_gpu):
     """What does not fit the queue starves it in the middle; a long last layer hides nothing."""
-    gpu = SimulatedGpu(queue_limit=1000)
+    gpu = steady_gpu(queue_limit=1000)
     monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
     work = dataclasses.replace(_deep(gpu, layers=layers, last_ms=last_ms), calls=())
     found = lanes.lanes(GPU, "eager", work)
@@ -230,15 +230,16 @@ def test_a_clean_pass_is_watched_inside(monkeypatch, layers, last_ms, starved):
     assert unwatched.starved == (starved and last_ms is None)
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("host_ms", "starves", "bound"),
     [(0.5, False, False), (2.0, False, True), (0.5, True, True), (2.0, True, True)],
 )
 def test_a_pass_is_bound_by_the_host_if_that_is_slower_or_lets_the_device_wait(
-    host_ms, starves, bound
+    host_ms, starves, bound, steady_gpu
 ):
     """One judgement for the column, and for the energy; that it waited is looked at once."""
-    clock = clocks.DeviceClock(SimulatedGpu())
+    clock = clocks.DeviceClock(steady_gpu())
     clock.host_ms = host_ms
     clock.passes, clock.starved = 10, 10 * starves
     found = lanes.Lanes("events", None, device_clock=clock)
@@ -248,17 +249,19 @@ def test_a_pass_is_bound_by_the_host_if_that_is_slower_or_lets_the_device_wait(
     assert not lanes.Lanes("host", None).launch_bound(1.0)
 
 
-def test_a_layer_pass_that_no_parts_can_feed_is_starved(monkeypatch):
+@pytest.mark.gpu
+def test_a_layer_pass_that_no_parts_can_feed_is_starved(monkeypatch, steady_gpu):
     """Where not even the kernels fit, the layers are timed in one pass, and it says so."""
-    gpu = SimulatedGpu(queue_limit=100)
+    gpu = steady_gpu(queue_limit=100)
     found, _ = _layer_pass(gpu, _deep(gpu), monkeypatch)
     assert found.parts == 1
     assert found.timed().starved
 
 
-def test_a_layer_pass_that_fits_the_queue_stays_whole(monkeypatch):
+@pytest.mark.gpu
+def test_a_layer_pass_that_fits_the_queue_stays_whole(monkeypatch, steady_gpu):
     """Most networks: one pass, nothing flagged."""
-    gpu = SimulatedGpu(queue_limit=1000)
+    gpu = steady_gpu(queue_limit=1000)
     found, _ = _layer_pass(gpu, _deep(gpu, layers=50), monkeypatch)
     assert found.parts == 1
     assert not found.timed().starved

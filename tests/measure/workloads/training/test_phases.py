@@ -1,10 +1,11 @@
-"""Phases and ticks by injected clocks: a host that counts, a device that is simulated."""
+"""Phases and ticks by injected clocks: a host that counts, a pretend GPU."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
+import torch
 
 from hpcsweep.catalog import columns
 from hpcsweep.measure.data import loaders
@@ -20,7 +21,6 @@ from hpcsweep.measure.workloads.training.phases import (
 )
 from hpcsweep.measure.workloads.training.trainer import untimed
 from measuring import CPU, make_trainer, training
-from simulatedgpu import SimulatedGpu
 
 MS = 1_000_000
 
@@ -94,17 +94,18 @@ def test_a_phase_of_an_asynchronous_device_ends_when_the_device_has():
     assert timer.times.phases["h2d"] == [3]
 
 
-def test_device_phases_are_the_devices_and_data_is_the_hosts():
+@pytest.mark.gpu
+def test_device_phases_are_the_devices_and_data_is_the_hosts(steady_gpu):
     """One wait per step; a loader that takes 4 ms, kernels that take 2 ms each."""
-    gpu = SimulatedGpu()
-    host = HostStamps(lambda: int(gpu.host * MS))
+    gpu = steady_gpu()
+    host = HostStamps(lambda: int(gpu.host_now() * MS))
     timer = PhaseTimer(EventStamps(gpu.event), host=host, around_step=gpu.synchronize)
     for _ in range(3):
         with timer.step():
             for name in PHASES:
                 with timer.phase(name):
                     if name == DATA:
-                        gpu.host += 4.0
+                        gpu.host_works(4.0)
                     else:
                         gpu.issue(0.01, 2.0)
     times = timer.times
@@ -114,16 +115,17 @@ def test_device_phases_are_the_devices_and_data_is_the_hosts():
     assert times.flags() == []
 
 
-def test_ticks_time_steps_without_waiting():
+@pytest.mark.gpu
+def test_ticks_time_steps_without_waiting(steady_gpu):
     """A host that runs ahead does not shorten the device's steps; only reading waits."""
-    gpu = SimulatedGpu()
+    gpu = steady_gpu()
     ticker = Ticker(EventStamps(gpu.event), before_read=gpu.synchronize)
     for _ in range(2):
         ticker.tick()
         for _ in range(5):
             gpu.issue(0.01, 3.0)
             ticker.tick()
-        assert gpu.host < gpu.device
+        assert not torch.cuda.current_stream().query()
         assert ticker.read() == pytest.approx([3.0] * 5, rel=0.01)
 
 
