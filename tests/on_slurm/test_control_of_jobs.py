@@ -11,7 +11,7 @@ import pytest
 from gate import Gate
 from hpcsweep.errors import Incomplete
 from hpcsweep.store import shards
-from labtools import arrays, queue, wait_for_the_end
+from labtools import arrays, queue, running, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -64,13 +64,14 @@ def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: L
 
 def test_no_row_holds_the_time_in_which_its_job_was_suspended(cluster: Lab, desk: Desk):
     """Suspended by `scontrol`, as a preemption does it: the point is measured again."""
+    desk.spec(f"{SPEC}measure: {{sleep_ms: 1500}}\n", "s.yaml")
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
-    cluster.wait_for("a worker", lambda: '"device_name"' in _env(desk))
-    (running,) = cluster.run("squeue", "-h", "-t", "running", "-o", "%A").stdout.split()
-    cluster.run("scontrol", "suspend", running)
-    time.sleep(5)  # several times a point
-    cluster.run("scontrol", "resume", running)
-    cluster.wait_for("the end", queue_is_over, timeout=90)
+    cluster.wait_for("row", lambda: _rows(desk))
+    (job,) = running()
+    cluster.run("scontrol", "suspend", str(job.id))
+    time.sleep(5)  # several times a point: a pause has to last, whatever else goes on
+    cluster.run("scontrol", "resume", str(job.id))
+    wait_for_the_end(cluster)
     rows = desk.rows("s")
     assert [row["valid"] for row in rows] == ["true"] * 6
     assert max(float(row["median_ms"]) for row in rows) < 4000
