@@ -261,7 +261,7 @@ def test_rows_have_the_name_of_the_gpu_that_cuda_shows_to_the_process(pretend_gp
         desk,
         PATH=f"{desk.folder}:{os.environ['PATH']}",
         CUDA_VISIBLE_DEVICES="1",
-        PRETEND_NVML_FAIL="nvmlInitWithFlags=9",
+        PRETEND_FAIL="nvmlInitWithFlags=9",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert {(row["gpu"], row["device_name"]) for row in desk.rows()} == {

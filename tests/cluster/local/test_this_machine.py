@@ -111,7 +111,7 @@ def test_why_nothing_reports_the_gpus_state_is_told_by_another_process(pretend_g
     """It asks NVML as a worker does; nothing is told where that answers."""
     gpu = pretend_gpu.environment()
     assert this_machine.lacking_telemetry(gpu) == ""
-    fails = {**gpu, "PRETEND_NVML_FAIL": "nvmlInitWithFlags=12"}
+    fails = {**gpu, "PRETEND_FAIL": "nvmlInitWithFlags=12"}
     assert this_machine.lacking_telemetry(fails).startswith("NVML does not start (NVML Shared Lib")
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert "ends the process that asks it" in this_machine.lacking_telemetry(gpu)

@@ -446,7 +446,7 @@ print(watch.lacking, watch.others(), watch.cells().get("sm_clock_mhz_mean"))
 )
 def test_a_worker_starts_on_a_driver_that_lacks_a_function(pretend_gpu, fails, told):
     """Pynvml's own classes of errors, from a library that answers with these statuses."""
-    done = pretend_gpu.run(sys.executable, "-c", _STARTS, PRETEND_NVML_FAIL=fails)
+    done = pretend_gpu.run(sys.executable, "-c", _STARTS, PRETEND_FAIL=fails)
     assert (done.returncode, done.stdout.strip()[: len(told)]) == (0, told), done.stderr
 
 
