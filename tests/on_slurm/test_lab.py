@@ -94,6 +94,15 @@ def _sleepers(cluster: Lab, node: str) -> list[int]:
     return found
 
 
+def test_a_wait_in_vain_tells_what_was_seen_last(bare_cluster: Lab):
+    """And the last words of every daemon: whoever reads the log of CI can see nothing else."""
+    with pytest.raises(LabError) as caught:
+        bare_cluster.wait_for("third job", lambda: [7, 8], seconds=0.1, enough=lambda _: False)
+    told, *words = str(caught.value).splitlines()
+    assert told == "no third job: 0.1 s passed; last seen: [7, 8]"
+    assert any(word.startswith("slurmctld.log: ") for word in words)
+
+
 def test_slurmctld_can_be_killed_and_started_again(bare_cluster: Lab):
     """A job that ran while the controller was down is still known afterwards."""
     command = ("sbatch", "--parsable", "-J", "remembered", "--wrap", "sleep 600")

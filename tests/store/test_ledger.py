@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from hpcsweep.spec import profile, sweep_file
@@ -88,7 +89,14 @@ def _measuring_in(desk: Desk, container: Sequence[str]) -> Iterator[SubmissionDi
         (submission,) = desk.sweep().submissions()
         yield submission
     finally:
-        theirs.kill()
+        # as by a power cut: no supervisor may live to write that its launcher is gone
+        children = psutil.Process(theirs.pid).children(recursive=True)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.suspend()
+        for process in (theirs, *children):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         theirs.wait()
 
 
