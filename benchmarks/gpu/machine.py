@@ -19,10 +19,10 @@ _WARM_UP: Final = 3
 
 
 class Gpu:
-    """The GPU that torch uses, or a simulated queue."""
+    """The GPU that torch uses."""
 
     def __init__(self, runtime: Cuda | None = None) -> None:
-        """Use torch's runtime, or another."""
+        """Use torch's runtime, or another, such as one whose host is steady."""
         self.runtime = runtime or Cuda()
 
     def batch(self, call: Callable[[], object], count: int) -> Callable[[], object]:

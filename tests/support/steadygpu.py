@@ -6,14 +6,17 @@ Both clocks are arithmetic, so every time is exact. Events, delays and waiting a
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
 
+import pretendgpu
+from hpcsweep.measure.timing import clocks
 from hpcsweep.measure.timing.clocks import Cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 def variables(queue_limit: int = 10**9, event_ms: float = 0.0, mhz: float = 2000) -> dict[str, str]:
@@ -56,3 +59,19 @@ class SteadyGpu(Cuda):
         self.host_works(host_ms)
         stream = torch.cuda.current_stream().cuda_stream
         self._runtime.pretend_run(b"steady_kernel", stream, device_ms, None, None, 0)
+
+
+@pytest.fixture
+def steady_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SteadyGpu]]:
+    """Give a function that makes the pretend GPU as steady as told (see `variables`)."""
+    if not pretendgpu.is_pretended():
+        pytest.skip("needs the pretend GPU: a real one takes its own time")
+
+    def make(**how: Any) -> SteadyGpu:
+        clocks.cycles_per_ms.cache_clear()
+        for name, value in variables(**how).items():
+            monkeypatch.setenv(name, value)
+        return SteadyGpu()
+
+    yield make
+    clocks.cycles_per_ms.cache_clear()

@@ -7,9 +7,9 @@ of the block keep the device busy for that time, there is no delay. One synchron
 block. A pass for which the host was still too slow counts as *starved*; if many are, the point is
 flagged.
 
-The GPU is used through `Cuda`, which tests replace by a simulated queue. A *stamp* is a moment: a
-reading of the host's clock, or an event on the stream of the work. Recording it does not wait; the
-time between two moments is computed afterwards.
+The GPU is used through `Cuda`, whose host's clock tests replace. A *stamp* is a moment: a reading
+of the host's clock, or an event on the stream of the work. Recording it does not wait; the time
+between two moments is computed afterwards.
 """
 
 from __future__ import annotations
