@@ -138,6 +138,19 @@ except RuntimeError as error:
     assert said(program) == [[0, 0], [1, 1, 1, 1], [True]]
 
 
+def test_torch_says_whether_a_stream_is_captured(said):
+    """A network may do other things then."""
+    program = """
+is_captured, given = torch.cuda.is_current_stream_capturing, torch.zeros(2, device="cuda")
+before = is_captured()
+with torch.cuda.graph(torch.cuda.CUDAGraph()):
+    given.zero_()
+    inside = is_captured()
+print([before, inside, is_captured()])
+"""
+    assert said(program) == [[False, True, False]]
+
+
 def test_what_waits_spoils_a_capture(said):
     """A value that is read on the host, as on a real GPU; the GPU works on."""
     program = """

@@ -11,4 +11,6 @@ int cuDriverGetVersion(int *v) { CALL; *v = 13020; return 0; }
 int cuDeviceGetCount(int *n) { CALL; *n = 1; return 0; }
 int cuDeviceGet(int *device, int number) { CALL; *device = number; return number ? 101 : 0; } /* CUDA_ERROR_INVALID_DEVICE */
 int cuCtxGetCurrent(void **context) { static int one; CALL; *context = &one; return 0; }
+/* torch asks before it looks whether a stream is captured */
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active) { CALL; *flags = 0; *is_active = 1; return 0; }
 int cuDeviceGetName(char *text, int size, int device) { CALL; snprintf(text, size, "%s", pretend_gpu_name()); return 0; }
