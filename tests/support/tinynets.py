@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import torch
@@ -154,6 +155,27 @@ def small_vgg():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, (1, 3))
     )
+
+
+def convolutions_alone():
+    """Return convolutions of several widths, without bias: a pretend GPU computes all of it."""
+    widths = itertools.pairwise((3, 9, 5, 7, 4, 8, 3))
+    return nn.Sequential(*(nn.Conv2d(*width, 3, padding=1, bias=False) for width in widths))
+
+
+class CapturedOtherwise(nn.Module):
+    """Runs another convolution where it is captured."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.usual = nn.Conv2d(3, 4, 3, bias=False)
+        self.captured = nn.Conv2d(3, 4, 3, bias=False)
+
+    def forward(self, x):
+        """Run a pass."""
+        is_captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
+        return self.captured(x) if is_captured else self.usual(x)
 
 
 class Unscriptable(Residual):

@@ -1,16 +1,14 @@
-"""Lanes per device; the GPU's on a runtime whose time line is the host's clock."""
+"""Lanes per device; the GPU's on a pretend one, whose times are known."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
 
-from hostgraphs import Event, Runtime
+import tinynets
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import clocks, lanes
@@ -58,113 +56,6 @@ def test_without_calls_there_is_no_layer_lane():
     assert not found.parts
 
 
-def test_a_gpu_is_timed_by_events_with_a_clock_per_lane(monkeypatch):
-    """Calibration leaves no times behind; the layer lane knows its own, larger host time."""
-    monkeypatch.setattr(lanes, "Cuda", Runtime)
-    work, prepared = _pass()
-    with torch.inference_mode():
-        found = lanes.lanes(GPU, "eager", work)
-    assert found.device_clock.host_ms > 0
-    prepared.clear()
-    _check(found)
-    assert found.timer_name == found.timed().timer == "events"
-    assert found.layers[0].lane.clock is not found.clean.clock
-
-
-def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch):
-    """The layer lane replays a second capture, which has the events in it."""
-    captured = []
-
-    def capture(run, around_capture=None):
-        if around_capture is None:
-            captured.append("clean")
-            return run
-        captured.append("layers")
-        with around_capture():
-            run()
-        return replay_layers
-
-    def replay_layers():
-        work.run()
-        for event in events:
-            event.record()
-
-    def external_event():
-        events.append(Event())
-        return events[-1]
-
-    events = []
-    monkeypatch.setattr(lanes, "Cuda", Runtime)
-    monkeypatch.setattr(lanes.clocks, "capture", capture)
-    monkeypatch.setattr(lanes.clocks, "external_event", external_event)
-    work, _ = _pass()
-    with torch.inference_mode():
-        found = lanes.lanes(GPU, "graph", work)
-        done = collect(found.all(), Fixed(3))
-    assert captured == ["clean", "layers"]
-    assert found.timer_name == "graph"
-    assert [len(times) for times in done.times] == [3, 3]
-    timed = found.timed()
-    assert timed.timer == "graph"
-    assert [len(times) for times in timed.times] == [3] * 6
-
-
-@pytest.mark.gpu
-def test_what_a_graph_returned_outlives_the_replays_of_the_other():
-    """In memory that both share, it lies in buffers that the other one overwrites."""
-    widths = itertools.pairwise((3, 9, 5, 7, 4, 8, 3))
-    model = nn.Sequential(*(nn.Conv2d(*width, 3, padding=1) for width in widths)).eval().cuda()
-    image = torch.randn(1, 3, 16, 16).cuda()
-    calls = shape_pass(model, image).calls
-    work = LaneWork(model, lambda: model(image), lambda: None, calls)
-    with torch.inference_mode():
-        found = lanes.lanes(GPU, "graph", work)
-        runs = [lane.run for lane in found.all()]
-        for first, second in itertools.permutations(runs):
-            output = first()
-            second()
-            torch.testing.assert_close(output.cpu(), model(image).cpu())
-
-
-def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkeypatch):
-    """The overall time is still there; the layer rows are missing rather than wrong."""
-    monkeypatch.setattr(lanes, "Cuda", Runtime)
-    monkeypatch.setattr(lanes.clocks, "capture", lambda run: run)
-    monkeypatch.setattr(lanes.clocks, "external_event", lambda: None)
-    work, _ = _pass()
-    with torch.inference_mode():
-        found = lanes.lanes(GPU, "graph", work)
-    assert not found.parts
-    assert found.uncaptured
-
-
-@pytest.mark.parametrize("error", ["External events are disallowed in rocm", "out of memory"])
-def test_events_that_raise_when_recorded_leave_the_replay_without_layers(monkeypatch, error):
-    """As on ROCm, where they can be made; another error is none of theirs."""
-
-    class Raising(Event):
-        def record(self):
-            raise RuntimeError(error)
-
-    def capture(run, around_capture=nullcontext):
-        with around_capture():
-            output = run()
-        return lambda: output
-
-    monkeypatch.setattr(lanes, "Cuda", Runtime)
-    monkeypatch.setattr(lanes.clocks, "capture", capture)
-    monkeypatch.setattr(lanes.clocks, "external_event", Raising)
-    work, _ = _pass()
-    with torch.inference_mode():
-        if "event" not in error.lower():
-            with pytest.raises(RuntimeError, match=error):
-                lanes.lanes(GPU, "graph", work)
-            return
-        found = lanes.lanes(GPU, "graph", work)
-        assert torch.is_tensor(found.clean.run())
-    assert (found.parts, found.uncaptured) == (0, True)
-
-
 class _Queueing(torch.nn.Module):
     """A layer that queues one kernel on the pretend GPU."""
 
@@ -187,10 +78,90 @@ def _deep(gpu, layers=570, host_ms=0.03, device_ms=0.01, last_ms=None):
     return LaneWork(model, lambda: model(x), lambda: None, calls, calls)
 
 
-def _layer_pass(gpu, work, monkeypatch, passes=3):
+def _layer_pass(gpu, work, monkeypatch, passes=3, launch="eager"):
     monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
-    found = lanes.lanes(GPU, "eager", work)
+    found = lanes.lanes(GPU, launch, work)
     return found, collect(found.all(), Fixed(passes))
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_timed_by_events_with_a_clock_per_lane(monkeypatch, steady_gpu):
+    """Calibration leaves no times behind; the layer lane knows its own, larger host time."""
+    gpu = steady_gpu()
+    monkeypatch.setenv("PRETEND_HOST_US", "5")  # for each kernel and event
+    work = _deep(gpu, layers=6)
+    found, done = _layer_pass(gpu, work, monkeypatch)
+    assert found.timer_name == found.timed().timer == "events"
+    assert done.times == [pytest.approx([0.06] * 3)] * 2
+    assert [*found.timed().times] == [pytest.approx([0.01] * 3)] * 6
+    assert found.device_clock.host_ms == pytest.approx(6 * 0.035)
+    (layers,) = found.layers
+    assert layers.clock is not found.device_clock
+    assert layers.clock.host_ms == pytest.approx(6 * 0.035 + 12 * 0.005)
+
+
+@pytest.mark.gpu
+def test_a_graph_replays_and_its_layers_are_read_after_every_replay(monkeypatch, steady_gpu):
+    """The layer lane replays a second capture, which has the events in it."""
+    gpu = steady_gpu(event_ms=0.001)
+    work = _deep(gpu, layers=6)
+    found, done = _layer_pass(gpu, work, monkeypatch, launch="graph")
+    assert found.timer_name == found.timed().timer == "graph"
+    clean, layers = done.times
+    assert clean == pytest.approx([6 * 0.01 + 0.001] * 3)
+    assert layers == pytest.approx([6 * 0.01 + 13 * 0.001] * 3)
+    assert [*found.timed().times] == [pytest.approx([0.011] * 3)] * 6
+
+
+@pytest.mark.gpu
+def test_what_a_graph_returned_outlives_the_replays_of_the_other():
+    """In memory that both share, it lies in buffers that the other one overwrites."""
+    model = tinynets.convolutions_alone().eval().cuda()
+    image = torch.randn(1, 3, 16, 16).cuda()
+    calls = shape_pass(model, image).calls
+    work = LaneWork(model, lambda: model(image), lambda: None, calls)
+    with torch.inference_mode():
+        found = lanes.lanes(GPU, "graph", work)
+        runs = [lane.run for lane in found.all()]
+        for first, second in itertools.permutations(runs):
+            output = first()
+            second()
+            torch.testing.assert_close(output.cpu(), model(image).cpu())
+
+
+@pytest.mark.gpu
+def test_a_torch_whose_events_cannot_be_captured_has_no_layers_in_a_graph(monkeypatch, steady_gpu):
+    """The overall time is still there; the layer rows are missing rather than wrong."""
+    monkeypatch.setattr(clocks, "external_event", lambda: None)
+    gpu = steady_gpu()
+    found, done = _layer_pass(gpu, _deep(gpu, layers=6), monkeypatch, launch="graph")
+    assert (found.parts, found.uncaptured) == (0, True)
+    assert done.times == [pytest.approx([0.06] * 3)]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+@pytest.mark.parametrize("error", ["External events are disallowed in rocm", "out of memory"])
+def test_events_that_raise_when_recorded_leave_the_replay_without_layers(
+    monkeypatch, error, steady_gpu
+):
+    """As on ROCm, where they can be made; another error is none of theirs."""
+
+    class Raising(torch.cuda.Event):
+        def record(self):
+            raise RuntimeError(error)
+
+    monkeypatch.setattr(clocks, "external_event", Raising)
+    gpu = steady_gpu()
+    work = _deep(gpu, layers=6)
+    if "event" not in error.lower():
+        with pytest.raises(RuntimeError, match=error):
+            _layer_pass(gpu, work, monkeypatch, launch="graph")
+        return
+    found, done = _layer_pass(gpu, work, monkeypatch, launch="graph")
+    assert (found.parts, found.uncaptured) == (0, True)
+    assert done.times == [pytest.approx([0.06] * 3)]
 
 
 @pytest.mark.gpu

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 import weakref
-from collections import Counter
 
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-import hostgraphs
 import pretendgpu
 import tinynets
 from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
-from hpcsweep.conv.proof import replay
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.measure import models, numerics, rounding, work
 from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.timing import compiling, lanes, layer_timer
+from hpcsweep.measure.checks import numerics as numerics_check
+from hpcsweep.measure.timing import compiling, layer_timer
 from hpcsweep.measure.workloads import inference
-from hpcsweep.measure.workloads.inference import Inference
-from measuring import Throttled, lying, point
+from measuring import CPU, Throttled, lying, point
 
 QUICK = {"layers": False, "evidence": False, "numerics": False}
 
@@ -552,25 +550,41 @@ def test_a_network_that_failed_is_not_measured_again_as_it_was_left(bench):
 
 
 @pytest.fixture
-def on_host_graphs(monkeypatch):
-    """Return a bench whose lanes are those of a GPU, with graphs that replay on the host."""
-    hostgraphs.install(monkeypatch, lanes)
-    of_device, gpu = lanes.lanes, torch.device("cuda", 0)
-    monkeypatch.setattr(lanes, "lanes", lambda _, *how: of_device(gpu, *how))
-    monkeypatch.setattr(Inference, "refuse_early", lambda *_: None)
-    monkeypatch.setattr(replay, "replayed_kernels", lambda *_: Counter())
-    return on_device("inference", "cpu")
+def compared_on_the_host(monkeypatch):
+    """Let the host compare with float64, for the pretend GPU's own arithmetic does nothing."""
+    of_call = rounding.of_call
+
+    def of_copies(layer, x, output, *how, **options):
+        return of_call(copy.deepcopy(layer).cpu(), x.cpu(), output.cpu(), *how, **options)
+
+    monkeypatch.setattr(rounding, "of_call", of_copies)
+    on_host = numerics.Float64Reference(CPU)
+    monkeypatch.setattr(numerics_check, "Float64Reference", lambda _device: on_host)
 
 
-@pytest.mark.parametrize("network", ["resnet18", "squeezenet1_0"])
+@pytest.mark.gpu
+@pytest.mark.usefixtures("compared_on_the_host")
 @pytest.mark.parametrize("layers", [True, False])
-def test_a_replay_is_compared_with_its_own_output(on_host_graphs, network, layers):
-    """The layers' graph leaves the clean one's memory alone, and the other way round."""
-    wanted = point(network, algorithm="gemm", launch="graph", measure={"layers": layers})
-    row = on_host_graphs.measure(wanted).row
+def test_a_replay_is_compared_with_its_own_output(layers):
+    """Also beside the layers' graph; what it computes is what it would without one."""
+    axes = {"algorithm": "gemm", "launch": "graph", "gpu": "gpu"}
+    wanted = point("tinynets:convolutions_alone", measure={"layers": layers}, **axes)
+    row = on_device("inference", "cuda").measure(wanted).row
     assert "algorithm_mismatch" not in row["flags"]
     assert row["algorithm_coverage_pct"] == 100
+    assert 0 < row["max_rel_error"] < 1e-5
     assert row["error_over_bound"] <= 1
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("compared_on_the_host")
+def test_a_replay_that_computes_something_else_is_not_taken_for_the_network():
+    """Its outputs are judged, and not those of a pass without a graph."""
+    settings = {"layers": False, "evidence": False}
+    wanted = point("tinynets:CapturedOtherwise", launch="graph", gpu="gpu", measure=settings)
+    row = on_device("inference", "cuda").measure(wanted).row
+    assert row["error_over_bound"] > 1
+    assert row["valid"] is False
 
 
 @pytest.mark.parametrize("full", ["the pass itself", "float64"])
