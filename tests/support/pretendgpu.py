@@ -1,9 +1,10 @@
 """A GPU that is not there: torch's own CUDA code runs on the host's memory, as on one H100.
 
 torch takes CUDA from shared libraries. `native/pretend/` has libraries of the same names and
-functions, which are loaded before the real ones: the runtime (device.c, queue.c), cuDNN, cuBLAS,
-CUPTI, NVML, and a driver. torch's allocator, streams, events, captured graphs, errors and profiler
-are its own. The heads of the C files say what the libraries do, and which variables change it.
+functions, which are loaded before the real ones: the runtime (device.c, queue.c, launches.c), cuDNN
+(cudnn.c, convolutions.h), cuBLAS, CUPTI, NVML, and a driver. torch's allocator, streams, events,
+captured graphs, errors and profiler are its own. The heads of the C files say what the libraries
+do, and which variables change it.
 
 A process has the pretend GPU from its start or not at all, since the libraries have to be there
 before torch. So a test runs a program with `PretendGpu.environment`.
@@ -46,6 +47,7 @@ _LOADED_FIRST = (
     "libcudnn.so.9",
     "libpretend_cublas.so",
 )
+_RUNTIME = ("device.c", "queue.c", "launches.c")  # one text: each uses what stands before it
 # loops over rows become vectors; sums may be added up in any order, as a GPU does
 _QUICK = ("-O3", "-march=native", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
 # names in torch's libraries that look like functions of the driver, and are those of others
@@ -128,7 +130,7 @@ def build(folder: Path) -> None:
     """Compile the libraries into a folder, with a `nvidia-smi` and `run`, which runs a program."""
     folder.mkdir(parents=True, exist_ok=True)
     libraries = {
-        "libpretend_cudart.so": (_text("device.c", "queue.c"), _functions("(?:__)?cuda")),
+        "libpretend_cudart.so": (_text(*_RUNTIME), _functions("(?:__)?cuda")),
         "libcudnn.so.9": (_text("cudnn.c"), _functions("cudnn")),
         "libpretend_cublas.so": (_text("cublas.c"), _functions("cublas")),
         "libpretend_cupti.so": (_text("cupti.c"), _functions("cupti")),

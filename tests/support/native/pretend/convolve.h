@@ -1,4 +1,4 @@
-/* A convolution of packed arrays, C x N x D x H x W, in REAL: float or double. cudnn.c includes this for each.
+/* A convolution of packed arrays, C x N x D x H x W, in REAL: float or double. convolutions.h includes this for each.
  *
  * As products of matrices: the input is unfolded to columns, of which one output pixel needs one, for as many
  * samples at a time as fit into some megabytes. The result, of which `way` says which of the three it is, has to be

@@ -1,4 +1,4 @@
-/* A pretend CUDA runtime, its first half: one device, errors, and memory. The second half is queue.c.
+/* A pretend CUDA runtime, its first part: one device, errors, and memory. The second part is queue.c.
  *
  * Loaded before libcudart, it makes torch believe in one GPU. Memory is the host's and ends at PRETEND_MEMORY bytes
  * (4 GiB), so copies are real. PRETEND_CLOCK is the clock in MHz (1980). PRETEND_PIDS=FOLDER: processes that hold
