@@ -38,7 +38,7 @@ def said(pretend_gpu):
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-c", SERVANT],
-        env=pretend_gpu.environment(),
+        env=pretend_gpu.environment(PRETEND_COMPUTE="1"),
         stdin=pipe,
         stdout=pipe,
         text=True,

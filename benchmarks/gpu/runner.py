@@ -144,7 +144,7 @@ def environment(scratch: Path, *, pretended: bool) -> dict[str, str]:
         if why := pretendgpu.missing():
             raise NoDevice(f"no pretend GPU: {why}")
         # the kit is tried, not the arithmetic: a host takes a thousand times as long as a GPU
-        environ = {"PRETEND_COMPUTE": "0", **environ, **pretendgpu.built().environment()}
+        environ = {**environ, **pretendgpu.built().environment()}
         folders.append(_SUPPORT)
     environ["PYTHONPATH"] = os.pathsep.join(map(str, [*folders, scratch / "wheels"]))
     return environ

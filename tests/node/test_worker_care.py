@@ -390,7 +390,12 @@ measure: {warmup: 1, iterations: 3}
 
 @pytest.mark.parametrize(
     ("name", "measure", "decides"),
-    [("algorithm", "", True), ("profile", ", evidence: false, profile: [torch]", False)],
+    [
+        ("algorithm", "", True),
+        pytest.param(
+            *("profile", ", evidence: false, profile: [torch]", False), marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_what_kills_the_process_after_the_times_costs_no_time(
     pretend_gpu, desk, name, measure, decides

@@ -61,8 +61,12 @@ class PretendGpu:
     folder: Path
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Return this process's environment with the GPU in it; `more` are variables, too."""
+        """Return this process's environment with the GPU in it; `more` are variables, too.
+
+        Nothing is computed unless they ask for it: one point's control takes the host 5 seconds.
+        """
         return {
+            "PRETEND_COMPUTE": "0",
             **os.environ,
             "LD_LIBRARY_PATH": str(self.folder),
             "LD_PRELOAD": ":".join(str(self.folder / name) for name in _LOADED_FIRST),
@@ -146,6 +150,7 @@ def build(folder: Path) -> None:
 def _run_script() -> str:
     here = Path("$here")  # the folder of the script, wherever it was moved to
     told = PretendGpu(here).environment()
+    del told["PRETEND_COMPUTE"]  # who runs it decides
     names = sorted(name for name, value in told.items() if os.environ.get(name) != value)
     words = " ".join(f'{name}="{told[name]}"' for name in names if name != "PATH")
     return f'here=$(cd "$(dirname "$0")" && pwd)\nexec env {words} PATH="$here:$PATH" "$@"\n'

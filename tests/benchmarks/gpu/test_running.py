@@ -65,8 +65,7 @@ def test_a_step_that_was_cut_off_goes_on_with_what_it_lacks(pretend_gpu, tmp_pat
     told = {"step": "device", "folder": str(tmp_path), "environment": known, "ends": 1e9}
     words = ("-m", "benchmarks.gpu.step", json.dumps(told))
     path = os.pathsep.join(map(str, (ROOT, ROOT / "src", ROOT / "tests" / "support")))
-    more = {"PYTHONPATH": path, "PRETEND_COMPUTE": "0"}  # numbers do not matter here
-    done = pretend_gpu.run(sys.executable, *words, cwd=ROOT, timeout=ENOUGH, **more)
+    done = pretend_gpu.run(sys.executable, *words, cwd=ROOT, timeout=ENOUGH, PYTHONPATH=path)
     after = record.read(tmp_path / "device.json")
     assert (after.state, after.note) == (record.COMPLETE, ""), done.stderr
     assert after.found["torch"] == kept

@@ -317,7 +317,7 @@ measure: {warmup: 1, iterations: 3, numerics: false}
     [
         ("", {("auto", "eager"), ("auto", "graph"), ("gemm", "eager"), ("gemm", "graph")}, False),
         # operators are evidence of eager passes that the framework runs
-        ("denied", {("auto", "eager")}, True),
+        pytest.param("denied", {("auto", "eager")}, True, marks=pytest.mark.slow),
     ],
 )
 def test_no_graph_is_proven_without_a_look_at_its_replay(pretend_gpu, desk, cupti, proven, unseen):
