@@ -25,6 +25,7 @@ measure: {iterations: 4, warmup: 3}
 """
 
 
+@pytest.mark.slow
 def test_what_was_measured_can_be_measured_again(desk):
     """Although the network changed since; by the commands that the README tells."""
     (desk.folder / "parts").mkdir()

@@ -82,6 +82,7 @@ def test_what_sheets_do_not_explain_is_not_taken_from_them():
     assert off(law, test[test["kernel_h"] == 1.0]) < 0.25
 
 
+@pytest.mark.slow
 def test_a_gpu_that_nobody_measured_takes_the_times_of_its_relatives():
     """The nearest sheets count most; the steps are theirs."""
     known = [peaks(convolutions(310, 11, "v100")), peaks(convolutions(310, 12, "p100-pcie")),

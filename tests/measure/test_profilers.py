@@ -196,6 +196,7 @@ for name in "abc":
 """
 
 
+@pytest.mark.slow
 def test_each_profile_has_the_kernels_where_cupti_leaves_after_one(pretend_gpu, tmp_path):
     """The next one may begin without any call of CUDA between."""
     done = pretend_gpu.run(

@@ -110,6 +110,7 @@ measure: {warmup: 1, iterations: 4}
 """
 
 
+@pytest.mark.slow
 @linux
 def test_a_machine_that_is_slow_for_one_of_twenty_networks_is_flagged(desk):
     """The control knows its usual time from the workers before."""

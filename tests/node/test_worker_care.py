@@ -383,7 +383,7 @@ def test_short_points_of_which_one_ends_the_worker_in_a_check_are_measured_alone
 
 DYING = """\
 workload: inference
-axes: {model: [resnet18], input_size: [64, 96, 128], launch: [eager, graph]}
+axes: {model: [resnet18], input_size: [64], launch: [eager, graph]}
 measure: {warmup: 1, iterations: 3}
 """
 
@@ -406,12 +406,12 @@ def test_what_kills_the_process_after_the_times_costs_no_time(
     done = pretend_gpu.run(*command, cwd=desk.folder, PRETEND_CUPTI="dies", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = sorted(desk.rows(), key=lambda row: row["started_at"])
-    assert [row["status"] for row in rows] == ["ok"] * 6
+    assert [row["status"] for row in rows] == ["ok"] * 2
     assert all(float(row["median_ms"]) > 0 and row["mem_peak_bytes"] for row in rows)
     missing = [row["checks_missing"] for row in rows]
     assert missing[0].startswith(f"{name}: SIGSEGV: Fatal Python error: Segmentation fault")
     assert missing[0].endswith("numerics; control")
-    assert missing[1:] == [f"{name}: an earlier point's process ended in it"] * 5
+    assert missing[1:] == [f"{name}: an earlier point's process ended in it"]
     for row in rows:
         assert "check_missing" in row["flags"].split(";")
     assert rows[0]["valid"] == "false"
@@ -421,4 +421,4 @@ def test_what_kills_the_process_after_the_times_costs_no_time(
     log = "".join(path.read_text() for path in desk.results.glob("*/submissions/*/logs/*"))
     assert f"(without {name}: SIGSEGV" in log
     shown = pretend_gpu.run(*COMMAND, "show", "sweep", cwd=desk.folder).stdout
-    assert shown.count(f"without {name}: an earlier point's process ended in it") == 5
+    assert shown.count(f"without {name}: an earlier point's process ended in it") == 1

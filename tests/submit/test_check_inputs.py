@@ -227,6 +227,7 @@ def test_all_own_networks_that_cannot_be_measured_are_told_at_once(desk: Desk):
     assert not list(desk.folder.glob("results/*/submissions/*"))
 
 
+@pytest.mark.slow
 def test_a_network_is_tried_with_each_kind_of_input(desk: Desk):
     """The least and the most of a number, each other value; what is wrong names where."""
     (desk.folder.parent / "beside" / "mymodel.py").write_text(BAD)

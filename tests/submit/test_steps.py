@@ -330,6 +330,7 @@ def test_jobs_of_a_python_without_nvml_are_told_before_the_queue(monkeypatch, de
     )
 
 
+@pytest.mark.slow
 def test_verify_says_too_that_the_cpu_is_looked_at(pretend_gpu, desk):
     """What it proves on the CPU is not proven on the GPU."""
     desk.spec(_ONE)

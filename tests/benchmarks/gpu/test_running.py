@@ -55,6 +55,7 @@ def test_the_whole_kit_runs_on_a_pretend_gpu_and_a_call_more_measures_nothing(
     assert (out / "summary.md").read_text() == page
 
 
+@pytest.mark.slow
 def test_a_step_that_was_cut_off_goes_on_with_what_it_lacks(pretend_gpu, tmp_path):
     """On the pretend GPU: what the file has stays, what is missing is measured there."""
     known = {"kind": "pretended", "name": "NVIDIA H100 80GB HBM3"}

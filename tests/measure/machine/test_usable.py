@@ -56,6 +56,7 @@ def test_each_cause_has_its_own_words_and_remedy(pretend_gpu):
         assert ("code" in told_what) == (fault == "cudaLaunchKernel=209")
 
 
+@pytest.mark.slow
 def test_the_doctors_process_tells_the_cause_of_a_gpu_that_is_full(pretend_gpu):
     """Not that torch has no code for it."""
     seen = json.loads(pretend_gpu.run(*_REPORT, PRETEND_MEMORY="1000000").stdout)
@@ -101,6 +102,7 @@ def test_a_cudnn_without_code_for_an_old_gpu_is_told_in_torchs_words(monkeypatch
     assert "LD_LIBRARY_PATH" not in wrong.remedy
 
 
+@pytest.mark.slow
 def test_a_gpu_that_works_is_none_of_them(pretend_gpu):
     """With its name, what torch has code for, and nothing amiss."""
     seen = json.loads(pretend_gpu.run(*_REPORT).stdout)
