@@ -71,6 +71,18 @@ class Refused(HpcsweepError, exit_code=5):
     """Machine or cluster does not fit the profile, or a limit of the user would be exceeded."""
 
 
+class Occupied(Refused, exit_code=11):
+    """Other processes hold the GPU or its memory: the same command may work later."""
+
+
+class NoCodeForGpu(Refused, exit_code=12):
+    """This torch or its cuDNN has no code for the GPU: another environment has."""
+
+
+class GpuFails(Refused, exit_code=13):
+    """The GPU fails at the simplest work: another node, or a repair."""
+
+
 class ResultsError(HpcsweepError, exit_code=6):
     """The results folder cannot be read or written."""
 
@@ -106,6 +118,12 @@ class MissingDependency(HpcsweepError, exit_code=9):
 
 class TargetMissed(HpcsweepError, exit_code=10):
     """Done, but `--until-error` did not reach its target for some group of points."""
+
+
+def refusal(text: str, exit_code: int) -> Refused:
+    """Return the error of a refusal that another process told, by its exit code."""
+    kinds: tuple[type[Refused], ...] = (Occupied, NoCodeForGpu, GpuFails)
+    return next((kind for kind in kinds if kind.exit_code == exit_code), Refused)(text)
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:

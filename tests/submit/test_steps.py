@@ -15,6 +15,7 @@ from hpcsweep.errors import (
     BadInput,
     Incomplete,
     MissingDependency,
+    Occupied,
     PointsFailed,
     Refused,
     ResultsError,
@@ -305,10 +306,10 @@ def test_several_workers_on_one_gpu_are_refused_before_anything_runs(pretend_gpu
 
 
 def test_a_run_that_measured_nothing_names_no_tables(pretend_gpu, desk):
-    """Why it stopped is the last word but one."""
+    """Why it stopped is the last word but one, and has its exit code."""
     desk.spec(_ONE)
     done = _submit(pretend_gpu, desk, PRETEND_MEMORY="1000000")
-    assert done.returncode == Refused.exit_code
+    assert done.returncode == Occupied.exit_code
     assert "warning: stopped: 'NVIDIA H100 80GB HBM3' is full: CUDA out of memory." in done.stderr
     assert done.stdout.endswith("sweep: measured nothing\n")
 

@@ -36,6 +36,7 @@ class Hello:
 
     env: dict[str, Any] = field(default_factory=dict)  # for env.json; `row`: cells of every row
     refused: str = ""
+    exit_code: int = 0  # of the refusal
 
 
 @dataclass(frozen=True, kw_only=True)

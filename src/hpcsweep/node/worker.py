@@ -78,7 +78,8 @@ def main(argv: list[str]) -> int:
         bench = bench_of(workload, json.loads(os.environ[environment.RUN]))
         line.send(typed_json.to_plain(Hello(env=bench.environment())))
     except HpcsweepError as error:
-        line.send(typed_json.to_plain(Hello(refused=str(error))))
+        refused = Hello(refused=str(error), exit_code=error.exit_code)
+        line.send(typed_json.to_plain(refused))
         return error.exit_code
     except ModuleNotFoundError as error:
         missing = extras.missing(error, f"{sys.executable} on {os.uname().nodename}")

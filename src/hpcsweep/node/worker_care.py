@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.sharing import worker_key
-from hpcsweep.errors import Refused
+from hpcsweep.errors import Refused, refusal
 from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, Timed
 from hpcsweep.node.worker_process import Died, Garbled, Interrupted, Template, TimedOut, Worker
 from hpcsweep.store import typed_json
@@ -232,7 +232,7 @@ class WorkerCare:
         self._worker = worker
         hello = typed_json.from_plain(Hello, reply)
         if hello.refused:
-            raise Refused(hello.refused)
+            raise refusal(hello.refused, hello.exit_code)
         self.on_hello(hello.env)
         return worker
 

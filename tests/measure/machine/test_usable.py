@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpcsweep.errors import Refused
+from hpcsweep.errors import Occupied
 from hpcsweep.measure.machine import provenance, usable
 
 _REPORT = (sys.executable, "-m", "hpcsweep.measure.machine.fit")
@@ -22,14 +22,14 @@ int cudnnGetProperty(int which, int *v) { *v = which == 0 ? 9 : which == 1 ? 1 :
 """
 
 
-# the function of the runtime that fails, and its status: what is told, and what to do
+# the function of the runtime that fails, and its status: what is told, what to do, the exit code
 _FAULTS = {
-    "cudaMalloc=2": (f"{_H100} is full: CUDA out of memory.", "which process"),
-    "cudaMalloc=46": (f"{_H100} is busy: another process", "which one"),
-    "cudaMalloc=719": (f"{_H100} fails at the simplest", "kernel's log"),
-    "cudaLaunchKernel=209": ("has no code for " + _H100, "another torch"),
-    "cudaLaunchKernel=719": (f"{_H100} fails at the simplest", "Xid"),
-    "cudaHostAlloc=1": (f"{_H100} gives no result back", "ulimit -l"),
+    "cudaMalloc=2": (f"{_H100} is full: CUDA out of memory.", "which process", 11),
+    "cudaMalloc=46": (f"{_H100} is busy: another process", "which one", 11),
+    "cudaMalloc=719": (f"{_H100} fails at the simplest", "kernel's log", 13),
+    "cudaLaunchKernel=209": ("has no code for " + _H100, "another torch", 12),
+    "cudaLaunchKernel=719": (f"{_H100} fails at the simplest", "Xid", 13),
+    "cudaHostAlloc=1": (f"{_H100} gives no result back", "ulimit -l", 13),
 }
 _TRIES = """
 import json, os, sys, torch
@@ -37,19 +37,20 @@ from hpcsweep.measure.machine import provenance, usable
 for fault in sys.argv[1:]:
     os.environ["PRETEND_FAIL"] = fault
     wrong = usable.problem(provenance.device("cuda"))
-    print(json.dumps([wrong.what, wrong.remedy]))
+    print(json.dumps([wrong.what, wrong.remedy, wrong.kind.exit_code]))
     torch.cuda.empty_cache()
 """
 
 
-def test_each_cause_has_its_own_words_and_remedy(pretend_gpu):
+def test_each_cause_has_its_own_words_remedy_and_exit_code(pretend_gpu):
     """In torch's own errors, on a runtime of which one function fails."""
     done = pretend_gpu.run(sys.executable, "-c", _TRIES, *_FAULTS)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(told) == len(_FAULTS), done.stderr
-    for (fault, (what, remedy)), (told_what, told_remedy) in zip(
+    for (fault, (what, remedy, code)), (told_what, told_remedy, told_code) in zip(
         _FAULTS.items(), told, strict=True
     ):
+        assert told_code == code, fault
         assert what in told_what, fault
         assert remedy in told_remedy, fault
         assert "gres" not in told_remedy  # which only a job has
@@ -112,9 +113,9 @@ def test_a_gpu_that_works_is_none_of_them(pretend_gpu):
 
 def test_a_worker_refuses_with_the_cause_and_what_to_do(monkeypatch):
     """In one line."""
-    told = usable.Unusable("it is full", "wait")
+    told = usable.Unusable("it is full", "wait", Occupied)
     monkeypatch.setattr(usable, "problem", lambda _: told)
-    with pytest.raises(Refused, match=r"^it is full; wait$"):
+    with pytest.raises(Occupied, match=r"^it is full; wait$"):
         usable.check(provenance.device("cpu"))
 
 

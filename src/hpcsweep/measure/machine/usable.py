@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from hpcsweep.conv.libraries import cudnn_library
-from hpcsweep.errors import Refused, first_line
+from hpcsweep.errors import GpuFails, NoCodeForGpu, Occupied, Refused, first_line
 from hpcsweep.measure.machine.provenance import Device
 
 _FULL: Final = "out of memory"
@@ -30,6 +30,7 @@ class Unusable:
 
     what: str
     remedy: str
+    kind: type[Refused]
 
 
 def check(device: Device) -> None:
@@ -39,7 +40,7 @@ def check(device: Device) -> None:
         Refused: it cannot; with the cause, and what to do.
     """
     if wrong := problem(device):
-        raise Refused(f"{wrong.what}; {wrong.remedy}")
+        raise wrong.kind(f"{wrong.what}; {wrong.remedy}")
 
 
 def problem(device: Device) -> Unusable | None:
@@ -58,11 +59,13 @@ def wrong_library() -> Unusable | None:
     except RuntimeError as error:
         versions = [".".join(one) for one in _VERSION.findall(str(error))]
         if len(versions) < 2:
-            return Unusable(first_line(error), "install the torch that its link names for this GPU")
+            do = "install the torch that its link names for this GPU"
+            return Unusable(first_line(error), do, NoCodeForGpu)
         places = ", ".join(cudnn_library.loaded())
         return Unusable(
             f"torch was built for cuDNN {versions[0]}, and {versions[1]} is loaded ({places})",
             "remove `module load cudnn`, and its folder from LD_LIBRARY_PATH: torch brings its own",
+            NoCodeForGpu,
         )
     return None
 
@@ -84,6 +87,7 @@ def _wrong_gpu(device: Device) -> Unusable | None:
         return Unusable(
             f"'{device.name}' gives no result back, which takes pinned memory: {first_line(error)}",
             "see `ulimit -l`, and the memory limit of the job or the container",
+            GpuFails,
         )
     return None
 
@@ -94,10 +98,10 @@ def _without_memory(device: Device, error: RuntimeError) -> Unusable:
     alone = "ask for the GPU exclusively (gres)" if _in_job() else "wait for it, or end that"
     if _FULL in said:
         do = f"see with nvidia-smi or rocm-smi which process holds its memory; {alone}"
-        return Unusable(f"'{device.name}' is full: {said}", do)
+        return Unusable(f"'{device.name}' is full: {said}", do, Occupied)
     if _BUSY in said:
         what = f"'{device.name}' is busy: another process holds it in exclusive mode ({said})"
-        return Unusable(what, f"see with nvidia-smi which one; {alone}")
+        return Unusable(what, f"see with nvidia-smi which one; {alone}", Occupied)
     return _failing(device, said)
 
 
@@ -111,13 +115,13 @@ def _without_kernel(device: Device, error: RuntimeError) -> Unusable:
         f"for {built_for}): {said}"
     )
     do = "install another torch where this profile's points run (V100: one of CUDA 12.6)"
-    return Unusable(what, do)
+    return Unusable(what, do, NoCodeForGpu)
 
 
 def _failing(device: Device, said: str) -> Unusable:
     node = "leave this node out (`exclude`)" if _in_job() else "restart its driver"
     do = f"see what nvidia-smi and the kernel's log say (Xid); {node}"
-    return Unusable(f"'{device.name}' fails at the simplest work: {said}", do)
+    return Unusable(f"'{device.name}' fails at the simplest work: {said}", do, GpuFails)
 
 
 def _in_job() -> bool:
