@@ -352,22 +352,24 @@ class Attempt:
         What was suspended twice stands, and is flagged. So does a command at once: a person knows
         whether it may run again. Nothing is returned where another job has to measure the points.
         """
-        before = self._suspension.seconds()
-        outcomes = self._outcomes_of(points, care)
-        paused = self._suspension.seconds() - before
-        is_command = self._manifest.workload == COMMAND.name
+        outcomes, paused = self._outcomes_and_pause(points, care)
         timed = any(outcome.status in _TIMED for outcome in outcomes)
         if not paused or not timed:
             return outcomes
-        if is_command:
-            return [point_row.suspended(outcome, paused) for outcome in outcomes]
-        self._reports.say(f"suspended for {paused:.1f} s: measured again")
-        if self._stop.wanted() or not self._fits(points[0]):
-            return []
+        if self._manifest.workload != COMMAND.name:
+            self._reports.say(f"suspended for {paused:.1f} s: measured again")
+            if self._stop.wanted() or not self._fits(points[0]):
+                return []
+            outcomes, paused = self._outcomes_and_pause(points, care)
+        return [point_row.suspended(outcome, paused) for outcome in outcomes]
+
+    def _outcomes_and_pause(
+        self, points: Sequence[Point], care: WorkerCare
+    ) -> tuple[Sequence[Outcome], float]:
+        """Measure points; return the seconds that the job was suspended meanwhile, too."""
         before = self._suspension.seconds()
         outcomes = self._outcomes_of(points, care)
-        paused = self._suspension.seconds() - before
-        return [point_row.suspended(outcome, paused) for outcome in outcomes]
+        return outcomes, self._suspension.seconds() - before
 
     def _outcomes_of(self, points: Sequence[Point], care: WorkerCare) -> Sequence[Outcome]:
         """Measure points within the time that is left; nothing if another try must follow.
