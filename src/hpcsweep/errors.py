@@ -122,7 +122,7 @@ class TargetMissed(HpcsweepError, exit_code=10):
 
 def refusal(text: str, exit_code: int) -> Refused:
     """Return the error of a refusal that another process told, by its exit code."""
-    kinds: tuple[type[Refused], ...] = (Occupied, NoCodeForGpu, GpuFails)
+    kinds = Refused.__subclasses__()
     return next((kind for kind in kinds if kind.exit_code == exit_code), Refused)(text)
 
 
