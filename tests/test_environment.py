@@ -100,3 +100,19 @@ def test_what_a_user_says_of_miopen_stays(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("MIOPEN_FIND_MODE", "FAST")
     environment.keep_miopen_apart()
     assert (os.environ["MIOPEN_USER_DB_PATH"], os.environ["MIOPEN_FIND_MODE"]) == ("mine", "FAST")
+
+
+def test_what_a_job_has_is_told_from_what_its_user_has() -> None:
+    """Where Slurm is stays, and outside a job so do GPUs that somebody chose."""
+    of_a_job = dict.fromkeys(
+        (
+            *("SLURM_CPU_BIND", "SLURMD_NODENAME", "SBATCH_PARTITION", "PMIX_RANK"),
+            *(environment.LIFELINE, environment.WRAPPER, environment.DEADLINE),
+        ),
+        "x",
+    )
+    chosen = {"CUDA_VISIBLE_DEVICES": "1", "SRUN_CPUS_PER_TASK": "2"}
+    kept = {"SLURM_CONF": "/c", "SLURM_CLUSTERS": "a", "SLURM_JWT": "k", environment.RESULTS: "/r"}
+    assert environment.outside_a_job({**of_a_job, **chosen, **kept}) == {**chosen, **kept}
+    in_a_job = {**of_a_job, **chosen, **kept, "SLURM_JOB_ID": "7"}
+    assert environment.outside_a_job(in_a_job) == kept

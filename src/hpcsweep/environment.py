@@ -51,6 +51,21 @@ _OF_SLURM: Final = re.compile(
     "|CPUS_(PER_TASK|ON_NODE)|TASKS_PER_NODE|MEM_PER_(NODE|CPU|GPU)|GPUS(_ON_NODE|_PER_NODE)?"
     "|TASK_PID|SUBMIT_HOST|SUBMIT_DIR)"
 )
+# Of a job: Slurm's variables and those of its task launchers, what Slurm sets to the GPUs of a job,
+# and what hpcsweep tells the processes of one. GPUs and `SRUN_*` count only inside a job: elsewhere
+# somebody set them on purpose.
+_OF_ANY_JOB: Final = ("SLURM", "SBATCH_", "PMI_", "PMI2_", "PMIX_")
+_INSIDE_A_JOB: Final = (
+    "SRUN_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
+)  # fmt: skip
+_OWN_OF_A_JOB: Final = (
+    DEADLINE, WRAPPER, LIFELINE, PROGRESS, WORKLOAD, RUN, ARTIFACTS, LOG, THREADS,
+)  # fmt: skip
+# where Slurm is, and what opens it: its programs cannot work without
+_OF_THE_CLUSTER: Final = frozenset({
+    "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET",
+})  # fmt: skip
 _PASSWORD: Final = re.compile("//[^/\\s]*@")  # of a URL
 
 
@@ -62,6 +77,22 @@ def readable(name: str, value: str) -> bool:
 def of_slurm(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of Slurm that say what a job is; SLURM_JWT, for one, is a key."""
     return {name: value for name, value in variables.items() if _OF_SLURM.fullmatch(name)}
+
+
+def outside_a_job(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return variables as they would be on a login node: without those of a surrounding job.
+
+    A job inherits what its sender has. One that is sent from inside another job would take over
+    its CPUs (`SLURM_CPU_BIND`), tasks (`SLURM_NTASKS`), memory (`SLURM_MEM_PER_CPU`) and GPUs.
+    """
+    dropped = (*_OF_ANY_JOB, *_OWN_OF_A_JOB)
+    if "SLURM_JOB_ID" in variables:
+        dropped = (*dropped, *_INSIDE_A_JOB)
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _OF_THE_CLUSTER or not name.startswith(dropped)
+    }
 
 
 def keep_miopen_apart() -> None:

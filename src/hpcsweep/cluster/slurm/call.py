@@ -21,6 +21,7 @@ from typing import Final
 
 from hpcsweep import units
 from hpcsweep.cluster.slurm.ids import parse_id
+from hpcsweep.environment import outside_a_job
 from hpcsweep.text import cut
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -178,13 +179,14 @@ def _message(program: str, reply: Reply) -> str:
 
 
 def environment(program: str) -> dict[str, str]:
-    """Return our environment without the variables that change what a program prints or does.
+    """Return our environment without what changes what a program of Slurm prints or does.
 
     SBATCH_* would override the script that `--dry-run` showed. sbatch keeps the locale, because the
     job inherits it, and Slurm does not translate its messages.
     """
-    dropped = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SBATCH_", "SLURM_TIME_FORMAT")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    formats = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_")
+    outside = outside_a_job(os.environ)
+    kept = {name: value for name, value in outside.items() if not name.startswith(formats)}
     if program == "sbatch":
         return kept
     return {**kept, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: whole lists of tasks
