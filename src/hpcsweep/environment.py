@@ -85,7 +85,7 @@ def outside_a_job(variables: Mapping[str, str]) -> dict[str, str]:
     A job inherits what its sender has. One that is sent from inside another job would take over
     its CPUs (`SLURM_CPU_BIND`), tasks (`SLURM_NTASKS`), memory (`SLURM_MEM_PER_CPU`) and GPUs.
     """
-    dropped = (*_OF_ANY_JOB, *_OWN_OF_A_JOB)
+    dropped: tuple[str, ...] = (*_OF_ANY_JOB, *_OWN_OF_A_JOB)
     if "SLURM_JOB_ID" in variables:
         dropped = (*dropped, *_INSIDE_A_JOB)
     return {
