@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 
 import pytest
 
 import resultsfolder
 from gate import Gate
+from hpcsweep import files
 from hpcsweep.cluster import disk
 from hpcsweep.errors import Refused
 from hpcsweep.store import runs
@@ -97,3 +100,91 @@ def test_nothing_is_removed_while_it_is_measured(desk):
         gate.open()
         process.communicate()
     assert desk.run("rm", "sweep", "--yes").returncode == 0
+
+
+@pytest.fixture
+def attempted_twice(two_runs):
+    """Return the sweep, and two attempts of its second run: all rows of the first are repeated."""
+    first, second = two_runs.shard(SECOND, 1), two_runs.shard(SECOND, 1, 1)
+    two_runs.measure(first, two_runs.points[:2], median_ms=2.5)
+    two_runs.measure(second, two_runs.points, median_ms=3.0)
+    return two_runs.sweep_dir, first, second
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_an_attempt_that_cannot_be_read_for_a_moment_stays(attempted_twice, monkeypatch, number):
+    """Its rows may count; where the later one cannot be read, those of the earlier one do."""
+    sweep_dir, first, second = attempted_twice
+    really = files.open_regular
+    for closed in (first.overall, first.layers, second.overall, second.layers):
+
+        def opened(path, closed=closed):
+            if path == closed:
+                raise OSError(number, os.strerror(number), str(path))
+            return really(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "open_regular", opened)
+            found = disk.removal(sweep_dir, old_attempts=True)
+        assert found.sizes == {}, closed
+        said = [line for line in found.kept if f"{first.overall} stays" in line]
+        assert len(said) == (closed in {first.overall, first.layers})
+    assert first.overall in disk.removal(sweep_dir, old_attempts=True).sizes
+
+
+def test_an_attempt_that_this_user_may_not_read_stays(attempted_twice, desk):
+    """The command says so, and removes nothing of it."""
+    sweep_dir, first, _second = attempted_twice
+    first.overall.chmod(0)
+    done = desk.run_bound(
+        "--results", sweep_dir.path.parent, "rm", sweep_dir.name, "--old-attempts", "--yes"
+    )
+    assert first.overall.exists()
+    assert (done.returncode, f"{first.overall} stays" in done.stderr) == (6, True), done
+
+
+def test_rows_of_a_newer_version_stay(two_runs):
+    """This version cannot know whether they count."""
+    two_runs.measure(two_runs.shard(SECOND, 1), median_ms=2.5, schema_version="99.0")
+    two_runs.measure(two_runs.shard(SECOND, 1, 1), median_ms=3.0)
+    found = disk.removal(two_runs.sweep_dir, old_attempts=True)
+    assert (found.sizes, len(found.kept)) == ({}, 1)
+    assert "newer hpcsweep" in found.kept[0]
+
+
+def test_a_submission_that_cannot_be_read_lets_no_attempt_go(attempted_twice):
+    """It may begin another run, in which other rows count."""
+    sweep_dir, first, _second = attempted_twice
+    sweep_dir.submission(SECOND).manifest.write_text("{")
+    with pytest.raises(Refused, match="nothing is removed"):
+        disk.removal(sweep_dir, old_attempts=True)
+    assert first.overall.exists()
+
+
+def test_only_what_was_asked_about_is_removed(two_runs):
+    """What was measured while a person thought stays, and so does all else; then they are asked."""
+    sweep_dir = two_runs.sweep_dir
+    asked = disk.removal(sweep_dir, old_attempts=False)
+    two_runs.measure(two_runs.shard(SECOND, 0, 1), two_runs.points, median_ms=3.0)
+    with pytest.raises(Refused, match="has other files than when you were asked"):
+        asked.remove()
+    assert len(sweep_dir.shards()) == 3
+    disk.removal(sweep_dir, old_attempts=False).remove()
+    assert not sweep_dir.path.exists()
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o555])
+@pytest.mark.parametrize("place", ["submissions", "shards"])
+def test_what_another_user_has_in_a_sweep_lets_nothing_go(two_runs, desk, place, mode):
+    """It may be live, and a half of the sweep would be left."""
+    sweep_dir = two_runs.sweep_dir
+    (sweep_dir.path / place / SECOND).chmod(mode)
+    before = sorted(sweep_dir.path.rglob("*"))
+    try:
+        for what in (sweep_dir.name, f"{sweep_dir.name}@2"):
+            done = desk.run_bound("--results", sweep_dir.path.parent, "rm", what, "--yes")
+            assert done.returncode in {2, 5}, done  # where it is closed, nobody knows its run
+            assert "is removed" in done.stderr or "no run" in done.stderr
+    finally:
+        (sweep_dir.path / place / SECOND).chmod(0o755)
+    assert sorted(sweep_dir.path.rglob("*")) == before

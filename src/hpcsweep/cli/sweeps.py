@@ -313,7 +313,10 @@ def cancel(results: Path, sweep: str | None, submissions: tuple[str, ...]) -> An
 
 @click.command()
 @click.argument("sweep")
-@flag("--old-attempts", "Remove only attempts none of whose rows is in a table.")
+@flag(
+    "--old-attempts",
+    "Remove only attempts that another one followed, no row of which counts.",
+)
 @flag("--dry-run", "Say what would be removed; remove nothing.")
 @by_hand("--yes", "Do not ask.")
 @click.pass_obj
@@ -327,10 +330,12 @@ def rm(results: Path, sweep: str, *, old_attempts: bool, dry_run: bool, yes: boo
     hpcsweep rm quickstart --old-attempts --yes
     """
     from hpcsweep.cluster import disk
+    from hpcsweep.errors import ResultsError
     from hpcsweep.store import runs
 
     found = disk.removal(runs.of_run(results, sweep), old_attempts=old_attempts)
     record = {"sweep": sweep, "removed": not dry_run, "lost": found.lost, "bytes": found.bytes()}
+    record["kept"] = [*found.kept]
     if not (dry_run or yes):
         if not sys.stdin.isatty():
             raise UsageError(f"{found} would be lost for good; --yes removes them")
@@ -338,7 +343,10 @@ def rm(results: Path, sweep: str, *, old_attempts: bool, dry_run: bool, yes: boo
     text = f"{found} {'would be' if dry_run else 'were'} removed"
     if not dry_run:
         found.remove()
-    return Answer(record=lambda: record, text=lambda: text)
+    for line in found.kept:
+        answer.show(f"hpcsweep: {line}", file=sys.stderr)
+    code = ResultsError.exit_code if found.kept else 0
+    return Answer(record=lambda: record, text=lambda: text, code=code)
 
 
 def _lines(sweep_dir: SweepDir, lines: Iterator[str]) -> Answer:

@@ -87,6 +87,28 @@ def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
     return sweep_dir, [*([str(error)] if error else []), *old]
 
 
+def superseded(sweep_dir: SweepDir) -> tuple[list[ShardPath], list[str]]:
+    """Return the attempts that may go, and messages about those that cannot be read in whole.
+
+    Another attempt followed each, and none of its rows is the one of its point that counts. The
+    shards decide, not the tables, which may be old. A row that cannot be read may count.
+    """
+    imported = {record.id for record in sweep_dir.manifests() if record.source}
+    reading = _Reading(sweep_dir, imported)
+    counting = {row.shard for row in reading.pool.winners()}
+    old = list[ShardPath]()
+    unread = list[str]()
+    for seen in reading.shards:
+        if seen.path in counting or not seen.path.next_attempt().overall.exists():
+            continue
+        problems = [*seen.unread, *seen.problems]
+        if problems:
+            unread.append(f"{seen.path.overall} stays, since it cannot be read: {problems[0]}")
+        else:
+            old.append(seen.path)
+    return old, unread
+
+
 def _made_aside(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
     """Return a sweep with tables in a temporary folder for this process alone, and messages."""
     folder = Path(tempfile.mkdtemp(prefix="hpcsweep-"))
