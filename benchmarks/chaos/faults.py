@@ -138,6 +138,20 @@ def import_is_killed(place: Place, rng: Random) -> Struck | None:
     return killed(place, "import", _import(place, rng), rng.uniform(0.1, 0.8))
 
 
+def rm_is_killed(place: Place, rng: Random) -> Struck | None:
+    """SIGKILL for `rm` at any moment of it."""
+    if not place.begun:
+        return None
+    return killed(place, "rm", _remove(place, rng), rng.uniform(0.1, 0.8))
+
+
+def bundle_is_killed(place: Place, rng: Random) -> Struck | None:
+    """SIGKILL for `bundle` at any moment of it."""
+    if not place.begun:
+        return None
+    return killed(place, "bundle", place.bundle(), rng.uniform(0.1, 2))
+
+
 def killed(place: Place, verb: str, words: list[str], after: float) -> Struck | None:
     """SIGKILL for a command that is started now, so many seconds later."""
     child = place.start(words)
@@ -277,7 +291,8 @@ def hosts_share_a_name(place: Place, rng: Random) -> Struck | None:
 
 COMMANDS: Final[tuple[Fault, ...]] = (
     a_call_fails, a_call_fails, a_call_fails, a_call_fails, collect_is_killed, import_is_killed,
-    two_at_once, the_clock_steps, the_output_is_gone, resources_are_limited,
+    rm_is_killed, bundle_is_killed, two_at_once, the_clock_steps, the_output_is_gone,
+    resources_are_limited,
     early(the_disk_is_full), early(the_disk_is_read_only), hosts_share_a_name,
 )  # fmt: skip
 STRIKES: Final[tuple[Fault, ...]] = (
@@ -296,16 +311,30 @@ def build(folder: Path) -> Path:
 
 
 def _verb(place: Place, rng: Random) -> tuple[list[str], str]:
-    """Choose a command; there is nothing to collect or import before the first submission."""
-    verb = rng.choices(("submit", "collect", "import"), (5, 3, 3))[0] if place.begun else "submit"
+    """Choose a command; before the first submission there is nothing for the others."""
+    verbs = ("submit", "collect", "import", "rm", "bundle")
+    verb = rng.choices(verbs, (5, 3, 3, 2, 2))[0] if place.begun else "submit"
     if verb == "import":
         return _import(place, rng), verb
-    return (place.submit() if verb == "submit" else place.collect()), verb
+    if verb == "rm":
+        return _remove(place, rng), verb
+    words = {"submit": place.submit, "collect": place.collect, "bundle": place.bundle}[verb]
+    return words(), verb
+
+
+def _remove(place: Place, rng: Random) -> list[str]:
+    """Remove attempts that do not count, or what was imported as of another machine."""
+    if place.twin.is_dir() and rng.random() < 0.5:
+        return place.remove_twin()
+    return place.remove_old()
 
 
 def _import(place: Place, rng: Random) -> list[str]:
-    """Import a copy as it is now, or an older one: into itself, or as on another machine."""
+    """Import a copy as it is now, an older one, or a bundle: here, or as another machine's."""
     there = rng.random() < 0.6
+    bundles = place.bundles()
+    if bundles and rng.random() < 0.3:
+        return place.import_from(rng.choice(bundles), there=there)
     older = place.copies()
     if older and rng.random() < 0.3:
         return place.import_from(rng.choice(older), there=there)

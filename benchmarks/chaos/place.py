@@ -25,6 +25,7 @@ workload: noop
 axes: {{model: [a], input_size: {{start: 1, stop: {points}, num: {points}}}}}
 measure: {{sleep_ms: {sleep_ms}}}
 """
+_VERBS: Final = ("collect", "import", "rm", "bundle")  # commands that measure nothing
 _ROLES: Final = {
     b"hpcsweep.node.worker": "worker",
     b"hpcsweep.node.template": "worker",
@@ -52,6 +53,7 @@ class Place:
     launcher: str = "local"
     said: list[str] = field(default_factory=list)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    removals: int = 0  # how often rows were to be removed
 
     sleep_ms = 300
 
@@ -109,6 +111,26 @@ class Place:
         """Return the command that imports a copy of the sweep, here or as its twin."""
         name = self.twin.name if there else self.spec.stem
         return command(self.results, "import", str(copy), "--as", name)
+
+    def bundle(self) -> list[str]:
+        """Return the command that writes the sweep as it is now into one file."""
+        file = self.folder / "bundles" / f"{uuid.uuid4().hex}.zip"
+        file.parent.mkdir(exist_ok=True)
+        return command(self.results, "bundle", self.spec.stem, "--out", str(file))
+
+    def bundles(self) -> list[Path]:
+        """Return the bundles that were written, the latest first."""
+        found = self.folder.glob("bundles/*.zip")
+        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+    def remove_old(self) -> list[str]:
+        """Return the command that removes the attempts whose rows do not count."""
+        self.removals += 1
+        return command(self.results, "rm", self.spec.stem, "--old-attempts", "--yes")
+
+    def remove_twin(self) -> list[str]:
+        """Return the command that removes all that was imported as of another machine."""
+        return command(self.results, "rm", self.twin.name, "--yes")
 
     def copies(self) -> list[Path]:
         """Return the copies that were made."""
@@ -199,6 +221,10 @@ def _is_zombie(entry: Path) -> bool:
 def _role(words: bytes) -> str:
     for part, role in _ROLES.items():
         if part in words:
-            others = (verb for verb in ("collect", "import") if f"\0{verb}\0".encode() in words)
+            others = (
+                verb
+                for verb in ("collect", "import", "rm", "bundle")
+                if f"\0{verb}\0".encode() in words
+            )
             return next(others, role) if role == "submit" else role
     return "helper"

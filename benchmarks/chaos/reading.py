@@ -28,6 +28,11 @@ def whole_rows(sweep: Path) -> Rows:
     return {(row["point_id"], row["started_at"]) for row in _rows(sweep)}
 
 
+def good_rows(sweep: Path) -> Rows:
+    """Return id and begin of every whole `ok` row."""
+    return {(row["point_id"], row["started_at"]) for row in _rows(sweep) if row["status"] == "ok"}
+
+
 def invented(sweep: Path) -> Rows:
     """Return the rows of the merged table that no shard has."""
     with (sweep / "overall.csv").open(newline="") as file:

@@ -26,6 +26,7 @@ _STRIKES: Final = 0.7  # share of runs in which faults strike what measures
 _IN_A_ROW: Final = (2, 10)  # strikes at a run
 _TRIES: Final = 12  # of submitting without a fault, until nothing is missing
 _PER_FAULT: Final = 3  # points that may be measured again: those of each worker
+_UNPACKED: Final = 3  # bundles, of those that were written
 _FAILED: Final = 3  # the exit code that says that points failed
 _FRAMES: Final = re.compile(r'File "([^"]+)"')
 _UNEXPECTED: Final = ("Traceback (most recent call last)", "hpcsweep: unexpected ")
@@ -39,7 +40,8 @@ class Told:
     points: int
     struck: list[Struck] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    rows: reading.Rows = field(default_factory=set)  # every one that was whole at some time
+    rows: reading.Rows = field(default_factory=set)  # every one that was whole and has to stay
+    removed: reading.Rows = field(default_factory=set)  # by `rm`, since another one counts
     lost: int = 0
     doubled: int = 0
     twice: int = 0
@@ -80,15 +82,32 @@ def _meet_faults(place: Place, rng: Random, told: Told) -> None:
     wanted = rng.randint(*_FAULTS)
     for _ in range(wanted):  # some find nothing to strike
         commands, strikes = _those_for(place)
+        before = reading.good_rows(place.sweep)
+        removals = place.removals
         if rng.random() < _STRIKES:
             told.struck += _strike(place, rng, strikes)
         else:
             struck = rng.choice(commands)(place, rng)
             told.struck += [struck] if struck else []
         told.rows |= reading.whole_rows(place.sweep)
+        if place.removals > removals:
+            allow_removal(place, told, before)
         complete = _is_complete(place)
         if len(told.struck) >= wanted or (complete and rng.random() < 0.5):
             break  # there is little left to strike
+
+
+def allow_removal(place: Place, told: Told, before: reading.Rows) -> None:
+    """Let rows be gone that `rm` may remove: a good one only where another one was there before.
+
+    What was measured since does not excuse it: it may have been measured because the row was gone.
+    """
+    now = reading.whole_rows(place.sweep)
+    left = {point for point, _began in before & now}
+    for row in told.rows - now:
+        if row not in before or row[0] in left:
+            told.removed.add(row)
+    told.rows -= told.removed
 
 
 def _those_for(place: Place) -> tuple[Sequence[faults.Fault], Sequence[faults.Fault]]:
@@ -128,8 +147,16 @@ def _finish(place: Place, told: Told) -> None:
     if place.copies():
         ends.append(("import", place.import_copy(there=True)))
     for verb, words in ends:
-        if code := _run(place, words, verb):
-            told.wrong.append(f"{verb} ended with {code}: {place.said[-1:]}")
+        _must(place, told, verb, words)
+    _must(place, told, "bundle", place.bundle())
+    # one that was cut short is not there, so each that is there is whole
+    for bundle in place.bundles()[:_UNPACKED]:
+        _must(place, told, "import of a bundle", place.import_from(bundle, there=True))
+
+
+def _must(place: Place, told: Told, verb: str, words: list[str]) -> None:
+    if code := _run(place, words, verb):
+        told.wrong.append(f"{verb} ended with {code}: {place.said[-1:]}")
 
 
 def _run(place: Place, words: list[str], told: str) -> int:
@@ -151,13 +178,17 @@ def _look(place: Place, told: Told) -> None:
     rows = reading.whole_rows(place.sweep)
     gone = told.rows - rows
     invented = reading.invented(place.sweep)
-    not_brought = rows ^ reading.whole_rows(place.twin) if place.copies() else set()
+    theirs = reading.whole_rows(place.twin)
+    known = rows | told.removed | told.rows
+    for copy in place.copies():
+        known |= reading.whole_rows(copy)
     for count, what in (
         (told.lost, "points are not in the table"),
         (told.doubled, "rows too many in the table"),
         (len(gone), "rows were whole and are gone"),
         (len(invented), "rows of the table are in no shard"),
-        (len(not_brought), "rows are not both here and where copies were imported"),
+        (len(rows - theirs), "rows are not where copies were imported"),
+        (len(theirs - known), "rows are where copies were imported, and were nowhere else"),
         (len([*place.results.rglob(".import-*")]), "folders of imports are left"),
     ):
         if count:
