@@ -54,7 +54,7 @@ _OF_SLURM: Final = re.compile(
 # Of a job: Slurm's variables and those of its task launchers, what Slurm sets to the GPUs of a job,
 # and what hpcsweep tells the processes of one. GPUs and `SRUN_*` count only inside a job: elsewhere
 # somebody set them on purpose.
-_OF_ANY_JOB: Final = ("SLURM", "SBATCH_", "PMI_", "PMI2_", "PMIX_")
+_OF_ANY_JOB: Final = ("SLURM", "SBATCH_", "SUBMITIT_", "PMI_", "PMI2_", "PMIX_")
 _INSIDE_A_JOB: Final = (
     "SRUN_", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
