@@ -44,32 +44,30 @@ def by_what(findings):
     return {finding.what: finding for finding in findings}
 
 
-def test_what_a_job_would_not_find_is_told_before_the_queue(tmp_path, monkeypatch):
+def test_what_a_job_would_not_find_is_told_before_the_queue(tmp_path):
     """A login node may lack what the nodes have; on a node, in a job, it is a failure."""
     lacks = tmp_path / "lacks.yaml"
     lacks.write_text(
         "venv: /no/such/venv\npython: /no/such/image.sif\n"
         "env: {HPCSWEEP_DATA: /no/such/data}\ngpu: any\n"
     )
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    found = list(doctor.paths(profile.load(lacks)))
+    found = list(doctor.paths(profile.load(lacks), in_job=False))
     assert [(one.level, one.what) for one in found] == [
         ("warn", "venv"), ("warn", "python"), ("warn", "env"),
     ]  # fmt: skip
     assert [one.where for one in found] == [f"{lacks}:{line}" for line in (1, 2, 3)]
     assert "/no/such/venv/bin/activate is not on this machine" in found[0].detail
     assert f"hpcsweep doctor --cluster {lacks.stem}" in found[0].do
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert {one.level for one in doctor.paths(profile.load(lacks))} == {"fail"}
+    assert {one.level for one in doctor.paths(profile.load(lacks), in_job=True)} == {"fail"}
     wrapper = tmp_path / "in_container.sh"
     named = 'exec apptainer exec --nv "$(dirname "$0")/mine.sif" python "$@"'
     wrapper.write_text(f"#!/bin/bash\n{named}\n")
     lacks.write_text("python: ./in_container.sh\ngpu: any\n")
-    (found,) = doctor.paths(profile.load(lacks))
+    (found,) = doctor.paths(profile.load(lacks), in_job=True)
     assert found.detail == f"{tmp_path}/mine.sif is not there"
     fine = tmp_path / "fine.yaml"
     fine.write_text(f"python: {sys.executable}\nenv: {{HPCSWEEP_DATA: {tmp_path}}}\ngpu: any\n")
-    assert not list(doctor.paths(profile.load(fine)))
+    assert not list(doctor.paths(profile.load(fine), in_job=True))
 
 
 def test_this_environment_is_fit(desk):

@@ -69,12 +69,12 @@ def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
             yield Finding("fail", "logs", detail, do, wants.places.get(key, ""))
 
 
-def paths(profile: Profile) -> Iterator[Finding]:
+def paths(profile: Profile, *, in_job: bool) -> Iterator[Finding]:
     """Check the files that the profile's jobs need: environment, interpreter, image, data.
 
-    A login node may lack what the nodes have; in a job, this is a node.
+    Another machine, such as a login node, may lack what the nodes have; in a job of this profile
+    they have to be there.
     """
-    in_job = "SLURM_JOB_ID" in os.environ
     wanted = [
         ("venv", profile.venv and f"{profile.venv}/bin/activate"),
         ("python", profile.python),
@@ -235,8 +235,9 @@ def _profile(profile: Profile) -> Iterator[Finding]:
             yield from _gpu(profile)
         return
     yield from _other_cudnn(profile)
-    yield from paths(profile)
-    if "SLURM_JOB_ID" in os.environ:  # on a node, which need not reach Slurm
+    in_job = "SLURM_JOB_ID" in os.environ
+    yield from paths(profile, in_job=in_job)
+    if in_job:  # on a node, which need not reach Slurm
         yield from _gpu(profile)
         return
     yield from logs(job_request.options_of(profile))

@@ -69,7 +69,10 @@ def check(profile: Profile, folder: Path, cluster: Cluster | None = None) -> Non
     if not slurm.available():
         return  # the call of sbatch will say that it is missing
     findings = profile_checks.examine(profile, cluster or site.describe())
-    findings += [*doctor.paths(profile), *doctor.logs(job_request.options_of(profile), folder)]
+    findings += [
+        *doctor.paths(profile, in_job=False),
+        *doctor.logs(job_request.options_of(profile), folder),
+    ]
     for finding in findings:
         if finding.level == "warn":
             messages.warning(finding.words, finding.do)
