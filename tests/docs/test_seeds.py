@@ -12,7 +12,8 @@ import pytest
 import torch
 import yaml
 
-from hpcsweep.spec import lookup
+from hpcsweep.spec import lookup, sweep_file
+from hpcsweep.spec.expansion import expand
 
 QUICK = {"layers": False, "evidence": False, "numerics": False, "warmup": 1, "iterations": 2}
 QUICK |= {"save_final": False}  # the weights are hundreds of megabytes
@@ -27,11 +28,9 @@ NEEDS_A_GPU = {
 def _smaller(name):
     """Return a shipped sweep with less to do."""
     found = yaml.safe_load(lookup.names(lookup.SWEEPS)[name].read_text())
-    for values in [found["axes"], *found.get("include", [])]:
-        listed = values is found["axes"]
-        for axis, small in (("steps_per_epoch", 1), ("epochs", 1), ("batch_size", 4)):
-            if axis in values:
-                values[axis] = [small] if listed else small
+    for axis, small in (("steps_per_epoch", 1), ("epochs", 1), ("batch_size", 4)):
+        if axis in found["axes"]:
+            found["axes"][axis] = [small]
     found["measure"] |= QUICK
     return yaml.safe_dump(found)
 
@@ -65,3 +64,48 @@ def test_the_page_names_every_sweep_and_every_sweep_names_the_real_data():
     for name in NEEDS_A_GPU:
         text = lookup.names(lookup.SWEEPS)[name].read_text()
         assert re.search(r"dataset: \[synthetic\] +# the real thing: \[cifar100?\]", text)
+
+
+# an axis, its value as shipped, and the value that the comment names
+ADVICE = re.compile(
+    r"^  (\w+): \[.*\](?= +# )(?: +# .*?the real thing: \[(\w+)\]| +# the study: (\d+)| +# null: )",
+    re.MULTILINE,
+)
+
+
+def _edited(text):
+    """Return a sweep changed as its comments say, and the axes with their new values."""
+    chosen = {}
+    for axis, real, number in ADVICE.findall(text):
+        chosen[axis] = real or (int(number) if number else None)
+        new = "null" if chosen[axis] is None else str(chosen[axis])
+        text = re.sub(rf"^  {axis}: \[.*\](?= +# )", f"  {axis}: [{new}]", text, flags=re.MULTILINE)
+    return text, chosen
+
+
+def test_a_sweep_edited_as_its_comments_say_is_edited_for_all_of_its_points(tmp_path):
+    """Else points that are compared train on other data, or for other steps."""
+    edited = set()
+    for name, path in lookup.names(lookup.SWEEPS).items():
+        text, chosen = _edited(path.read_text())
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text)
+        points = [*expand(sweep_file.load(str(file)))]
+        for axis, value in chosen.items():
+            assert {point.axes[axis] for point in points} == {value}, f"{name}: {axis}"
+        edited |= {name} if chosen else set()
+        if f"{name}_full" in lookup.names(lookup.SWEEPS):
+            full = [*expand(sweep_file.load(f"{name}_full"))]
+            assert len(full) == len(points)
+            assert {point.axes["dataset"] for point in full} == {chosen["dataset"]}
+    assert edited == {*NEEDS_A_GPU}
+
+
+def test_the_gpu_experiments_have_partners_among_those_of_the_cpu():
+    """The speed-up over one thread is of the same data, epochs, steps and batch size."""
+    same = ("model", "dataset", "input_size", "epochs", "steps_per_epoch", "optimizer")
+    for name in ("resnet18_cifar10_five_experiments", "resnet18_cifar10_five_experiments_full"):
+        points = [point.axes for point in expand(sweep_file.load(name))]
+        assert len({tuple(axes[axis] for axis in same) for axes in points}) == 1
+        at_64 = [(axes["num_threads"], axes["amp"]) for axes in points if axes["batch_size"] == 64]
+        assert sorted(at_64, key=str) == [(1, "off"), (6, "off"), (None, "fp16"), (None, "off")]

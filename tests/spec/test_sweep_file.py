@@ -95,6 +95,7 @@ def test_the_shipped_sweeps_keep_their_file_names() -> None:
         ("amd_resnet_baseline", 10),
         ("nn_perf_roofline", 4),
         ("resnet18_cifar10_five_experiments", 9),
+        ("resnet18_cifar10_five_experiments_full", 9),
         ("resnet50_cifar100_variants", 5),
         ("resnet50_unique_layers", 240),
         ("vgg16_all_algorithms", 20 * (3 * 10 + 7)),
