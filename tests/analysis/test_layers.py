@@ -36,6 +36,34 @@ def test_the_slowest_layers_come_first_with_their_share(run):
     assert found.set_index("layer").loc["conv1", "auto"] == 4.0
 
 
+@pytest.mark.parametrize("by", ["layer", "op", "shape"])
+def test_the_share_is_that_of_the_times_beside_it(tmp_path, by):
+    """Under the first algorithm, whatever the others took: their rows are not in it."""
+    far = {"conv3": {"gemm": 50.0}, "relu": {"winograd": 90.0}}
+    run = layered(tmp_path, SWEEP.replace("[64, 128]", "[64]"), means=far)
+    found = layers.slowest_layers(run, by=by, metric="mean_ms")
+    frame = found.frame
+    assert frame["share_pct"].tolist() == pytest.approx(list(100 * frame["auto"] / 11))
+    assert frame["share_pct"].is_monotonic_decreasing
+    alone = layers.slowest_layers(run, by=by, metric="mean_ms", where="algorithm=auto").frame
+    shared = [by, "calls", "share_pct", "auto"]
+    pd.testing.assert_frame_equal(frame[shared], alone[shared])
+    assert any("shares are of the layer pass, under auto" in note for note in found.notes)
+
+
+def test_calls_are_counted_over_the_points_of_the_times_beside_them(run, tmp_path):
+    """Of two networks, one with a call more."""
+    two = layered(tmp_path, SWEEP.replace("[resnet18]", "[resnet18, squeezenet1_1]"))
+    table = pd.read_csv(two.layers)
+    points = pd.read_csv(two.overall).set_index("point_id")["model"]
+    other = table["point_id"].map(points) == "squeezenet1_1"
+    table[~(other & (table["layer"] == "conv3"))].to_csv(two.layers, index=False)
+    found = layers.slowest_layers(two, by="op")
+    assert found.frame.set_index("op").loc["conv2d", "calls"] == 2.5
+    assert " 2.5 " in found.written("table")
+    assert layers.slowest_layers(run, by="op").frame.set_index("op").loc["conv2d", "calls"] == 3
+
+
 def test_times_are_means_over_the_configurations(run):
     """Two sizes, of which the larger takes four times as long; the note says over what."""
     found = layers.slowest_layers(run)

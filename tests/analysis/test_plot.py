@@ -38,6 +38,19 @@ def test_what_by_leaves_out_is_a_median_and_is_said(run):
     assert "values are medians over num_threads, of up to 3 points each" in table_of(found)
 
 
+def test_a_speed_up_stands_beside_a_value_of_the_same_rows_alone(tmp_path):
+    """At batch 4 one of two sizes has no baseline: the value is of both."""
+    text = SWEEP.replace("[1, 2, 4]", "[1]") + "  input_size: [64, 96]\n"
+    lacks = "exclude: [{algorithm: gemm, batch_size: 4, input_size: 96}]\n"
+    found = plot.read_plot(
+        collected(tmp_path, text + lacks), "batch_size", by=["algorithm"], baseline="algorithm=gemm"
+    )
+    shown = found.frame().set_index(["algorithm", "batch_size"])
+    assert shown.loc[("winograd", 1), ["n", "speedup"]].tolist() == [2, 2.0]
+    assert shown.loc[("winograd", 4), "n"] == 2
+    assert math.isnan(shown.loc[("winograd", 4), "speedup"])
+
+
 def test_other_seeds_are_repeats(tmp_path):
     """Their median is shown; they make no lines."""
     text = SWEEP.replace("[1, 2, 4]", "[1]") + "  seed: [0, 1, 2]\n"

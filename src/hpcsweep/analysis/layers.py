@@ -3,9 +3,10 @@
 A value is the time of all calls of a layer in one pass, as a mean over the configurations that
 every algorithm has. A call's time is its mean, which adds up; where a few slow passes have moved
 that away from the median, it is the median, and the value is marked. Points whose times are
-unreliable are left out and counted. A share is that of the layer pass; the shares of all layers and
-of the rest of the pass add up to 100. Convolutions that were timed alone have shares of their sum,
-and a note says how much of a pass that is.
+unreliable are left out and counted. Calls and share are those under the first algorithm, whose
+times stand beside them. A share is that of the layer pass; the shares of all layers and of the rest
+of the pass add up to 100. Convolutions that were timed alone have shares of their sum, and a note
+says how much of a pass that is.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def slowest_layers(  # noqa: PLR0913 - one argument per option
     grouped = _grouped(rows, BY[by], time, given=bool(metric))
     names = dataset.values(grouped, "algorithm")  # plans have rows of their own
     table = _table(grouped, BY[by], names)
-    about = f"times are {time}; shares are {_of_what(rows)}, means over all points"
+    under = f", under {names[0]}" if len(names) > 1 else ""
+    about = f"times are {time}; shares are {_of_what(rows)}{under}, means over all points"
     notes = [about, *_notes(points, grouped), *lacking, *left_out]
     notes += dataset.unreliable(points) if foreign else []
     if len(table) > top:
@@ -148,17 +150,20 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str, *, given: bool) -> pd.Da
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
     """Return rows by share, the largest first; times and 95 % intervals of each algorithm.
 
-    A time is a mean over the points that have it, a share over all points.
+    A time is a mean over the points that have it, and so are the calls; a share over all points.
+    What only other algorithms have, has no share and stands last, with the calls of these.
     """
+    first = names[0]
     # a column per value and algorithm
     sums = grouped.groupby(["algorithm", key], as_index=False).agg(
         ms=("ms", "sum"), share=("share", "sum"), fell=("fell", "any"), apart=("apart", "any"),
         square=("square", "sum"),
     )  # fmt: skip
-    calls = grouped.groupby([key, "algorithm", "point_id"]).size().groupby(level=0).max()
+    each = grouped.groupby([key, "algorithm", "point_id"]).size()
+    calls = each.groupby(level=[0, 1]).mean().unstack()  # noqa: PD010 - a column per algorithm
+    calls = calls[first].fillna(calls.max(axis=1)).convert_dtypes()
     wide = sums.pivot(index=key, columns="algorithm")  # noqa: PD010 - truth values stay so
-    points = grouped.groupby("algorithm")["point_id"].nunique().reindex(list(names))
-    shares = wide["share"].sum(axis=1) / points.sum()
+    shares = wide["share"][first] / grouped["point_id"][grouped["algorithm"] == first].nunique()
     table = pd.DataFrame({"calls": calls, "share_pct": shares})
     for column, flag in ((_FELL, "fell"), (_APART, "apart")):
         raised = wide[flag][names].eq(other=True)
@@ -185,9 +190,10 @@ def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
         width = max(map(len, marks), default=0) or 1
         ms = ["-" if math.isnan(ms) else f"{ms:.4g}" for ms in table[name]]
         times[name] = [f"{text}{mark:{width}}" for text, mark in zip(ms, marks, strict=True)]
-    shares = [f"{share:.1f}" for share in table["share_pct"]]
+    shares = ["-" if math.isnan(share) else f"{share:.1f}" for share in table["share_pct"]]
+    calls = [f"{number:.4g}" for number in table["calls"]]
     kept = table[[table.columns[0], "calls", "share_pct", *names]]
-    return kept.assign(calls=table["calls"].astype(str), share_pct=shares, **times)
+    return kept.assign(calls=calls, share_pct=shares, **times)
 
 
 def _has(cells: pd.Series[str], name: str) -> pd.Series[bool]:

@@ -195,9 +195,12 @@ def _cells(
     )  # fmt: skip
     cells = table.groupby([*by, x], dropna=False, sort=False).agg(
         value=(y, "median"), n=(y, "size"), doubtful=("_doubtful", "any"),
-        partial=("_partial", "any"), speedup=("_speedup", "median"), unsure=("_unsure", "any"),
+        partial=("_partial", "any"), speedup=("_speedup", "median"),
+        faster=("_speedup", "count"), unsure=("_unsure", "any"),
         low=("_low", "min"), high=("_high", "max"),
     )  # fmt: skip
+    # a speed-up of some of the rows would stand beside a value of all of them
+    cells["speedup"] = cells["speedup"].where(cells["faster"] == cells["n"])
     keys = cells.index.to_frame(index=False)
     ranks = [[*map(dataset.rank, keys, key)] for key in keys.itertuples(index=False)]
     order = sorted(range(len(keys)), key=ranks.__getitem__)
