@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import time
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pytest
 
 from hpcsweep.cluster import cancel, chunk_state, slurm
 from hpcsweep.cluster.slurm import journal, liveness, settling
+from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus, as_text
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store import attempt
 from hpcsweep.store.attempt import AttemptRecord
@@ -45,6 +47,18 @@ def test_every_state_has_an_answer(submission, say, state):
     assert liveness.ask_slurm([submission]).live_chunks_of(submission) == (
         {0} if not state.over else set()
     )
+
+
+@pytest.mark.parametrize("state", ["SUSPENDED", "STOPPED"])
+def test_a_job_that_stands_still_is_suspended(submission, say, state):
+    """It is live and does not run: it has no pace, and no time left is told."""
+    say(QUEUED.format(state=state, reason="None") + "\n")
+    assert _of(submission).state is ChunkState.SUSPENDED
+    profile = ProfileStatus("l40", planned={"a"}, live=1, chunks=Counter([ChunkState.SUSPENDED]))
+    row = SweepStatus("s", [profile], [], [], in_slurm=True, unanswered=[])
+    line, more = as_text([row]).splitlines()[1:]
+    assert line.split() == ["s", "l40", "1", "0", "1", "-", "-", "-"]
+    assert more == "s: l40: chunks: 1 suspended"
 
 
 def test_a_word_of_a_later_slurm_is_live_and_shown(submission, say):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from hpcsweep import files
 from hpcsweep.cluster import status, sweep_status
 from hpcsweep.cluster.sweep_status import ProfileStatus, SweepStatus
 from hpcsweep.errors import UsageError
+from hpcsweep.store import folders
 from hpcsweep.store.shards import read_keys
 from waiting import wait_for
 
@@ -76,6 +78,53 @@ def test_each_shard_is_read_once(measured, monkeypatch):
     (found,) = status.read_status(measured.results, [])
     assert len(found.profiles[0].status) == 10
     assert [seen[shard.overall] for shard in measured.sweep().shards()] == [1]
+
+
+def test_orphans_are_no_points(desk):
+    """Those that left the sweep are counted apart; a run has the points of its time."""
+    desk.spec("workload: noop\naxes: {model: [a, b, c]}\n")
+    desk.run("submit", "sweep.yaml")
+    desk.spec("workload: noop\naxes: {model: [a, b]}\n")
+    desk.run("submit", "sweep.yaml", "--again")
+    desk.spec("workload: noop\naxes: {model: [a, d]}\n")
+    desk.run("submit", "sweep.yaml")
+    record = json.loads(desk.run("status", "sweep", "--json").stdout)["sweeps"][0]
+    (profile,) = record["profiles"]
+    assert (profile["points"], profile["orphans"], profile["pending"]) == (2, 1, 0)
+    assert profile["by_status"] == {"ok": 2}
+    assert [(run["points"], run["measured"]) for run in record["runs"]] == [(3, 3), (3, 3)]
+    text = desk.run("status", "sweep").stdout
+    assert "local: 1 point no longer in the sweep (orphans), not counted" in text
+    assert text.splitlines()[1].split()[2:5] == ["2", "2", "0"]
+    shown = desk.run("show", "sweep").stdout
+    assert shown.splitlines()[2] == "sweep: 2 ok; 2 orphans"
+    assert sum(line.endswith("orphan") for line in shown.splitlines()) == 2
+    assert json.loads(desk.run("collect", "sweep", "--json").stdout)["sweeps"][0]["orphans"] == 2
+    desk.sweep().sweep_file.write_text("half edited: [")
+    (found,) = status.read_status(desk.results, [])
+    assert found.profiles[0].orphans == 0  # unknown: nothing is left out
+
+
+def row_lines(*ends):
+    """Return a shard's lines of points that ended at these seconds, each after three."""
+    at = "2026-01-01T00:{:02}:{:02}.000+00:00"
+    rows = [f"{at.format(*divmod(end - 3, 60))},3.0\n" for end in ends]
+    return [line.encode() for line in ("started_at,wall_s\n", *rows)]
+
+
+def test_the_pace_is_that_of_the_ends_of_points(tmp_path):
+    """Whatever was written to the attempt's files since; two points say nothing of a third."""
+    shard = folders.ShardPath(tmp_path / "20260101-000000-local", 0, 0)
+    shard.overall.parent.mkdir(parents=True, exist_ok=True)
+    shard.overall.touch()
+    files.write_json(shard.env, {})  # as it is when the attempt stops
+    assert status._pace(shard, row_lines(10, 13, 16, 19)) == pytest.approx(1 / 3)
+    assert status._pace(shard, row_lines(10, 13)) == 0
+    assert status._pace(shard, row_lines(10, 10, 10)) == 0
+    assert status._pace(shard, [b"point_id,status\n", b"a,ok\n"] * 4) == 0
+    assert status._pace(None, []) == 0
+    os.utime(shard.overall, (0, 0))  # long ago
+    assert status._pace(shard, row_lines(10, 13, 16, 19)) == 0
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from hpcsweep.store import chunk_file, outcomes, runs
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import aligned, folded
+from hpcsweep.text import aligned, count, folded
 
 WAITING: Final = "waiting"  # no row yet
 _DIGITS: Final = 8  # of an id, in the table
@@ -30,6 +30,7 @@ class PointState:
     label: str
     row: Mapping[str, Any]
     log: Path | None
+    orphan: bool = False  # the sweep, as last submitted, no longer has it
 
     @property
     def status(self) -> str:
@@ -42,7 +43,8 @@ class PointState:
             return str(reason)
         missing = self.row.get("checks_missing")
         lacks = f"without {missing}" if missing else ""
-        return " ".join(filter(None, (self.row.get("flags"), lacks)))
+        left = "orphan" if self.orphan else ""
+        return " ".join(filter(None, (left, self.row.get("flags"), lacks)))
 
     def log_text(self) -> list[str]:
         """Return the log's lines about the point, up to the line that ends it."""
@@ -59,7 +61,8 @@ class PointState:
         row = {name: cell for name, cell in self.row.items() if cell and isinstance(cell, str)}
         where = {"log": str(self.log)} if self.log else {}
         named = {"point_id": self.point_id, "label": self.label, "status": self.status}
-        return {**named, **row, **where}
+        orphan = {"orphan": "true"} if self.orphan else {}
+        return {**named, **row, **where, **orphan}
 
     def text(self) -> str:
         """Return the point's cells, then its lines of the log."""
@@ -89,23 +92,28 @@ def read_points(sweep_dir: SweepDir) -> list[PointState]:
     """Return the points in the order of the sweep file, then those that left the file."""
     rows = outcomes.rows_of(sweep_dir.shards())
     sent: dict[str, tuple[Point, Mapping[str, str]]] = {}
+    ids: list[tuple[str, list[str]]] = []
     for submission in sweep_dir.submissions():
         manifest = submission.read_manifest()
         for index in range(manifest.chunks):
-            for point in chunk_file.read_chunk(submission.chunks, index).points:
-                sent[point.point_id] = point, manifest.maps
+            points = chunk_file.read_chunk(submission.chunks, index).points
+            sent |= {point.point_id: (point, manifest.maps) for point in points}
+            ids.append((manifest.spec_sha256, [point.point_id for point in points]))
+    orphans = runs.known_orphans(sweep_dir, ids)
     telling = varying(point for point, _maps in sent.values())
-    points = {
-        name: PointState(name, point.label(maps, telling), row, _log(sweep_dir, row))
+    states = {
+        name: PointState(
+            name, point.label(maps, telling), row, _log(sweep_dir, row), name in orphans
+        )
         for name, (point, maps) in sent.items()
         for row in [rows.get(name, {})]
     }
-    order = dict.fromkeys(points)
+    order = dict.fromkeys(states)
     with suppress(SpecError):  # without a valid sweep file: in the order of submission
         order = dict.fromkeys(
-            (*filter(points.__contains__, runs.points_of_file(sweep_dir)), *points)
+            (*filter(states.__contains__, runs.points_of_file(sweep_dir)), *states)
         )
-    return list(map(points.__getitem__, order))
+    return list(map(states.__getitem__, order))
 
 
 def named(points: Iterable[PointState], prefix: str) -> PointState:
@@ -125,15 +133,18 @@ def table(
     points = of_status(every, statuses)
     counts = PointTally()
     for point in points or every:
-        counts.add(point.status, doubts_of(point.row))
+        if not point.orphan:
+            counts.add(point.status, doubts_of(point.row))
     if not points:
         return f"{name}: no point is {' or '.join(statuses) or 'there'} ({counts})"
+    orphans = sum(point.orphan for point in points)
+    beside = f"; {count(orphans, 'orphan')}" if orphans else ""
     rows: list[tuple[str, ...]] = [("point", "status", "what", "median ms", "node", "why")]
     for point in points:
         time = _rounded(point.row.get("median_ms"))
         node = str(point.row.get("node") or "")
         rows.append((point.point_id[:_DIGITS], point.status, point.label, time, node, point.why))
-    return "\n".join([f"{name}: {counts}", "", *folded(aligned(rows), width)])
+    return "\n".join([f"{name}: {counts}{beside}", "", *folded(aligned(rows), width)])
 
 
 def _rounded(time: object) -> str:

@@ -34,8 +34,12 @@ from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 
 _WATCH_SECONDS: Final = 2.0  # here only files are read
+_PACE_ROWS: Final = 30  # the latest: networks and sizes come one after the other
+_FEW_ROWS: Final = 3  # fewer say too little about the others
+# without a row for so long, or for so many times what a point took, the pace is not that of now
+_PACE_SECONDS: Final = 300.0
+_PACE_POINTS: Final = 3.0
 _WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
-_PACE_SECONDS: Final = 300.0  # rows older than this say nothing about the pace of now
 
 
 def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
@@ -70,6 +74,7 @@ class _Submission:
     sent: Journal
     ids: dict[int, list[str]]
     rows: dict[str, PointStatus]  # status by point, of this submission only
+    latest: dict[int, list[bytes]]  # by chunk: header and last rows of its newest attempt
     doubts: dict[str, str]  # by point with status ok: why its row is not valid
     attempts: list[ShardPath]
     rowless: list[ShardPath]
@@ -100,6 +105,7 @@ def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
         problems += folder.journal_damage()
         keys_of: dict[ShardPath, list[shards.RowKey]] = {}
         doubts: dict[str, str] = {}
+        latest: dict[int, list[bytes]] = {}
         try:
             manifest = folder.read_manifest()
             ids = dict(chunk_file.read_ids(folder.chunks))
@@ -108,13 +114,14 @@ def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
                 lines = shards.complete_lines(shard.overall)
                 keys_of[shard] = shards.keys_in(lines)
                 doubts |= outcomes.doubts_in_lines(lines)
+                latest[shard.chunk] = [*lines[:1], *lines[1:][-_PACE_ROWS:]]
         except ResultsError as error:
             problems.append(str(error))
             continue
         rows = best(chain.from_iterable(keys_of.values()))
         rowless = [shard for shard, keys in keys_of.items() if not keys]
         sent = journal.read_journal(folder)
-        own = _Submission(folder, manifest, sent, ids, rows, doubts, attempts, rowless)
+        own = _Submission(folder, manifest, sent, ids, rows, latest, doubts, attempts, rowless)
         submissions.append(own)
     return submissions, problems
 
@@ -127,7 +134,11 @@ def _sweep(
         groups.setdefault(submission.label, []).append(submission)
     for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
         groups[label] = [s for s in group if s.manifest.again == group[-1].manifest.again]
-    profiles = [_profile(sweep_dir, label, group, answer) for label, group in groups.items()]
+    sent = [(s.manifest.spec_sha256, chain.from_iterable(s.ids.values())) for s in submissions]
+    orphans = runs.known_orphans(sweep_dir, sent)
+    profiles = [
+        _profile(sweep_dir, label, group, answer, orphans) for label, group in groups.items()
+    ]
     avoided = list[bad_nodes.BadNode]()
     until = list[AdaptiveRun]()
     try:
@@ -160,7 +171,11 @@ def _runs(sweep_dir: SweepDir, submissions: Sequence[_Submission]) -> list[Liste
 
 
 def _profile(
-    sweep_dir: SweepDir, label: str, group: Sequence[_Submission], answer: SlurmAnswer
+    sweep_dir: SweepDir,
+    label: str,
+    group: Sequence[_Submission],
+    answer: SlurmAnswer,
+    orphans: set[str],
 ) -> ProfileStatus:
     rows = chain.from_iterable(submission.taken() for submission in group)
     doubts = dict(chain.from_iterable(submission.doubts.items() for submission in group))
@@ -168,21 +183,27 @@ def _profile(
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     if {*profile.status.values()} - outcomes.WELL or any(doubts.values()):
         with suppress(ResultsError):  # `problems` names unreadable files
-            told = outcomes.rows_of(attempts, outcomes.told_of).values()
+            rows_of = outcomes.rows_of(attempts, outcomes.told_of)
+            told = [row for point, row in rows_of.items() if point not in orphans]
             maps = {text: name for s in group for text, name in s.manifest.maps.items()}
             failed = (row for row in told if row["status"] not in outcomes.WELL)
             profile.failures = outcomes.failures_in(failed, maps)
             profile.disturbed = outcomes.disturbance(sweep_dir, told)
     for submission in reversed(group):
-        _add(profile, submission, answer, newer=profile.planned)
+        _add(profile, submission, answer, settled=profile.planned | profile.status.keys() | orphans)
         profile.planned.update(*submission.ids.values())
+    profile.orphans = len(profile.planned & orphans)
+    profile.planned -= orphans
     return profile
 
 
 def _add(
-    profile: ProfileStatus, submission: _Submission, answer: SlurmAnswer, newer: set[str]
+    profile: ProfileStatus, submission: _Submission, answer: SlurmAnswer, settled: set[str]
 ) -> None:
-    """Add a submission's chunks to its profile, but for those that a newer submission took over."""
+    """Add a submission's chunks to its profile, but for those of which nothing is left to do.
+
+    `settled` are points that a newer submission took over, or have a row, or left the sweep.
+    """
     newest = {shard.chunk: shard for shard in submission.attempts}
     rows = submission.rows
     runs_here = ledger.local_is_live(submission.dir) if submission.manifest.is_local else None
@@ -195,11 +216,13 @@ def _add(
         )
         failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
         if chunk.state.live:
-            _add_live(profile, chunk, last, len(ids), missing)
-            if chunk.state is ChunkState.RUNNING:
+            pace = _pace(last, submission.latest.get(index, []))
+            _add_live(profile, chunk, pace, len(ids), missing)
+            if chunk.state in {ChunkState.RUNNING, ChunkState.SUSPENDED}:
+                does = "runs" if chunk.state is ChunkState.RUNNING else "is suspended"
                 done = f"{len(ids) - missing} of {count(len(ids), 'point')}"
-                profile.at_work.append(f"{submission.dir.id}:{index} runs, {done} done")
-        elif missing and all(i in newer or i in profile.status for i in ids):
+                profile.at_work.append(f"{submission.dir.id}:{index} {does}, {done} done")
+        elif missing and settled.issuperset(ids):
             continue
         profile.chunks[chunk.state] += 1
         if chunk.to_change:
@@ -212,30 +235,24 @@ def _add(
 
 
 def _add_live(
-    profile: ProfileStatus, chunk: ChunkStatus, last: ShardPath | None, points: int, missing: int
+    profile: ProfileStatus, chunk: ChunkStatus, pace: float, points: int, missing: int
 ) -> None:
     profile.live += missing
     if chunk.state is ChunkState.RUNNING:
         profile.running_points += points
         profile.running_done += points - missing
-        profile.pace += _pace(last)
+        profile.pace += pace
     elif chunk.why:
         profile.reasons[chunk.why] += 1
 
 
-def _pace(shard: ShardPath | None) -> float:
-    """Points per second of an attempt since its worker was ready; 0 if no row is recent."""
-    if shard is None:
+def _pace(shard: ShardPath | None, lines: list[bytes]) -> float:
+    """Return points per second between the ends of an attempt's latest points; 0 if unknown."""
+    ends = shards.ends_in(lines)
+    if shard is None or len(ends) < _FEW_ROWS:
         return 0.0
-    last = _modified(shard.overall)
-    began = _modified(shard.env)
-    if time.time() - last > _PACE_SECONDS:
+    a_point = (max(ends) - min(ends)) / (len(ends) - 1)
+    silent = time.time() - shard.overall.stat().st_mtime
+    if a_point <= 0 or silent > max(_PACE_SECONDS, _PACE_POINTS * a_point):
         return 0.0
-    return len(shards.read_keys(shard.overall)) / max(last - began, 0.1)
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    return 1 / a_point

@@ -40,6 +40,7 @@ class ProfileStatus:
     planned: set[str] = field(default_factory=set)
     status: dict[str, PointStatus] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)  # by ok point: why it is not valid
+    orphans: int = 0  # points that the sweep no longer has; nothing else counts them
     live: int = 0  # points without a row in chunks that are queued or running
     pace: float = 0.0  # points per second of the running chunks
     chunks: Counter[ChunkState] = field(default_factory=Counter)
@@ -85,6 +86,7 @@ class ProfileStatus:
             "points": len(self.planned),
             "by_status": points.counts(),
             **points.to_json(),
+            "orphans": self.orphans,
             "pending": self.remaining,
             "live": self.live,
             "running_chunks": self.running,
@@ -103,6 +105,9 @@ class ProfileStatus:
         points = self.tally()
         doubts = [f"{self.profile}: flagged {points.flagged()}"] if points.not_valid else []
         doubts += [f"{self.profile}: {self.disturbed}"] if self.disturbed else []
+        if self.orphans:
+            gone = count(self.orphans, "point")
+            doubts.append(f"{self.profile}: {gone} no longer in the sweep (orphans), not counted")
         doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
         if not chunks.keys() - {ChunkState.DONE}:
             return doubts

@@ -7,6 +7,7 @@ run. Its name is the date of its first submission, with the time if needed, or i
 
 from __future__ import annotations
 
+import hashlib
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,14 +16,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.errors import ResultsError, SpecError, UsageError
+from hpcsweep.errors import HpcsweepError, ResultsError, SpecError, UsageError
+from hpcsweep.files import regular_bytes
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, outcomes
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.store.folders import SweepDir
 
@@ -63,7 +65,8 @@ class Listed:
     """A run as `status` and `show` list it.
 
     `look` returns the planned points, and the statuses and doubts of the points with a row. It is
-    called only when the run is printed, since it reads files.
+    called only when the run is printed, since it reads files. A run has the points of its time,
+    of which the sweep may have lost some since.
     """
 
     run: Run
@@ -193,6 +196,38 @@ def points_of_file(sweep_dir: SweepDir) -> Iterator[str]:
     for device, rehearsal in sorted(devices):
         gpu, rehearse = (None, device) if rehearsal else (device, None)
         yield from (p.point_id for p in expansion.expand(sweep, gpu=gpu, rehearse=rehearse))
+
+
+def sha_of_file(sweep_dir: SweepDir) -> str:
+    """Return the checksum of the sweep file, as in manifests; empty where there is no file."""
+    try:
+        return hashlib.sha256(regular_bytes(sweep_dir.sweep_file)).hexdigest()
+    except OSError:
+        return ""
+
+
+def orphans(sweep_dir: SweepDir, sent: Iterable[tuple[str, Iterable[str]]]) -> set[str]:
+    """Return which points the sweep, as last submitted, no longer has.
+
+    `sent` has the points in question, with the checksum of the sweep file that sent them. The file
+    is read only where points were sent with another one: to expand it takes a while.
+    `HpcsweepError` where it cannot be read.
+    """
+    latest = sha_of_file(sweep_dir)
+    current = set[str]()
+    earlier = set[str]()
+    for sha, ids in sent:
+        (current if sha == latest else earlier).update(ids)
+    doubtful = earlier - current
+    return doubtful.difference(points_of_file(sweep_dir)) if doubtful else set()
+
+
+def known_orphans(sweep_dir: SweepDir, sent: Iterable[tuple[str, Iterable[str]]]) -> set[str]:
+    """Return `orphans`; none where the sweep file cannot be read."""
+    try:
+        return orphans(sweep_dir, sent)
+    except HpcsweepError:
+        return set()
 
 
 def statuses(sweep_dir: SweepDir) -> dict[str, PointStatus]:

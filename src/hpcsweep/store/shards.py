@@ -21,6 +21,7 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -242,6 +243,16 @@ def keys_in(lines: Iterable[bytes]) -> list[RowKey]:
         if key and key[2] in _STATUS and b"\0" not in line:
             keys.append(RowKey(key[1].decode(), _STATUS[key[2]]))
     return keys
+
+
+def ends_in(lines: Sequence[bytes]) -> list[float]:
+    """Return when the points of rows ended, in seconds since the epoch; a header comes first."""
+    ends = []
+    for row in csv.DictReader(line.decode("utf-8", "replace") for line in lines):
+        with suppress(KeyError, TypeError, ValueError):  # another version, or a damaged row
+            began = datetime.fromisoformat(row["started_at"]).timestamp()
+            ends.append(began + float(row["wall_s"]))
+    return ends
 
 
 def read_keys(path: Path) -> list[RowKey]:

@@ -40,6 +40,8 @@ class ChunkState(Word):
 
     PENDING = "pending", "waits in the queue; Slurm's reason is shown"
     RUNNING = "running", "has a node"
+    SUSPENDED = ("suspended",
+        "keeps its node and stands still, for another job or by a person's word")
     REQUEUED = "requeued", "was interrupted and waits to go on with the points that are left"
     UNKNOWN = ("unknown",
         "squeue could not be asked, or said a word that this version does not know")
@@ -61,8 +63,8 @@ class ChunkState(Word):
 
 
 _LIVE: Final = frozenset({
-    ChunkState.PENDING, ChunkState.RUNNING, ChunkState.REQUEUED, ChunkState.UNKNOWN,
-    ChunkState.MAYBE_LOST,
+    ChunkState.PENDING, ChunkState.RUNNING, ChunkState.SUSPENDED, ChunkState.REQUEUED,
+    ChunkState.UNKNOWN, ChunkState.MAYBE_LOST,
 })
 # fmt: on
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import csv
-import hashlib
 import shutil
 import tempfile
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcsweep.errors import HpcsweepError, ResultsError, Unread
-from hpcsweep.files import errors_named, regular_bytes, remove_leftovers
+from hpcsweep.files import errors_named, remove_leftovers
 from hpcsweep.store import chunk_file, locks, outcomes, runs, shards
 from hpcsweep.store.collect import incremental, merge, merged_tables
 from hpcsweep.store.collect.merge import Pool, TableRow
@@ -144,7 +143,7 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
     sources = {record.id: record.source for record in manifests if record.source}
     reading = _Reading(sweep_dir, sources.keys())
     plan = TablePlan(sources)
-    _look(plan, sweep_dir, manifests, planned[0], reading.pool.rows.keys())
+    _look(plan, sweep_dir, manifests, reading.pool.rows.keys())
     some = any(seen.taken or seen.left_out for seen in reading.shards)
     nothing = not some and not sweep_dir.overall.exists()
     written = Written() if nothing else merged_tables.write_all(sweep_dir, reading.pool, plan)
@@ -266,44 +265,31 @@ def _remedy(sweep_dir: SweepDir, destroyed: list[str]) -> str:
 
 def _planned(sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> list[str]:
     """Return a fingerprint of the planned points: the sweep file, and submissions in order."""
-    return [_sweep_sha(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
+    return [runs.sha_of_file(sweep_dir), *(f"{record.round} {record.id}" for record in manifests)]
 
 
 def _look(
-    plan: TablePlan,
-    sweep_dir: SweepDir,
-    manifests: list[Manifest],
-    latest: str,
-    measured: AbstractSet[str],
+    plan: TablePlan, sweep_dir: SweepDir, manifests: list[Manifest], measured: AbstractSet[str]
 ) -> None:
     """Note in the plan which points are planned, and which left the sweep file as it is now."""
     if not manifests:
         plan.unknown = set(measured)
         return
-    current = set[str]()
-    earlier = set[str]()
     sha_of = {manifest.id: manifest.spec_sha256 for manifest in manifests}
+    sent = [("", measured)]
     for submission in sweep_dir.submissions():
-        ids = current if sha_of.get(submission.id) == latest else earlier
         with suppress(ResultsError):  # `SweepDir.damage` reports it
-            for _chunk, points in chunk_file.read_ids(submission.chunks):
-                ids.update(points)
-    doubtful = (earlier | measured) - current
-    wanted = current
-    if doubtful:
-        try:
-            wanted = current | doubtful.intersection(runs.points_of_file(sweep_dir))
-        except HpcsweepError as error:
-            plan.notes.append(f"which rows are orphans is unknown: {error}")
-            plan.unknown = doubtful & measured
-            wanted = current | doubtful
-    plan.orphans = set(measured - wanted)
-    plan.planned = (current | earlier) & wanted
-
-
-def _sweep_sha(sweep_dir: SweepDir) -> str:
-    """Return the checksum of the sweep file, as in manifests; empty where there is no file."""
+            ids = {point for _chunk, own in chunk_file.read_ids(submission.chunks) for point in own}
+            sent.append((sha_of.get(submission.id, ""), ids))
+    plan.planned = set[str]().union(*(ids for _sha, ids in sent[1:]))
     try:
-        return hashlib.sha256(regular_bytes(sweep_dir.sweep_file)).hexdigest()
-    except OSError:
-        return ""
+        gone = runs.orphans(sweep_dir, sent)
+    except HpcsweepError as error:
+        plan.notes.append(f"which rows are orphans is unknown: {error}")
+        latest = runs.sha_of_file(sweep_dir)
+        plan.unknown = set(measured) - set[str]().union(
+            *(ids for sha, ids in sent if sha == latest)
+        )
+        return
+    plan.orphans = gone.intersection(measured)
+    plan.planned -= gone
