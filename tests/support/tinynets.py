@@ -373,6 +373,35 @@ class Renewing(Plain):
         return super().body(x)
 
 
+class Named(nn.Module):
+    """Names layers, ranges and a function of autograd after operators that they are not."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.spatial_attention, self.gru = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)
+        self.add_module("net::bilinear|attention", nn.Conv2d(8, 8, 1))
+        self.transformer = nn.Linear(8, 10)
+
+    def forward(self, x):
+        """Run a pass."""
+        with torch.profiler.record_function("net::attention"):
+            x = self.spatial_attention(x)
+        with torch.profiler.record_function("mlp::convolution"):
+            x = LSTM.apply(self.gru(x))
+        x = self.get_submodule("net::bilinear|attention")(x)
+        return self.transformer(x.mean((2, 3)))
+
+
+class LSTM(torch.autograd.Function):
+    """Doubles; no recurrent layer."""
+
+    @staticmethod
+    def forward(_, x):
+        """Double."""
+        return 2 * x
+
+
 class Switching(Plain):
     """Takes another number of threads than its point has."""
 

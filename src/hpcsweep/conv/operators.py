@@ -1,4 +1,7 @@
-"""Names of operators in a profiler's trace, as shell patterns: what tells algorithms apart."""
+"""Names of operators in a profiler's trace, as shell patterns: what tells algorithms apart.
+
+An operator's name has a namespace; a range's need not, and a network's author chose it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Final
 
 Patterns = tuple[str, ...]
 
-CONVOLUTIONS: Final[Patterns] = ("*conv*",)
+CONVOLUTIONS: Final[Patterns] = ("*::*conv*",)
 PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
 # back-ends open a range named function:algorithm around each call of a vendor's library
 LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
@@ -28,7 +31,10 @@ TELLING: Final[Patterns] = (
     "aten::index_add_",
 )
 # run products inside that the profiler does not show
-FUSED: Final[Patterns] = ("*attention*", "*transformer*", "*rnn*", "*lstm*", "*gru*", "*bilinear*")
+FUSED: Final[Patterns] = (
+    *("*::*attention*", "*::*transformer*", "*::*rnn*", "*::*lstm*", "*::*gru*"),
+    *("*::bilinear", "*::_trilinear"),  # those that interpolate have no products
+)
 # Kernels that help a convolution, and prove none: torch's own (but for those that convolve),
 # copies, layouts, types, sums, addition of a bias, and what prepares a product.
 _HELPERS: Final = re.compile(

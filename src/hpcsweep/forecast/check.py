@@ -24,7 +24,7 @@ from hpcsweep.forecast import intervals, model
 from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.terms import Floats
-from hpcsweep.forecast.training_data import OTHERS, POINT, WORK, Measured
+from hpcsweep.forecast.training_data import OTHERS, POINT, WORK, Measured, convolve
 from hpcsweep.text import aligned, count
 
 WORDS: Final = {
@@ -244,7 +244,7 @@ def _held(left: LeftOut, widths: Widths) -> tuple[Floats, Floats]:
 def _times(left: LeftOut, name: str) -> list[tuple[Floats, Floats]]:
     """Return measured and predicted times of networks, layers and convolutions."""
     calls = left.calls
-    convolutions = calls[calls["op"].astype(str).str.startswith("conv")]
+    convolutions = calls[convolve(calls)]
     tables = ((left.points, "total_ms"), (calls, "ms"), (convolutions, "ms"))
     return [(rows[ms].to_numpy(float), rows[name].to_numpy(float)) for rows, ms in tables]
 

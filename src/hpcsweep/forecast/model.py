@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 from hpcsweep.forecast import layers, physics, terms
 from hpcsweep.forecast.layers import Law
 from hpcsweep.forecast.terms import Floats
-from hpcsweep.forecast.training_data import Measured
+from hpcsweep.forecast.training_data import Measured, convolve
 
 _REACH: Final = 0.5  # of a network's other sizes and batches; 1 is a factor of two
 _PRIOR: Final = 0.1  # the weight of no correction
@@ -107,7 +107,7 @@ def _fallbacks(calls: pd.DataFrame) -> dict[tuple[object, ...], str]:
 
 def _ran(calls: pd.DataFrame, fallbacks: Mapping[tuple[object, ...], str]) -> pd.Series[str]:
     """Return what each call will run: what such calls ran; `-` for what is no convolution."""
-    convolves = calls["kernel_h"].notna() & calls["op"].astype(str).str.startswith("conv")
+    convolves = calls["kernel_h"].notna() & convolve(calls)
     keys = _grouped(calls).loc[convolves, _FALLBACK_KEY].itertuples(index=False, name=None)
     wanted = calls.loc[convolves, "algorithm"].astype(str)
     ran = pd.Series("-", calls.index, dtype=object)

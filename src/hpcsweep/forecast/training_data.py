@@ -43,6 +43,7 @@ WORK: Final = (
 )  # fmt: skip
 _NEEDED: Final = (*WORK[: WORK.index("stride_h")], "flops")  # what no convolution is without
 _OF_POINT: Final = ["model", "input_size", "algorithm", "gpu", "dtype"]
+_CONVOLUTION: Final = r"conv(_?transpose|relu)?[123]d|convolution"
 _TEXTS: Final = ("layer", "op", "unique_key", "algorithm_used", "direction")
 CONTROLS: Final = ("gpu", "started_at", "control_ms")
 _REPEATED: Final = ["model", "algorithm", "gpu", "dtype", "setting", *_TEXTS]
@@ -242,21 +243,22 @@ def _alone(layers: pd.DataFrame, timers: pd.Series[str]) -> pd.Series[str]:
 
     Such a time is not that of a call in a pass, and what lies between is all else of the network.
     """
-    others = layers.loc[~_convolve(layers), "point_id"]
+    others = layers.loc[~convolve(layers), "point_id"]
     of_points = timers.groupby(layers["point_id"]).first().drop(others.unique()).astype(str)
     endings = ", " + of_points
     return endings.where(endings.isin(ALONE), ALONE[-1])
 
 
-def _convolve(calls: pd.DataFrame) -> pd.Series[bool]:
-    return calls["op"].astype(str).str.startswith("conv")
+def convolve(calls: pd.DataFrame) -> pd.Series[bool]:
+    """Say which calls are convolutions; a block of the user's may be called `ConvBlock`."""
+    return calls["op"].astype(str).str.fullmatch(_CONVOLUTION)
 
 
 def _foreign(points: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame | None:
     """Return the convolutions of a forward pass that another program measured; None for none."""
     theirs = points[dataset.flagged(points, {FOREIGN})]
     calls = layers[layers["point_id"].isin(theirs.index) & layers["direction"].eq("forward")]
-    calls = calls[_whole(calls) & _convolve(calls)]
+    calls = calls[_whole(calls) & convolve(calls)]
     if calls.empty:
         return None
     table = theirs[_OF_POINT].assign(setting=setting(theirs))
@@ -273,7 +275,7 @@ def _usable(points: pd.DataFrame, layers: pd.DataFrame) -> pd.Series[bool]:
 def _whole(layers: pd.DataFrame) -> pd.Series[bool]:
     """Say of which calls the time is known, and of convolutions the shape."""
     good = _positive(layers["ms"])
-    convolves = _convolve(layers)
+    convolves = convolve(layers)
     for name in _NEEDED:
         good &= _positive(layers[name]) | ~convolves
     return good
@@ -313,7 +315,7 @@ def of_passes(settings: pd.Series[str]) -> pd.Series[str]:
 
 def with_times(calls: pd.DataFrame) -> pd.DataFrame:
     """Return those calls that have a time of their own in such a setting: convolutions, or all."""
-    return calls[~calls["setting"].str.endswith(ALONE) | _convolve(calls)]
+    return calls[~calls["setting"].str.endswith(ALONE) | convolve(calls)]
 
 
 def _cell(default: Any, value: Any) -> str:  # noqa: ANN401 - a cell

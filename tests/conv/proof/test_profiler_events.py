@@ -30,6 +30,7 @@ class Event:
     device_type: object = torch.autograd.DeviceType.CPU
     cpu_parent: Event | None = None
     duration: float = 0.0
+    scope: int = 0
 
     def __post_init__(self) -> None:
         """Be the parent of the children."""

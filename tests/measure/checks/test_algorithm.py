@@ -273,6 +273,7 @@ ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1, "fresh
         ("Residual", False),
         ("OtherKinds", False),
         ("Attention", False),
+        ("Named", False),
         ("Turning", True),
         ("Threaded", True),
         ("Remembering", True),

@@ -102,11 +102,12 @@ def work_of_pass(
     todo = [e for e in events if e.cpu_parent is None and profiler_events.is_on_host(e)]
     while todo:
         event = todo.pop()
-        (mark, _, rest) = event.name.partition("|")
-        layer = rest.rpartition("|")[2]
-        if matches(event.name, FUSED):
+        title = event.name.split("|", 3)
+        operator = event.name if profiler_events.is_operator(event) else ""
+        is_call = title[0] == _MARK and title[-1] in layers
+        if matches(operator, FUSED):
             flops = None
-        elif (mark == _MARK and layer in layers) or matches(event.name, _CONVOLVING):
+        elif is_call or matches(operator, _CONVOLVING):
             convolutions += 1
             onednn_calls += sum(e.name == ONEDNN for e in profiler_events.descendants(event))
         elif size := profiler_events.product_size(event):

@@ -50,7 +50,7 @@ _UNTOLD: Final = frozenset(
         "aten::_version",
     }
 )
-_SHOWN: Final = (*TELLING, *LIBRARY_CALLS)
+_RANGE: Final = 7  # the scope of what `record_function` opens (ATen/record_function.h)
 
 
 @dataclass
@@ -89,6 +89,11 @@ class Event:
         self.kernels: list[Any] = []
         if around:
             around.cpu_children.append(self)
+
+    @property
+    def scope(self) -> int:
+        """What kind of thing was recorded, as torch numbers it."""
+        return int(getattr(self._record.extra_fields, "scope", 0))
 
     @property
     def input_shapes(self) -> list[list[int]]:
@@ -255,6 +260,11 @@ def is_range(event: Any, mark: str) -> bool:  # noqa: ANN401 - the profiler's ow
     return event.name.startswith(mark) and is_on_host(event)
 
 
+def is_operator(event: Any) -> bool:  # noqa: ANN401
+    """Say whether an event is an operator: no range, no function of autograd by a user's name."""
+    return "::" in event.name and event.scope != _RANGE
+
+
 def is_on_host(event: Any) -> bool:  # noqa: ANN401
     """Say whether an event is on the host's time line."""
     return bool(event.device_type == torch.autograd.DeviceType.CPU)
@@ -288,7 +298,7 @@ def look_into(events: Iterable[Any], *, themselves: bool = False) -> Seen:
     library_calls = [inner.name for inner in inside if matches(inner.name, LIBRARY_CALLS)]
     kernels = [kernel for inner in inside for kernel in inner.kernels if kernel.name not in ranges]
     return Seen(
-        operators=[inner.name for inner in inside if inner.name not in library_calls],
+        operators=[inner.name for inner in inside if is_operator(inner)],
         library_calls=library_calls,
         kernels=[kernel.name for kernel in kernels],
         telling=list(dict.fromkeys(shown)),
@@ -308,11 +318,10 @@ def descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
 def work_of(events: Iterable[Any]) -> Iterator[tuple[Operation, Operation]]:
     """Yield what tells algorithms apart inside of events: by its sizes, and as people are shown it.
 
-    What such an operator runs by itself is not looked at. A name without a namespace is a range, of
-    whomever.
+    What such an operator runs by itself is not looked at.
     """
     for event in events:
-        if "::" in event.name and matches(event.name, TELLING):
+        if is_operator(event) and matches(event.name, TELLING):
             shown = _operation(event)
             yield _by_sizes(event, shown), shown
         else:
@@ -328,11 +337,14 @@ def _by_sizes(event: Any, shown: Operation) -> Operation:  # noqa: ANN401
 
 def _tells(event: Any) -> bool:  # noqa: ANN401
     """Say whether an operator is shown: it tells algorithms apart, and none inside it does."""
-    if not matches(event.name, _SHOWN) or _in_a_product(event):
+    if not _may_tell(event) or _in_a_product(event):
         return False
-    if matches(event.name, PRODUCTS):
-        return True
-    return not any(matches(inner.name, _SHOWN) for inner in descendants(event))
+    return matches(event.name, PRODUCTS) or not any(map(_may_tell, descendants(event)))
+
+
+def _may_tell(event: Any) -> bool:  # noqa: ANN401
+    of_operators = is_operator(event) and matches(event.name, TELLING)
+    return of_operators or matches(event.name, LIBRARY_CALLS)
 
 
 def _in_a_product(event: Any) -> bool:  # noqa: ANN401
