@@ -221,6 +221,32 @@ def test_a_map_is_chosen_by_the_shapes_of_a_network(desk, monkeypatch):
     assert expansion["points_total"] == 2
 
 
+def test_a_time_beyond_the_peak_is_flagged_and_neither_chosen_nor_learnt(desk, monkeypatch):
+    """It stays in the tables, with a row of its own; other times of the file are as they were."""
+    monkeypatch.syspath_prepend(desk.folder)
+    fast = "ConvFft:0.00000001,0,miopenConvolutionFwdAlgoFFT"
+    (desk.folder / "gfx1030_36.odd.fdb.txt").write_text(f"{PLAIN}={ENTRIES};{fast}\n")
+    done = desk.run("import", "gfx1030_36.odd.fdb.txt", "--as", "odd")
+    assert "1 time of 4 shorter than the GPU can: flagged impossible" in done.stdout
+    with (desk.results / "odd" / "layers.csv").open() as file:
+        flags = {row["algorithm"]: row["flags"] for row in csv.DictReader(file)}
+    assert flags == {"direct": "foreign", "gemm": "foreign", "fft": "foreign;impossible"}
+    network = ("--model", "finddbnet:net", "--input-size", "8", "--batch-size", "2")
+    found = json.loads(desk.run("best", "--from", "odd", *network, "--json").stdout)
+    assert found["map"] == {"0": "gemm"}
+    assert set(training_data.read_sweeps([desk.sweep("odd")]).foreign["algorithm"]) == {
+        "direct", "gemm"
+    }  # fmt: skip
+    shown = desk.run("layers", "odd", "--unreliable").stdout
+    assert "1 unreliable point left out" in shown
+    assert "fft" not in shown.partition("left out")[0]
+    (desk.folder / "gfx1030_36.ns.fdb.txt").write_text(f"{PLAIN}={fast}\n")
+    done = desk.run("import", "gfx1030_36.ns.fdb.txt", "--as", "ns")
+    assert "is the unit right?" in done.stdout
+    shown = desk.run("layers", "ns", "--unreliable")
+    assert (shown.returncode, "every point is unreliable" in shown.stderr) == (2, True)
+
+
 def test_other_shapes_have_no_time(desk):
     """Nothing is guessed: a call without a time keeps the default."""
     known, other = ConvShape(2, 3, 8, 8, 4, 3, 3, 1, 1, 1, 1), ConvShape(2, 3, 9, 9, 4, 3, 3)

@@ -63,6 +63,32 @@ def test_the_rows_of_both_sites_are_in_one_table(sites):
     assert [record.launcher for record in here.manifests()] == ["sbatch", "local"]
 
 
+def test_times_beyond_the_peak_are_flagged_wherever_they_were_measured(sites):
+    """An earlier version did not look; of a pass, or of one of its layers."""
+    here, there = sites
+    shard = resultsfolder.Folder(there, []).shard(THERE)
+    points = resultsfolder.points_of(there.path.parents[1], SWEEP, "mi250")
+    work = {"op": "conv2d", "flops": 1e13, "mean_ms": 1.0}
+    with ShardWriter(replace(shard, attempt=1)) as writer:
+        writer.commit(
+            {
+                **resultsfolder.row_of(points[0], shard),
+                "attempt": 1,
+                "mean_ms": 1e-3,
+                "flops": 1e12,
+            },
+            [],
+        )
+        layer = {**resultsfolder.layer_of(points[1], "conv", 1.0), **work}
+        writer.commit({**resultsfolder.row_of(points[1], shard), "attempt": 1}, [layer])
+    importer.bring(here.path.parent, there.path)
+    collecting.collect(here)
+    rows = dataset.read_dataset(here).rows.set_index("point_id")
+    bad = rows[rows["flags"] == "impossible"]
+    assert {*bad.index} == {points[0].point_id, points[1].point_id}
+    assert set(bad["valid"]) == {"false"}
+
+
 def test_importing_again_takes_only_what_is_new(sites):
     """More rows of a shard, or another submission."""
     here, there = sites

@@ -97,6 +97,25 @@ def test_layers_of_an_unknown_network_have_no_shape_but_their_image(run):
         training_data.read_sweeps([run])
 
 
+@pytest.mark.parametrize(("place", "networks"), [("median", 2), ("mean_ms", 1)])
+def test_a_time_beyond_the_peak_makes_a_network_invalid(tmp_path, place, networks):
+    """Its own, or that of one of its layers; the other networks are valid."""
+    rows = [["vgg16", "gemm", 32, size, 1e-3, 0, 1, 1, 1e-3, "L40S"] for size in (224, 256)]
+    names = [*oldtables.NETWORKS[:9], "device"]
+    layers = vgg_rows(224)
+    if place == "mean_ms":
+        rows = [[*row[:4], 90.0, 0, 90, 90, 90.0, "L40S"] for row in rows]
+        layers[1][-3] = 1e-5
+    oldtables.write(tmp_path / "networks_l40s.csv", names, rows)
+    oldtables.write(tmp_path / "vgg_layers_l40s.csv", oldtables.LAYERS, layers)
+    sweep_dir, notes = brought(tmp_path, tmp_path)
+    found = dataset.read_dataset(sweep_dir).rows
+    flagged = found["flags"] == "host_copies;impossible"
+    assert flagged.sum() == networks
+    assert list(found["valid"][flagged]) == ["false"] * networks
+    assert any(f"{networks} time" in note and "impossible" in note for note in notes)
+
+
 VGG = (("features.0", 3, 64), ("features.2", 64, 64), ("features.5", 64, 128))
 
 

@@ -20,6 +20,17 @@ H200 = Device(torch.device("cuda", 0), "NVIDIA H200", None, 132)
 HOST = Device(CPU, "some processor")
 
 
+def test_a_pass_beyond_the_peak_is_no_time_of_it():
+    """Nor that of one of its layers; a processor has no peak here."""
+    found = shape_pass(tinynets.Functional().eval(), torch.zeros(2, 3, 512, 512))
+    axes = point().axes
+    layer = {**work.call_cells(found.calls[0]), "median_ms": 1.0}
+    assert not work.is_impossible({"median_ms": 1.0}, [layer], found, axes, H200)
+    assert work.is_impossible({"median_ms": 1e-4}, [layer], found, axes, H200)
+    assert work.is_impossible({"median_ms": 1.0}, [{**layer, "median_ms": 1e-5}], found, axes, H200)
+    assert not work.is_impossible({"median_ms": 1e-4}, [layer], found, axes, HOST)
+
+
 def _traced(net):
     return torch.jit.trace(net, torch.zeros(1, 3, 16, 16))
 

@@ -18,6 +18,7 @@ import pandas as pd
 from hpcsweep import catalog
 from hpcsweep.analysis import best, dataset
 from hpcsweep.analysis.formats import View
+from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
@@ -111,7 +112,8 @@ def best_of_shapes(
     keys = [(layer, shape.unique_key) for layer, shape in convolutions]
     calls = pd.DataFrame(keys, columns=["layer", "unique_key"])
     calls["key"] = calls["unique_key"].str.replace(_BIAS, "", regex=True)
-    ranked = _ranked(data.of_layers(data.rows), set(calls["key"]))
+    possible = data.rows[~dataset.flagged(data.rows, {IMPOSSIBLE})]
+    ranked = _ranked(data.of_layers(possible), set(calls["key"]))
     if ranked.empty:
         raise UsageError(
             f"{sweep_dir.layers}: no time of any of the {count(calls['key'].nunique(), 'shape')} "

@@ -25,6 +25,7 @@ from hpcsweep.analysis import merged, verdicts
 from hpcsweep.analysis.merged import KINDS, Condition, parse, select
 from hpcsweep.catalog import gpus
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN
+from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.errors import SpecError, UsageError, suggest
 from hpcsweep.point import algorithm_name
 from hpcsweep.spec import space
@@ -169,15 +170,18 @@ class Dataset:
         for text in where:
             rows = select(rows, self.conditions(text))
         kept = rows if everything else rows[valid(rows, noise=noise)]
+        kept = kept[~flagged(kept, {IMPOSSIBLE})]
         out = rows[~rows.index.isin(kept.index)]
         why = ", ".join(doubts(out)) or "valid is false"
+        takes = "" if everything else "; --unreliable takes them"
         if kept.empty:
             again = f"; {self.sweep_dir.command('retry', '--invalid')} measures again"
             raise UsageError(
-                f"{_named(self.sweep_dir)}: every point is unreliable ({why}); --unreliable (in "
-                f"Python unreliable=True) takes them{'' if 'foreign' in why else again}"
+                f"{_named(self.sweep_dir)}: every point is unreliable ({why})"
+                f"{takes.replace('able ', 'able (in Python unreliable=True) ')}"
+                f"{'' if 'foreign' in why else again}"
             )
-        note = f"{count(len(out), 'unreliable point')} left out ({why}); --unreliable takes them"
+        note = f"{count(len(out), 'unreliable point')} left out ({why}){takes}"
         return kept, [*self.of_earlier_files(), *([] if out.empty else [note])]
 
     def layers(self) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hpcsweep.catalog import AUTOTUNE, AXES, VISIT, Role, axes_of
 from hpcsweep.catalog.columns import cell
+from hpcsweep.catalog.limits import is_impossible
 from hpcsweep.catalog.sharing import network_of
 from hpcsweep.errors import ResultsError
 from hpcsweep.forecast import passes
@@ -125,7 +126,11 @@ def known_points(sweep_dir: SweepDir, points: Collection[str], rounds: Collectio
     rows = [row for row in every if row["status"] != PointStatus.PROFILED]
     ok = [row for row in rows if row["status"] == PointStatus.OK]
     valid = [
-        row for row in ok if row.get("valid") != "false" and passes.number(row, "median_ms", 0)
+        row
+        for row in ok
+        if row.get("valid") != "false"
+        and passes.number(row, "median_ms", 0)
+        and not is_impossible(row)
     ]
     times: dict[str, list[float]] = {}
     for row in valid:
@@ -180,7 +185,7 @@ def _of_run(sweep_dir: SweepDir, workload: str, device: str, most: int) -> list[
             fresh = "worker" if other_visit else "" if before == now else "network"
             before = now
             mine = row.get("gpu") == device and row.get("workload") == workload
-            if mine and row["status"] == PointStatus.OK:
+            if mine and row["status"] == PointStatus.OK and not is_impossible(row):
                 times += _took(sweep_dir.name, names, workload, row, fresh)
         if read >= most:
             break

@@ -168,10 +168,12 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     if not gpu:
         raise UsageError(f"{path}: its name tells no GPU (gfx...); --device does")
     counts = Counts()
-    number = submission.write_foreign(sweep_dir, path.name, NETWORK, _rows(path, gpu, counts))
+    written = submission.write_foreign(sweep_dir, path.name, NETWORK, _rows(path, gpu, counts))
+    told = f"{count(written.calls, 'time')} on {gpu}"
     return path.name, (
-        f"{count(number, 'time')} on {gpu}, the best of a few short runs, in place of a median",
+        f"{told}, the best of a few short runs, in place of a median",
         *_left_out(counts),
+        *written.notes(),
         f"flagged {FOREIGN}: measured by MIOpen, not here",
     )
 

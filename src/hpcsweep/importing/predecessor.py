@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hpcsweep import files
-from hpcsweep.catalog import ALGORITHMS, gpus
+from hpcsweep.catalog import ALGORITHMS, gpus, limits
 from hpcsweep.catalog.columns import Row
-from hpcsweep.catalog.models import MODELS
+from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError, UsageError, suggest
 from hpcsweep.importing import submission
@@ -100,6 +100,7 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     notes = [f"{count(len(tables), 'table')}: {count(len(read.done), 'network')}, {written}"]
     for name, (noun, text) in _NOTES.items():
         notes += [f"{count(number, noun)} {text}"] if (number := read.counts[name]) else []
+    notes += file.notes()
     notes.append(f"flagged {HOST_COPIES}: its convolutions copy between host and GPU in every call")
     if odd:
         notes.append(f"left out {', '.join(odd)}: no regular file of text")
@@ -252,7 +253,11 @@ class _Import:
         own = {**key._asdict(), "input_size": size, "batch_size": batch}
         point = submission.point(self.source, own)
         every = [self._layer(index, image, row) for index, row in enumerate(layers)]
-        file.commit(point, self.networks.get(image, {}), every, HOST_COPIES, valid=True)
+        network = self.networks.get(image, {})
+        impossible = _is_impossible(point.axes, network, every)
+        file.impossible += impossible
+        flags = f"{HOST_COPIES};{limits.IMPOSSIBLE}" if impossible else HOST_COPIES
+        file.commit(point, network, every, flags, valid=not impossible)
         self.done.add(image)
         self.counts["layers"] += len(every)
 
@@ -278,6 +283,15 @@ class _Import:
             "op": "conv2d", "direction": "forward",
             "percentage": submission.number(row.get("percentage")),
         }  # fmt: skip
+
+
+def _is_impossible(axes: Mapping[str, Any], network: Row, layers: Sequence[Row]) -> bool:
+    """Say whether the time of a network, or of one of its layers, cannot be."""
+    calls = [{**axes, **layer} for layer in layers]
+    known = MODELS.get(axes["model"])
+    images = axes["batch_size"] * (axes["input_size"] / REFERENCE_SIZE) ** 2
+    whole = {**axes, **network, "flops": known.flops * images if known else None}
+    return any(map(limits.is_impossible, [whole, *calls]))
 
 
 def _times(row: Cells) -> Row:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcsweep import catalog
+from hpcsweep.catalog import limits
 from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError
@@ -25,6 +26,7 @@ from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
+from hpcsweep.text import count
 
 PROFILE: Final = "import"
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
@@ -54,23 +56,42 @@ class ImportedRows:
         self._file = file
         self._shard = shard
         self.points: list[Point] = []
+        self.calls = 0
+        self.impossible = 0  # calls, and passes, with a time that cannot be
+
+    def commit_calls(self, source: str, axes: Row, about: Row, calls: Iterable[Row]) -> None:
+        """Write convolutions that another program measured; impossible ones as another point."""
+        parts: dict[bool, list[Row]] = {False: [], True: []}
+        for call in calls:
+            parts[limits.is_impossible({**axes, **about, **call})].append(call)
+        self.impossible += len(parts[True])
+        for impossible, rows in parts.items():
+            flags = f"{FOREIGN};{limits.IMPOSSIBLE}" if impossible else FOREIGN
+            if rows:
+                part = limits.IMPOSSIBLE if impossible else ""
+                self.commit(point(source, axes, part), about, rows, flags, valid=False)
+
+    def notes(self) -> list[str]:
+        """Return a line on the times that cannot be."""
+        if not self.impossible:
+            return []
+        every = f"{count(self.impossible, 'time')} of {self.calls} shorter than the GPU can"
+        unit = "; is the unit right?" if 2 * self.impossible > self.calls else ""
+        return [f"{every}: flagged {limits.IMPOSSIBLE}, not chosen nor learnt from{unit}"]
 
     def commit(
-        self, point: Point, own: Row, layers: Sequence[Row | list[str]], flag: str, *, valid: bool
+        self, point: Point, own: Row, layers: Sequence[Row], flag: str, *, valid: bool
     ) -> None:
-        """Write the row of a point, with its `own` cells, and its layer rows.
-
-        The cells of the point are added to a layer row, unless it is a list: all texts of a row.
-        """
+        """Write the row of a point, with its `own` cells, and its layer rows."""
         shared = {**axis_cells(point.axes), "point_id": point.point_id}
         row = {
             **shared, **own, "status": PointStatus.OK, "schema_version": SCHEMA_VERSION,
             "workload": "inference", "profile": PROFILE, "submission": self._shard.submission,
             "chunk": 0, "attempt": 0, "flags": flag, "valid": valid,
         }  # fmt: skip
-        whole = [of if isinstance(of, list) else {**shared, **of} for of in layers]
-        self._file.commit(row, whole)
+        self._file.commit(row, [{**shared, **layer} for layer in layers])
         self.points.append(point)
+        self.calls += len(layers)
 
 
 @contextmanager
@@ -152,14 +173,17 @@ def sync(folder: Path) -> None:
             os.close(number)
 
 
-def point(source: str, axes: dict[str, Any]) -> Point:
-    """Return a point that no sweep has; `axes` are those that are known."""
-    name = point_id("inference", axes, {"imported": source})
+def point(source: str, axes: Row, part: str = "") -> Point:
+    """Return a point that no sweep has, or a part of it; `axes` are those that are known."""
+    parts = {"part": part} if part else {}
+    name = point_id("inference", axes, {"imported": source, **parts})
     return Point("inference", {**catalog.axis_defaults("inference"), **axes}, {}, name)
 
 
-def write_foreign(sweep_dir: SweepDir, source: str, network: str, rows: Iterable[Row]) -> int:
-    """Write convolutions that another program measured; return how many that are.
+def write_foreign(
+    sweep_dir: SweepDir, source: str, network: str, rows: Iterable[Row]
+) -> ImportedRows:
+    """Write convolutions that another program measured; return what was written.
 
     A point has those of one GPU, algorithm, batch size, type and layout.
     """
@@ -171,8 +195,8 @@ def write_foreign(sweep_dir: SweepDir, source: str, network: str, rows: Iterable
         for values, layers in points.items():
             known = {name: value for name, value in zip(_OF_POINT, values, strict=True) if value}
             axes = {"model": network, "input_size": None, **known}
-            file.commit(point(source, axes), {}, layers, FOREIGN, valid=False)
-    return sum(map(len, points.values()))
+            file.commit_calls(source, axes, {}, layers)
+    return file
 
 
 def agrees(shape: ConvShape) -> bool:

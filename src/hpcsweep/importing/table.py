@@ -223,11 +223,11 @@ def bring(
             on.add(row["gpu"])
             yield {"algorithm": AUTO, **row}
 
-    number = submission.write_foreign(sweep_dir, path.name, NETWORK, rows())
-    told = f"{count(number, 'time')} on {', '.join(sorted(on))}"
+    written = submission.write_foreign(sweep_dir, path.name, NETWORK, rows())
+    told = f"{count(written.calls, 'time')} on {', '.join(sorted(on))}"
     left = [f"left out: {count(n, 'cell')} without a {what}" for what, n in counts.items()]
-    known = number - used[UNKNOWN] - used[""]
+    known = written.calls - used[UNKNOWN] - used[""]
     return path.name, (
-        told, f"algorithm known of {count(known, 'time')}", *left,
+        told, f"algorithm known of {count(known, 'time')}", *left, *written.notes(),
         f"flagged {FOREIGN}: measured by another program, not here",
     )  # fmt: skip

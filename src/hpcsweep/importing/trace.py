@@ -100,19 +100,19 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
         rows.append(_row(call, len(rows), outputs))
     with submission.opened(sweep_dir, path.name) as file:
         for visit, step in enumerate(sorted(by_step), 1):
-            point = submission.point(path.name, {
+            axes = {
                 "model": sweep_dir.name, "algorithm": AUTO, "gpu": gpu, "input_size": None,
                 "batch_size": _common(by_step[step], "batch_size"), "visit": visit,
                 "dtype": _common(by_step[step], "dtype"),
                 "tf32": any("tf32" in kernel.name for call in calls for kernel in call.kernels),
-            })  # fmt: skip
+            }  # fmt: skip
             total = sum(row["kernel_ms"] for row in by_step[step])
             for row in by_step[step]:
                 row["percentage"] = 100 * row["kernel_ms"] / total if total else None
             peak = entry or gpus.GPUS.get(gpu)
             about = {"device_name": device, "peak_source": peak.name if peak else None}
-            file.commit(point, about, by_step[step], FOREIGN, valid=False)
-    return path.name, tuple(_notes(every, by_step, gpu))
+            file.commit_calls(path.name, axes, about, by_step[step])
+    return path.name, (*_notes(every, by_step, gpu), *file.notes())
 
 
 def _notes(

@@ -13,6 +13,7 @@ from typing import Any, Final
 from hpcsweep import catalog
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
+from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.errors import first_line
@@ -246,10 +247,12 @@ def record(
     row["checks_missing"] = (
         "; ".join(f"{name}: {why}" for name, why in missing.items() if why) or None
     )
+    layers = table.rows(point, about, others) if table else []
+    if work.is_impossible(row, layers, network.shapes, point.axes, network.rig.device):
+        flags.append(IMPOSSIBLE)
     row["flags"] = ";".join(flags)
     row["valid"] = is_valid("ok", flags)
     proof = next((finding.proof for finding in findings if finding.proof), None)
-    layers = table.rows(point, about, others) if table else []
     return Measurement(row, layers, times.samples, proof, times.seconds)
 
 

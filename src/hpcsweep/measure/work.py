@@ -11,10 +11,10 @@ with most algorithms it moves more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.catalog import gpus
+from hpcsweep.catalog import gpus, limits
 from hpcsweep.catalog.columns import Row
 
 if TYPE_CHECKING:
@@ -48,6 +48,20 @@ def call_cells(call: LayerCall) -> Row:
     cells["stride"] = _short(*conv.stride)
     cells["padding"] = _short(*conv.padding)
     return cells
+
+
+def is_impossible(
+    row: Row, layers: Sequence[Row], shapes: Shapes, axes: Mapping[str, Any], device: Device
+) -> bool:
+    """Say whether a pass, or one of its layers, took less than the GPU could need at its peak."""
+    gpu = gpus.by_device_name(device.name, device.units) if device.type == "cuda" else None
+    if gpu is None:
+        return False
+    types = {name: axes.get(name) for name in ("dtype", "amp")}
+    calls = ({**types, **call_cells(call)} for call in shapes.calls if call.flops)
+    least = sum(limits.least_ms(cells, gpu) for cells in calls)
+    timed = ({**types, **layer} for layer in layers)
+    return row["median_ms"] < least or any(limits.is_impossible(each, gpu) for each in timed)
 
 
 def _image_cells(shapes: tuple[tuple[int, ...], ...], side: str) -> Row:

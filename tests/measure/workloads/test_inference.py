@@ -617,6 +617,14 @@ def test_an_output_that_computes_when_it_is_asked_is_computed_in_every_pass(benc
     assert tinynets.Late.computed >= 3
 
 
+def test_a_time_that_cannot_be_is_not_valid(bench, monkeypatch):
+    """Whatever made the clock wrong."""
+    monkeypatch.setattr(work, "is_impossible", lambda *_: True)
+    row = bench.measure(point(measure=QUICK)).row
+    assert "impossible" in row["flags"].split(";")
+    assert row["valid"] is False
+
+
 def test_more_operations_than_the_device_has_are_told(bench, monkeypatch):
     """An explanation: Winograd multiplies less than it counts."""
     rate = {"pct_peak_compute": 101.0}

@@ -19,6 +19,7 @@ from math import isfinite, nan
 from typing import Final
 
 from hpcsweep import catalog, search_path, sources
+from hpcsweep.catalog import limits
 from hpcsweep.catalog.columns import DOUBTFUL, MUST_AGREE, OWN, SCHEMA_VERSION, Row, cell
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import outcomes, seals, state
@@ -98,6 +99,16 @@ class TableRow:
             raise ResultsError("its checksum does not fit")
         return layers, samples
 
+    def axis(self, name: str) -> object:
+        """Return the value of an axis."""
+        return self.order[_AXES.index(name)][1]
+
+    def doubt(self, flag: str) -> None:
+        """Add a flag that makes it not valid, unless it has that."""
+        flags = list(filter(None, self.flags.split(";")))
+        self.flags = ";".join(dict.fromkeys([*flags, flag]))
+        self.valid = "false"
+
     @property
     def doubts(self) -> str:
         """Return the flags that make it not valid."""
@@ -113,7 +124,7 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
     shard = content.path
     _check_schema(row.get("schema_version", ""))
     _number(row, "layer_rows")
-    return TableRow(
+    made = TableRow(
         point_id=row["point_id"],
         status=PointStatus(row["status"]),
         valid=sys.intern(row.get("valid", "")),
@@ -132,6 +143,9 @@ def table_row(row: Row, content: Shard, age: SubmissionOrder) -> TableRow:
         layer_columns=content.layer_columns,
         own=tuple(_names(row.get(name)) for name in OWN),
     )
+    if made.status is PointStatus.OK and limits.is_impossible(row):
+        made.doubt(limits.IMPOSSIBLE)
+    return made
 
 
 def _names(text: str | None) -> tuple[str, ...]:

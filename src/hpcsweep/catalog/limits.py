@@ -1,0 +1,152 @@
+"""Which times cannot be: shorter than the GPU of the row could need at its peak.
+
+No algorithm multiplies less than it must. A direct one, or one by matrix products, has a product
+for each filter tap that lies on the image. Winograd's F(m, r) has m + r - 1 products for m outputs
+of r taps (Winograd, "Arithmetic Complexity of Computations", 1980). An FFT has half as many complex
+products as points, of three real ones each, and more points than outputs: two thirds of the taps
+are saved at most. A stride of s leaves filters of r / s taps.
+
+The peak is that of any unit that may take the type, so a time below is a mistake of a unit, a clock
+or a shape. Nothing is known of a device without a sheet.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from hpcsweep.catalog import gpus
+from hpcsweep.catalog.gpus import Gpu
+
+IMPOSSIBLE: Final = "impossible"
+Cells = Mapping[str, Any]
+
+_EVERY_TAP: Final = {"direct", "gemm", "implicit_gemm", "implicit_precomp_gemm"}
+_TILE: Final = 9  # the largest of a library: cuDNN's F(5x5,5x5); rounding grows with it
+_COMPLEX: Final = 1.5  # real products of a complex one, 3, by the half of the points
+_OF_A_PASS: Final = 5 * 5 / _COMPLEX  # larger filters have strides, or a channel each
+# boards of one name differ, and clocks rise above the boost of the sheet
+_MARGIN: Final = 1.25
+_SPARSE: Final = 2.0  # 2:4 sparsity, of chips that have TF32; the sheets have dense rates
+# a cache that all cores share has at most 8 times the rate of the memory (L4, RX 6800 XT)
+_CACHE: Final = 16.0
+_LATENCY_MS: Final = 1e-4  # a load takes 200 cycles, even from a cache; at 2 GHz
+_SIZES: Final = ("in", "out", "kernel", "stride", "pad", "dilation")
+_HALF: Final = {"float16", "bfloat16", "fp16", "bf16"}
+_TIMES: Final = ("median_ms", "mean_ms", "min_ms")
+
+
+def is_impossible(cells: Cells, gpu: Gpu | None = None) -> bool:
+    """Say whether a row, of a layer call or a pass, has a shorter time than its GPU could need.
+
+    The GPU is that of the cells unless it is given.
+    """
+    known = (_number(cells, name) for name in _TIMES)
+    ms = next((time for time in known if time), math.inf)
+    gpu = gpu or _sheet(cells.get("device_name"), cells.get("gpu") or cells.get("device"))
+    if IMPOSSIBLE in str(cells.get("flags") or "").split(";"):
+        return True
+    if gpu is None:
+        return False
+    # most rows take longer than the definition would, so that what saves products does not count
+    return ms < _rest_ms(cells, gpu) or ms < _plain_ms(cells, gpu) > ms * _saves(cells)
+
+
+def least_ms(cells: Cells, gpu: Gpu) -> float:
+    """Return the milliseconds that a convolution call, or a pass, needs on a GPU at least."""
+    return max(_rest_ms(cells, gpu), _plain_ms(cells, gpu) / _saves(cells))
+
+
+@cache
+def _sheet(device_name: str | None, gpu: str | None) -> Gpu | None:
+    return gpus.by_device_name(device_name or "") or gpus.sheet(gpu or "")
+
+
+def _plain_ms(cells: Cells, gpu: Gpu) -> float:
+    """Return what the products of the definition need at the peak."""
+    amp = str(cells.get("amp"))
+    peak = _peak(gpu, amp if amp in _HALF else str(cells.get("dtype")))
+    flops = _number(cells, "flops")
+    if cells.get("direction") == "backward":
+        flops /= 2  # of both gradients, and perhaps one alone was needed
+    return flops / (1e9 * peak * _MARGIN) if peak else 0.0
+
+
+def _rest_ms(cells: Cells, gpu: Gpu) -> float:
+    """Return what moving the operands needs, and any launch; other layers may do nothing."""
+    if not (_number(cells, "flops") or str(cells.get("op")).startswith("conv")):
+        return 0.0
+    if _number(cells, "stride_h") > 1 or _number(cells, "stride_w") > 1:
+        return _LATENCY_MS  # some of the input may not be read
+    moved = _number(cells, "bytes_min") / (1e6 * gpu.bandwidth_gbs * _CACHE)
+    return max(moved, _LATENCY_MS)
+
+
+@cache
+def _peak(gpu: Gpu, dtype: str) -> float:
+    """Return the rate of the fastest unit that may take a type, TFLOP/s; 0 for an unknown type.
+
+    What has no unit for half precision multiplies in float32.
+    """
+    tensor = [gpu.tf32_tflops] if dtype == "float32" else []
+    if dtype in _HALF:
+        tensor = [gpu.fp16_tflops, gpu.bf16_tflops, gpu.fp32_tflops, gpu.fp32_matrix_tflops]
+    sparse = _SPARSE if gpu.tf32_tflops else 1.0
+    return max(gpu.peak(dtype) or 0.0, *(sparse * (rate or 0.0) for rate in tensor), 0.0)
+
+
+def _saves(cells: Cells) -> float:
+    """Return how many times fewer products than the definition an algorithm may do."""
+    height = _number(cells, "kernel_h")
+    width = _number(cells, "kernel_w")
+    if not height or not width:
+        return _OF_A_PASS
+    down = math.ceil(height / (_number(cells, "stride_h") or 1.0))
+    across = math.ceil(width / (_number(cells, "stride_w") or 1.0))
+    winograd = _winograd(down) * _winograd(across)
+    fft = max(down * across / _COMPLEX, 1.0)
+    every_tap = 1 / (_on_image(cells, "h") * _on_image(cells, "w"))
+    names = re.split(r"\+| or ", str(cells.get("algorithm_used") or cells.get("algorithm") or ""))
+    if _EVERY_TAP.issuperset(names):
+        return every_tap
+    if all(name.startswith("winograd") for name in names):
+        return winograd
+    return max(winograd, fft, every_tap)
+
+
+@cache
+def _winograd(taps: int) -> float:
+    """Return how many times fewer products the best tile has; a long filter is cut in parts."""
+    return max(r * (_TILE - r + 1) / _TILE for r in range(1, min(taps, _TILE) + 1))
+
+
+def _on_image(cells: Cells, side: str) -> float:
+    """Return the share of filter taps, of all outputs, that lie on the image, not on its border."""
+    names = [f"{name}_{side}" for name in _SIZES]
+    if any(cells.get(name) in {None, ""} for name in names):
+        return 1 / _number(cells, f"kernel_{side}")  # one tap of each output
+    return _share(tuple(int(_number(cells, name)) for name in names))
+
+
+@lru_cache(maxsize=10_000)  # a table repeats few sizes many times
+def _share(sizes: tuple[int, ...]) -> float:
+    image, outputs, taps, stride, pad, dilation = sizes
+    on = 0
+    for tap in range(min(taps, image + 2 * pad)):
+        offset = tap * dilation - pad
+        first = max(0, -(offset // stride))  # the first output whose tap is not before the image
+        last = min(outputs - 1, (image - 1 - offset) // stride)
+        on += max(0, last - first + 1)
+    return max(on, 1) / (outputs * taps)
+
+
+def _number(cells: Cells, name: str) -> float:
+    """Return a positive cell, of a row or of a table's text; 0 for any other."""
+    try:
+        value = float(cells.get(name) or 0.0)
+    except (TypeError, ValueError):
+        return 0.0
+    return value if 0 < value < math.inf else 0.0
