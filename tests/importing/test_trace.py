@@ -94,14 +94,15 @@ def rows_of(tmp_path, path, **options):
 
 @pytest.mark.parametrize("name", ["a.json", "a.pt.trace.json.gz"])
 def test_a_call_has_the_time_of_its_own_kernels(tmp_path, writing, name):
-    """Not of those that only add the bias, nor of launches on another thread at that time."""
+    """With that which adds the bias; not of launches on another thread at that time."""
     writing.conv(1000, [IMPLICIT, IMPLICIT], FULL, LIBRARY)
     writing.launch(IMPLICIT, 1010, 9999, tid=2)
     rows, found = rows_of(tmp_path, writing.write(tmp_path / name))
     assert found.sweep_dir.name == "a"
     assert len(rows) == 1
     expected = {
-        "kernel_ms": "1", "mean_ms": "1", "median_ms": "1", "unique_key": KEY, "gpu": "v100",
+        **dict.fromkeys(("kernel_ms", "mean_ms", "median_ms"), "1.007"), "unique_key": KEY,
+        "gpu": "v100",
         "algorithm": "auto", "algorithm_used": "implicit_gemm", "backend": "cudnn",
         "direction": "forward", "flops": str(2 * 2 * 64 * 4 * 27), "out_h": "8", "bias": "true",
         "layer_timer": "kernels", "percentage": "100", "stride": "1", "padding": "1",
@@ -111,12 +112,106 @@ def test_a_call_has_the_time_of_its_own_kernels(tmp_path, writing, name):
 
 
 def test_without_launches_the_operators_number_counts(tmp_path, writing):
-    """A profiler that recorded no runtime calls still numbers operators."""
+    """A profiler that recorded no runtime calls still numbers operators, all that there are."""
     writing.conv(1000, (), FULL, {**LIBRARY, "External id": 7})
-    for number, of in ((7, 30), (8, 99)):
+    writing.event("cpu_op", "aten::add_", 1080, 5, {"External id": 8})
+    writing.event("cpu_op", "aten::relu", 1200, 5, {"External id": 9})
+    for number, of in ((7, 30), (8, 5), (9, 99), (10, 99)):
         writing.event("kernel", IMPLICIT, 5000, of, {"correlation": 99, "External id": number})
     rows, _ = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
-    assert [row["kernel_ms"] for row in rows] == ["0.03"]
+    assert [row["kernel_ms"] for row in rows] == ["0.042"]  # and 7 of the launch that is recorded
+
+
+def test_an_operator_inside_another_of_its_name_is_the_same_call(tmp_path, writing):
+    """PyTorch 1.7 calls `cudnn_convolution` twice; the inner one launches."""
+    args = {"Input Dims": LIBRARY["Input Dims"], "Input type": LIBRARY["Input type"]}
+    for at, name in enumerate(("conv2d", "_convolution", "cudnn_convolution", "cudnn_convolution")):
+        writing.event("Operator", f"aten::{name}", 100 + at, 100 - 2 * at, args)
+    writing.launch(IMPLICIT, 120, 637)
+    rows, found = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
+    assert [row["kernel_ms"] for row in rows] == ["0.637"]
+    assert rows[0]["algorithm_evidence"].startswith("profiler: recognised")
+    assert not [note for note in found.notes if "left out" in note]
+
+
+@pytest.mark.parametrize("library", ["cudnn", "miopen"])
+def test_a_bias_is_part_of_the_call_whatever_the_library(tmp_path, writing, library):
+    """One adds it in its own operator, the other in one around it; it tells no algorithm."""
+    writing.event("cpu_op", "aten::conv2d", 0, 100)
+    writing.event("cpu_op", "aten::_convolution", 1, 98)
+    writing.event("cpu_op", f"aten::{library}_convolution", 2, 60 if library == "cudnn" else 96)
+    writing.launch("nchwToNhwcKernel<float>", 5, 3)
+    writing.launch(IMPLICIT, 10, 1000)
+    writing.event("gpu_memset", "Memset (Device)", 11, 99, {"correlation": 1})
+    writing.launch(ADD, 90, 187)
+    rows, _ = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
+    assert [row["kernel_ms"] for row in rows] == ["1.19"]
+    assert rows[0]["algorithm_used"] == "implicit_gemm"
+
+
+def test_a_kernel_that_took_less_than_nothing_is_none(tmp_path, writing):
+    """A clock that was set back makes such events; the call keeps its other kernels."""
+    writing.conv(0, (IMPLICIT,), FULL, LIBRARY)
+    writing.launch(IMPLICIT, 40, -(10**6))
+    rows, _ = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
+    assert [row["kernel_ms"] for row in rows] == ["0.507"]
+
+
+def test_a_kernel_that_ends_at_once_is_flagged(tmp_path, writing):
+    """The other calls of its step keep their flags, and their visit."""
+    work = {**LIBRARY, "Input Dims": [[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], []]}
+    writing.conv(0, (IMPLICIT,), FULL, work)
+    writing.event("cpu_op", "aten::cudnn_convolution", 200, 50, work)
+    writing.launch(IMPLICIT, 210, 0.001)
+    rows, found = rows_of(tmp_path, writing.write(tmp_path / "a.json"))
+    assert "1 time of 2 shorter than the GPU can" in " ".join(found.notes)
+    assert len({row["point_id"] for row in rows}) == 2
+
+
+def test_the_traces_of_two_ranks_are_not_told_apart(tmp_path, writing):
+    """Both number their launches from one, so a kernel would be anybody's."""
+    writing.conv(0)
+    events = [{**event, "pid": 2} for event in writing.events if isinstance(event, dict)]
+    path = writing.write(tmp_path / "a.json", events=[*writing.events, *events])
+    with pytest.raises(UsageError, match=r"a\.json: events of several processes: .* rank alone"):
+        importer.bring(tmp_path / "results", path)
+
+
+def test_a_replayed_graph_is_named_where_its_kernels_are_missed(tmp_path, writing):
+    """They name no operator; what was launched one by one is imported."""
+    graph = ("cuda_runtime", "cudaGraphLaunch", 5000, 9, {"correlation": 77})
+    writing.event("cpu_op", "aten::conv2d", 0, 100)
+    writing.event(*graph)
+    writing.event("kernel", IMPLICIT, 6000, 9, {"correlation": 77})
+    path = writing.write(tmp_path / "a.json")
+    with pytest.raises(ResultsError, match="replayed graph name no operator: profile without"):
+        importer.bring(tmp_path / "results", path)
+    writing.conv(200)
+    assert any("replayed graph" in note for note in rows_of(tmp_path, writing.write(path))[1].notes)
+
+
+EIGHT = [f"AMD Instinct MI{200 + 10 * (number % 2)}" for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers", "device"),
+    [
+        (["AMD Instinct MI300X VF"], {2}, "AMD Instinct MI300X VF"),  # after two processors
+        (["AMD Instinct MI300X"] * 8, {9}, "AMD Instinct MI300X"),
+        (EIGHT, {4}, "unknown"),  # the third if there are two processors
+        (["AMD Instinct MI210", "AMD Instinct MI100"], {2, 3}, "unknown"),  # of both
+        (["NVIDIA A100-SXM4-40GB", "NVIDIA T4"], {1}, "NVIDIA T4"),
+        (["NVIDIA A100-SXM4-40GB", "NVIDIA T4"], {2}, "unknown"),
+        (["NVIDIA A100-SXM4-40GB", "NVIDIA T4"], {0, 1}, "unknown"),
+        (["NVIDIA T4", "NVIDIA T4"], {5, None}, "NVIDIA T4"),
+        (["AMD Radeon VII", "AMD Instinct MI100"], {1, 2, 3}, "unknown"),
+        ([], {0}, "unknown"),
+    ],
+)
+def test_a_device_is_that_of_its_number_or_none(names, numbers, device):
+    """ROCm counts the processors, too, and nothing says how many: no device beats a wrong one."""
+    head = {"deviceProperties": [{"id": at, "name": name} for at, name in enumerate(names)]}
+    assert trace._device({**head, "x": 1}, numbers) == device
 
 
 def test_both_gradients_are_one_call_of_their_own_algorithms(tmp_path, writing):

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from hpcsweep.catalog.columns import FOREIGN, KERNELS, Row
 from hpcsweep.conv.proof.evidence import kernel_word
 from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
-from hpcsweep.errors import ResultsError
+from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission, trace_events
 from hpcsweep.importing.trace_events import Argument, Operator, Trace, TracedCall, as_list
 from hpcsweep.store.folders import SweepDir
@@ -34,12 +35,16 @@ _TYPES: Final = {
 }  # fmt: skip
 _SIZES: Final = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _MAKERS: Final = re.compile(r"\b(nvidia|amd|tesla|instinct|radeon|geforce)\b", re.IGNORECASE)
+_AMD: Final = re.compile(r"\b(amd|instinct|radeon|gfx\w+)\b", re.IGNORECASE)
+_PROCESSORS: Final = 9  # that a node may have, each an agent of ROCm: 8 of four MI300A, and none
+_GRAPHS: Final = "; kernels of a replayed graph name no operator: profile without graphs"
 _INTS: Final = re.compile(r"\[(\d+)(?:, (\d+))?\]")
 _SHOWN: Final = 4  # kernels of a call
 
 
 # The arguments of operators, as they are declared.
 _PLAIN: Final = "input weight bias stride padding dilation groups"
+_ADDING: Final = "input weight added factor bias stride padding dilation groups"
 _FULL: Final = "input weight bias stride padding dilation transposed output_padding groups"
 _LIBRARY: Final = "input weight bias padding stride dilation groups"
 _BACKWARD: Final = (
@@ -51,6 +56,7 @@ _OLD_BACKWARD: Final = (
 )
 _SCHEMAS: Final = {
     **dict.fromkeys(("conv2d", "cudnn_convolution_relu", "miopen_convolution_relu"), _PLAIN),
+    **dict.fromkeys(("cudnn_convolution_add_relu", "miopen_convolution_add_relu"), _ADDING),
     **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), _FULL),
     **dict.fromkeys(("miopen_convolution", "miopen_depthwise_convolution"), _LIBRARY),
     "mkldnn_convolution": _LIBRARY,
@@ -80,17 +86,21 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
     it is no trace.
     """
     events, head = trace_events.read(path)
-    trace = Trace(events)
+    try:
+        trace = Trace(events)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     every = trace.calls()
     calls = [call for call in every if call.kernels]
     if not calls:
         raise ResultsError(
             f"{path}: no convolution that launched a kernel: {count(len(events), 'event')}, "
             f"{count(len(trace.kernels), 'kernel')}, {count(len(every), 'convolution')}"
+            f"{_GRAPHS if trace.graphs else ''}"
         )
-    device = device or _device(head, trace.device)
+    device = device or _device(head, trace.devices)
     entry = gpus.by_device_name(device)
-    gpu = entry.short if entry else gpus.by_label(device)
+    gpu = gpus.product(device) if entry else gpus.by_label(device)
     gpu = gpu or re.sub(r"\W+", "_", _MAKERS.sub("", device)).strip("_").lower() or UNKNOWN
     outputs = trace.output_sizes()
     steps = sorted(trace.steps)
@@ -112,7 +122,8 @@ def bring(path: Path, sweep_dir: SweepDir, device: str = "") -> tuple[str, tuple
             peak = entry or gpus.GPUS.get(gpu)
             about = {"device_name": device, "peak_source": peak.name if peak else None}
             file.commit_calls(path.name, axes, about, by_step[step])
-    return path.name, (*_notes(every, by_step, gpu), *file.notes())
+    notes = [*_notes(every, by_step, gpu), *file.notes()]
+    return path.name, (*notes, *(["the profile has" + _GRAPHS[1:]] if trace.graphs else []))
 
 
 def _notes(
@@ -133,11 +144,21 @@ def _notes(
     yield f"flagged {FOREIGN}: measured by PyTorch's profiler, not here"
 
 
-def _device(head: Mapping[str, Any], number: int) -> str:
-    """Return the name of the device that ran the last kernel; `unknown` where no list has it."""
-    entries = filter(lambda of: isinstance(of, dict), as_list(head.get("deviceProperties")))
-    names = (entry.get("name") for entry in entries if entry.get("id") == number)
-    return str(next(names, "") or UNKNOWN)
+def _device(head: Mapping[str, Any], numbers: AbstractSet[int | None]) -> str:
+    """Return the name of the devices that ran kernels; `unknown` where no list tells it.
+
+    Of CUDA the number of an event is the id of a device. ROCm counts the processors before its
+    GPUs, so that its numbers are ids and a constant, which the list must leave no choice of.
+    """
+    listed = [of for of in as_list(head.get("deviceProperties")) if isinstance(of, dict)]
+    names = {entry.get("id"): str(entry.get("name") or "") for entry in listed}
+    shifts = range(_PROCESSORS) if any(map(_AMD.search, names.values())) else (0,)
+    if len({*names.values()}) > 1:
+        shifted = ([names.get(n - by) for n in numbers if n is not None] for by in shifts)
+        named = {name for of in shifted if None not in of for name in of}
+    else:
+        named = {*names.values()}  # whatever its number is
+    return (named.pop() if len(named) == 1 else "") or UNKNOWN
 
 
 def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
@@ -146,7 +167,7 @@ def _common(rows: Sequence[Row], name: str) -> Any:  # noqa: ANN401 - of a cell
 
 
 def _row(call: TracedCall, index: int, outputs: Mapping[int | None, tuple[int, ...]]) -> Row:
-    names = dict.fromkeys(kernel.name for kernel in call.kernels)
+    names = dict.fromkeys(kernel.name for kernel in call.telling)
     used, grade = _algorithms(call)
     leaf = call.operators[-1].name.removeprefix("aten::")
     library = next((name for name in ("cudnn", "miopen") if name in leaf), None)
@@ -164,7 +185,7 @@ def _row(call: TracedCall, index: int, outputs: Mapping[int | None, tuple[int, .
 def _algorithms(call: TracedCall) -> tuple[str, Grade]:
     """Return what the kernels of a call belong to: of each gradient, where operators part them."""
     parts: dict[str, list[str]] = defaultdict(list)
-    for kernel in call.kernels:
+    for kernel in call.telling:
         parts[kernel.operator].append(kernel.name)
     parted = [recognise(kernels) for kernels in parts.values()]
     sets = {names for part in parted for _, names in part.telling} or {frozenset([UNKNOWN])}

@@ -1,22 +1,24 @@
 """Finds the convolution calls of a PyTorch profiler's trace, and the kernels that each launched.
 
 A kernel belongs to the operator in which it was launched, by the launch's `correlation`, or else by
-the operator's `External id`. Wrappers such as `aten::conv2d` have the arguments, and the innermost
-operator has the kernels. Both gradients of a convolution are one call.
+the operator's `External id`. All that was launched inside of the outermost operator, such as
+`aten::conv2d`, is the call's: transposes and the bias, too, whatever the library. Memory that is
+set or copied by no kernel is not. What the operators around the innermost one launched themselves
+tells nothing of the algorithm. Both gradients of a convolution are one call.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import zlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -30,6 +32,7 @@ _STEP: Final = re.compile(r"ProfilerStep#\d+")
 _NODE: Final = re.compile(r"\w*Conv\w*Backward\w*")  # autograd's, with the number of its forward
 _LAUNCHES: Final = {"runtime", "cuda_runtime", "cuda_driver", "hip_runtime"}
 _OPERATORS: Final = {"operator", "cpu_op"}
+_OTHER: Final = "other"  # a kind of our own: an operator that does not convolve
 _MOST: Final = 1 << 30  # bytes of a trace, unpacked: it is read at once, which takes thrice that
 _GZIP: Final = b"\x1f\x8b"
 
@@ -57,7 +60,7 @@ class Operator(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A kernel, by the operator that launched it; times are microseconds."""
+    """A kernel, by the operator that launched it, if that convolves; times are microseconds."""
 
     start: float
     duration: float
@@ -76,16 +79,17 @@ class TracedCall:
     def start(self) -> float:
         return self.operators[0].start
 
-    @cached_property
-    def wrappers(self) -> frozenset[str]:
-        """The operators that call others to convolve: what they launch adds the bias."""
-        pairs = pairwise(self.operators)
-        return frozenset(outer.name for outer, inner in pairs if inner.end <= outer.end)
+    def operator(self, at: float) -> str:
+        """Return the operator that ran at a time; "" for one that calls another to convolve."""
+        ends = [*(inner.end for inner in self.operators[1:]), math.inf]
+        pairs = zip(reversed(self.operators), reversed(ends), strict=True)
+        running = (op.name if op.end < end else "" for op, end in pairs if op.start <= at <= op.end)
+        return next(running, "")
 
-    def innermost(self, at: float) -> Operator:
-        """Return the operator that ran at a time."""
-        running = (op for op in self.operators[::-1] if op.start <= at <= op.end)
-        return next(running, self.operators[0])
+    @property
+    def telling(self) -> list[Kernel]:
+        """The kernels of the operators that convolved; all, where none is known."""
+        return [kernel for kernel in self.kernels if kernel.operator] or self.kernels
 
     @property
     def backward(self) -> bool:
@@ -109,7 +113,7 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
             data = (gzip.GzipFile(fileobj=file) if packed else file).read(_MOST + 1)
             if len(data) > _MOST:
                 raise ResultsError(f"{path}: has more than {_MOST:,} bytes; profile fewer steps")
-            text = data.decode("utf-8-sig", "replace")
+            text = data.decode(json.detect_encoding(data), "replace")
             document = json.loads(text, strict=False, object_hook=_if_needed)
         except (EOFError, zlib.error, gzip.BadGzipFile, ValueError, RecursionError) as error:
             text = f"{path}: is no JSON ({error}); if the file was cut, export it again"
@@ -122,7 +126,10 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _if_needed(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Leave out an event that says nothing of kernels, launches, operators or steps."""
+    """Leave out an event that says nothing of kernels, launches, operators or steps.
+
+    Of an operator that does not convolve, its place is kept: it may launch for one that does.
+    """
     if "ph" not in found:
         return found
     name = found.get("name")
@@ -130,7 +137,14 @@ def _if_needed(found: dict[str, Any]) -> dict[str, Any] | None:
         return None
     kind = str(found.get("cat")).lower()
     operator = kind in _OPERATORS and (_OPERATOR.fullmatch(name) or _NODE.fullmatch(name))
-    return found if operator or kind in {"kernel", *_LAUNCHES} or _STEP.fullmatch(name) else None
+    if operator or kind in {"kernel", *_LAUNCHES} or _STEP.fullmatch(name):
+        return found
+    args = found.get("args")
+    external = args.get("External id") if isinstance(args, dict) else None
+    if kind not in _OPERATORS or external is None:
+        return None
+    place = {key: found.get(key) for key in ("pid", "tid", "ts")}
+    return {**place, "cat": _OTHER, "dur": 0, "args": {"External id": external}}
 
 
 class Trace:
@@ -138,10 +152,13 @@ class Trace:
 
     def __init__(self, events: Iterable[Any]) -> None:
         self.steps: list[float] = []
-        self.device = 0  # of the last kernel
+        self.devices: set[int | None] = set()  # that ran kernels
+        self.graphs = 0  # launches of whole graphs
         # correlation, external id, start, duration, name
         self.kernels: list[tuple[int | None, int | None, float, float, str]] = []
+        # where a kernel was launched, by its correlation, or by its operator's external id
         self._launches: dict[int | None, tuple[Thread, float]] = {}
+        self._places: dict[int | None, tuple[Thread, float]] = {}
         self._operators: dict[Thread, list[Operator]] = defaultdict(list)
         self._nodes: list[Operator] = []
         for event in filter(None, events):
@@ -152,7 +169,7 @@ class Trace:
             return
         at = _number(event.get("ts"))
         took = _number(event.get("dur"))
-        if at is None or took is None:
+        if at is None or took is None or took < 0:
             return
         kind = str(event.get("cat")).lower()
         name = str(event.get("name"))
@@ -163,10 +180,16 @@ class Trace:
         external = _whole(args.get("External id", args.get("external id")))
         if kind == "kernel":
             self.kernels.append((correlation, external, at, took, name))
-            self.device = _whole(args.get("device")) or 0
+            self.devices.add(_whole(args.get("device")))
         elif kind in _LAUNCHES:
-            self._launches[correlation] = thread, at
+            self.graphs += "GraphLaunch" in name
+            before = self._launches.setdefault(correlation, (thread, at))
+            if correlation is not None and before[0][0] != thread[0]:
+                raise UsageError("events of several processes: import the trace of each rank alone")
+        elif kind == _OTHER:
+            self._places[external] = thread, at
         elif kind in _OPERATORS and not _STEP.fullmatch(name):
+            self._places[external] = thread, at
             sequence = _whole(args.get("Sequence number"))
             operator = Operator(at, at + took, name, _arguments(args), external, sequence)
             is_node = _NODE.fullmatch(name)
@@ -178,18 +201,13 @@ class Trace:
         """Return the convolution calls in time, each with its kernels."""
         of_thread = {thread: _nested(ops) for thread, ops in self._operators.items()}
         every = [call for calls in of_thread.values() for call in calls]
-        by_external: dict[int | None, tuple[TracedCall, str]] = {
-            op.external: (call, op.name)
-            for call in every for op in call.operators
-            if op.external is not None and op.name not in call.wrappers
-        }  # fmt: skip
         for correlation, external, at, took, name in self.kernels:
-            owner = by_external.get(external)
-            if correlation is not None and correlation in self._launches:
-                thread, launched = self._launches[correlation]
-                owner = _running(of_thread.get(thread, ()), launched)
-            if owner is not None:
-                owner[0].kernels.append(Kernel(at, took, name, owner[1]))
+            place = None if external is None else self._places.get(external)
+            if correlation is not None:
+                place = self._launches.get(correlation, place)
+            call = _running(of_thread.get(place[0], ()), place[1]) if place else None
+            if place and call:
+                call.kernels.append(Kernel(at, took, name, call.operator(place[1])))
         for call in every:
             call.kernels.sort()
         return sorted(every, key=attrgetter("start"))
@@ -216,13 +234,10 @@ def _nested(operators: Iterable[Operator]) -> list[TracedCall]:
     return calls
 
 
-def _running(calls: Sequence[TracedCall], at: float) -> tuple[TracedCall, str] | None:
-    """Return the call that ran at a time, and the operator in it that convolved."""
+def _running(calls: Sequence[TracedCall], at: float) -> TracedCall | None:
+    """Return the call that ran at a time."""
     place = bisect_right(calls, at, key=attrgetter("start")) - 1
-    if place < 0 or at > calls[place].operators[0].end:
-        return None
-    name = calls[place].innermost(at).name
-    return None if name in calls[place].wrappers else (calls[place], name)
+    return None if place < 0 or at > calls[place].operators[0].end else calls[place]
 
 
 def _arguments(args: dict[str, Any]) -> tuple[Argument, ...]:
