@@ -11,6 +11,7 @@ PACKAGE = ROOT / "src/hpcsweep"
 # Folders of tests that ask for something else than one module, and single test modules that do.
 OF_THE_WHOLE = {"benchmarks", "docs", "on_slurm", "properties"}
 STORIES = {
+    "importing/test_names": "what names in records of another site lead to",
     "forecast/test_foreign": "what imports of others' times teach a prediction",
     "measure/test_plans": "layers: plans, from the measurement to the replay",
     "catalog/test_roles": "what an axis is, followed from the catalogue to everything that asks",

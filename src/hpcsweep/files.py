@@ -24,12 +24,17 @@ _KINDS: Final = {
 _BLOCK: Final = 1 << 20  # bytes that are read at once
 _LEFTOVER_SECONDS: Final = 86400.0  # a day: nobody still writes such a file
 COPY_IT: Final = "only regular files are taken; copy what you trust with `cp -rL` first"
-_SWEEP_NAME: Final = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+def may_name_a_file(name: str) -> bool:
+    """Say whether a name that a record holds leads to a file in the folder that it is joined to."""
+    return bool(_FILE_NAME.fullmatch(name))
 
 
 def may_name_a_sweep(name: str) -> bool:
     """Say whether a sweep, and so its folder, may have this name: `SWEEP_NAMES` is the rule."""
-    return bool(_SWEEP_NAME.fullmatch(name))
+    return may_name_a_file(name) and ".." not in name
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -83,11 +88,7 @@ def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
     """
     path = root.joinpath(*names)
     try:
-        for step in [root.joinpath(*names[: n + 1]) for n in range(len(names))] or [root]:
-            kind = stat.S_IFMT(step.lstat().st_mode)
-            if kind not in {stat.S_IFREG, stat.S_IFDIR}:
-                what = f"{step.name!r} is {_KINDS.get(kind, 'no file')}"
-                raise ResultsError(f"{path}: {what}; {COPY_IT}")
+        refuse_links(root, *names)
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
@@ -95,6 +96,18 @@ def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def refuse_links(root: Path, *names: str) -> None:
+    """Raise `ResultsError` where a link, a pipe or a device is on the way to a file.
+
+    The way begins below `root`; without names, `root` itself is the file.
+    """
+    for step in [root.joinpath(*names[: n + 1]) for n in range(len(names))] or [root]:
+        kind = stat.S_IFMT(step.lstat().st_mode)
+        if kind not in {stat.S_IFREG, stat.S_IFDIR}:
+            what = f"{step.name!r} is {_KINDS.get(kind, 'no file')}"
+            raise ResultsError(f"{root.joinpath(*names)}: {what}; {COPY_IT}")
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
@@ -127,13 +140,29 @@ def remove_leftovers(folder: Path, mine: Iterable[Path]) -> None:
                 path.unlink(missing_ok=True)
 
 
+def reach(path: Path) -> int:
+    """Return the rights of a file, without those that the folders above it withhold from others."""
+    real = path.resolve()
+    rights = stat.S_IMODE(real.stat().st_mode)
+    for folder in real.parents:
+        passes = folder.stat().st_mode
+        rights &= ~(0 if passes & stat.S_IXGRP else stat.S_IRWXG)
+        rights &= ~(0 if passes & stat.S_IXOTH else stat.S_IRWXO)
+    return rights
+
+
+def making(path: Path, most: int) -> IO[bytes]:
+    """Make a file to write, with no rights beyond `most`; `FileExistsError` where one is."""
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, most & 0o666))
+
+
 @contextmanager
-def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+def replacing(path: Path, *, most: int = 0o666) -> Iterator[IO[bytes]]:
     """Open a file beside `path`; on success sync it and rename it over `path`.
 
-    A private one may be read by its owner alone. Who closes the file has synced it: where several
-    files belong together, none is renamed before the last one is closed. `ResultsError` where the
-    folder is read-only, full, or gone: `path` is as it was.
+    It gets the rights of the file before, else usual ones, but none beyond `most`. Who closes the
+    file has synced it: where several files belong together, none is renamed before the last one is
+    closed. `ResultsError` where the folder is read-only, full, or gone: `path` is as it was.
     """
     temporary = ""
     try:
@@ -145,10 +174,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
             if not file.closed:
                 file.flush()
                 os.fsync(file.fileno())
-        if not private:
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).chmod(_usual_rights(path) & most & 0o666)
         Path(temporary).replace(path)
     except BaseException as error:
         if temporary:
@@ -156,6 +182,16 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError):
             raise cannot_write(path, error) from error
         raise
+
+
+def _usual_rights(path: Path) -> int:
+    """Return the rights of a file; of one that is not there those that others get."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask
 
 
 def cannot_write(path: Path, error: OSError) -> ResultsError:

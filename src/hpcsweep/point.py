@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ ID_DIGITS = 16  # 64 bits: two of a billion points have one id with a chance of 
 MAP_DIGITS = 6
 LABEL = ("model", "input_size", "batch_size", "algorithm")
 NO_MAPS: Mapping[str, str] = {}
+_POINT_ID = re.compile(f"[0-9a-f]{{{ID_DIGITS}}}")
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
@@ -44,6 +46,11 @@ class Point:
         again = f" visit {visit}" if visit != "1" else ""
         others = "".join(f" {name} {self.axes.get(name)}" for name in more)
         return " ".join(map(str, values.values())) + others + again
+
+
+def is_point_id(text: object) -> bool:
+    """Say whether a text that a record holds is the id of a point, which names files."""
+    return isinstance(text, str) and bool(_POINT_ID.fullmatch(text))
 
 
 def varying(points: Iterable[Point]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import ast
 import hashlib
 import importlib
 import os
+import re
 import sys
 import sysconfig
 import warnings
@@ -41,6 +42,7 @@ _READ: Final = (
 )  # fmt: skip
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
 DIGITS: Final = 16  # 64 bits, as the id of a point
+_DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 # unlike the methods of Path, these are False for what may not be read
 _is_file = os.path.isfile
 _is_dir = os.path.isdir
@@ -191,6 +193,11 @@ def own_files_here(point: Point) -> str:
 def parts(cell: str) -> dict[str, str]:
     """Return the digests of a cell by axis."""
     return dict(part.split("=", 1) for part in cell.split(";") if "=" in part)
+
+
+def is_digest(text: str) -> bool:
+    """Say whether a text that a record holds is a digest, which names a folder."""
+    return bool(_DIGEST.fullmatch(text))
 
 
 def _search(name: str, places: list[str]) -> ModuleSpec | None:

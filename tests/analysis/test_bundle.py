@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 
 import pytest
 
+import resultsfolder
 from hpcsweep.errors import UsageError
+from hpcsweep.store.collect import collector
 from hpcsweep.store.folders import SUMS
+from localruns import Desk
 
 NET = """from pathlib import Path
 from torch import nn
@@ -80,6 +84,28 @@ def test_own_files_that_are_other_ones_now_are_named(desk):
         assert b"not in here" in archive.read("own/README.md")
 
 
+def test_own_files_are_named_before_they_are_sent_and_stay_private(tmp_path):
+    """A token beside the code would else go unseen, and be read by others who see the bundle."""
+    made = resultsfolder.make(tmp_path)
+    made.submit("s1")
+    digest = "0123456789abcdef"
+    made.measure(made.shard("s1"), median_ms=2.0, own_files=f"model={digest}")
+    kept = made.sweep_dir.own_files / digest
+    kept.mkdir(parents=True)
+    for name, rights in (("net.py", 0o644), ("wandb.ini", 0o600)):
+        (kept / name).touch()
+        (kept / name).chmod(rights)
+    collector.collect(made.sweep_dir)
+    done = Desk(tmp_path).run("bundle", "demo")
+    assert "model resnet18 (0123456789abcdef): net.py, wandb.ini" in done.stdout
+    assert (tmp_path / "demo.zip").stat().st_mode & 0o777 == 0o600
+    (own,) = json.loads(Desk(tmp_path).run("bundle", "demo", "--json").stdout)["own_files"]
+    assert (own["digest"], own["files"]) == (digest, ["net.py", "wandb.ini"])
+    with zipfile.ZipFile(tmp_path / "demo.zip") as archive:
+        attributes = archive.getinfo(f"demo/own_files/{digest}/wandb.ini").external_attr
+    assert attributes >> 16 & 0o777 == 0o600
+
+
 def test_a_file_that_is_no_bundle_stays(layered_desk):
     """One of the same kind is replaced."""
     out = layered_desk.folder / "demo.zip"
@@ -96,7 +122,6 @@ def test_a_file_that_is_no_bundle_stays(layered_desk):
 def layered_desk(tmp_path_factory):
     """Return the folder of a collected sweep with layers, `demo`."""
     from layeredsweep import REPEATED, layered
-    from localruns import Desk
 
     folder = tmp_path_factory.mktemp("layered")
     layered(folder, REPEATED)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import stat
+import subprocess
+import sys
 import zipfile
 
 import pytest
 
 import resultsfolder
+from hpcsweep import files
 from hpcsweep.analysis import bundle as writing
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import importer
 from hpcsweep.store.collect import collector
 from hpcsweep.store.folders import SUMS
+from waiting import wait_for
 
 ID = "20260101-000000-v100"
 
@@ -29,7 +36,6 @@ def bundle(tmp_path):
     collector.collect(made.sweep_dir)
     path = tmp_path / "some.zip"
     assert writing.write(made.sweep_dir, path) == []
-    shutil.copytree(made.sweep_dir.own_files, tmp_path / "own_files")
     return made.sweep_dir, path
 
 
@@ -37,7 +43,7 @@ def rewritten(path, change):
     """Write the bundle anew, with members that `change` returns for a name and its content."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in change(members).items():
             archive.writestr(name, content)
 
@@ -103,9 +109,117 @@ def test_another_zip_is_refused(bundle, tmp_path):
         importer.bring(tmp_path / "theirs", path)
 
 
-def test_a_name_that_leads_out_of_the_folder_stays_inside(bundle, tmp_path):
-    """Of the one that is unpacked into, and goes with it."""
+def member(name, mode=stat.S_IFREG | 0o644, method=zipfile.ZIP_DEFLATED):
+    """Return an entry of the directory of a zip file."""
+    info = zipfile.ZipInfo()
+    info.filename = info.orig_filename = name  # which would else end at a NUL
+    info.external_attr = mode << 16
+    info.compress_type = method
+    return info
+
+
+def encrypted(path):
+    """Say in the directory, and before the content, that the first file is encrypted."""
+    content = bytearray(path.read_bytes())
+    content[6] |= 1
+    content[content.index(b"PK\1\2") + 8] |= 1
+    path.write_bytes(content)
+
+
+def of_many_folders(path):
+    """Give a bundle 20,000 folders with a file each."""
+    with zipfile.ZipFile(path, "a") as archive:
+        for number in range(20_000):
+            archive.writestr(f"demo/{number}/a", b"")
+
+
+ODD = {
+    "absolute": member("/etc/passwd"),
+    "above": member("../../outside"),
+    "above, inside": member("demo/../../outside"),
+    "empty part": member("demo//outside"),
+    "here": member("demo/./outside"),
+    "NUL": member("demo/outside\0.csv"),
+    "line": member("demo/outside\n"),
+    "long": member(f"demo/{'a' * 300}"),
+    "deep": member("demo/" + "a/" * 2000 + "b"),
+    "another folder": member("outside/a"),
+    "twice": member("demo/overall.csv"),
+    "file in a file": member("demo/overall.csv/a"),
+    "link": member("demo/shards/link", stat.S_IFLNK | 0o777),
+    "pipe": member("demo/shards/pipe", stat.S_IFIFO | 0o666),
+    "bzip2": member("demo/more", method=zipfile.ZIP_BZIP2),
+    "lzma": member("demo/more", method=zipfile.ZIP_LZMA),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("odd", [*ODD, "encrypted", "folders", "bomb"])
+def test_what_no_bundle_has_is_refused_before_it_is_unpacked(bundle, tmp_path, odd):
+    """In plain words and at once, whatever else a zip file can hold; nothing is left of it."""
     _, path = bundle
-    rewritten(path, lambda members: {**members, "../../outside": b""})
-    importer.bring(tmp_path / "theirs", path)
-    assert not [*tmp_path.rglob("outside")]
+    if odd in ODD:
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(ODD[odd], b"/etc/passwd")
+    elif odd == "encrypted":
+        encrypted(path)
+    elif odd == "folders":
+        of_many_folders(path)
+    else:
+        rewritten(path, lambda members: {**members, "demo/own_files/a/b": bytes(100 << 20)})
+    before = {*tmp_path.rglob("*")}
+    with pytest.raises(ResultsError, match=r"some\.zip"), files.errors_named():
+        importer.bring(tmp_path / "theirs", path)
+    assert {*tmp_path.rglob("*")} == before
+
+
+def test_files_come_back_with_the_rights_that_they_had(bundle, tmp_path):
+    """What was its owner's alone stays so; no file has more than it had there."""
+    sweep_dir, path = bundle
+    (shard,) = sweep_dir.shards()
+    shard.samples.chmod(0o600)
+    shard.layers.chmod(0o666)
+    writing.write(sweep_dir, path)
+    for source in (path, sweep_dir.path):
+        found = importer.bring(tmp_path / f"from {source.name}", source).sweep_dir
+        (theirs,) = found.shards()
+        rights = [one.stat().st_mode & 0o777 for one in (theirs.samples, theirs.layers)]
+        assert rights == [0o600, 0o666 & ~umask()]
+
+
+def umask():
+    """Return the rights that new files do not get."""
+    before = os.umask(0)
+    os.umask(before)
+    return before
+
+
+KILLED = """\
+import sys, time
+from pathlib import Path
+from hpcsweep.importing import folder, importer
+folder._copy = lambda *_: time.sleep(600)
+importer.bring(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_what_a_killed_import_left_goes_with_the_next_and_what_runs_stays(bundle, tmp_path):
+    """Also that of another sweep; it lies in the folder of the sweep, whose lock tells."""
+    sweep_dir, path = bundle
+    results = tmp_path / "theirs"
+    other = tmp_path / "other"
+    shutil.copytree(sweep_dir.path, other)
+    with subprocess.Popen([sys.executable, "-c", KILLED, results, path]) as running:
+        left = results / sweep_dir.name
+        wait_for(
+            "unpacked",
+            lambda: (
+                [*left.glob(".import-*/unpacked/*/SHA256SUMS")]
+                or [*left.glob(".import-*/unpacked/*/page.html")]
+            ),
+        )
+        importer.bring(results, other)
+        assert [*left.glob(".import-*")]
+        running.send_signal(signal.SIGKILL)
+    importer.bring(results, other)
+    assert [one.name for one in results.iterdir()] == ["other"]

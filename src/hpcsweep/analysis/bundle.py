@@ -1,18 +1,22 @@
 """Writes the bundle of a sweep: one file with its tables, all that they were made from, and a page.
 
-`importing.bundle` reads it back.
+`importing.bundle` reads it back. The files keep their rights, and the bundle has none that one of
+the user's own files in it lacks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -35,7 +39,7 @@ _BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Own:
+class Own:
     """What an axis names, in the version that was measured, and its files if they are at hand."""
 
     axis: str
@@ -43,39 +47,47 @@ class _Own:
     digest: str
     files: Mapping[str, Path]
 
+    def __str__(self) -> str:
+        names = ", ".join(self.files) or "not kept, and changed or not readable since"
+        return f"{self.axis} {self.value} ({self.digest}): {names}"
 
-def write(sweep_dir: SweepDir, path: Path) -> list[str]:
-    """Write the bundle of a collected sweep; return a line on what it lacks.
 
-    `UsageError` where nothing was measured, or the file cannot be written or is no bundle.
+def write(sweep_dir: SweepDir, path: Path) -> list[Own]:
+    """Write the bundle of a collected sweep; return what of the user's own it holds, or lacks.
+
+    `UsageError` where nothing was measured, or the file cannot be written or is no bundle;
+    `ResultsError` where a link, a pipe or a device is among the results.
     """
     output.check(path, _is_bundle)
     data = dataset.read_dataset(sweep_dir)
     own = [*_own_files(data)]
-    with tempfile.TemporaryDirectory() as aside, output.writing(path, _is_bundle) as file:
+    members = _members(sweep_dir)
+    rights = 0o666
+    for at in chain.from_iterable(each.files.values() for each in own):
+        rights &= files.reach(at)
+    writing = output.writing(path, _is_bundle, most=rights)
+    with tempfile.TemporaryDirectory() as aside, writing as file:
         made = Path(aside)
         page.write(sweep_dir, made / "page.html")
         (made / "profiles").mkdir()
-        for record in sweep_dir.manifests():
+        for record in filter(lambda record: record.profile, sweep_dir.manifests()):
             profile = made / "profiles" / f"{record.profile}.yaml"
             profile.write_text(yaml.safe_dump(_profile_keys(record)))
         (made / "README.md").write_text(_readme(data, own))
-        members = {**_members(sweep_dir), **own_files.listed(made)}
+        members |= own_files.listed(made)
         for each in own:
             folder = f"own_files/{each.digest}"
             members |= {f"{folder}/{place}": at for place, at in each.files.items()}
         _pack(file, sweep_dir.path.name, members)
-    lacking = [f"{each.axis} {each.value} ({each.digest})" for each in own if not each.files]
-    told = f"without own files that were not kept, and changed: {', '.join(lacking)}"
-    return [told] * bool(lacking)
+    return own
 
 
 def _pack(file: IO[bytes], root: str, members: Mapping[str, Path]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         lines = [
             f"{_add(archive, f'{root}/{name}', path)}  {name}\n" for name, path in members.items()
         ]
-        archive.writestr(f"{root}/{SUMS}", "".join(lines))
+        archive.writestr(f"{root}/{SUMS}", "".join(lines), zipfile.ZIP_DEFLATED)
 
 
 def _is_bundle(text: bytes) -> bool:
@@ -87,24 +99,35 @@ def _is_bundle(text: bytes) -> bool:
 def _add(archive: zipfile.ZipFile, name: str, path: Path) -> str:
     """Add a file, which may be growing; return the checksum of what was added."""
     digest = hashlib.sha256()
-    with files.open_regular(path) as file, archive.open(name, "w", force_zip64=True) as to:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            to.write(block)
+    member = zipfile.ZipInfo(name, time.localtime()[:6])
+    member.compress_type = zipfile.ZIP_DEFLATED
+    with files.open_regular(path) as file:
+        member.external_attr = os.fstat(file.fileno()).st_mode << 16
+        with archive.open(member, "w", force_zip64=True) as to:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                to.write(block)
     return digest.hexdigest()
 
 
 def _members(sweep_dir: SweepDir) -> dict[str, Path]:
-    """Return the files of a results folder that `import` takes, and its tables, by their names."""
+    """Return the files of a results folder that `import` takes, and its tables, by their names.
+
+    `ResultsError` for a link: it may lead to what was never meant for others.
+    """
     root = sweep_dir.path
     made = [root / "layout.json", sweep_dir.sweep_file]
     for submission in sweep_dir.submissions():
         made += submission.manifest, submission.chunks
     for shard in sweep_dir.shards():
         made += shard.overall, shard.layers, shard.samples, shard.env
-    tables = {path.name: path for path in sweep_dir.merged()}
-    every = {**tables, **{str(path.relative_to(root)): path for path in made}}
-    return {name: path for name, path in every.items() if path.is_file()}
+    tables = {path.name: path for path in sweep_dir.merged() if path.is_file()}
+    own = {str(path.relative_to(root)): path for path in made if os.path.lexists(path)}
+    for path in tables.values():
+        files.refuse_links(path)
+    for path in own.values():
+        files.refuse_links(root, *path.relative_to(root).parts)
+    return {**tables, **own}
 
 
 def _profile_keys(record: Manifest) -> dict[str, Any]:
@@ -115,7 +138,7 @@ def _profile_keys(record: Manifest) -> dict[str, Any]:
     return {key: known[key] for key in ProfileFile.model_fields if known.get(key) is not None}
 
 
-def _own_files(data: Dataset) -> Iterator[_Own]:
+def _own_files(data: Dataset) -> Iterator[Own]:
     """Yield what the measured networks and data sets are made of, each version once."""
     manifests = data.sweep_dir.manifests()
     seen = sources.Sources([folder for one in manifests for folder in one.run.search_path])
@@ -123,13 +146,14 @@ def _own_files(data: Dataset) -> Iterator[_Own]:
     for row in rows.dropna(subset=["own_files"]).drop_duplicates().to_dict("records"):
         for axis, digest in sources.parts(row["own_files"]).items():
             value = str(row[axis])
-            found = own_files.listed(data.sweep_dir.own_files / digest)
+            found = own_files.kept(data.sweep_dir, digest)
             if not found and seen.digest(axis, value) == digest:
                 found = seen.files(axis, value)
-            yield _Own(axis, value, digest, found)
+            readable = all(os.access(path, os.R_OK) for path in found.values())
+            yield Own(axis, value, digest, found if readable else {})
 
 
-def _readme(data: Dataset, own: Sequence[_Own]) -> str:
+def _readme(data: Dataset, own: Sequence[Own]) -> str:
     rows = data.rows
     again = ""
     with suppress(SpecError):  # of an older version, or of another program

@@ -126,11 +126,16 @@ def _may_go(path: Path, is_ours: Callable[[bytes], bool]) -> bool:
 
 
 @contextmanager
-def writing(path: Path, is_ours: Callable[[bytes], bool]) -> Iterator[IO[bytes]]:
-    """Write a file that a user names, whole or not at all; `UsageError` where `check` refuses."""
+def writing(
+    path: Path, is_ours: Callable[[bytes], bool], *, most: int = 0o666
+) -> Iterator[IO[bytes]]:
+    """Write a file that a user names, whole or not at all; `UsageError` where `check` refuses.
+
+    It gets no rights beyond `most`.
+    """
     real = check(path, is_ours)
     try:
-        with path.open("ab") if real is None else files.replacing(real) as file:
+        with path.open("ab") if real is None else files.replacing(real, most=most) as file:
             yield file
     except (OSError, ResultsError) as error:
         cause = error.__cause__ if isinstance(error, ResultsError) else error

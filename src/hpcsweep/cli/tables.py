@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,11 +65,18 @@ def bundle(results: Path, sweep: str | None, out: Path | None) -> Answer:
 
     sweep_dir = common.tables_of(results, sweep)
     out = out or Path(f"{sweep_dir.name}.zip")
-    for line in bundle.write(sweep_dir, out):
-        messages.warning(line)
-    record = {"sweep": sweep_dir.name, "bytes": out.stat().st_size}
+    own = bundle.write(sweep_dir, out)
+    for each in own:
+        if not each.files:
+            messages.warning(f"without own files of {each}")
+    record = {
+        "sweep": sweep_dir.name,
+        "bytes": out.stat().st_size,
+        "own_files": [{**asdict(each), "files": [*each.files]} for each in own],
+    }
     text = f"{sweep_dir.name}: {record['bytes']:,} bytes; `hpcsweep import` reads it back"
-    return Answer(record=lambda: record, text=lambda: text, files=[out])
+    packed = [f"   holds your own files of {each}" for each in own if each.files]
+    return Answer(record=lambda: record, text=lambda: [text, *packed], files=[out])
 
 
 @click.command("import")

@@ -1,19 +1,45 @@
-"""Unpacks a bundle, as `analysis.bundle` writes it, and checks that it is as it was written."""
+"""Unpacks a bundle, as `analysis.bundle` writes it, and checks that it is as it was written.
+
+A bundle has one folder with regular files and their checksums, stored or deflated. Its directory is
+compared with that before anything is unpacked: whatever else a zip file can hold is refused.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import shutil
-import tempfile
+import stat
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from hpcsweep import files
-from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
-from hpcsweep.store import own_files
+from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store.folders import SUMS
+
+_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})  # bundles have no other
+_ENCRYPTED: Final = 0x1  # a flag of a member
+_MOST: Final = 1_000_000  # members; a sweep of 100,000 chunks has half of that, a disk few more
+_SUMS_MOST: Final = 256 << 20  # bytes of checksums: those of as many members
+_FOLDERS: Final = 5000  # a submission has two; a person sends some hundred
+DEEPEST: Final = 32  # folders in each other, such as those of the user's own packages
+# Rows have times and a checksum, which do not repeat: where all else is the same in each, they pack
+# to an eleventh. Deflate packs zeros to a thousandth.
+_RATIO: Final = 100
+_SPARE: Final = 64 << 20  # bytes that any bundle may have, as its own files may be of one letter
+_BLOCK: Final = 1 << 20
+_CLUSTER: Final = 4096  # bytes that the smallest file takes on a disk
+
+# what `zipfile` raises; names that no disk can have held: two alike, too long, a file as a folder
+_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, ValueError, EOFError)
+_NO_NAMES: Final = frozenset({errno.EEXIST, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EINVAL})
+
+Members = Mapping[str, zipfile.ZipInfo]  # by name in the bundle's folder
 
 
 def is_one(path: Path) -> bool:
@@ -21,42 +47,113 @@ def is_one(path: Path) -> bool:
     return path.is_file() and zipfile.is_zipfile(path)
 
 
-@contextmanager
-def unpacked(path: Path, near: Path) -> Iterator[Path]:
-    """Give the results folder of a bundle; errors meanwhile name the bundle instead.
+def name_of(path: Path) -> str:
+    """Return the name of the sweep in a bundle.
 
-    `UsageError` where it is none, `ResultsError` with the files that differ from its checksums.
+    `UsageError` where it is none, `ResultsError` where it has what no bundle has.
     """
-    place = next(folder for folder in (near, *near.absolute().parents) if folder.is_dir())
-    with tempfile.TemporaryDirectory(dir=place, prefix=".import-") as aside:
-        try:
-            yield _unpack(path, Path(aside))
-        except HpcsweepError as error:
-            raise type(error)(str(error).replace(aside, str(path))) from error
+    with _opened(path) as archive:
+        return _members(path, archive)[0]
 
 
-def _unpack(path: Path, aside: Path) -> Path:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-            if size > (free := shutil.disk_usage(aside).free):
-                raise ResultsError(f"{path}: has {size:,} bytes, {aside.parent} room for {free:,}")
-            archive.extractall(aside)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
-        raise ResultsError(f"{path}: is damaged ({error})") from error
-    folder = next((found.parent for found in aside.glob(f"*/{SUMS}")), None)
-    if folder is None:
-        raise UsageError(f"{path}: is no bundle of hpcsweep, which has {SUMS}")
-    lines = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
-    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    there = {name: files.sha256(at) for name, at in own_files.listed(folder).items()}
-    del there[SUMS]
+def unpack(path: Path, aside: Path) -> Path:
+    """Unpack a bundle into a new folder; return its results folder.
+
+    `UsageError` where it is none; `ResultsError` with the files that differ from its checksums, or
+    where it has what no bundle has.
+    """
+    aside.mkdir()
+    with _opened(path) as archive:
+        name, members = _members(path, archive)
+        size = sum(member.file_size + _CLUSTER for member in members.values())
+        if size > (free := shutil.disk_usage(aside).free):
+            raise ResultsError(f"{path}: needs {size:,} bytes, there is room for {free:,}")
+        lines = archive.read(members[SUMS]).decode("utf-8", "replace").splitlines()
+        wanted = {place: digest for digest, _, place in (line.partition("  ") for line in lines)}
+        folder = aside / name
+        there = {
+            place: _unpacked(archive, member, folder / place)
+            for place, member in members.items()
+            if place != SUMS
+        }
     told = {
         "missing": wanted.keys() - there.keys(),
         "new": there.keys() - wanted.keys(),
-        "changed": {name for name in wanted.keys() & there if wanted[name] != there[name]},
+        "changed": {place for place in wanted.keys() & there if wanted[place] != there[place]},
     }
     wrong = "; ".join(f"{what}: {', '.join(sorted(of))}" for what, of in told.items() if of)
     if wrong:
         raise ResultsError(f"{path}: is not as it was written ({wrong}); ask for it again")
     return folder
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_NAMES:
+            raise
+        raise ResultsError(f"{path}: is damaged ({error})") from error
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> tuple[str, Members]:
+    """Return the name of a bundle's folder, and its members; nothing is unpacked yet."""
+    every = [member for member in archive.infolist() if not member.is_dir()]
+    folder = next((m.filename[: -len(SUMS)] for m in every if m.filename.endswith(f"/{SUMS}")), "")
+    if folder.count("/") != 1:
+        raise UsageError(f"{path}: is no bundle of hpcsweep, which has {SUMS}")
+    members = {member.filename.removeprefix(folder): member for member in every}
+    for member in every:
+        if why := _what_is_odd(member, folder):
+            raise _refused(path, f"{member.orig_filename!r:.80} {why}")
+    if len(members) < len(every):
+        raise _refused(path, "two of its files have one name")
+    size = sum(member.file_size for member in every)
+    packed = path.stat().st_size
+    if size > max(_SPARE, _RATIO * packed):
+        raise _refused(path, f"its {packed:,} bytes would become {size:,}")
+    if len({name.rpartition("/")[0] for name in members}) > _FOLDERS:
+        raise _refused(path, f"it has more than {_FOLDERS:,} folders")
+    if len(every) > _MOST or members[SUMS].file_size > _SUMS_MOST:
+        raise _refused(path, f"it has more than {_MOST:,} files")
+    return folder.removesuffix("/"), members
+
+
+def _what_is_odd(member: zipfile.ZipInfo, folder: str) -> str:
+    """Return what is wrong with a member by its entry in the directory, empty for nothing."""
+    name = member.orig_filename  # `filename` ends at a NUL
+    parts = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts) or len(parts) > DEEPEST or not name.isprintable():
+        return "is no name of a file"
+    if not name.startswith(folder):
+        return f"is outside of {folder}"
+    if stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG}:
+        return "is no regular file"
+    if member.flag_bits & _ENCRYPTED:
+        return "is encrypted"
+    if member.compress_type not in _METHODS:
+        return f"is packed by method {member.compress_type} of zip, not by deflate"
+    return ""
+
+
+def _refused(path: Path, why: str) -> ResultsError:
+    return ResultsError(
+        f"{path}: {why}, which no bundle has; ask for it again, or unpack what you trust and "
+        "import its folder"
+    )
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, to: Path) -> str:
+    """Unpack a file, for nobody who might not read it before; return its checksum."""
+    mode = member.external_attr >> 16
+    digest = hashlib.sha256()
+    to.parent.mkdir(parents=True, exist_ok=True)
+    # bundles of earlier versions have no rights: their files have neither type nor meaning
+    most = mode if stat.S_ISREG(mode) else 0o666
+    with archive.open(member) as packed, files.making(to, most) as file:
+        while block := packed.read(_BLOCK):
+            digest.update(block)
+            file.write(block)
+    return digest.hexdigest()

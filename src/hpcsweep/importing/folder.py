@@ -10,14 +10,16 @@ import json
 import os
 import shutil
 import stat
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
 from hpcsweep import environment, files
-from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import submission
+from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
+from hpcsweep.importing import bundle, submission
+from hpcsweep.sources import is_digest
 from hpcsweep.store import folders, manifest
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
@@ -89,7 +91,8 @@ def _most(names: Names) -> int:
 def _every(root: Path) -> Iterator[Names]:
     """Yield what is copied; `ResultsError` for a name that a terminal would not show as it is."""
     yield from ((name,) for name in _listed(root) if name in {"sweep.yaml", manifest.LAYOUT_FILE})
-    yield from _below(root, "own_files")
+    for name in filter(is_digest, _listed(root, "own_files")):
+        yield from _below(root, "own_files", name)
     for name in _listed(root, "submissions"):
         inside = _listed(root, "submissions", name)
         yield from (("submissions", name, file) for file in inside if file in _RECORDS)
@@ -108,6 +111,8 @@ def _below(root: Path, *names: str) -> Iterator[Names]:
 def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
     """Return what is in a folder, but hidden files and, if files are wanted, folders."""
     folder = root
+    if len(names) > bundle.DEEPEST:
+        raise ResultsError(f"{root.joinpath(*names)}: is in more than {bundle.DEEPEST} folders")
     for name in names:
         folder /= name
         if folder.is_symlink():
@@ -130,10 +135,27 @@ def copy(theirs: SweepDir, sweep_dir: SweepDir) -> tuple[str, Names]:
         return _copy(theirs.path, sweep_dir, ready)
 
 
+def copy_bundle(path: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
+    """Copy as `copy` does from a bundle, which errors and notes name; the caller holds the lock."""
+    with submission.arriving(sweep_dir) as ready:
+        aside = ready.path.with_name("unpacked")
+        try:
+            theirs = SweepDir(bundle.unpack(path, aside))
+            check(theirs, sweep_dir)
+            source, notes = _copy(theirs.path, sweep_dir, ready)
+        except HpcsweepError as error:
+            raise type(error)(str(error).replace(str(aside), str(path))) from error
+        return source, tuple(note.replace(str(theirs.path), str(path)) for note in notes)
+
+
 def _copy(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]:
     every = [*_every(root)]
     aside = ready.path.parent
-    safe = _records(root, every, SweepDir(aside / root.name))
+    safe = _records(root, every, SweepDir(aside / "theirs"))
+    shards = defaultdict[str, list[Names]](list)
+    for names in every:
+        if names[0] == "shards":
+            shards[names[1]].append(names)
     here = {one: record for one in sweep_dir.submissions() if (record := one.manifest_or_none())}
     source = root.name
     copied = 0
@@ -151,7 +173,7 @@ def _copy(root: Path, sweep_dir: SweepDir, ready: SweepDir) -> tuple[str, Names]
         except ResultsError as error:
             raise type(error)(str(error).replace(str(safe.path), str(root))) from error
         source = record.host or record.source or root.name
-        own = [names for names in every if names[:2] == ("shards", theirs.id)]
+        own = shards[theirs.id]
         same = (mine for mine, known in here.items() if _sent(known) == _sent(record))
         taken = (_extend(root, own, theirs, mine, aside) for mine in same)
         files = next((files for files in taken if files is not None), None)
@@ -186,11 +208,11 @@ def _sent(record: Manifest) -> tuple[str, ...]:
 
 
 def _imported(record: Manifest, name: str, source: str, number: int) -> Manifest:
-    """Return a manifest without what would name secrets, or code of another machine to run here."""
+    """Return a manifest without what may be secret, and without paths of another machine."""
     fields = {**manifest.masked(record.profile_fields), "path": ""}
     return replace(
         record, id=name, source=source, round=number, launcher=LOCAL, profile_fields=fields,
-        run=replace(record.run, search_path=()),
+        spec="", templates=(), run=replace(record.run, search_path=()),
     )  # fmt: skip
 
 
@@ -288,19 +310,19 @@ def _taken(root: Path, every: Iterable[Names], folder: Path) -> list[Path]:
 
 
 def _take(root: Path, names: Names, to: Path) -> bool:
-    """Copy a file as long as it is now; say whether it was copied."""
+    """Copy a file as long as it is now, with its rights; say whether it was copied."""
     with files.opened(root, *names, most=_most(names)) as file:
         state = os.fstat(file.fileno())
         if names[-1].endswith(".env.json"):
-            return _take_env(file.read(_SMALL), to)
-        with files.replacing(to) as copied:
+            return _take_env(file.read(_SMALL), to, state.st_mode)
+        with files.replacing(to, most=state.st_mode) as copied:
             shutil.copyfileobj(file, copied)
             copied.truncate(min(copied.tell(), state.st_size))  # as long as it was
         os.utime(to, ns=(state.st_atime_ns, state.st_mtime_ns))
     return True
 
 
-def _take_env(text: bytes, to: Path) -> bool:
+def _take_env(text: bytes, to: Path, most: int) -> bool:
     """Write the record of an attempt without what may be secret; leave out a damaged one."""
     try:
         record: dict[str, Any] = json.loads(text)
@@ -315,6 +337,6 @@ def _take_env(text: bytes, to: Path) -> bool:
     if any(record.get(key, {}) != value for key, value in kept.items()):
         changed = {key: kept.get(key, value) for key, value in record.items()}
         text = json.dumps(changed, indent=1).encode() + b"\n"
-    with files.replacing(to) as file:
+    with files.replacing(to, most=most) as file:
         file.write(text)
     return True

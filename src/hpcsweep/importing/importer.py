@@ -6,7 +6,7 @@ where they come from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpcsweep import files
@@ -37,11 +37,11 @@ def bring(
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
+    submission.remove_leftovers(results)
     if not columns and bundle.is_one(path):
-        with bundle.unpacked(path, results) as inside:
-            brought = bring(results, inside, name, device)
-            notes = (note.replace(str(inside), str(path)) for note in brought.notes)
-            return replace(brought, notes=tuple(notes))
+        sweep_dir = _sweep_dir(results, name or bundle.name_of(path))
+        with files.errors_named(), locks.held(sweep_dir, "import"):
+            return Imported(sweep_dir, *folder.copy_bundle(path, sweep_dir))
     of_table = table.read_columns(columns) if columns else None
     if of_table and not path.is_file():
         raise UsageError(f"{path}: --columns goes with one table, a CSV or Parquet file")
@@ -50,10 +50,7 @@ def bring(
     plain = of_file.sweep_name(path) if of_file else path.resolve().name.removesuffix(path.suffix)
     if of_table:
         plain = path.name.split(".", 1)[0]
-    name = name or plain
-    if not files.may_name_a_sweep(name):
-        raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
-    sweep_dir = SweepDir(results / name)
+    sweep_dir = _sweep_dir(results, name or plain)
     theirs = None if of_file or of_table else folder.find(path)
     if theirs and sweep_dir.path.exists() and theirs.path.samefile(sweep_dir.path):
         raise UsageError(f"{path}: is that sweep already")
@@ -65,3 +62,9 @@ def bring(
         if theirs:
             return Imported(sweep_dir, *folder.copy(theirs, sweep_dir))
         return Imported(sweep_dir, *(of_file or predecessor).bring(path, sweep_dir, device))
+
+
+def _sweep_dir(results: Path, name: str) -> SweepDir:
+    if not files.may_name_a_sweep(name):
+        raise UsageError(f"no sweep can have the name '{name}': --as {files.SWEEP_NAMES}")
+    return SweepDir(results / name)

@@ -19,9 +19,9 @@ from hpcsweep import catalog
 from hpcsweep.catalog import limits
 from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
 from hpcsweep.point import Point, point_id
-from hpcsweep.store import chunk_file, folders, shards
+from hpcsweep.store import chunk_file, folders, locks, shards
 from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.shards import ShardWriter
@@ -138,6 +138,13 @@ def arrive(made: SubmissionDir, sweep_dir: SweepDir) -> None:
     move(made.path, to.path)
 
 
+def remove_leftovers(results: Path) -> None:
+    """Remove what imports of other sweeps left that were killed; whose lock is held, one runs."""
+    for folder in {aside.parent for aside in results.glob(f"*/{_ASIDE}*")}:
+        with suppress(HpcsweepError), locks.held(SweepDir(folder), "import", timeout=0):
+            _finish(SweepDir(folder))
+
+
 def _finish(sweep_dir: SweepDir) -> None:
     """End what an import that was cut short had begun to move; remove what it had not."""
     for aside in sweep_dir.path.glob(f"{_ASIDE}*"):
@@ -151,9 +158,9 @@ def _finish(sweep_dir: SweepDir) -> None:
 
 def free_name(sweep_dir: SweepDir, name: str) -> str:
     """Return a name for a submission: its own, or with a number where another one has that."""
-    taken = sweep_dir.ages().keys()
-    names = (f"{name}.{number}" for number in itertools.count(2))
-    return next(free for free in itertools.chain([name], names) if free not in taken)
+    names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+    every = map(sweep_dir.submission, names)
+    return next(one.id for one in every if not (one.path.exists() or one.shards.exists()))
 
 
 def move(path: Path, to: Path) -> None:

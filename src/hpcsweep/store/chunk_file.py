@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError
-from hpcsweep.point import Point
+from hpcsweep.point import Point, is_point_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,7 +73,7 @@ def read_chunk(path: Path, index: int) -> Chunk:
         raise ResultsError(f"{path}: has no chunk {index}; was the submission copied whole?")
     try:
         _prove(line)
-        return _decode(json.loads(line))
+        return _decode(index, json.loads(line))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ResultsError(f"{path}: chunk {index} is damaged ({error})") from error
 
@@ -120,8 +120,11 @@ def _squeeze(column: list[Any]) -> Any:  # noqa: ANN401 - axis values are what Y
     return first if same else column
 
 
-def _decode(record: dict[str, Any]) -> Chunk:
+def _decode(index: int, record: dict[str, Any]) -> Chunk:
+    """Return a chunk; `ValueError` for another one, or where an id is none: it names files."""
     ids = record["ids"]
+    if record["chunk"] != index or not all(map(is_point_id, ids)):
+        raise ValueError("it is another chunk, or has points without an id")
     names = record["axes"]
     columns = [
         value if isinstance(value, list) else [value] * len(ids) for value in record["values"]
@@ -132,4 +135,4 @@ def _decode(record: dict[str, Any]) -> Chunk:
         Point(workload, dict(zip(names, values, strict=True)), measure, point_id)
         for point_id, values in zip(ids, zip(*columns, strict=True), strict=True)
     )
-    return Chunk(record["chunk"], points, float(record["seconds"]))
+    return Chunk(index, points, float(record["seconds"]))

@@ -46,7 +46,7 @@ class Holder:
 
 @contextmanager
 def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None]:
-    """Hold the sweep folder's lock for the command `what`; remove a new folder that stays empty.
+    """Hold the sweep folder's lock for the command `what`; remove a folder that is empty after it.
 
     `Busy` where another process held it for `timeout` seconds, `ResultsError` where the folder
     cannot be written or has a newer layout.
@@ -81,11 +81,11 @@ def held(sweep_dir: SweepDir, what: str, timeout: float = 10.0) -> Iterator[None
             manifest.keep_layout(sweep_dir.path)
     finally:
         _path(sweep_dir).unlink(missing_ok=True)
-        with suppress(OSError):  # a folder that was made for the lock, and holds nothing else
-            if sweep_dir.path in made and os.listdir(sweep_dir.path) == [sweep_dir.lock.name]:  # noqa: PTH208 - names
+        with suppress(OSError):  # a folder for which nothing was made but the lock
+            if os.listdir(sweep_dir.path) == [sweep_dir.lock.name]:  # noqa: PTH208 - names
                 sweep_dir.lock.unlink()
         lock.release()
-        for path in made:
+        for path in (sweep_dir.path, *made[1:]):
             with suppress(OSError):
                 path.rmdir()
 

@@ -174,7 +174,7 @@ def _read(path: Path, *_stamp: int) -> Manifest:
         content = files.read_json(path)
         typed_json.prove(content)
         _refuse_newer(path, content.get("layout"))
-        record = typed_json.from_plain(Manifest, {"id": path.parent.name, **content})
+        record = typed_json.from_plain(Manifest, {**content, "id": path.parent.name})
         _check(content, record)
     except NewerLayout:
         raise
@@ -186,9 +186,17 @@ def _read(path: Path, *_stamp: int) -> Manifest:
 
 
 def _check(content: Mapping[str, Any], record: Manifest) -> None:
-    """Raise `ValueError` for a value of the right type that no manifest can have."""
+    """Raise `ValueError` for a value of the right type that no manifest can have.
+
+    What names a file elsewhere is proved here, where the record is read: nobody may join it to a
+    path before, and a manifest may come from another site.
+    """
     if "layout" not in content:
         raise ValueError("it has no `layout`, as every manifest has")
     for name in ("chunks", "round", "again"):
         if not 0 <= (value := getattr(record, name)) <= _MOST:
             raise ValueError(f"`{name}` cannot be {value!r:.20}")
+    for name in ("sweep", "profile"):
+        value = getattr(record, name)
+        if value and not files.may_name_a_file(value):
+            raise ValueError(f"`{name}` cannot be {value!r:.80}: it is the name of a file")

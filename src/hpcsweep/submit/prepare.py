@@ -162,7 +162,7 @@ def check_same_name(sweep_dir: SweepDir, request: Request) -> None:
     if place.is_dir() and not place.samefile(sweep_dir.path):  # a copy of a folder with its results
         return
     with suppress(OSError):  # it is gone, or on another machine
-        if before.read_bytes() != sweep.text.encode():
+        if files.regular_bytes(before) != sweep.text.encode():
             raise Refused(
                 f"{sweep_dir.path} holds results of {before}, another sweep of this name: give one "
                 f"of them another `name`; --join adds the points of {sweep.path}, and takes those "

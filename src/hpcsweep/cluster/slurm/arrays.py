@@ -28,7 +28,7 @@ _MAX_ARRAY_SIZE: Final = 1001  # Slurm's default, where it cannot be asked
 
 def write(submission: SubmissionDir, profile: Profile) -> None:
     """Write the job script of a submission; it holds the values of the profile's variables."""
-    with files.replacing(submission.script, private=True) as file:
+    with files.replacing(submission.script, most=0o600) as file:
         file.write(job_script.encoded(job_script.render(profile, submission)))
 
 
