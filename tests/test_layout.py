@@ -16,6 +16,7 @@ STORIES = {
     "measure/test_plans": "layers: plans, from the measurement to the replay",
     "catalog/test_roles": "what an axis is, followed from the catalogue to everything that asks",
     "cli/test_completion": "what TAB offers",
+    "cli/test_foreign": "what files say, in every form in which it is shown",
     "cli/test_mistakes": "what is typed wrong, and the answer",
     "store/collect/test_fresh": "tables that are renewed before somebody reads them",
     "conv/libraries/test_cudnn_on_a_gpu": "the same back-end where there is a GPU",

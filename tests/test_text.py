@@ -70,6 +70,26 @@ def test_control_characters_are_shown_and_do_nothing():
     assert printable("a\tb\nä 中 ✓") == "a\tb\nä 中 ✓"
 
 
+def test_a_cell_stays_in_its_line_and_column():
+    """Tabs and ends of lines are shown, too."""
+    assert text.shown("a\tb\nc\u200b") == "a\\tb\\nc\\u200b"
+    assert text.aligned([["a\nb", "c"]]) == ["a\\nb  c"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "safe"),
+    [
+        ("=1+1", "'=1+1"), ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"), ("@SUM(1)", "'@SUM(1)"),
+        ("-1+2", "'-1+2"), ("  =1", "'  =1"), ("\uff1d1", "'\uff1d1"), ("\t=1", "\\t=1"),
+        ("\r=1", "\\r=1"), ("-1.5e-3", "-1.5e-3"), ("+3", "+3"), ("-inf", "-inf"), ("-", "-"),
+        ("resnet18", "resnet18"), ("a=b", "a=b"), ("", ""),
+    ],
+)  # fmt: skip
+def test_no_cell_is_a_formula_of_a_spreadsheet(cell, safe):
+    """Numbers stay numbers."""
+    assert text.in_sheet(cell) == safe
+
+
 def test_a_table_fits_a_terminal_in_blocks():
     """Heads are broken at `_` first; what is left over follows, with the names again."""
     rows = [["model", "implicit_gemm", "gemm"], ["resnet18", "1.5", "12.5"]]

@@ -25,6 +25,7 @@ from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.spec import lookup
 from hpcsweep.store import runs
 from hpcsweep.store.collect import collector as collecting
+from hpcsweep.text import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +154,8 @@ class Results:
     def _repr_html_(self) -> str:
         """Return the report's table; of a sweep in which nothing was measured, why."""
         try:
-            return self.report().to_html(index=False)
+            report = self.report().map(lambda cell: shown(cell) if type(cell) is str else cell)
+            return str(report.to_html(index=False))
         except UsageError as error:
             return f"<pre>{escape(str(error))}</pre>"
 

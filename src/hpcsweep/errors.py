@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
+from hpcsweep.text import printable
+
 EXIT_REQUEUE = 75
 EXIT_INTERRUPTED = 130
 
@@ -20,13 +22,17 @@ def first_line(error: BaseException) -> str:
 
 
 class HpcsweepError(Exception):
-    """Root of the tree; the user sees its text unchanged."""
+    """Root of the tree; the user sees its text, which may quote files, with controls shown."""
 
     exit_code: ClassVar[int] = 1
 
     def __init_subclass__(cls, exit_code: int | None = None) -> None:
         super().__init_subclass__()
         cls.exit_code = exit_code or cls.exit_code
+
+    def __str__(self) -> str:
+        """Return the text, as it may be printed."""
+        return printable(super().__str__())
 
 
 class BadInput(HpcsweepError, exit_code=2):

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from hpcsweep.text import printable
+
 Level = Literal["progress", "note", "warning"]
 
 
@@ -26,7 +28,7 @@ class Message:
 
     @property
     def words(self) -> str:
-        return f"{self.text}; {self.remedy}" if self.remedy else self.text
+        return printable(f"{self.text}; {self.remedy}" if self.remedy else self.text)
 
     def __str__(self) -> str:
         """Return the line to print."""

@@ -1,4 +1,9 @@
-"""Counts, durations and tables as text: the same words in every command; enums of words."""
+"""Counts, durations and tables as text: the same words in every command; enums of words.
+
+Text from files and programs is foreign: a name in a table that somebody sent may hold anything. It
+becomes shown text here alone: `printable` for lines, `shown` for a cell, `in_sheet` for a cell that
+a spreadsheet may open. Files of data keep it as it is.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,8 @@ _CONTROL: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e"
     "\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
 )
+# how formulas begin; the wide forms, too, where a sheet is set to an East Asian language
+_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER: Final = re.compile(
     r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)",
     re.ASCII | re.IGNORECASE,
@@ -68,6 +75,23 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
 
 
+def shown(cell: str) -> str:
+    """Return a cell as printable text that stays in its line and column."""
+    return printable(cell).replace("\t", "\\t").replace("\n", "\\n")
+
+
+def in_sheet(cell: str) -> str:
+    """Return a cell for a CSV file that people open: no spreadsheet takes it for a formula.
+
+    One that begins as a formula does, and is no number, gets an apostrophe in front, which
+    spreadsheets take as the sign of a text.
+    """
+    text = shown(cell)
+    begins = text.lstrip()
+    is_formula = len(begins) > 1 and begins.startswith(_FORMULA) and number_in(begins) is None
+    return f"'{text}" if is_formula else text
+
+
 def tally(counts: Mapping[str, int], order: Iterable[str]) -> str:
     """Return ``3 ok, 1 error``: names in `order` first, then the others by name; zeros left out."""
     names = dict.fromkeys([*order, *sorted(counts)])
@@ -86,8 +110,9 @@ def aligned(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]
 
     The first `left` columns, by default all, are aligned left, the others right, as numbers are.
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [in_columns(row, widths, left) for row in rows]
+    lines = [[*map(shown, row)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [in_columns(row, widths, left) for row in lines]
 
 
 def fitted(rows: Sequence[Sequence[str]], left: int, width: int | None) -> list[str]:

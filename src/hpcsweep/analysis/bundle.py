@@ -159,7 +159,7 @@ def _readme(data: Dataset, own: Sequence[Own]) -> str:
     with suppress(SpecError):  # of an older version, or of another program
         again = sweep_file.load(data.sweep_dir.sweep_file).name
     flags = dataset.flags(rows).replace("", None).value_counts()
-    env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
+    env = jinja2.Environment(finalize=page.shown, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
     text = resources.files("hpcsweep.analysis").joinpath("bundle.md").read_text(encoding="utf-8")
     return env.from_string(text).render(
         name=data.sweep_dir.path.name, counts=data.counts(), when=page.when(rows),

@@ -33,7 +33,7 @@ from hpcsweep.store import outcomes
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.outcomes import FailureGroup, PointTally, doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.text import count
+from hpcsweep.text import count, shown
 
 Row = Mapping[str, Any]
 
@@ -467,7 +467,7 @@ def format_value(name: str, value: object) -> str:
     plain = to_json(name, value)
     if plain is None:
         return "unset"
-    return f"{plain:.10g}" if isinstance(plain, float) else str(plain)
+    return f"{plain:.10g}" if isinstance(plain, float) else shown(str(plain))
 
 
 def format_labelled(name: str, value: object) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.analysis import dataset, output
-from hpcsweep.text import fitted, folded
+from hpcsweep.text import fitted, folded, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ _NO_NAME: Final = re.compile(r"[^a-z0-9]+")  # of a label
 _TEX: Final = str.maketrans({
     **{letter: f"\\{letter}" for letter in "&%$#_{}"}, "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}",
 })  # fmt: skip
 _TIMES: Final = {"_ms": "ms", "_s": "s"}
 _RATES: Final = {"_gbs": "GB/s", "_tflops": "TFLOP/s", "_ips": "images/s", "_sps": "samples/s"}
@@ -76,7 +76,7 @@ def written(
 
 
 def _tex(text: str) -> str:
-    return text.translate(_TEX)
+    return shown(text.strip()).translate(_TEX)
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class View:
     def _latex(self) -> str:
         name = _NO_NAME.sub("-", self.title.partition("(")[0].lower()).strip("-")
         tabular = (
-            self.texts.map(str.strip)
-            .rename(columns=str.strip)
+            self.texts.map(_tex)
+            .rename(columns=_tex)
             .to_latex(
                 index=False,
-                escape=True,
+                escape=False,
                 column_format="l" * self.left + "r" * (len(self.texts.columns) - self.left),
             )
         )
@@ -135,15 +135,17 @@ class View:
         ])  # fmt: skip
 
     def _lines(self) -> list[list[str]]:
-        return [[*map(str, self.texts.columns)], *self.texts.to_numpy().tolist()]
+        rows = [[*map(str, self.texts.columns)], *self.texts.to_numpy().tolist()]
+        return [[*map(shown, row)] for row in rows]
 
     def _table(self, width: int | None, most: int | None) -> str:
         rows = self._lines()
         lines = fitted(rows[: most + 1] if most else rows, self.left, width)
         if most and len(rows) > most + 1:
             lines.append(f"... and {len(rows) - 1 - most:,} more (--all shows them)")
-        notes = folded([*self.marks, *(f"   {note}" for note in self.notes)], width)
-        return "\n".join([*folded([self.title], width), "", *lines, "", *notes]).rstrip()
+        around = [*self.marks, *(f"   {note}" for note in self.notes)]
+        notes = folded(map(shown, around), width)
+        return "\n".join([*folded([shown(self.title)], width), "", *lines, "", *notes]).rstrip()
 
     def _markdown(self) -> str:
         head, *rows = self._lines()

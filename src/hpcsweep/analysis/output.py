@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import folders
-from hpcsweep.text import printable
+from hpcsweep.text import in_sheet, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -198,11 +198,11 @@ def head(figure: Figure, axes: Axes, look: Look, title: str, machine: str) -> No
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as CSV, with cells as in the tables of collect."""
+    """Return rows as CSV for people, who may open it as a spreadsheet."""
     text = io.StringIO()
-    table = csv.DictWriter(text, names, lineterminator="\n")
-    table.writeheader()
-    table.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(map(in_sheet, names))
+    table.writerows([_cell(row.get(name)) for name in names] for row in rows)
     return text.getvalue()
 
 
@@ -215,7 +215,9 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cell(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return in_sheet(value) if isinstance(value, str) else value
 
 
 def write_sweep(path: Path, text: str) -> None:

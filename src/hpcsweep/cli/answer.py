@@ -56,7 +56,8 @@ def reset() -> None:
 class Answer:
     """The record and the text of an answer, of which one is made; how the command ends.
 
-    A record may hold iterators, whose elements are printed as they come. `files` were written.
+    A record may hold iterators, whose elements are printed as they come. `files` were written. A
+    `copy` is the text of a file: a pipe gets it as it is.
     """
 
     record: Callable[[], Mapping[str, Any]]
@@ -64,6 +65,7 @@ class Answer:
     code: int = 0
     files: Sequence[Path | None] = ()
     error: HpcsweepError | None = None
+    copy: bool = False
 
     def show(self) -> int:
         """Print it; return the exit code, or raise its error."""
@@ -75,7 +77,7 @@ class Answer:
             text = self.text()
             lines = [text] if isinstance(text, str) else text
             for line in chain(lines, (f"   {path}" for path in written)):
-                show(line)
+                show(line, copy=self.copy)
         if self.error:
             raise self.error
         return self.code
@@ -207,10 +209,17 @@ def forgiving() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """Print text; on a terminal its control characters are shown, and do nothing."""
+def show(
+    text: str,
+    *,
+    end: str = "\n",
+    file: TextIO | None = None,
+    flush: bool = False,
+    copy: bool = False,
+) -> None:
+    """Print text, with control characters shown; of a `copy` of a file on a terminal alone."""
     stream = file or sys.stdout
-    shown = printable(text) if stream.isatty() else text
+    shown = text if copy and not stream.isatty() else printable(text)
     try:
         print(shown, end=end, file=stream, flush=flush)
     except UnicodeEncodeError:  # a name that is not UTF-8, or a locale that has not every letter

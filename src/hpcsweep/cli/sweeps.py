@@ -295,7 +295,7 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
     run = runs.of_sweep(results, sweep)
     if follow:
         answer.refuse_json("--follow never ends")
-    return _lines(run, of_jobs.lines_of_logs(run, what, follow=follow))
+    return replace(_lines(run, of_jobs.lines_of_logs(run, what, follow=follow)), copy=True)
 
 
 @click.command()

@@ -25,7 +25,7 @@ from hpcsweep.forecast.intervals import KINDS, OWN, LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.forecast.training_data import OTHERS, POINT, WORK, Measured, convolve
-from hpcsweep.text import aligned, count
+from hpcsweep.text import aligned, count, in_sheet
 
 WORDS: Final = {
     "network": "a whole network",
@@ -301,7 +301,8 @@ def write(parts: Sequence[LeftOut], path: Path) -> None:
     if not tables:
         raise UsageError(f"{path}: nothing to write, since nothing could be left out")
     with files.replacing(path) as file:
-        file.write(pd.concat(tables).to_csv(index=False, float_format="%.7g").encode())
+        told = pd.concat(tables).map(lambda cell: in_sheet(cell) if type(cell) is str else cell)
+        file.write(told.to_csv(index=False, float_format="%.7g").encode())
 
 
 def draw(parts: Sequence[LeftOut], path: Path) -> None:

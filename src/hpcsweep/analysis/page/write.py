@@ -71,7 +71,7 @@ def _render(data: dataset.Dataset, seen: Layout, drawn: Drawn) -> str:
     styles = output.styles(dataset.ordered(everything, seen.colour))
     specs = {"figures": figures, "styles": styles, "palette": output.PALETTE}
     columns = {name for frame in drawn.data.values() for name in map(str, frame)}
-    env = jinja2.Environment(autoescape=True, finalize=_shown, trim_blocks=True, lstrip_blocks=True)
+    env = jinja2.Environment(autoescape=True, finalize=shown, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(_resource("page.html")).render(
         name=data.sweep_dir.name, counts=data.counts(), headline=_headline(data, made),
         notes=drawn.notes, when=when(data.rows), version=__version__, how=how(data),
@@ -178,18 +178,20 @@ def _embedded(data: dict[str, pd.DataFrame]) -> str:
     return _harmless("{" + ",".join(parts) + "}")
 
 
-def _shown(value: object) -> object:
+def shown(value: object) -> object:
+    """Return a value of a template with its control characters shown."""
     return printable(value) if type(value) is str else value
 
 
 def _harmless(text: str) -> str:
     """Return JSON that cannot end the script element that it stands in; it shows controls."""
 
-    def shown(escape: re.Match[str]) -> str:
+    def visible(escape: re.Match[str]) -> str:
         letter = chr(int(escape[1], 16)) if escape[1] else ""
         return escape[0] if printable(letter) == letter else f"\\{escape[0]}"
 
-    return _ESCAPED.sub(shown, text).replace("<", "\\u003c")
+    # pandas writes a DEL as it is, where Python escapes it
+    return _ESCAPED.sub(visible, text).replace("<", "\\u003c").replace("\x7f", r"\\x7f")
 
 
 def _resource(name: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from hpcsweep.store.state import FAILED
-from hpcsweep.text import cut, duration
+from hpcsweep.text import cut, duration, shown
 
 _LINE_SECONDS: Final = 10.0  # between two lines
 _FEW: Final = 3  # points that say too little about the others
@@ -52,7 +52,7 @@ class Counts:
 
     def begins(self, label: str) -> None:
         """Note the point in work."""
-        self._now = label
+        self._now = shown(label)
 
     def point(self, status: str) -> None:
         """Count one more row."""
