@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.profiler import ProfilerActivity, profile
 from torchvision.models import get_model
 
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Backend, choose
 from hpcsweep.conv.errors import AlgorithmError, UnknownAlgorithm, Unsupported
-from hpcsweep.conv.proof import forward_pass
+from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d
@@ -343,17 +343,101 @@ class Standardised(nn.Conv2d):
 
 @torch.inference_mode()
 def test_a_class_of_its_own_is_left_alone_and_recorded() -> None:
-    """So is a parametrised layer; and `auto` is no fallback for them."""
-    weighted = parametrizations.weight_norm(nn.Conv2d(4, 4, 3))
-    model = nn.Sequential(Standardised(3, 4, 3), weighted, nn.Conv2d(4, 4, 3))
+    """So is a plain one on which the network put code; and `auto` is no fallback for them."""
+    model = nn.Sequential(Standardised(3, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
+    model[1].forward = model[1].forward
     x = torch.randn(1, 3, 12, 12)
     wanted = model(x)
     choices = assign(model, x, "gemm")
     assert [c.used for c in choices] == ["auto", "auto", "gemm"]
-    assert choices[0].reason == "Standardised is not a plain nn.Conv2d"
-    assert choices[1].reason == "ParametrizedConv2d is not a plain nn.Conv2d"
+    assert choices[0].reason == "Standardised with code of its own is not a plain nn.Conv2d"
+    assert choices[1].reason == "Conv2d with code of its own is not a plain nn.Conv2d"
     assert close(model(x), wanted)
     assert not any(c.fallback for c in assign(model, x, "auto"))
+
+
+class Derived(nn.Conv2d):
+    """A class that leaves the computation to `nn.Conv2d`."""
+
+
+class Doubled(nn.Module):
+    """A parametrization that adds a product, as LoRA does."""
+
+    def forward(self, filters: torch.Tensor) -> torch.Tensor:
+        """Multiply by 2."""
+        return (2 * torch.eye(len(filters)) @ filters.flatten(1)).view_as(filters)
+
+
+def parametrised(name: str = "weight") -> nn.Conv2d:
+    """Return a layer of which a parametrization computes a tensor."""
+    layer = nn.Conv2d(4, 4, 3, padding=1)
+    parametrize.register_parametrization(layer, name, Doubled() if name == "weight" else nn.ReLU())
+    return layer
+
+
+COMPUTED: dict[str, Callable[[], nn.Conv2d]] = {
+    "derived": lambda: Derived(4, 4, 3, padding=1, padding_mode="circular"),
+    "weight_norm": lambda: parametrizations.weight_norm(Derived(4, 4, 3)),
+    "spectral_norm": lambda: parametrizations.spectral_norm(nn.Conv2d(4, 4, 3, padding="same")),
+    "orthogonal": lambda: parametrizations.orthogonal(nn.Conv2d(4, 4, 3)),
+    "product": parametrised,
+    "bias": lambda: parametrised("bias"),
+    "pruned": lambda: prune.l1_unstructured(nn.Conv2d(4, 4, 3), "weight", 0.5),
+}
+
+
+@pytest.mark.parametrize("make", COMPUTED.values(), ids=COMPUTED)
+@pytest.mark.parametrize("algorithm", ["gemm", "direct"])
+def test_a_class_that_leaves_the_computation_alone_runs_and_trains_by_the_algorithm(
+    make: Callable[[], nn.Conv2d], algorithm: str
+) -> None:
+    """Filters may be computed: gradients go on to what they are computed from."""
+
+    def drawn() -> nn.Sequential:
+        torch.manual_seed(0)
+        return nn.Sequential(make(), nn.ReLU(), make())
+
+    plain, model = drawn(), drawn()
+    kinds = [type(layer) for layer in model]
+    x = torch.randn(2, 4, 9, 9)
+    choices = assign(model.eval(), x, algorithm)
+    assert [c.used for c in choices] == [algorithm] * 2
+    for _ in range(2):  # the second step shows what the first one left: spectral norms iterate
+        results = [network.train()(x) for network in (plain, model)]
+        for result in results:
+            result.square().sum().backward()
+        assert close(*results)
+    wanted = dict(plain.named_parameters())
+    for name, parameter in model.named_parameters():
+        assert close(parameter.grad, wanted[name].grad), name
+    proof = forward_pass.prove(model, lambda: model(x), choices, BACKEND)
+    learned = backward_pass.prove(model, lambda: model(x).sum().backward(), choices, BACKEND)
+    assert [call.problem for call in (*proof.calls, *learned)] == [None] * 4
+    assert all(call.seen for call in (*proof.calls, *learned))
+    swap.restore(model)
+    assert [type(layer) for layer in model] == kinds
+    assert model.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_a_layer_that_is_parametrised_after_the_swap_keeps_its_parametrization() -> None:
+    """`restore` then takes the algorithm away alone."""
+    model = nn.Sequential(nn.Conv2d(4, 4, 3))
+    x = torch.randn(1, 4, 9, 9)
+    assign(model, x, "gemm")
+    parametrizations.weight_norm(model[0])
+    wanted = model(x)
+    swap.restore(model)
+    assert parametrize.is_parametrized(model[0])
+    assert close(model(x), wanted)
+
+
+@torch.inference_mode()
+def test_a_lazy_layer_is_plain_when_it_has_its_filters() -> None:
+    """Before, its first call changes its class."""
+    model = nn.Sequential(nn.LazyConv2d(4, 3))
+    assert swap.swap(model) == []
+    model(torch.randn(1, 3, 9, 9))
+    assert swap.swap(model) == ["0"]
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle", "save"])
@@ -362,13 +446,15 @@ def test_a_swapped_model_is_copied_with_its_algorithm(
     resnet: nn.Module, image: torch.Tensor, how: str
 ) -> None:
     """The copy runs by itself, and is restored without touching the original."""
+    resnet.conv1.__class__ = Derived
     assign(resnet, image, "gemm")
     wanted = resnet(image)
     copied = copies()[how](resnet)
     assert torch.equal(copied(image), wanted)
     swap.restore(copied)
     assert isinstance(resnet.get_submodule("conv1"), ExplicitConv2d)
-    assert type(copied.get_submodule("conv1")) is nn.Conv2d
+    assert type(copied.get_submodule("conv1")) is Derived
+    assert type(copied.get_submodule("layer1.0.conv1")) is nn.Conv2d
 
 
 def copies() -> dict[str, Callable[[nn.Module], nn.Module]]:

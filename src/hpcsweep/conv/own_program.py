@@ -47,7 +47,7 @@ class Algorithms:
         """Let the network run the map until `remove`."""
         if any(isinstance(module, swap.ExplicitConv2d) for module in self._model.modules()):
             raise UsageError("the network has a map already: remove() takes it away")
-        backend = backends.choose(_device_type(self._model))
+        backend = backends.choose(parts.device_type(self._model))
         names = swap.swap(self._model)
         of_shapes = bool(choice.idle_patterns(self._layers, [(name, "") for name in names]))
         for name in names:
@@ -132,7 +132,10 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
     picked = [_choice_of(*call) for call in calls]
     backend = next((found.backend for _, m, _ in calls if (found := _assigned(m))), None)
     proof = forward_pass.prove(
-        model, lambda: model(*inputs), picked, backend or backends.choose(_device_type(model))
+        model,
+        lambda: model(*inputs),
+        picked,
+        backend or backends.choose(parts.device_type(model)),
     )
     return [
         Used(c.layer, c.shape.unique_key, c.requested, c.used, c.backend, cell(seen), c.reason)
@@ -157,10 +160,6 @@ def _calls(
     with parts.wrapped_layers(parts.convolutions(model), noting):
         model(*inputs)
     return calls
-
-
-def _device_type(model: nn.Module) -> str:
-    return next((p.device.type for p in model.parameters()), "cpu")
 
 
 def _assigned(module: nn.Module) -> swap.Assignment | None:
@@ -235,5 +234,5 @@ def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape
         for module in without_values.modules():
             module._forward_hooks.clear()  # noqa: SLF001 - of the copy
             module._forward_pre_hooks.clear()  # noqa: SLF001
-        calls = _calls(without_values, image, device=_device_type(model))
+        calls = _calls(without_values, image, device=parts.device_type(model))
     return frozenset(shape for *_, shape in calls)

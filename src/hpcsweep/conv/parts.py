@@ -14,7 +14,8 @@ from types import FunctionType, MethodType
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 Forward = Callable[..., Any]
 
@@ -84,6 +85,21 @@ def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
             children = [(f"{prefix}.{n}".lstrip("."), m) for n, m in module.named_children()]
             stack += reversed(children)
     return found
+
+
+def device_type(model: nn.Module) -> str:
+    """Return the type of a network's device."""
+    return next((p.device.type for p in model.parameters()), "cpu")
+
+
+@contextmanager
+def computed(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Compute what a parametrised layer holds before the block, which finds it; yield it."""
+    if not parametrize.is_parametrized(layer):
+        yield []
+        return
+    with parametrize.cached():
+        yield [getattr(layer, name) for name in layer.parametrizations]
 
 
 def convolutions(model: nn.Module) -> list[tuple[str, nn.Conv2d]]:

@@ -79,7 +79,7 @@ class ConvShape:
             groups=module.groups,
             bias=module.bias is not None,
             dtype=str(compute_dtype(x, device)).removeprefix("torch."),
-            layout=layout or layout_of(x, module.weight),
+            layout=layout or layout_of(x, *module.parameters()),  # filters may be computed of them
         )
 
     @property

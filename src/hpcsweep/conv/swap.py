@@ -1,27 +1,28 @@
 """Gives the convolutions of a model an explicit algorithm, and takes it away again.
 
-`swap` turns every plain `nn.Conv2d` into an `ExplicitConv2d`. The module object stays the same,
-only its class changes: parameters, hooks, state dict, sharing, and references that others hold are
-untouched, and `restore` changes the class back. Then `assign` decides what each call runs, from the
-shapes that a shape pass saw. It is called again for each point.
+`swap` turns every plain convolution into an `ExplicitConv2d`: an `nn.Conv2d`, or one of a class
+that derives from it and leaves its `forward` alone, as parametrised layers do. The module object
+stays the same, only its class changes: parameters, hooks, state dict, sharing, and references that
+others hold are untouched, and `restore` changes the class back. Then `assign` decides what each
+call runs, from the shapes that a shape pass saw. It is called again for each point.
 
-A class that derives from `nn.Conv2d` (or a parametrised layer) may compute anything. It is left as
-it is, and recorded as a fallback. What runs in compiled code or in TorchScript is left to it.
+A class with a `forward` of its own may compute anything. It is left as it is, and recorded as a
+fallback. What runs in compiled code or in TorchScript is left to it.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final, SupportsIndex
 
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
+from torch.nn.parameter import is_lazy
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice as choices
@@ -41,8 +42,8 @@ from hpcsweep.conv.shape import (
 # what becomes of a point whose calls cannot all run as asked; anything else is an error
 FALLBACK: Final = "fallback"
 SKIP: Final = "skip"
-_OWN_CODE: Final = frozenset({"forward", "_conv_forward"})  # which a network may put on a layer
-
+_OWN_CODE: Final = frozenset({"forward", "_conv_forward"})  # of a class, or put on a layer
+_HELD: Final = frozenset({"weight", "bias"})  # parameters of a layer that computes neither
 
 Call = Callable[["ExplicitConv2d", torch.Tensor], torch.Tensor]
 
@@ -78,9 +79,19 @@ class Assignment:
 
 
 class ExplicitConv2d(nn.Conv2d):
-    """An `nn.Conv2d` that runs the algorithm it was assigned; without one it runs as before."""
+    """An `nn.Conv2d` that runs the algorithm it was assigned; without one it runs as before.
+
+    `replaced` is the class that the layer had. For each other than `nn.Conv2d` there is a class
+    that derives from both.
+    """
 
     assigned: Assignment | None = None
+    replaced: type[nn.Conv2d] = nn.Conv2d
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Let a copy, which may be in another process, make the class from the one it had."""
+        new, (_, *arguments), *state = super().__reduce_ex__(protocol)
+        return _anew, (new, self.replaced, *arguments), *state
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the framework's name
         """Convolve; a shape that was not announced to `assign` is decided when it comes."""
@@ -109,7 +120,9 @@ class ExplicitConv2d(nn.Conv2d):
         if picked.used == catalog.AUTOTUNE:
             return _tuned
         convolve = assigned.backend.prepared(picked.used, picked.shape)
-        if x.dim() == 4 and not needs_explicit_padding(self) and not autocast_dtype(x.device.type):
+        computed = hasattr(type(self), "weight") or not self._parameters.keys() >= _HELD
+        padded = needs_explicit_padding(self)
+        if x.dim() == 4 and not (computed or padded or autocast_dtype(x.device.type)):
             return partial(_run_plainly, convolve)
         return partial(_run_padded_and_cast, convolve)
 
@@ -144,11 +157,10 @@ def _tuned(layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
 
 
 def _run_plainly(convolve: Convolve, layer: ExplicitConv2d, x: torch.Tensor) -> torch.Tensor:
-    of = layer._parameters  # noqa: SLF001 - to ask the module takes as long as all of the above
-    weight = of.get("weight")  # a pruned layer computes its own
-    return convolve(
-        x, layer.weight if weight is None else weight, layer.bias if weight is None else of["bias"]
-    )
+    held = layer._parameters  # noqa: SLF001 - to ask the module takes as long as all of the above
+    if "weight" in held and "bias" in held:
+        return convolve(x, held["weight"], held["bias"])
+    return convolve(x, layer.weight, layer.bias)  # pruned since the call was prepared
 
 
 def _run_padded_and_cast(
@@ -160,9 +172,12 @@ def _run_padded_and_cast(
     """
     kind = x.device.type
     dtype = autocast_dtype(kind) and compute_dtype(x)
-    weight = layer.weight.to(dtype) if dtype else layer.weight
-    bias = layer.bias.to(dtype) if dtype and layer.bias is not None else layer.bias
-    x = x.to(dtype) if dtype else x
+    weight = layer.weight
+    bias = layer.bias  # each is asked for once: it may be computed, and change by that
+    if dtype:
+        x = x.to(dtype)
+        weight = weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
     with torch.autocast(kind, enabled=False) if dtype else nullcontext():
         if needs_explicit_padding(layer):
             mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -174,22 +189,53 @@ def swap(model: nn.Module) -> list[str]:
     """Turn every plain convolution into an explicit one; return the names of all explicit ones."""
     entered = parts.convolutions(model)
     for _, module in entered:
-        if type(module) is nn.Conv2d and is_plain(module):
-            module.__class__ = ExplicitConv2d
+        if is_plain(module) and not isinstance(module, ExplicitConv2d):
+            module.__class__ = _explicit(type(module))
     return [name for name, module in entered if isinstance(module, ExplicitConv2d)]
 
 
 def running(layer: nn.Conv2d, algorithm: str, backend: Backend) -> nn.Conv2d:
     """Return a plain layer with the same parameters that runs an algorithm."""
-    twin = copy.copy(layer)
-    twin.__class__ = ExplicitConv2d
-    twin.__dict__["assigned"] = Assignment("", algorithm, backend)
+    kind = type(layer)
+    twin = nn.Module.__new__(kind if issubclass(kind, ExplicitConv2d) else _explicit(kind))
+    vars(twin).update(vars(layer))  # a parametrised layer refuses `copy.copy`
+    vars(twin)["assigned"] = Assignment("", algorithm, backend)
     return twin
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Say whether a layer is an `nn.Conv2d` that has no code of its own, nor its class."""
-    return type(module) in {nn.Conv2d, ExplicitConv2d} and _OWN_CODE.isdisjoint(vars(module))
+    """Say whether a layer convolves by the code of `nn.Conv2d` alone.
+
+    A lazy one changes its class in its first call.
+    """
+    return (
+        isinstance(module, nn.Conv2d)
+        and all(_code(type(module), name) is _code(nn.Conv2d, name) for name in _OWN_CODE)
+        and _OWN_CODE.isdisjoint(vars(module))
+        and not any(map(is_lazy, module.parameters()))
+    )
+
+
+def _code(kind: type[nn.Conv2d], name: str) -> object:
+    """Return a function of a class, as it was before `swap`."""
+    return getattr(nn.Conv2d if issubclass(kind, ExplicitConv2d) else kind, name)
+
+
+def _explicit(replaced: type[nn.Conv2d]) -> type[ExplicitConv2d]:
+    """Return an explicit class for layers of a plain class.
+
+    Nobody keeps those of others: torch makes a class for each parametrised layer.
+    """
+    if replaced is nn.Conv2d:
+        return ExplicitConv2d
+    bases = (ExplicitConv2d, replaced)
+    return type(f"Explicit{replaced.__name__}", bases, {"replaced": replaced})
+
+
+def _anew(
+    new: Callable[..., nn.Conv2d], replaced: type[nn.Conv2d], *arguments: object
+) -> nn.Conv2d:
+    return new(_explicit(replaced), *arguments)
 
 
 def restore(model: nn.Module) -> None:
@@ -201,7 +247,8 @@ def restore(model: nn.Module) -> None:
 
 def _take_back(module: ExplicitConv2d) -> None:
     module.__dict__.pop("assigned", None)
-    module.__class__ = nn.Conv2d
+    if "replaced" in vars(type(module)):  # else the layer was parametrised since
+        module.__class__ = module.replaced
 
 
 def assign(
@@ -242,9 +289,8 @@ def _decide(
     model: nn.Module, layer: str, shape: ConvShape, algorithm: Algorithm, backend: Backend
 ) -> LayerChoice:
     module = model.get_submodule(layer)
-    picked = choices.decide(algorithm, layer, shape, backend, module.weight.device.type)
+    picked = choices.decide(algorithm, layer, shape, backend, parts.device_type(module))
     if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
         return picked
-    with_own = " with code of its own" if type(module) is nn.Conv2d else ""
-    reason = f"{type(module).__name__}{with_own} is not a plain nn.Conv2d"
+    reason = f"{type(module).__name__} with code of its own is not a plain nn.Conv2d"
     return replace(choices.refused(layer, shape, picked.requested, reason), swappable=False)

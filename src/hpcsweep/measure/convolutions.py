@@ -1,7 +1,7 @@
 """Gives each convolution of a point its algorithm.
 
 All convolutions of a pass count, whatever calls them. Back-ends run the calls of plain `nn.Conv2d`
-layers; functions, other kinds of convolution and subclasses stay with the framework.
+layers; functions, other kinds of convolution and of code stay with the framework.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Any, Final
 from torch import nn
 
 from hpcsweep import catalog
-from hpcsweep.conv import choice, swap
+from hpcsweep.conv import choice, parts, swap
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError
 from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.errors import UsageError, suggest
-from hpcsweep.measure import models
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
@@ -94,7 +93,7 @@ def _assigned(
 ) -> list[LayerChoice]:
     calls = shapes.convolutions
     if algorithm in choice.FRAMEWORK_CHOICES:
-        device = models.device_type(model)
+        device = parts.device_type(model)
         return [choice.decide(algorithm, *call, backend, device) for call in calls]
     swap.swap(model)
     try:

@@ -145,11 +145,6 @@ def build_float32(  # noqa: PLR0913 - a network, and what it is for
     return model
 
 
-def device_type(model: nn.Module) -> str:
-    """Return the type of a network's device."""
-    return next((p.device.type for p in model.parameters()), "cpu")
-
-
 @contextmanager
 def seeded(point: Point) -> Iterator[None]:
     """Seed random numbers of a pass by the point, so that two passes can be compared."""

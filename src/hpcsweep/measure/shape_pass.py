@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hpcsweep.conv import parts, tensors
-from hpcsweep.conv.proof.autograd_graph import tensors_in
+from hpcsweep.conv.proof.autograd_graph import filters_learn, tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
 from hpcsweep.errors import first_line
 from hpcsweep.measure.bench_api import CannotMeasure
@@ -308,7 +308,7 @@ def _call(
         # autocast depends on the real device, not on the meta device
         conv = ConvShape.of(module, frame.inputs[0], recorder.layout, recorder.device.type)
         if any(output.requires_grad for output in outputs):
-            gradients = frame.inputs[0].requires_grad, module.weight.requires_grad
+            gradients = frame.inputs[0].requires_grad, filters_learn(module)
     parameters = list(module.parameters())
     return LayerCall(
         layer=frame.name,

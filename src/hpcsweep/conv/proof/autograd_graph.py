@@ -55,3 +55,9 @@ def nodes_between(output: object, inputs: object) -> list[Any]:
         found[node] = None
         todo += [following for following, _ in node.next_functions]
     return list(found)
+
+
+def filters_learn(layer: torch.nn.Conv2d) -> bool:
+    """Say whether a convolution's filters have a gradient; they may be computed from others."""
+    named = layer.named_parameters()
+    return any(p.requires_grad for name, p in named if "bias" not in name.split("."))

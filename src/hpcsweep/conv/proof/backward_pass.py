@@ -24,7 +24,12 @@ from hpcsweep.conv.backend import Backend, Direction, Expected
 from hpcsweep.conv.choice import LayerChoice, gradients_of
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
 from hpcsweep.conv.proof import onednn, profiler_events
-from hpcsweep.conv.proof.autograd_graph import in_backward, nodes_between, tensors_in
+from hpcsweep.conv.proof.autograd_graph import (
+    filters_learn,
+    in_backward,
+    nodes_between,
+    tensors_in,
+)
 from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
@@ -58,13 +63,12 @@ def ranges(model: nn.Module) -> Iterator[None]:
             if in_backward():
                 with record_function(_AGAIN):
                     return forward(*args, **kwargs)
-            output = forward(*args, **kwargs)
+            with parts.computed(module) as filters:
+                output = forward(*args, **kwargs)
             number = next(numbers)
-            wants_data = any(tensor.requires_grad for tensor in tensors_in([args, kwargs]))
-            weight = module._parameters.get("weight")  # noqa: SLF001 - or it is computed
             wants = {
-                "wants_data": wants_data,
-                "wants_filter": weight is None or weight.requires_grad,
+                "wants_data": any(tensor.requires_grad for tensor in tensors_in([args, kwargs])),
+                "wants_filter": filters_learn(module),
             }
             opened = list[record_function]()
 
@@ -75,7 +79,7 @@ def ranges(model: nn.Module) -> Iterator[None]:
             def leave(*_: object) -> None:
                 opened.pop().__exit__(None, None, None)
 
-            for node in nodes_between(output, [args, kwargs]):
+            for node in nodes_between(output, [args, kwargs, filters]):
                 node.register_prehook(enter)
                 node.register_hook(leave)
             return output

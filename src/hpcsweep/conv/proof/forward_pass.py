@@ -56,8 +56,14 @@ def ranges(model: nn.Module) -> Iterator[None]:
     """Mark every convolution call with a profiler range while the block runs."""
     numbers = count()
 
-    def wrap(layer: str, _module: nn.Module, forward: parts.Forward) -> parts.Forward:
-        return profiler_events.ranged(forward, _MARK, numbers, layer)
+    def wrap(layer: str, module: nn.Module, forward: parts.Forward) -> parts.Forward:
+        ranged = profiler_events.ranged(forward, _MARK, numbers, layer)
+
+        def run(*args: object, **kwargs: object) -> object:
+            with parts.computed(module):  # its products are none of the convolution's
+                return ranged(*args, **kwargs)
+
+        return run
 
     with parts.wrapped_layers(parts.convolutions(model), wrap):
         yield
