@@ -224,7 +224,7 @@ def test_a_map_is_chosen_by_the_shapes_of_a_network(desk, monkeypatch):
 def test_a_time_beyond_the_peak_is_flagged_and_neither_chosen_nor_learnt(desk, monkeypatch):
     """It stays in the tables, with a row of its own; other times of the file are as they were."""
     monkeypatch.syspath_prepend(desk.folder)
-    fast = "ConvFft:0.00000001,0,miopenConvolutionFwdAlgoFFT"
+    fast = "ConvFft:0.000001,0,miopenConvolutionFwdAlgoFFT"
     (desk.folder / "gfx1030_36.odd.fdb.txt").write_text(f"{PLAIN}={ENTRIES};{fast}\n")
     done = desk.run("import", "gfx1030_36.odd.fdb.txt", "--as", "odd")
     assert "1 time of 4 shorter than the GPU can: flagged impossible" in done.stdout

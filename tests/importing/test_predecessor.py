@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import os
 import re
 import stat
@@ -95,6 +97,25 @@ def test_layers_of_an_unknown_network_have_no_shape_but_their_image(run):
     assert first["median_ms"].tolist() == first["mean_ms"].tolist()
     with pytest.raises(UsageError, match="18 points with a layer whose time or shape is not known"):
         training_data.read_sweeps([run])
+
+
+def test_a_table_that_a_spreadsheet_saved_is_the_same(tmp_path):
+    """In the notation of its country: semicolons, decimal commas, the mark of UTF-16."""
+    oldtables.folder(tmp_path / "plain", NAMES[:2], SIZES, layers=2)
+    for table in (tmp_path / "plain").rglob("*.csv"):
+        to = tmp_path / "saved" / table.relative_to(tmp_path / "plain")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        rows = [*csv.reader(table.read_text().splitlines())]
+        rows = [[cell.replace(".", ",") if cell[:1].isdigit() else cell for cell in row]
+                for row in rows]  # fmt: skip
+        text = io.StringIO()
+        csv.writer(text, delimiter=";").writerows(rows)
+        to.write_bytes(text.getvalue().encode("utf-16"))
+    names = ("model", "algorithm", "input_size", "layer", "mean_ms", "median_ms")
+    tables = [brought(tmp_path / name, tmp_path / name)[0] for name in ("plain", "saved")]
+    one, other = (dataset.read_dataset(each).layers()[[*names]] for each in tables)
+    assert len(one) == 12
+    assert one.equals(other)
 
 
 @pytest.mark.parametrize(("place", "networks"), [("median", 2), ("mean_ms", 1)])

@@ -99,9 +99,94 @@ def test_parquet_and_packed_tables_are_the_same(tmp_path):
     assert len(read[0][0]) == 1
 
 
+SITE = "seconds,N,C,K,H,W,R,G,algo\n0.0125,2,4,8,9,7,3,1,gemm\n1.5,1024,4,8,9,7,3,1,gemm\n"
+EXCEL = SITE.replace(",", ";").replace(".", ",")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (SITE, "utf-8"),
+        (SITE, "utf-8-sig"),
+        (SITE, "utf-16"),
+        (SITE.replace(",", "\t"), "utf-16-le"),
+        (EXCEL, "utf-8"),
+        (EXCEL.replace("1024", "1.024"), "utf-8"),
+        (EXCEL.replace("1024", "1\u202f024"), "utf-8"),
+        (EXCEL.replace("1024", "1\u00a0024"), "utf-16"),
+        (f"sep=;\n{EXCEL}", "utf-8-sig"),
+        (SITE.replace(",", ";").replace("1024", "1'024"), "utf-8"),
+        (SITE.replace(",", ";").replace("1024", "1\u2019024"), "utf-8"),
+        (SITE.replace("1024", '"1,024"'), "utf-8"),
+        (SITE.replace(",", ";").replace("1024", "1,024"), "utf-8"),
+    ],
+)
+def test_a_table_is_the_same_in_the_notation_of_any_country(tmp_path, text, encoding):
+    """Whatever parts its cells, thousands and fractions; one cell tells of all."""
+    (tmp_path / "map.yaml").write_text(OWN)
+    (tmp_path / "t4.csv").write_bytes(text.encode(encoding))
+    rows, left = rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+    assert not left
+    found = [(row["median_ms"], row["batch_size"]) for row in rows]
+    assert found == [(12.5, 2), (1500.0, 1024)]
+
+
+def test_a_table_that_may_be_read_in_two_ways_needs_a_word(tmp_path):
+    """Never guessed: a thousand times as long would be as good."""
+    (tmp_path / "map.yaml").write_text(OWN)
+    text = "seconds;N;C;K;H;W;R;G;algo\n{};2;4;8;9;7;3;1;gemm\n"
+    (tmp_path / "t4.csv").write_text(text.format("1,234"))
+    with pytest.raises(UsageError, match=r"t4\.csv: '1,234' may be 1234 or 1\.234.*`decimal: ','`"):
+        rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+    for decimal, ms in ((",", 1234.0), (".", 1234000.0)):
+        (tmp_path / "map.yaml").write_text(f"{OWN}decimal: '{decimal}'\n")
+        ((row,), _) = rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+        assert row["median_ms"] == ms
+    (tmp_path / "t4.csv").write_text(text.format("0,5") + text.format("0.5").split("\n")[1])
+    rows, left = rows_of(tmp_path / "t4.csv", str(tmp_path / "map.yaml"))
+    assert (len(rows), left) == (1, {"time": 1})  # not in the file's notation
+
+
+@pytest.mark.parametrize("time", ["0", "-1", "nan", "inf", "5e-324", "1e-12", "", "n/a"])
+def test_a_cell_that_is_no_time_is_left_out_and_counted(tmp_path, time):
+    """On any device, known or not."""
+    (tmp_path / "map.yaml").write_text(OWN)
+    (tmp_path / "x.csv").write_text(ROWS.replace("0.001", time))
+    rows, left = rows_of(tmp_path / "x.csv", str(tmp_path / "map.yaml"), "abacus")
+    assert (rows, left) == ([], {"time": 1, "shape": 1})
+
+
+def test_a_unit_in_the_name_of_a_column_is_not_overruled(tmp_path):
+    """Microseconds that are read as milliseconds are a thousand times too long."""
+    said = {"fwd (usec)": "us", "Time [ns]": "ns", "t_\u00b5s": "us", "t ms": "ms"}
+    for name, unit in said.items():
+        text = OWN.replace("time: seconds", f"time: '{name}'").replace("unit: s\n", "")
+        (tmp_path / "map.yaml").write_text(f"{text}unit: {unit}\n")
+        assert table.read_columns(str(tmp_path / "map.yaml")).unit == unit
+        (tmp_path / "map.yaml").write_text(f"{text}unit: s\n")
+        with pytest.raises(UsageError, match=f"is s, and the name of the column .* says {unit}"):
+            table.read_columns(str(tmp_path / "map.yaml"))
+    for name in ("channels", "Latency", "runs", "ms_per_pass"):
+        (tmp_path / "map.yaml").write_text(OWN.replace("time: seconds", f"time: {name}"))
+        assert table.read_columns(str(tmp_path / "map.yaml")).unit == "s"
+
+
+def test_a_size_of_zero_is_a_size_in_any_format(tmp_path):
+    """A padding of 0 is a number in Parquet."""
+    (tmp_path / "map.yaml").write_text(OWN.replace("  in_h", "  padding: P\n  in_h"))
+    head, row, _ = ROWS.split("\n", maxsplit=2)
+    (tmp_path / "t4.csv").write_text(f"P,{head}\n0,{row}\n")
+    pd.read_csv(tmp_path / "t4.csv").to_parquet(tmp_path / "t4.parquet")
+    read = [rows_of(tmp_path / f"t4.{kind}", str(tmp_path / "map.yaml"))
+            for kind in ("csv", "parquet")]  # fmt: skip
+    assert read[0] == read[1]
+    assert len(read[0][0]) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (f"{OWN}decimal: x", "needs '.' or ','"),
         (OWN.replace("time", "tim"), "unknown name; did you mean 'time'"),
         (OWN.replace("  in_w: W\n", ""), "needs input_size, or in_h and in_w"),
         (OWN.replace("unit: s", "unit: h"), "unit: needs one of s, ms, us, ns"),

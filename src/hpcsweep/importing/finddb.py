@@ -133,11 +133,11 @@ def _timed(entry: str) -> Timed | None:
         parts = [*parts[1:3], named[0]]
     algorithm = _NAMED.fullmatch(parts[2]) if len(parts) > 2 else None
     try:
-        ms = float(parts[0])
+        ms = submission.milliseconds(parts[0])
         workspace = int(parts[1])
     except (ValueError, IndexError):
         return None
-    if algorithm is None or algorithm[1] not in _ALGORITHMS or not 0 < ms < float("inf"):
+    if algorithm is None or algorithm[1] not in _ALGORITHMS or ms is None:
         return None
     return Timed(_ALGORITHMS[algorithm[1]], head, ms, workspace)
 

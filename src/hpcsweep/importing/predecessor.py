@@ -12,29 +12,24 @@ those of points of a sweep.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
 import shlex
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hpcsweep import files
 from hpcsweep.catalog import ALGORITHMS, gpus, limits
 from hpcsweep.catalog.columns import Row
 from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 from hpcsweep.conv.shape import NCHW, ConvShape
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.importing import submission
+from hpcsweep.importing import delimited, submission
 from hpcsweep.importing.submission import ImportedRows
+from hpcsweep.numerals import ANY, WHOLE
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count, cut
 
@@ -48,15 +43,17 @@ _OWN: Final = "point_id"  # a column that the predecessor does not have
 _TIMES: Final = ("mean", "std", "min", "max", "median")
 _POWER: Final = ("power_mean_w", "power_std_w", "power_min_w", "power_max_w")
 _CHANNELS: Final = ("in_channels", "out_channels")
+_NUMBERS: Final = {
+    **dict.fromkeys((*_TIMES, *(f"{name}_ms" for name in _TIMES), *_POWER), ANY),
+    **dict.fromkeys(("energy_per_inference_j", "percentage"), ANY),
+    **dict.fromkeys((*_CHANNELS, "batch_size", "input_size"), WHOLE),
+}
 _SIDES: Final = {"kernel_size": "kernel", "stride": "stride", "padding": "pad"}
 _ALSO: Final = {"guess": "auto", "default": "auto", "winograd_non_fused": "winograd_nonfused"}
 _MODELS: Final = {re.sub(r"\W|_", "", name): name for name in MODELS}
 _NO_DEVICE: Final = {"", "cuda", "gpu"}
 _SHOWN: Final = 60  # characters of a name that is not known
 _MOST: Final = 1 << 16  # pixels of a side, and images: more is no measured pass
-# bytes of a table, and of its first line
-_MOST_BYTES: Final = 4 << 30
-_HEADER: Final = 1 << 20
 _NOTES: Final = {
     "twice": ("network", "more than once; the first counts"),
     "unread": ("row", "without size or time left out"),
@@ -118,8 +115,8 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
         sorted(chain(path.rglob("*.csv"), path.rglob("*.csv.gz"))) if path.is_dir() else [path]
     ):
         try:
-            with _text_of(file) as text:
-                columns = set(next(csv.reader([text.readline(_HEADER)]), []))
+            with delimited.opened(file) as reader:
+                columns = set(reader.fieldnames or ())
         except ResultsError:
             if file == path:
                 raise
@@ -135,17 +132,6 @@ def find(path: Path) -> tuple[dict[Path, bool], list[str]]:
             f"{', '.join(sorted(_OF_NETWORKS))} or {', '.join(sorted(_OF_LAYERS))}"
         )
     return tables, odd
-
-
-@contextmanager
-def _text_of(path: Path) -> Iterator[io.TextIOWrapper]:
-    """Open a table, which must be a regular file; `ResultsError` where it cannot be read."""
-    with files.opened(path, most=_MOST_BYTES) as file:
-        try:
-            data = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-            yield io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
-        except (UnicodeDecodeError, csv.Error, EOFError, zlib.error, OSError) as error:
-            raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 
 def _refused(path: Path) -> str:
@@ -168,11 +154,11 @@ def rows(path: Path, device: str = "") -> Iterator[tuple[Key, Cells]]:
     """
     around = (folder.name for folder in path.absolute().parents[:2])
     named = next(filter(None, map(gpus.by_file_name, (path.stem, *around))), device)
-    with _text_of(path) as file:
-        for row in csv.DictReader(file):
-            own = (row.get("device") or "").strip().lower()
-            gpu = named if own in _NO_DEVICE else own
-            yield _key(path, row["model"] or "", row["algorithm"] or "", gpu), row
+    how = "; it was written with points before fractions"
+    for row in delimited.rows(path, _NUMBERS, ".", how):
+        own = (row.get("device") or "").strip().lower()
+        gpu = named if own in _NO_DEVICE else own
+        yield _key(path, row["model"] or "", row["algorithm"] or "", gpu), row
 
 
 @lru_cache(maxsize=4096)
@@ -297,7 +283,8 @@ def _is_impossible(axes: Mapping[str, Any], network: Row, layers: Sequence[Row])
 def _times(row: Cells) -> Row:
     """Return the times of a row, whose columns may lack their unit."""
     every = {f"{name}_ms": row.get(f"{name}_ms") or row.get(name) for name in _TIMES}
-    read = {name: submission.number(text) for name, text in every.items()}
+    read = {name: submission.milliseconds(text) for name, text in every.items()}
+    read["std_ms"] = submission.number(every["std_ms"])  # which may be 0
     return {name: value for name, value in read.items() if value is not None}
 
 

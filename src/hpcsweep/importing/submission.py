@@ -30,6 +30,7 @@ from hpcsweep.text import count
 
 PROFILE: Final = "import"
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
+_CYCLE_MS: Final = 1e-7  # at 10 GHz
 # a folder of files on their way; below it, what is whole and only has to be moved
 _ASIDE = ".import-"
 _READY = "ready"
@@ -221,6 +222,15 @@ def number(text: object) -> float | None:
     except ValueError:
         return None
     return value if 0 <= value < math.inf else None
+
+
+def milliseconds(text: object, unit: float = 1.0) -> float | None:
+    """Return a time that was measured, given in units of milliseconds; None for anything else.
+
+    What is shorter than a cycle of any clock, such as a denormal number, was not measured.
+    """
+    ms = (number(text) or 0.0) * unit
+    return ms if ms >= _CYCLE_MS else None
 
 
 def as_algorithm(text: str) -> str:

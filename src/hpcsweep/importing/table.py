@@ -7,25 +7,22 @@ is not known, so the flag `foreign` puts all rows in doubt.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import extras, files
+from hpcsweep import extras
 from hpcsweep.catalog import ALGORITHMS, AUTO, gpus
 from hpcsweep.catalog.columns import FOREIGN, Row
 from hpcsweep.conv.proof.kernels import UNKNOWN, recognise
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import ResultsError, UsageError, suggest
-from hpcsweep.importing import submission
+from hpcsweep.importing import delimited, submission
 from hpcsweep.importing.finddb import DIRECTIONS
+from hpcsweep.numerals import ANY, WHOLE
 from hpcsweep.spec.document import Complaints, Document, read_document
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
@@ -33,6 +30,9 @@ from hpcsweep.text import count
 NETWORK: Final = "table"  # in place of a network: whose the convolutions are is not known
 _MAPS: Final = Path(__file__).with_name("maps")
 _UNITS: Final = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+# time_us, time(usec), Time [ms], "time in ns", not a word that ends so
+_UNIT: Final = re.compile(r"(?:^|[\W_])([munµμ]?)s(?:ec(?:onds?)?)?\W*$", re.IGNORECASE)
+_MAP_KEYS: Final = ("columns", "unit", "words", "decimal")
 _SIZES: Final = {"batch_size": "n", "in_channels": "in_c", "out_channels": "out_c"}
 # two sizes that one column may have; without a column they have this value
 _PAIRS: Final = {
@@ -48,7 +48,6 @@ _NEEDED: Final = ("time", *_SIZES)
 _DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
 _KERNELS: Final = re.compile(r";\s*(?=\S)")
 _DIRECTIONS: Final = (*DIRECTIONS.values(), "backward")
-_MOST: Final = 1 << 30  # bytes of a table, unpacked
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,7 @@ class Columns:
     names: Mapping[str, str]
     words: Mapping[str, Mapping[str, str]]
     unit: str = "ms"
+    decimal: str = ""  # what begins the fraction, where no cell tells it
 
 
 def shipped() -> list[str]:
@@ -76,13 +76,16 @@ def read_columns(name: str) -> Columns:
             raise UsageError(f"--columns {name}: no such file, nor one of the maps {known}")
     doc = read_document(path, UsageError)
     wrong = Complaints(doc)
-    for key in doc.data.keys() - {"columns", "unit", "words"}:
-        wrong.add((key,), f"unknown key{suggest(key, ('columns', 'unit', 'words'))}")
+    for key in doc.data.keys() - {*_MAP_KEYS}:
+        wrong.add((key,), f"unknown key{suggest(key, _MAP_KEYS)}")
     names = _mapping(doc, wrong, "columns")
     words = _mapping(doc, wrong, "words")
     unit = doc.data.get("unit", "ms")
     if unit not in _UNITS:
         wrong.add(("unit",), f"needs one of {', '.join(_UNITS)}")
+    decimal = doc.data.get("decimal", "")
+    if decimal not in {"", ".", ","}:
+        wrong.add(("decimal",), "needs '.' or ','")
     _check_names(wrong, names)
     times = names.pop("time", "")
     times = times if isinstance(times, dict) else {"": times}
@@ -91,8 +94,16 @@ def read_columns(name: str) -> Columns:
     for key, column in (*(("time", column) for column in times.values()), *names.items()):
         if not isinstance(column, str):
             wrong.add(("columns", key), "needs the name of a column")
+        elif key == "time" and (says := _unit_in(column)) not in {None, unit}:
+            wrong.add(("unit",), f"is {unit}, and the name of the column '{column}' says {says}")
     wrong.tell()
-    return Columns(times, names, words, unit)
+    return Columns(times, names, words, unit, decimal)
+
+
+def _unit_in(column: str) -> str | None:
+    """Return the unit of time that a column's name ends with; None where it says none."""
+    match = _UNIT.search(column)
+    return match and f"{match[1].replace('µ', 'u').replace('μ', 'u')}s"
 
 
 def _check_names(wrong: Complaints, names: Mapping[str, Any]) -> None:
@@ -119,24 +130,25 @@ def read_rows(path: Path, columns: Columns, device: str, counts: Counter[str]) -
     file cannot be read.
     """
     named = device or gpus.by_file_name(path.name) or ""
-    for row in _raw(path, [*columns.times.values(), *columns.names.values()]):
-        cells = {name: str(row[column] or "") for name, column in columns.names.items()}
+    for row in _raw(path, columns):
+        given = {name: row[column] for name, column in columns.names.items()}
+        cells = {name: "" if value is None else str(value) for name, value in given.items()}
         for name, words in columns.words.items():
-            given = cells.get(name, "")
-            cells[name] = next((ours for word, ours in words.items() if word in given), given)
+            own = cells.get(name, "")
+            cells[name] = next((ours for word, ours in words.items() if word in own), own)
         gpu = device or cells.get("gpu") or named
         if not gpu:
             raise UsageError(f"{path}: nothing tells the device; --device does, such as v100")
         shape = _shape(cells)
         for direction, column in columns.times.items():
-            ms = submission.number(row[column])
+            ms = submission.milliseconds(row[column], _UNITS[columns.unit])
             if shape is None or not ms:
                 counts["shape" if shape is None else "time"] += 1
                 continue
             yield {
                 **submission.work_cells(shape), "gpu": _gpu(gpu),
                 "direction": direction or _direction(path, cells),
-                **dict.fromkeys(("mean_ms", "median_ms"), ms * _UNITS[columns.unit]),
+                **dict.fromkeys(("mean_ms", "median_ms"), ms),
                 **(_algorithm(cells) if direction in {"", "forward"} else {}),
             }  # fmt: skip
 
@@ -149,28 +161,35 @@ def _direction(path: Path, cells: Mapping[str, str]) -> str:
     return given
 
 
-def _raw(path: Path, needed: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a file by their columns."""
-    try:
-        if path.suffix == ".parquet":
-            extras.need("parquet", str(path))
-            from pyarrow import parquet  # noqa: PLC0415 - an extra
+def _raw(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a file by their columns; numbers as Python reads them."""
+    if path.suffix == ".parquet":
+        yield from _of_parquet(path, columns)
+        return
+    with delimited.opened(path) as reader:
+        _check_columns(path, columns, reader.fieldnames or ())
+    sizes = [column for name, column in columns.names.items() if name not in _TEXTS]
+    numbers = {**dict.fromkeys(sizes, WHOLE), **dict.fromkeys(columns.times.values(), ANY)}
+    how = "; `decimal: ','` or `decimal: '.'` in the map does"
+    yield from delimited.rows(path, numbers, columns.decimal, how)
 
-            table = parquet.read_table(path)
-            have = table.column_names
-            rows: Iterable[Mapping[str, Any]] = table.to_pylist()
-        else:
-            with files.opened(path, most=_MOST) as file:
-                data = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-                text = io.StringIO(data.read(_MOST).decode("utf-8-sig"), newline="")
-            reader = csv.DictReader(text)
-            have = list(reader.fieldnames or ())
-            rows = reader
-        if lacking := next((name for name in needed if name not in have), None):
-            raise UsageError(f"{path}: has no column '{lacking}'{suggest(lacking, have)}")
-        yield from rows
-    except (OSError, EOFError, zlib.error, ValueError, csv.Error) as error:
+
+def _of_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    extras.need("parquet", str(path))
+    from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+    try:
+        table = parquet.read_table(path)
+    except (OSError, ValueError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
+    _check_columns(path, columns, table.column_names)
+    yield from table.to_pylist()
+
+
+def _check_columns(path: Path, columns: Columns, have: Collection[str]) -> None:
+    needed = (*columns.times.values(), *columns.names.values())
+    if lacking := next((name for name in needed if name not in have), None):
+        raise UsageError(f"{path}: has no column '{lacking}'{suggest(lacking, have)}")
 
 
 def _shape(cells: Mapping[str, str]) -> ConvShape | None:

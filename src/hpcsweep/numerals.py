@@ -1,0 +1,86 @@
+"""Numbers in files of other programs: a file writes all of them in one way, and its cells tell it.
+
+14.912 is fifteen where a point begins the fraction, and fifteen thousand where it parts thousands.
+One cell such as 14.91, or a count of 14.912 things, tells which. Thousands may also be parted by
+spaces or apostrophes, and in pairs above the first three digits, as in India.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from hpcsweep.errors import UsageError
+
+# what may stand behind the decimal mark of a cell: any digits, none but zeros, and no mark at all
+ANY: Final = r"\d*"
+WHOLE: Final = r"0*"
+COUNT: Final = r"(?!)"
+_DECIMAL: Final = ".,"
+_GROUPING: Final = ".,'\u2019\u00a0\u202f\u2009"  # with the spaces that no line breaks at
+_MINUS: Final = str.maketrans("\u2212", "-")
+_LONG: Final = re.compile(r"[+-]?\d{4,}")
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How a file writes numbers: what begins the fraction; any other mark parts thousands."""
+
+    decimal: str = "."
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        # a space that is typed parts two sizes (224 224), unless a fraction follows
+        other = _GROUPING.replace(self.decimal, "")
+        mark = re.escape(self.decimal)
+        thousands = rf"[1-9]\d{{0,2}}(?P<mark>[{other}])\d{{3}}(?:(?P=mark)\d{{3}})*"
+        indian = rf"[1-9]\d?(?P<pairs>[{other}])(?:\d\d(?P=pairs))+\d{{3}}"
+        spaced = rf"[1-9]\d{{0,2}}(?: \d{{3}})+(?={mark}\d)"
+        exponent = r"(?:[eE][+-]?\d+)?"
+        simple = rf"(?P<simple>\d+(?P<a>{mark}\d*)?{exponent}|(?P<b>{mark}\d+){exponent})"
+        grouped = rf"(?:{thousands}|{indian}|{spaced})(?P<c>{mark}\d*)?"
+        return re.compile(rf"[+-]?(?:{simple}|{grouped})", re.ASCII)
+
+    def plain(self, text: str, fraction: str = ANY) -> str:
+        """Return a number as Python reads it; empty for what is none in this notation."""
+        text = text.strip().translate(_MINUS)
+        match = self._pattern.fullmatch(text)
+        if match is None:
+            return ""
+        behind = match["a"] or match["b"] or match["c"]
+        if behind and not re.fullmatch(fraction, behind[1:]):
+            return ""
+        if match["simple"] is None:
+            text = re.sub(rf"[^\d{re.escape(self.decimal)}+-]", "", text)
+        return text.replace(self.decimal, ".")
+
+
+def notation(cells: Iterable[tuple[str, str]], usual: str = "") -> Notation:
+    """Return the notation that cells tell; each comes with what its fraction may be, as `COUNT`.
+
+    `usual` is the decimal mark of the program, which counts where no cell tells it.
+
+    `UsageError` where it has none, and cells that may be two numbers.
+    """
+    known = {mark: Notation(mark) for mark in _DECIMAL}
+    unclear = ""
+    ungrouped = False
+    for text, fraction in cells:
+        read = {mark: each.plain(text, fraction) for mark, each in known.items()}
+        marks = {mark for mark, value in read.items() if value}
+        if len(marks) == 1:
+            return known[marks.pop()]  # a cell that contradicts it is no number then
+        if marks and len({*read.values()}) > 1:
+            unclear = unclear or text.strip()
+        ungrouped = ungrouped or _LONG.fullmatch(text.strip()) is not None
+    if not unclear:
+        return known[usual or "."]
+    if ungrouped:  # who writes 1024 parts no thousands
+        return known[next(mark for mark in _DECIMAL if mark in unclear)]
+    if usual:
+        return known[usual]
+    values = " or ".join(known[mark].plain(unclear) for mark in _DECIMAL)
+    raise UsageError(f"'{unclear}' may be {values}, and no other cell tells which")

@@ -1,0 +1,85 @@
+"""A file writes its numbers in one way."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcsweep.errors import UsageError
+from hpcsweep.numerals import ANY, COUNT, WHOLE, Notation, notation
+
+POINT, COMMA = Notation("."), Notation(",")
+
+
+@pytest.mark.parametrize(
+    ("text", "point", "comma"),
+    [
+        ("14.912", "14.912", "14912"),
+        ("14,912", "14912", "14.912"),
+        ("1.234.567", "", "1234567"),
+        ("1,234.5", "1234.5", ""),
+        ("1.234,5", "", "1234.5"),
+        ("12,34,567.25", "1234567.25", ""),
+        ("1'234.5", "1234.5", ""),
+        ("1\u2019234\u2019567", "1234567", "1234567"),
+        ("1\u202f234,5", "", "1234.5"),
+        ("1\u00a0234", "1234", "1234"),
+        ("1 234,5", "", "1234.5"),
+        ("1.5e-05", "1.5e-05", ""),
+        ("1,5E+3", "", "1.5E+3"),
+        (" \u22120,5 ", "", "-0.5"),
+        (".5", ".5", ""),
+        ("5.", "5.", ""),
+        ("007", "007", "007"),
+        ("0.123", "0.123", ""),
+        ("1234.567", "1234.567", ""),
+        ("1,23", "", "1.23"),
+        ("1,2345,678", "", ""),
+        ("1'234.567'890", "", ""),
+        ("224 224", "", ""),
+        ("nan", "", ""),
+        ("1_000", "", ""),
+        ("٣", "", ""),
+        ("", "", ""),
+        ("(3, 3)", "", ""),
+        ("GTX 1,080", "", ""),
+    ],
+)
+def test_a_text_is_a_number_in_a_notation_or_none(text, point, comma):
+    """Groups are of three digits, or of two above the first three; two sizes are no number."""
+    assert (POINT.plain(text), COMMA.plain(text)) == (point, comma)
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal"),
+    [
+        ([("14.912", ANY), ("65.536", COUNT)], ","),  # no fraction of a count
+        ([("14,912", ANY), ("65,536", COUNT)], "."),
+        ([("14.912", ANY), ("3,25", ANY)], ","),
+        ([("14.912", ANY), ("3.25", ANY)], "."),
+        ([("1,234", ANY), ("1,234,567", ANY)], "."),
+        ([("64.000", WHOLE), ("0.031", ANY)], "."),
+        ([("64,000", WHOLE), ("1024", WHOLE)], ","),  # who writes 1024 parts no thousands
+        ([("1.234", ANY), ("1024", WHOLE)], "."),
+        ([("n/a", ANY), ("7", ANY), ("", ANY)], "."),
+        ([("1'234", ANY), ("5,5", ANY)], ","),
+    ],
+)
+def test_one_cell_tells_of_all(cells, decimal):
+    """A fraction, a count, two marks of a kind, or a long number without any."""
+    assert notation(cells).decimal == decimal
+    assert notation(reversed(cells)).decimal == decimal
+
+
+def test_what_no_cell_tells_is_refused_unless_the_program_is_known():
+    """Both readings are named."""
+    cells = [("1,234", ANY), ("12", ANY)]
+    with pytest.raises(UsageError, match=r"'1,234' may be 1234 or 1\.234, and no other cell"):
+        notation(cells)
+    assert notation(cells, usual=".").plain("1,234") == "1234"
+
+
+def test_a_cell_of_another_notation_is_no_number():
+    """So a file of two notations is refused where they meet, or loses the cell."""
+    found = notation([("0,5", ANY), ("0.5", ANY)])
+    assert [found.plain("0,5"), found.plain("0.5")] == ["0.5", ""]
+    assert found.plain("65,5", COUNT) == ""
