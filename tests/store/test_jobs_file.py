@@ -60,6 +60,23 @@ def test_the_journal_survives_a_torn_last_line(path: Path) -> None:
     assert jobs_file.read_jobs(path) == [Queued(job_id=number) for number in "124"]
 
 
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_line_that_was_cut_anywhere_is_left_out_and_ended_by_the_next(
+    path: Path, entry: Entry
+) -> None:
+    """The disk was full: also within a record in the entry, or after its first byte."""
+    before, after = NotSent(not_sent=1), Ended(ended=3.0)
+    jobs_file.append(path, before)
+    first = path.read_bytes()
+    jobs_file.append(path, entry)
+    whole = path.read_bytes()
+    for end in range(len(first), len(whole) - 1):
+        path.write_bytes(whole[:end])
+        assert jobs_file.read_jobs(path) == [before]
+        jobs_file.append(path, after)
+        assert jobs_file.read_jobs(path) == [before, after]
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [

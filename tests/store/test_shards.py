@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -266,6 +267,38 @@ with ShardWriter(shard) as writer:
     assert [row["point_id"] for row in found.rows] == [points[0].point_id]
     assert (found.torn, found.problems) == (False, [])
     assert sealed(shard) == [True]
+
+
+@pytest.mark.parametrize("name", ["overall", "layers", "samples"])
+def test_half_a_block_that_could_not_be_taken_back_is_gone_with_the_next(
+    shard: ShardPath, points: list[Point], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the next row would be joined to it; a reader meanwhile sees the rows before."""
+    real = os.write
+    path = getattr(shard, name)
+
+    def half(number: int, block: bytes) -> int:
+        if not path.samefile(f"/proc/self/fd/{number}"):
+            return real(number, block)
+        real(number, block[: len(block) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fails(_number: int, _size: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with ShardWriter(shard) as writer:
+        commit(writer, points[0], shard)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            patch.setattr(os, "ftruncate", fails)
+            with pytest.raises(ResultsError, match="No space left"):
+                commit(writer, points[1], shard)
+        assert len(shards.read_shard(shard).rows) == 1
+        commit(writer, points[2], shard)
+    found = shards.read_shard(shard)
+    assert [row["point_id"] for row in found.rows] == [points[0].point_id, points[2].point_id]
+    assert (found.problems, found.torn) == ([], False)
+    assert all(blocks_of(shard, row)[0] for row in found.rows)
 
 
 @pytest.mark.slow

@@ -148,13 +148,22 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def _entry(number: int, line: bytes) -> Entry | Damaged | None:
-    torn = line.startswith(b'{"') and not line.endswith(b"}") and not _is_sealed(line)
-    if torn or not line:
+    if not line or _is_torn(line):
         return None
     try:
         return _parsed(json.loads(line))
     except (ValueError, RecursionError) as error:
         return Damaged(number, str(error))
+
+
+def _is_torn(line: bytes) -> bool:
+    """Say whether a line is the beginning of an entry: the disk was full, or its writer killed.
+
+    That command ended with an error; for a job that was sent, the entry before says so. No text in
+    an entry has braces.
+    """
+    is_open = line.startswith(b"{") and line.count(b"{") > line.count(b"}")
+    return is_open and not _is_sealed(line)
 
 
 def _is_sealed(line: bytes) -> bool:

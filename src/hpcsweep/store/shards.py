@@ -150,6 +150,7 @@ class _Appender:
         self._fd = -1
         self._size = 0
         self._synced = 0
+        self._torn = False  # there is a part of a block after the last whole one
 
     def open(self) -> None:
         """Make the file; it must not exist."""
@@ -170,15 +171,22 @@ class _Appender:
             self.open()
         offset = self._size
         try:
+            if self._torn:
+                self._mend()
             written = os.write(self._fd, block)
             while written < len(block):
                 written += os.write(self._fd, block[written:])
         except OSError as error:
-            with suppress(OSError):
-                os.ftruncate(self._fd, offset)
+            self._torn = True
+            with suppress(OSError):  # the next block may have more luck
+                self._mend()
             raise cannot_write(self._path, error) from error
         self._size += len(block)
         return offset
+
+    def _mend(self) -> None:
+        os.ftruncate(self._fd, self._size)
+        self._torn = False
 
     def sync(self) -> None:
         if self._synced == self._size:
