@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from hpcsweep.cli import main
+from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -185,3 +188,66 @@ def test_wrong_arguments_are_told_with_the_help_to_read(desk, arguments, words):
     assert done.returncode == 2
     assert words.lower() in done.stderr.lower()
     assert len(done.stderr.splitlines()) == 1
+
+
+STRUCK = """
+import os, signal, sys
+class Strike:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Strike())
+from hpcsweep.cli import run
+run()
+"""
+
+
+def struck(desk, code, *words):
+    """Return what a command ended with and said that sends itself a Ctrl-C."""
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, cwd=desk.folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    "module", ["hpcsweep.cli.program", "click", "hpcsweep.cli.words", "hpcsweep.cluster.status"]
+)
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(desk, module):
+    """From its first line on; also in what it imports when it runs."""
+    code = STRUCK.replace("sys.argv[1]", repr(module), 1)
+    code, errors = struck(desk, code, "status")
+    assert (code, "Traceback" in errors) == (130, False), errors
+
+
+def test_ctrl_c_within_a_callback_is_not_forgotten(desk):
+    """Python would print it and go on."""
+    code = """
+import os, signal
+from hpcsweep.cli import run
+from hpcsweep.spec import lookup
+import time, weakref
+class Thing: pass
+def folder(*_):
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    del thing
+    time.sleep(60)
+from hpcsweep.cluster import status
+status.read_status = folder
+run()
+"""
+    code, errors = struck(desk, code, "status")
+    assert (code, "Traceback" in errors) == (130, False), errors
+
+
+def test_ctrl_c_at_any_moment_ends_a_command_in_a_line(desk):
+    """Before its first line it is Python that ends, as it does."""
+    for number in range(16):
+        command = [sys.executable, "-m", "hpcsweep", "status"]
+        with subprocess.Popen(command, cwd=desk.folder, stderr=subprocess.PIPE, text=True) as one:
+            time.sleep(number / 32)  # moments that the command does not choose
+            one.send_signal(signal.SIGINT)
+            errors = one.communicate(timeout=60)[1]
+        assert "src/hpcsweep" not in errors.replace("hpcsweep/__main__.py", "")
+        begun = "Traceback" not in errors and one.returncode != -signal.SIGINT
+        assert not begun or one.returncode in {130, UsageError.exit_code}, errors

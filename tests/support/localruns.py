@@ -6,6 +6,7 @@ import ctypes
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -160,6 +161,7 @@ def completed_by_bash(script: str) -> str:
 
 def _exit_code() -> int:
     """Run the console script; return the exit code that Python would end with."""
+    interrupted = signal.getsignal(signal.SIGINT)
     try:
         cli.run()
     except SystemExit as end:
@@ -167,3 +169,5 @@ def _exit_code() -> int:
     except Exception:  # noqa: BLE001 - as at the end of a process
         traceback.print_exc()
         return 1
+    finally:
+        signal.signal(signal.SIGINT, interrupted)  # which ends a process at once by then

@@ -1,237 +1,46 @@
 """Turns arguments into calls, results into text, and errors into exit codes.
 
-Each command imports what it needs when it runs, so that `--help` is instant.
+Ctrl-C ends the command in a line, but while it is imported, and when its work is done, without one.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import suppress
-from itertools import chain
-from pathlib import Path
-from typing import Any, Final, NoReturn
 
-import click
-from click.shell_completion import CompletionItem
+TYPE_CHECKING = False  # as in `typing`, whose import alone takes 10 ms
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-from hpcsweep import __version__, environment, extras, files, messages, processes
-from hpcsweep.cli import (
-    answer,
-    decisions,
-    init,
-    pictures,
-    planning,
-    settings,
-    sweeps,
-    tables,
-    words,
-)
-from hpcsweep.cli.settings import Names, flag, option
-from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
-from hpcsweep.spec import lookup
+    from hpcsweep.cli.program import main
+
+__all__ = ["end_at_interrupt", "main", "run"]
+_INTERRUPTED = 130  # `errors.EXIT_INTERRUPTED`, before anything is imported
 
 
 def run() -> NoReturn:
     """Run the command line and exit with the code that belongs to its outcome."""
-    processes.raise_gc_threshold()
-    named = os.environ.get(environment.DEBUG, "").lower()  # click refuses other words
-    debug = "--debug" in sys.argv or named in {"1", "true", "t", "yes", "y", "on"}
-    answer.reopen_closed()
     try:
-        with files.errors_named():
-            sys.exit(main(prog_name="hpcsweep", standalone_mode=False) or 0)
-    except HpcsweepError as error:
-        _fail(str(error), error, debug=debug)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted", KeyboardInterrupt("interrupted"), EXIT_INTERRUPTED, debug=debug)
-    except click.ClickException as error:
-        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.2
-            answer.show(error.format_message())
-            sys.exit(0)
-        misplaced = getattr(error, "option_name", "") == "--debug"
-        _fail(_usage(error), error, debug=debug and not misplaced)
-    except BrokenPipeError:
-        answer.discard(sys.stdout)
-        sys.exit(1)
-    except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
-        text = f"unexpected {type(error).__name__}: {error}"
-        _fail(f"{text} (`hpcsweep --debug ...` shows where; please report it)", error, debug=debug)
+        end_at_interrupt()
+        from hpcsweep.cli import program
+    except KeyboardInterrupt:  # in the first line
+        os._exit(_INTERRUPTED)
+    program.run()
 
 
-def _usage(error: click.ClickException) -> str:
-    """Return click's complaint, and the command that shows the right usage."""
-    ctx = getattr(error, "ctx", None)
-    option = getattr(error, "option_name", "")
-    if ctx is not None and ctx.parent and option in {o for p in main.params for o in p.opts}:
-        return f"{option} belongs before the command: hpcsweep {option} ... {ctx.info_name} ..."
-    if isinstance(error, click.NoSuchOption) and ctx is not None:
-        from hpcsweep import catalog
+def end_at_interrupt() -> None:
+    """Let Ctrl-C end this process at once and silently: there is nothing to put in order.
 
-        axis = option.lstrip("-").replace("-", "_")
-        if axis in catalog.AXES:
-            filters = any("--where" in param.opts for param in ctx.command.params)
-            written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
-            return f"no option {option}: {axis} is an axis; {written}"
-        homes = (
-            name for name, one in main.commands.items() for p in one.params if option in p.opts
-        )
-        near = suggest(option, (name for param in ctx.command.params for name in param.opts))
-        if home := None if near else next(homes, None):
-            return f"no option {option}: it belongs to `hpcsweep {home}`"
-        if ctx.info_name == "config":
-            return (
-                f"no option {option}: to set one, write a line into hpcsweep.toml, such as top = 5"
-            )
-    text = f"{error.format_message().rstrip('.')}{settings.blamed(error)}"
-    param = error.param if isinstance(error, click.MissingParameter) else None
-    if ctx is not None and param and param.name in _KNOWN:
-        text += f"; there are: {', '.join(_names(ctx, _KNOWN[param.name])) or 'none yet'}"
-    return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
-
-
-def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoReturn:
-    if debug:
-        raise  # noqa: PLE0704 - called from except clauses only
-    code = getattr(error, "exit_code", code)
-    with answer.forgiving():
-        answer.show(f"hpcsweep: {text}", file=sys.stderr, flush=True)
-        if (answer.mode.json or "--json" in sys.argv) and not answer.mode.done:
-            answer.document({}, error, text, code)
-    sys.exit(code)
-
-
-class _Program(click.Group):
-    """The group of all commands, whose defaults files may set; suggests the nearest name."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; `UsageError` suggests the nearest name for an unknown one."""
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            known = self.list_commands(ctx)
-            near = suggest(args[0], known)
-            raise UsageError(f"no command '{args[0]}'{near} (there are: {', '.join(known)})")
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:  # what the command returns
-        """Run the command; `MissingDependency` names the extra of a package that is missing."""
-        try:
-            return super().invoke(ctx)
-        except click.BadOptionUsage as error:  # click does not say whose option lacks its value
-            if error.ctx is None and (name := ctx.invoked_subcommand):
-                error.ctx = click.Context(self.commands[name], ctx, name)
-            raise
-        except ModuleNotFoundError as error:
-            lack = extras.missing(error, f"{ctx.command_path} {ctx.invoked_subcommand}")
-            if lack is None:
-                raise
-            raise lack from error
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        answer.reset()
-        ctx.with_resource(messages.told_to(answer.tell))
-        settings.load(ctx)
-        return super().parse_args(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """List the commands by what they are for."""
-        width = max(map(len, self.commands))
-        for purpose, commands in _PURPOSES.items():
-            with formatter.section(purpose):
-                room = formatter.width - width - 6
-                named = ((str(each.name), each.get_short_help_str(room)) for each in commands)
-                formatter.write_dl([(name.ljust(width), words) for name, words in named])
-
-
-@click.group(
-    cls=_Program,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": settings.PREFIX},
-)
-@click.version_option(__version__, prog_name="hpcsweep")
-@flag("--debug", "Show tracebacks.")
-@option(
-    "--results",
-    "Folder for the results of sweeps; the default is beside hpcsweep.toml, if there is one.",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=lookup.results_folder,
-    show_default="results",
-)
-@flag("-q --quiet", "Print answers and errors only: no progress.")
-@click.pass_context
-def main(
-    ctx: click.Context,
-    results: Path,
-    *,
-    debug: bool,  # noqa: ARG001 - see run
-    quiet: bool,
-) -> None:
-    """Measure convolutional networks: from one YAML file to one checked table.
-
-    \b
-    Try:  hpcsweep submit quickstart --cluster local
-          hpcsweep collect quickstart
-          hpcsweep report quickstart
+    As a traceback does not do, which an interrupt makes of an import.
     """
-    answer.mode.quiet = quiet
-    if wrong := ctx.meta.get(settings.WRONG):
-        raise wrong
-    ctx.obj = results
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in the background of a script
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
 
 
-_PURPOSES: Final = {  # in the order of use
-    "Set up": (*(init.init, settings.config, planning.discover, init.doctor, planning.verify),),
-    "Run": (
-        *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
-        *(sweeps.logs, sweeps.retry, sweeps.cancel, sweeps.rm),
-    ),
-    "Read": (
-        *(tables.collect, tables.import_, tables.bundle, tables.report, decisions.layers),
-        *(pictures.plot, pictures.roofline),
-    ),
-    "Decide": (decisions.best, decisions.compare, decisions.predict),
-    "Look up": (words.help_,),
-}
+def __getattr__(name: str) -> object:
+    if name != "main":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from hpcsweep.cli.program import main
 
-
-class _Name(Names):
-    """Text that is completed to a name that is known when TAB is pressed, else to a file's."""
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        kind = _KNOWN[param.name]
-        items = [CompletionItem(n) for n in _names(ctx, kind) if n.startswith(incomplete)]
-        return items or [CompletionItem(incomplete, type="file")] * bool(kind)
-
-
-def _names(ctx: click.Context, kind: str) -> list[str]:
-    """Return the names of sweep files or profiles; without a kind, of sweeps with results."""
-    from hpcsweep.store import folders
-
-    with suppress(HpcsweepError, OSError):
-        if kind:
-            return [*lookup.names(kind)]
-        return [run.name for run in folders.all_sweeps(ctx.find_root().params["results"])]
-    return []
-
-
-# by parameter, the kind of file that it names; of a sweep with results none
-_KNOWN: dict[str | None, str] = {
-    "spec": lookup.SWEEPS,
-    "cluster": lookup.PROFILES,
-    **dict.fromkeys(("sweep", "sweeps", "first", "others"), ""),
-}
-
-
-for _command in chain.from_iterable(_PURPOSES.values()):
-    main.add_command(_command)
-answer.everywhere(main)
-for _param in chain.from_iterable(_command.params for _command in main.commands.values()):
-    if _param.name in _KNOWN and type(_param.type) in {Names, type(click.STRING)}:
-        _param.type = _Name()
+    return main
