@@ -12,7 +12,6 @@ import click
 import pytest
 
 from hpcsweep.cli import main
-from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
     from localruns import Desk
@@ -248,6 +247,6 @@ def test_ctrl_c_at_any_moment_ends_a_command_in_a_line(desk):
             time.sleep(number / 32)  # moments that the command does not choose
             one.send_signal(signal.SIGINT)
             errors = one.communicate(timeout=60)[1]
-        assert "src/hpcsweep" not in errors.replace("hpcsweep/__main__.py", "")
+        assert "hpcsweep/cli" not in errors
         begun = "Traceback" not in errors and one.returncode != -signal.SIGINT
-        assert not begun or one.returncode in {130, UsageError.exit_code}, errors
+        assert not begun or one.returncode in {130, 0}, errors

@@ -6,8 +6,6 @@ program, and `algorithms_used` tells what ran; they load torch. `import hpcsweep
 milliseconds.
 """
 
-from __future__ import annotations
-
 TYPE_CHECKING = False  # as in `typing`, whose import alone takes 10 ms
 if TYPE_CHECKING:
     from hpcsweep.api import Results, load, run

@@ -3,9 +3,7 @@
 Ctrl-C ends the command in a line, but while it is imported, and when its work is done, without one.
 """
 
-from __future__ import annotations
-
-import os
+import os  # and no other import, not even of `__future__`, in which Ctrl-C would make a traceback
 
 TYPE_CHECKING = False  # as in `typing`, whose import alone takes 10 ms
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ __all__ = ["end_at_interrupt", "main", "run"]
 _INTERRUPTED = 130  # `errors.EXIT_INTERRUPTED`, before anything is imported
 
 
-def run() -> NoReturn:
+def run() -> "NoReturn":
     """Run the command line and exit with the code that belongs to its outcome."""
     try:
         end_at_interrupt()
