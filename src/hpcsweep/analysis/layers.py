@@ -15,10 +15,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
-from hpcsweep.analysis import dataset, formats, merged, verdicts
+from hpcsweep.analysis import dataset, formats, merged
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.columns import KERNELS
 from hpcsweep.errors import UsageError, suggest
@@ -35,7 +34,7 @@ _FAR: Final = 0.25  # of the median
 _MEAN: Final = "mean_ms"
 _USED: Final = (
     "layer", "algorithm", _MEAN, "median_ms", "min_ms", "direction", "algorithm_used",
-    "fallback_reason", "n", "q1_ms", "q3_ms", "std_ms", "layer_timer", "percentage",
+    "fallback_reason", "layer_timer", "percentage",
 )  # fmt: skip
 
 
@@ -143,12 +142,11 @@ def _grouped(rows: pd.DataFrame, key: str, metric: str, *, given: bool) -> pd.Da
     return rows.assign(
         **{key: named}, ms=ms, fell=dataset.fell_back(rows),
         share=100 * ms / ms.groupby([rows["point_id"], rows["algorithm"]]).transform("sum"),
-        square=verdicts.half_intervals(rows).get(metric, math.inf) ** 2,
-    ).fillna({"square": math.inf})  # fmt: skip
+    )  # fmt: skip
 
 
 def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFrame:
-    """Return rows by share, the largest first; times and 95 % intervals of each algorithm.
+    """Return rows by share, the largest first; times of each algorithm.
 
     A time is a mean over the points that have it, and so are the calls; a share over all points.
     What only other algorithms have, has no share and stands last, with the calls of these.
@@ -157,7 +155,6 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
     # a column per value and algorithm
     sums = grouped.groupby(["algorithm", key], as_index=False).agg(
         ms=("ms", "sum"), share=("share", "sum"), fell=("fell", "any"), apart=("apart", "any"),
-        square=("square", "sum"),
     )  # fmt: skip
     each = grouped.groupby([key, "algorithm", "point_id"]).size()
     calls = each.groupby(level=[0, 1]).mean().unstack()  # noqa: PD010 - a column per algorithm
@@ -170,14 +167,8 @@ def _table(grouped: pd.DataFrame, key: str, names: Sequence[str]) -> pd.DataFram
         table[column] = raised.dot(raised.columns + ";").str.rstrip(";")
     timed = grouped[grouped["ms"].notna()].groupby([key, "algorithm"])["point_id"].nunique()
     having = timed.unstack().reindex(index=wide.index, columns=list(names))  # noqa: PD010 - likewise
-    times = wide["ms"][names] / having
-    halves = np.sqrt(wide["square"][names].astype(float)) / having
-    table = table.join(times)
-    for name in halves.columns[np.isfinite(halves).any()]:
-        table[f"{name}_lo"] = times[name] - halves[name]
-        table[f"{name}_hi"] = times[name] + halves[name]
-    ordered = table.sort_values("share_pct", ascending=False, kind="stable")
-    return ordered.replace([-math.inf, math.inf], math.nan).reset_index()
+    table = table.join(wide["ms"][names] / having)
+    return table.sort_values("share_pct", ascending=False, kind="stable").reset_index()
 
 
 def _texts(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

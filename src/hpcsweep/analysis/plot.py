@@ -197,10 +197,12 @@ def _cells(
         value=(y, "median"), n=(y, "size"), doubtful=("_doubtful", "any"),
         partial=("_partial", "any"), speedup=("_speedup", "median"),
         faster=("_speedup", "count"), unsure=("_unsure", "any"),
-        low=("_low", "min"), high=("_high", "max"),
+        low=("_low", "min"), high=("_high", "max"), known=("_low", "count"),
     )  # fmt: skip
-    # a speed-up of some of the rows would stand beside a value of all of them
+    # a speed-up or an interval of some of the rows would stand beside a value of all of them
     cells["speedup"] = cells["speedup"].where(cells["faster"] == cells["n"])
+    ends = ["low", "high"]
+    cells[ends] = cells[ends].where(cells["known"] == cells["n"])
     keys = cells.index.to_frame(index=False)
     ranks = [[*map(dataset.rank, keys, key)] for key in keys.itertuples(index=False)]
     order = sorted(range(len(keys)), key=ranks.__getitem__)

@@ -191,7 +191,10 @@ def scatter(logs: Floats, within: Floats, *, alone: bool = False) -> Scatter:
 
 
 def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return half of the 95 % interval of median and mean of each row; NaN where unknown."""
+    """Return half of the 95 % interval of median and mean of each row; NaN where unknown.
+
+    It is that of independent passes: the least noise that a row can have, and no interval to show.
+    """
     cells = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
     root = np.sqrt(cells["n"].fillna(1.0))
     of_median = _OF_MEDIAN * (cells["q3_ms"] - cells["q1_ms"]) / root

@@ -165,7 +165,7 @@ def test_more_passes_narrow_the_interval_until_it_converges():
     """With moderate noise the median's interval shrinks below the target, though the IQR cannot."""
     noise = random.Random(1)
     lanes, clock = _one_lane(noise.gauss(20.0, 0.5) for _ in itertools.count())
-    done = collect(lanes, Adaptive(30, target=0.002, most_seconds=600.0, steady=0.0), now=clock.now)
+    done = collect(lanes, Adaptive(30, target=0.004, most_seconds=600.0, steady=0.0), now=clock.now)
     assert done.reason == "converged"
     assert len(done.times[0]) > 100
 

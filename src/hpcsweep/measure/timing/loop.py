@@ -18,12 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from hpcsweep.measure.timing import stats
-
-_BLOCK_MS: Final = 100.0
-_BLOCK_MOST: Final = 10
 
 
 class Clock(Protocol):
@@ -50,7 +47,7 @@ class Lane:
     run: Callable[[], object]
     clock: Clock
     around: Callable[[int], AbstractContextManager[object]] = lambda _count: nullcontext()
-    most: int = _BLOCK_MOST
+    most: int = stats.BLOCK_MOST
 
 
 @dataclass(frozen=True)
@@ -105,11 +102,8 @@ def _block(lane: Lane, count: int, times: list[float]) -> float:
 
 
 def _block_size(times: Sequence[float]) -> int:
-    """Return the passes of a block: about 100 ms, a compromise between drift and switching."""
-    if not times:
-        return 1
-    typical = stats.median(times[-_BLOCK_MOST:])
-    return max(1, min(_BLOCK_MOST, round(_BLOCK_MS / typical))) if typical > 0 else _BLOCK_MOST
+    """Return the passes of the next block, by the latest ones; the first block is one pass."""
+    return stats.block_passes(stats.median(times[-stats.BLOCK_MOST :])) if times else 1
 
 
 @contextmanager
@@ -165,7 +159,7 @@ class _AtLeast:
 
     def passes_until_check(self, done: int) -> int:
         """Return the passes up to `least`, then a block."""
-        return self.least - done if done < self.least else _BLOCK_MOST
+        return self.least - done if done < self.least else stats.BLOCK_MOST
 
 
 @dataclass(kw_only=True)

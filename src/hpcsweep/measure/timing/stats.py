@@ -19,15 +19,23 @@ from hpcsweep.catalog.columns import Row
 NOISY: Final = 0.10
 VERY_NOISY: Final = 0.25
 FEW: Final = 10
+BLOCK_MOST: Final = 10  # passes of a block
+_BLOCK_MS: Final = 100.0
+# Stretches of a run. Of 6 independent ones the lowest and the highest enclose the median with 97 %,
+# of 8 with 99 %; more would be shorter than what drifts (docs/measuring_reasons.md: coverage).
+_BATCHES: Final = 8
+_FEWEST_BATCHES: Final = 6
+_LEAST_RATIO: Final = 1.0  # chance alone goes below with 8 stretches in one run of fifteen
 
 
 @dataclass(frozen=True)
 class Summary:
     """Statistics of one list of times, in the unit of the times (`std` with n - 1).
 
-    `ci95` are the order statistics that enclose the median with a probability of 95 % or more, for
-    any distribution; None with fewer than 6 values. Where passes follow each other, they count as
-    so many fewer: the autocorrelation of their sides of the median says how many.
+    Passes of one block agree better with each other than with those of the next, so `ci95` is
+    made of stretches of the run: it reaches from the lowest to the highest of their medians, and
+    holds the order statistics that would enclose the median of independent passes. None where the
+    passes ran in fewer than 6 blocks, or the stretches follow each other, as in a drift.
     """
 
     n: int
@@ -101,7 +109,6 @@ def summarise(times: Sequence[float]) -> Summary:
     ordered = sorted(times)
     n = len(ordered)
     middle = _quantile(ordered, 0.5)
-    rank = _rank(times, middle)
     mean = math.fsum(ordered) / n
     return Summary(
         n=n,
@@ -115,21 +122,36 @@ def summarise(times: Sequence[float]) -> Summary:
         p95=_quantile(ordered, 0.95) if n >= 20 else None,
         p99=_quantile(ordered, 0.99) if n >= 100 else None,
         max=ordered[-1],
-        ci95=(ordered[rank - 1], ordered[-rank]) if rank else None,
+        ci95=_interval(times, ordered, middle),
     )
 
 
-def _rank(times: Sequence[float], middle: float) -> int:
-    """Return the rank at which the interval of the median begins; 0 for none."""
+def block_passes(typical_ms: float) -> int:
+    """Return the passes of a block: about 100 ms, a compromise between drift and switching."""
+    if typical_ms <= 0:
+        return BLOCK_MOST
+    return max(1, min(BLOCK_MOST, round(_BLOCK_MS / typical_ms)))
+
+
+def _interval(
+    times: Sequence[float], ordered: Sequence[float], middle: float
+) -> tuple[float, float] | None:
+    """Return the interval of the median (see `Summary`)."""
     n = len(times)
-    sides = [(x > middle) - (x < middle) for x in times]
-    rho = sum(a * b for a, b in pairwise(sides)) / n
-    if rho <= 2 / math.sqrt(n):  # chance alone does that
-        return median_rank(n)
-    follows = math.sin(math.pi / 2 * rho)  # of an autoregressive process with such sides
-    passes = (1 + follows) / (1 - follows)  # that count as one
-    rank = median_rank(int(n / passes))
-    return max(int((rank - 0.5) * passes), 1) if rank else 0
+    batches = min(_BATCHES, n // block_passes(middle))
+    if batches < _FEWEST_BATCHES:
+        return None
+    ends = [place * n // batches for place in range(batches + 1)]
+    medians = [median(times[begin:end]) for begin, end in pairwise(ends)]
+    # von Neumann's ratio is 2 where batches are independent, and less where they follow each other
+    from_first = [value - medians[0] for value in medians]  # equal ones are exactly 0
+    mean = math.fsum(from_first) / batches
+    spread = math.fsum((value - mean) ** 2 for value in from_first)
+    steps = math.fsum((after - before) ** 2 for before, after in pairwise(from_first))
+    if steps < _LEAST_RATIO * spread:
+        return None
+    rank = median_rank(n)
+    return min(ordered[rank - 1], *medians), max(ordered[-rank], *medians)
 
 
 def median(times: Sequence[float]) -> float:
