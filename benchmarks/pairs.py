@@ -16,8 +16,8 @@ import torch
 
 from hpcsweep.errors import Refused
 from hpcsweep.measure import point as pipeline
+from hpcsweep.measure import switches
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.machine import framework
 from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.workloads.inference import InferenceNetwork, InferencePasses
 
@@ -58,7 +58,7 @@ def clean_lane(point: Point, bench: PointBench) -> loop.Lane:
 
     @contextmanager
     def around(count: int) -> Iterator[None]:
-        framework.apply(point.axes)  # the autotuner belongs to the process, not the network
+        switches.apply(point.axes)  # the autotuner belongs to the process, not the network
         with clean.around(count):
             yield
 

@@ -13,8 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 from hpcsweep import catalog
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.shape import NHWC, ConvShape
-from hpcsweep.measure import models
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure import models, switches
 from hpcsweep.measure.shape_pass import shape_pass
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def kinds(options: Options) -> dict[str, ConvShape]:
 
 def full_precision() -> None:
     """Switch TF32 and autotuning off, as for every point that does not ask for them."""
-    framework.apply(catalog.axis_defaults("inference"))
+    switches.apply(catalog.axis_defaults("inference"))
 
 
 def calls(shape: ConvShape, device_type: str) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -16,8 +16,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.proof.kernels import recognise
-from hpcsweep.measure import models, rounding
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure import models, rounding, switches
 from hpcsweep.measure.rounding import Arithmetic
 from hpcsweep.measure.timing import stats
 
@@ -110,7 +109,7 @@ def precision(lab: Lab) -> None:
         f"{name} {dtype}": (name, dtype) for dtype in _TYPES for name in convolutions.EXPLICIT
     }
     for key, (name, dtype) in lab.each(wanted):
-        framework.apply(catalog.axis_defaults("inference") | {"tf32": dtype == "tf32"})
+        switches.apply(catalog.axis_defaults("inference") | {"tf32": dtype == "tf32"})
         with lab.entry(key) as facts, torch.inference_mode():
             of_type = (convolutions.of_type(shape, dtype) for shape in shapes)
             found = [_excess(backend, name, one, dtype) for one in of_type]

@@ -411,6 +411,32 @@ class Switching(Plain):
         return super().forward(x)
 
 
+class WithoutOneDNN(Plain):
+    """Switches a library off in its first pass, for good."""
+
+    def forward(self, x):
+        """Switch, and run a pass."""
+        torch.backends.mkldnn.enabled = False
+        return super().forward(x)
+
+
+def turning():
+    """Return a network as some do that work around a fault: by switches of the process."""
+    torch.backends.cudnn.enabled = torch.backends.mkldnn.enabled = False
+    torch.backends.cudnn.benchmark = True
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    return Plain()
+
+
+class DrawsByDefault(Plain):
+    """Adds numbers of the type that torch gives to new tensors."""
+
+    def forward(self, x):
+        """Run a pass."""
+        return super().forward(x + torch.ones(1))
+
+
 class Failing(Plain):
     """Raises in its third pass what torch never raises; passes on the meta device do not count."""
 

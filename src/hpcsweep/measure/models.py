@@ -27,6 +27,7 @@ from hpcsweep import search_path, sources
 from hpcsweep.catalog import Role, axes_with
 from hpcsweep.conv.tensors import is_lazy
 from hpcsweep.errors import UsageError, suggest
+from hpcsweep.measure import switches
 from hpcsweep.point import Point
 
 RANDOM: Final = "random"
@@ -292,7 +293,8 @@ def load_factory(axis: str, path: str) -> Any:  # noqa: ANN401 - whatever the mo
 
 
 def _from_factory(path: str) -> nn.Module:
-    model = load_factory("model", path)()
+    with switches.kept(path):
+        model = load_factory("model", path)()
     if not isinstance(model, nn.Module):
         raise UsageError(f"model '{path}': returned {type(model).__name__}, not a torch.nn.Module")
     for part in model.modules():

@@ -125,7 +125,7 @@ class Workload(Protocol):
     def refuse_early(self, point: Point) -> None:
         """Raise `CannotMeasure` before anything is built, if this device cannot do the point."""
 
-    def scope(self, point: Point) -> AbstractContextManager[object]:
+    def scope(self) -> AbstractContextManager[object]:
         """Return the modes in which a point runs; afterwards give back what only it needs."""
 
     def build(self, point: Point) -> Network:

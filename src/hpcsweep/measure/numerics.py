@@ -29,7 +29,7 @@ from hpcsweep.conv.proof import autograd_graph
 from hpcsweep.conv.shape import ConvShape, transformed
 from hpcsweep.conv.swap import ExplicitConv2d, is_plain
 from hpcsweep.errors import first_line
-from hpcsweep.measure import models, rounding
+from hpcsweep.measure import models, rounding, switches
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.measure.shadow import Shadow, exact
@@ -281,7 +281,7 @@ def left_to_calls(calls: Sequence[Exactness], why: str) -> Exactness:
     return Exactness(subject="output", reason=why)
 
 
-@framework.untuned()
+@switches.untuned()
 def _shadowed(
     network: nn.Module, drawn: nn.Module, dtype: torch.dtype, image: Tensor
 ) -> tuple[list[Tensor], float]:

@@ -17,7 +17,7 @@ from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.errors import first_line
-from hpcsweep.measure import convolutions, profilers, work
+from hpcsweep.measure import convolutions, profilers, switches, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import framework, provenance
@@ -49,7 +49,7 @@ class PointBench:
         self.checks: Mapping[str, PointCheck] = {
             name: module.Check(self.rig) for name, module in _MODULES.items()
         }
-        framework.apply(catalog.axis_defaults(catalog.INFERENCE.name))
+        switches.apply(catalog.axis_defaults(catalog.INFERENCE.name))
 
     def environment(self) -> dict[str, Any]:
         """Return provenance for env.json; its `row` holds the cells repeated in each row."""
@@ -89,7 +89,7 @@ class PointBench:
             CannotMeasure: the device, the network, the compiler or the algorithm cannot do it.
             OutOfMemory: it did not fit.
         """
-        with _translated_errors(self.rig, self.workload), self.workload.scope(point):
+        with _translated_errors(self.rig, self.workload), self.workload.scope():
             return measure_point(point, self, progress)
 
 
@@ -113,7 +113,7 @@ def build(point: Point, bench: PointBench) -> Network:
     profilers.refuse_early(point.measure["profile"], device_type)
     framework.refuse_early(point.axes, device_type)
     bench.workload.refuse_early(point)
-    framework.apply(point.axes)
+    switches.apply(point.axes)
     compiling.forget()
     return bench.workload.build(point)
 

@@ -39,6 +39,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
+from hpcsweep.measure import switches
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.shadow import exact
 from hpcsweep.measure.shape_pass import Shapes
@@ -158,7 +159,7 @@ def _growth(used: str, shape: ConvShape, *, on_gpu: bool) -> float:
     return max(growths)
 
 
-@framework.untuned()
+@switches.untuned()
 def of_call(
     layer: nn.Conv2d, x: Tensor, output: Tensor, how: Arithmetic, *, whole: bool
 ) -> Exactness:

@@ -18,7 +18,8 @@ from hpcsweep.conv.libraries import cudnn, cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn, describe
 from hpcsweep.conv.libraries.driver import Problem
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure import switches
+from measuring import point
 from standins import EXPLICIT
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -84,7 +85,7 @@ def test_tf32_follows_the_switch_of_torch_and_has_plans_of_its_own(backend, fake
     shape = ConvShape.of(layer, x)
     seen = []
     for allowed in (True, False, True):
-        framework.allow_tf32(allowed=allowed)
+        switches.apply(point(tf32=allowed).axes)
         backend.forward("implicit_gemm", x, layer.weight, layer.bias, shape)
         seen.append(fake.math())
     assert seen == [cudnn_library.DEFAULT_MATH, cudnn_library.FMA_MATH, cudnn_library.DEFAULT_MATH]

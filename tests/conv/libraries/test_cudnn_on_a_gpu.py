@@ -18,8 +18,8 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.proof import backward_pass, profiler_events
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure import switches
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.machine import framework
 from measuring import point
 from standins import EXPLICIT
 
@@ -50,9 +50,9 @@ def backend():
 
 @pytest.fixture(autouse=True)
 def _full_precision():
-    framework.allow_tf32(allowed=False)
+    switches.apply(point(tf32=False).axes)
     yield
-    framework.allow_tf32(allowed=False)
+    switches.apply(point(tf32=False).axes)
 
 
 def _layer(spec, dtype=torch.float32, layout=torch.contiguous_format, batch=2):
@@ -131,7 +131,7 @@ def test_float32_is_no_tf32_unless_asked(backend):
     exact = _exact(layer, x)
     errors = {}
     for allowed in (False, True):
-        framework.allow_tf32(allowed=allowed)
+        switches.apply(point(tf32=allowed).axes)
         with torch.no_grad():
             out = backend.forward("implicit_precomp_gemm", x, layer.weight, layer.bias, shape)
         errors[allowed] = _error(out, exact)

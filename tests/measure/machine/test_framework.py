@@ -1,4 +1,4 @@
-"""Torch's switches, and what its errors mean."""
+"""What torch can do, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -8,46 +8,7 @@ import pytest
 import torch
 from torch.torch_version import TorchVersion
 
-from hpcsweep.conv.libraries.library_backend import tf32_allowed
 from hpcsweep.measure.machine import framework
-from measuring import point, training
-
-
-@pytest.fixture(autouse=True)
-def _switches():
-    """Put back what the tests turn."""
-    threads, benchmark = torch.get_num_threads(), torch.backends.cudnn.benchmark
-    yield
-    torch.set_num_threads(threads)
-    torch.backends.cudnn.benchmark = benchmark
-    framework.allow_tf32(allowed=False)
-
-
-def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
-    """An axis value beats the launcher's share, which beats torch's own number."""
-    framework.apply(point(num_threads=2).axes)
-    assert torch.get_num_threads() == 2
-    monkeypatch.setenv("HPCSWEEP_THREADS", "1")
-    framework.apply(point(num_threads=None).axes)
-    assert torch.get_num_threads() == 1
-    assert framework.shares_cpu()
-    monkeypatch.delenv("HPCSWEEP_THREADS")
-    framework.apply(point(num_threads=None).axes)
-    assert torch.get_num_threads() == framework._USUAL_THREADS
-    assert not framework.shares_cpu()
-
-
-@pytest.mark.filterwarnings("ignore:Please use the new API")
-def test_tf32_is_set_both_ways_every_time_and_all_of_torch_agrees():
-    """No point inherits it; whoever asks by torch's older or newer switches gets the answer."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    for allowed in (True, False, True):
-        framework.apply(point(tf32=allowed).axes)
-        assert (cudnn.allow_tf32, matmul.allow_tf32) == (allowed, allowed)
-        assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
-        assert tf32_allowed() is allowed
-        if hasattr(matmul, "fp32_precision"):
-            assert (matmul.fp32_precision == "tf32") is allowed
 
 
 @pytest.mark.parametrize(
@@ -67,22 +28,6 @@ def test_the_profiler_leaves_the_process_where_that_is_safe(
         monkeypatch.delenv("TEARDOWN_CUPTI")
     framework.detach_profiler()
     assert os.environ.get("TEARDOWN_CUPTI") == after
-
-
-def test_autotuning_is_on_for_autotune_alone():
-    """The next point switches it off again; a map of layers decides per layer."""
-    for algorithm, wanted in (("autotune", True), ("auto", False), ({"default": "gemm"}, False)):
-        framework.apply(point(algorithm=algorithm).axes)
-        assert torch.backends.cudnn.benchmark is wanted
-
-
-def test_the_switches_of_cudnn_are_set_both_ways_every_time():
-    """What one training point wants is not what the next one gets."""
-    cudnn = torch.backends.cudnn
-    framework.apply(training(cudnn_benchmark=True, cudnn_deterministic=True).axes)
-    assert (cudnn.benchmark, cudnn.deterministic) == (True, True)
-    framework.apply(training().axes)
-    assert (cudnn.benchmark, cudnn.deterministic) == (False, False)
 
 
 def test_running_out_of_memory_is_recognised():

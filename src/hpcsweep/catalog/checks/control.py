@@ -27,6 +27,9 @@ class Control:
         "share of the time, or of the control's loop, in which threads waited for a CPU"
     )
     stolen_pct: float | None = cell("share of the time that the hypervisor took from a CPU")
+    switches_turned: str | None = cell(
+        "switches of torch that the network turned when it was built, or in a pass, and to what"
+    )
     cpu_util_pct: float | None = cell(
         "utilisation of the CPUs that the worker may use, its data loaders and neighbours included"
     )
@@ -48,13 +51,19 @@ SHARED_CPU: Final = Flag(
 )
 SWITCHED: Final = Flag(
     "switched",
-    "the network changed threads, TF32, autotuning or determinism of its own point",
+    "a pass turned switches of torch that belong to the process, such as threads, precision or "
+    "`mkldnn.enabled`, so it ran with others than its point has; `switches_turned` names them",
     doubt=True,
     lasting=True,
+)
+SWITCHED_BACK: Final = Flag(
+    "switched_back",
+    "the factory, or its module, turned such switches; they were set back before anything ran, so "
+    "the row is of the switches that its point has; `switches_turned` names them",
 )
 CHECK: Final = Check(
     finds="a machine that became slower or faster, neighbours, switches that the network turned",
     costs="7 fixed convolutions, some milliseconds; no pass",
     overall=Control,
-    flags=(CONTENDED, MACHINE_SHIFT, SHARED_CPU, SWITCHED),
+    flags=(CONTENDED, MACHINE_SHIFT, SHARED_CPU, SWITCHED, SWITCHED_BACK),
 )

@@ -6,11 +6,13 @@ import torch
 
 from hpcsweep.catalog.checks import control as told
 from hpcsweep.catalog.checks.control import Control
+from hpcsweep.measure import switches
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import control as work
 from hpcsweep.measure.machine import framework
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.sources import FACTORIES
 
 
 class Check(PointCheck):
@@ -34,15 +36,23 @@ class Check(PointCheck):
         self._control.begin()
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
-        """Run the control; look whether the network turned switches of its point."""
+        """Run the control; look which switches of its point the network turned."""
+        now = switches.turned()
+        when_built = switches.turned_by(map(network.point.axes.get, FACTORIES))
         cells, raised = self._control.row()
         on_cpu = self.rig.device.type == "cpu"
         return Finding(
-            cells=Control(**cells, threads=torch.get_num_threads()),
+            cells=Control(
+                **cells,
+                threads=torch.get_num_threads(),
+                switches_turned="; ".join([*(f"{told} (set back)" for told in when_built), *now])
+                or None,
+            ),
             flags={
                 told.CONTENDED: told.CONTENDED.name in raised,
                 told.MACHINE_SHIFT: told.MACHINE_SHIFT.name in raised,
                 told.SHARED_CPU: on_cpu and framework.shares_cpu(),
-                told.SWITCHED: not framework.is_kept(network.point.axes),
+                told.SWITCHED: bool(now),
+                told.SWITCHED_BACK: bool(when_built),
             },
         )

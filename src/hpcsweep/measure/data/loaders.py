@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hpcsweep.errors import HpcsweepError, UsageError, first_line, suggest
-from hpcsweep.measure import models
+from hpcsweep.measure import models, switches
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.machine import framework
@@ -288,7 +288,8 @@ def _cifar(point: Point) -> Data:
 def _from_factory(path: str, point: Point) -> Data:
     """Call the user's factory `package.module:factory` with the point."""
     try:
-        data = models.load_factory("dataset", path)(point)
+        with switches.kept(path):
+            data = models.load_factory("dataset", path)(point)
     except Exception as error:  # the user's module may raise anything
         if isinstance(error, _OWN_WORDS) or framework.is_out_of_memory(error):
             raise

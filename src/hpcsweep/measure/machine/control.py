@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure import switches
 
 _RUNS: Final = 7  # of which the median counts
 _LOOP: Final = 20_000  # about a millisecond of Python
@@ -107,7 +107,7 @@ class Control:
 
 def _convolve(x: Tensor, weight: Tensor) -> None:
     threads = torch.get_num_threads()
-    torch.set_num_threads(framework.default_threads())
+    torch.set_num_threads(switches.default_threads())
     try:
         with torch.inference_mode(), torch.backends.cudnn.flags(
             enabled=True, benchmark=False, deterministic=False, allow_tf32=False

@@ -59,7 +59,7 @@ class Inference:
             raise CannotMeasure("a graph replays one input; cache_state: cold is the alternative")
 
     @contextmanager
-    def scope(self, point: Point) -> Iterator[None]:  # noqa: ARG002
+    def scope(self) -> Iterator[None]:
         """Run in inference mode; drop a network that failed, for it may be broken."""
         try:
             with torch.inference_mode():

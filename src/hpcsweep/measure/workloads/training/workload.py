@@ -32,7 +32,7 @@ from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.data.loaders import Data
-from hpcsweep.measure.machine import framework, provenance
+from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
@@ -92,11 +92,10 @@ class Training:
             )
 
     @contextmanager
-    def scope(self, point: Point) -> Iterator[None]:
-        """Use deterministic operators if wanted; close the data in the end."""
+    def scope(self) -> Iterator[None]:
+        """Close the data in the end."""
         try:
-            with framework.determinism(wanted=point.axes["deterministic"]):
-                yield
+            yield
         finally:
             self.forget()
 

@@ -1,0 +1,261 @@
+"""Torch's switches that belong to the process: one list, and what a point wants of each.
+
+A network of others may turn them in its module, in its factory or in `forward`. What it turned when
+it was built is set back before anything runs, so that a point is measured with what its row says,
+and the next point does not inherit it. What `forward` turned is told after the passes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from hpcsweep import catalog, environment
+
+_CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
+_CUBLAS_REPEATS: Final = ":4096:8"  # cuBLAS refuses deterministic products without such a value
+_USUAL_THREADS: Final = torch.get_num_threads()
+# Backends and operators whose precision torch 2.9 lets people set, by torch's names.
+_PRECISIONS: Final = (
+    ("generic", "all"),
+    *((library, of) for library in ("cuda", "mkldnn") for of in ("all", "conv", "rnn", "matmul")),
+)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """How a switch is read, and how it is turned to a value that was read."""
+
+    read: Callable[[], Any]
+    turn: Callable[[Any], object]
+
+
+def _attributes(**owners: tuple[object, str]) -> dict[str, Switch]:
+    """Return the switches that are attributes, by names such as `cudnn.enabled`."""
+    return {
+        f"{name}.{own}": Switch(partial(getattr, owner, own), partial(setattr, owner, own))
+        for name, (owner, names) in owners.items()
+        for own in names.split()
+        if hasattr(owner, own)  # which this torch may lack
+    }
+
+
+@dataclass(frozen=True)
+class Precision:
+    """TF32 of convolutions and of products, and what torch's newer switches say, if it has any.
+
+    The older ones are None where they raise: the newer ones then say something else.
+    """
+
+    older: tuple[bool, bool] | None
+    newer: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        named = zip(_PRECISIONS, self.newer, strict=False)
+        lower = [f"{'.'.join(pair)} {text}" for pair, text in named if text not in {"none", "ieee"}]
+        return ", ".join(lower) or "TF32 off"
+
+
+def _precision() -> Precision:
+    older = None
+    with suppress(RuntimeError):
+        older = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):  # noqa: SLF001 - no public one takes names
+        return Precision(older)
+    newer = tuple(torch._C._get_fp32_precision_getter(*pair) for pair in _PRECISIONS)  # noqa: SLF001
+    return Precision(older, newer)
+
+
+def _set_precision(wanted: Precision) -> None:
+    """Set them: the newer ones to nothing first, else the older ones would not be heard.
+
+    If only the newer ones were set, torch's compiler would fail, since it reads the older ones.
+    """
+    for pair in _PRECISIONS if hasattr(torch._C, "_set_fp32_precision_setter") else ():  # noqa: SLF001
+        torch._C._set_fp32_precision_setter(*pair, "none")  # noqa: SLF001
+    if wanted.older is not None:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = wanted.older
+    for pair, precision in zip(_PRECISIONS, wanted.newer, strict=False):
+        torch._C._set_fp32_precision_setter(*pair, precision)  # noqa: SLF001
+
+
+def _set_environment(wanted: str | None) -> None:
+    if wanted is None:
+        os.environ.pop(_CUBLAS, None)
+    else:
+        os.environ[_CUBLAS] = wanted
+
+
+def _flushes() -> bool:
+    """Say whether this thread takes numbers below the normal ones for zero."""
+    return sys.float_info.min / 4 == 0
+
+
+def _device() -> torch.device | None:
+    """Return the device of new tensors; None: nobody set one, which costs each call some time."""
+    return getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) and (  # noqa: SLF001
+        torch.get_default_device()
+    )
+
+
+def _autocast(kind: str) -> Switch:
+    def turn(wanted: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(kind, wanted[0])
+        torch.set_autocast_dtype(kind, wanted[1])
+
+    return Switch(lambda: (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)), turn)
+
+
+_SDP: Final = torch.backends.cuda
+_PRECISION: Final = "fp32_precision"
+SWITCHES: Final[Mapping[str, Switch]] = {
+    "num_threads": Switch(torch.get_num_threads, torch.set_num_threads),
+    _PRECISION: Switch(_precision, _set_precision),
+    **_attributes(
+        cudnn=(torch.backends.cudnn, "enabled benchmark deterministic benchmark_limit"),
+        mkldnn=(torch.backends.mkldnn, "enabled deterministic"),
+        matmul=(
+            torch.backends.cuda.matmul,
+            "allow_fp16_accumulation allow_fp16_reduced_precision_reduction",
+        ),
+        products=(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+        deterministic=(torch.utils.deterministic, "fill_uninitialized_memory"),
+    ),
+    "nnpack": Switch(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled),  # noqa: SLF001
+    "mha.fastpath": Switch(
+        torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
+    ),
+    "sdp.flash": Switch(_SDP.flash_sdp_enabled, _SDP.enable_flash_sdp),
+    "sdp.mem_efficient": Switch(_SDP.mem_efficient_sdp_enabled, _SDP.enable_mem_efficient_sdp),
+    "sdp.math": Switch(_SDP.math_sdp_enabled, _SDP.enable_math_sdp),
+    "sdp.cudnn": Switch(_SDP.cudnn_sdp_enabled, _SDP.enable_cudnn_sdp),
+    "deterministic_algorithms": Switch(
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda wanted: torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1]),
+    ),
+    _CUBLAS: Switch(partial(os.environ.get, _CUBLAS), _set_environment),
+    "flush_denormal": Switch(_flushes, torch.set_flush_denormal),
+    "default_dtype": Switch(torch.get_default_dtype, torch.set_default_dtype),
+    "default_device": Switch(_device, torch.set_default_device),
+    "grad_enabled": Switch(torch.is_grad_enabled, torch.set_grad_enabled),
+    "autocast.cpu": _autocast("cpu"),
+    "autocast.cuda": _autocast("cuda"),
+    "autocast.cache": Switch(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    "anomaly": Switch(
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda wanted: torch.set_anomaly_enabled(*wanted),
+    ),
+    "jit.fuser": Switch(
+        torch._C._jit_texpr_fuser_enabled,  # noqa: SLF001
+        torch._C._jit_set_texpr_fuser_enabled,  # noqa: SLF001
+    ),
+    "jit.optimized": Switch(
+        torch._C._get_graph_executor_optimize,  # noqa: SLF001
+        torch._C._set_graph_executor_optimize,  # noqa: SLF001
+    ),
+}
+
+
+def read() -> dict[str, Any]:
+    """Return what all switches say."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some versions warn about the older switches of TF32
+        return {name: switch.read() for name, switch in SWITCHES.items()}
+
+
+def _turn(wanted: Mapping[str, Any]) -> None:
+    """Turn the switches that say something else."""
+    now = read()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in wanted.items():
+            if now[name] != value:
+                SWITCHES[name].turn(value)
+
+
+@dataclass
+class _Known:
+    """What the switches said when this module was imported, before any network.
+
+    `wanted` is what they said after `apply`; `turned` what factories turned, by their names.
+    """
+
+    usual: Mapping[str, Any] = field(default_factory=read)
+    wanted: Mapping[str, Any] = field(default_factory=read)
+    turned: dict[str, list[str]] = field(default_factory=dict)
+
+
+_KNOWN: Final = _Known()
+
+
+def apply(axes: Mapping[str, Any]) -> None:
+    """Set all switches for a point, whatever networks and the previous point left."""
+    deterministic = axes.get("deterministic", False)
+    tunes = axes["algorithm"] == catalog.AUTOTUNE or axes.get("cudnn_benchmark", False)
+    wanted = {
+        **_KNOWN.usual,
+        "num_threads": axes["num_threads"] or default_threads(),
+        _PRECISION: Precision((axes["tf32"], axes["tf32"])),
+        "cudnn.benchmark": bool(tunes),
+        "cudnn.deterministic": axes.get("cudnn_deterministic", False),
+        "deterministic_algorithms": (deterministic, False),
+        "grad_enabled": not torch.is_inference_mode_enabled(),
+    }
+    if deterministic:
+        # a debugging aid, which costs time
+        wanted["deterministic.fill_uninitialized_memory"] = False
+        wanted[_CUBLAS] = _KNOWN.usual[_CUBLAS] or _CUBLAS_REPEATS
+    _turn(wanted)
+    _KNOWN.wanted = read()
+
+
+def turned() -> list[str]:
+    """Return the switches that do not say what `apply` set, with what they say."""
+    return _differing(_KNOWN.wanted, read())
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in now.items() if value != before[name]]
+
+
+@contextmanager
+def kept(factory: str) -> Iterator[None]:
+    """Set switches back that a factory, or its module, turns in the block, and remember them."""
+    before = read()
+    try:
+        yield
+    finally:
+        _KNOWN.turned[factory] = _differing(before, read())
+        _turn(before)
+
+
+def turned_by(names: Iterable[object]) -> list[str]:
+    """Return the switches that factories of these names turned, with what they said then."""
+    return [told for name in names for told in _KNOWN.turned.get(str(name), ())]
+
+
+@contextmanager
+def untuned() -> Iterator[None]:
+    """Let the library choose without trying: in float64, trials take longer than they save."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def default_threads() -> int:
+    """Return the threads of a point without `num_threads`: the launcher's share, else torch's."""
+    return int(os.environ.get(environment.THREADS) or _USUAL_THREADS)

@@ -1,0 +1,167 @@
+"""Torch's switches: what a point sets, what networks turn, and what becomes of that."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import tinynets
+from hpcsweep.conv.libraries.library_backend import tf32_allowed
+from hpcsweep.measure import switches
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.machine import framework
+from measuring import point, training
+
+ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1, "fresh_inputs": False}
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    """Put back what the tests turn."""
+    yield
+    switches.apply(point(num_threads=None).axes)
+
+
+def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
+    """An axis value beats the launcher's share, which beats torch's own number."""
+    switches.apply(point(num_threads=2).axes)
+    assert torch.get_num_threads() == 2
+    monkeypatch.setenv("HPCSWEEP_THREADS", "1")
+    switches.apply(point(num_threads=None).axes)
+    assert torch.get_num_threads() == 1
+    assert framework.shares_cpu()
+    monkeypatch.delenv("HPCSWEEP_THREADS")
+    switches.apply(point(num_threads=None).axes)
+    assert torch.get_num_threads() == switches._USUAL_THREADS
+    assert not framework.shares_cpu()
+
+
+@pytest.mark.filterwarnings("ignore:Please use the new API")
+def test_tf32_is_set_both_ways_every_time_and_all_of_torch_agrees():
+    """No point inherits it; whoever asks by torch's older or newer switches gets the answer."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    for allowed in (True, False, True):
+        switches.apply(point(tf32=allowed).axes)
+        assert (cudnn.allow_tf32, matmul.allow_tf32) == (allowed, allowed)
+        assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
+        assert tf32_allowed() is allowed
+        if hasattr(matmul, "fp32_precision"):
+            assert (matmul.fp32_precision == "tf32") is allowed
+
+
+def test_autotuning_is_on_for_autotune_alone():
+    """The next point switches it off again; a map of layers decides per layer."""
+    for algorithm, wanted in (("autotune", True), ("auto", False), ({"default": "gemm"}, False)):
+        switches.apply(point(algorithm=algorithm).axes)
+        assert torch.backends.cudnn.benchmark is wanted
+
+
+def test_the_switches_of_cudnn_are_set_both_ways_every_time():
+    """What one training point wants is not what the next one gets."""
+    cudnn = torch.backends.cudnn
+    switches.apply(training(cudnn_benchmark=True, cudnn_deterministic=True).axes)
+    assert (cudnn.benchmark, cudnn.deterministic) == (True, True)
+    switches.apply(training().axes)
+    assert (cudnn.benchmark, cudnn.deterministic) == (False, False)
+
+
+OTHERS = {  # than the usual ones; what is true or false is turned
+    "num_threads": torch.get_num_threads() + 3,
+    "fp32_precision": switches.Precision((True, True)),
+    "cudnn.benchmark_limit": 3,
+    "deterministic_algorithms": (True, True),
+    "CUBLAS_WORKSPACE_CONFIG": ":16:8",
+    "default_dtype": torch.float64,
+    "default_device": torch.device("meta"),
+    "autocast.cpu": (True, torch.float16),
+    "autocast.cuda": (True, torch.bfloat16),
+    "anomaly": (True, False),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+@pytest.mark.parametrize("name", switches.SWITCHES)
+def test_each_switch_is_set_back_after_a_factory_and_before_a_point(name):
+    """Whoever turned it is told."""
+    switches.apply(point().axes)
+    before = switches.read()
+    other = OTHERS[name] if name in OTHERS else not before[name]
+    with switches.kept(f"nets:{name}"):
+        switches.SWITCHES[name].turn(other)
+        assert [told.partition("=")[0] for told in switches.turned()] == [name]
+    assert switches.read() == before
+    assert len(switches.turned_by(["alexnet", f"nets:{name}", None])) == 1
+    switches.SWITCHES[name].turn(other)
+    switches.apply(point().axes)
+    assert switches.read() == before
+    assert switches.turned() == []
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch before 2.9")
+@pytest.mark.parametrize(
+    "backend",
+    [torch.backends, torch.backends.cudnn, torch.backends.cudnn.conv, torch.backends.mkldnn.matmul]
+    if hasattr(torch.backends, "fp32_precision")
+    else [],
+)
+def test_tf32_of_the_newer_switches_reaches_no_point(backend):
+    """The older ones are not heard while one of them is set."""
+    backend.fp32_precision = "tf32" if backend is not torch.backends.mkldnn.matmul else "bf16"
+    assert any(told.startswith("fp32_precision=") for told in switches.turned())
+    switches.apply(point(tf32=False).axes)
+    assert not tf32_allowed()
+    assert backend.fp32_precision in {"none", "ieee"}
+
+
+def test_what_a_factory_turned_is_set_back_and_told_with_each_row():
+    """Also where the next point has the network from memory; the times are the row's own."""
+    bench = on_device("inference")
+    for size in (32, 16):
+        row = bench.measure(point("tinynets:turning", input_size=size, measure=ONCE)).row
+        assert {"switched_back", "switched"} & {*row["flags"].split(";")} == {"switched_back"}
+        assert "mkldnn.enabled=False (set back)" in row["switches_turned"]
+    row = bench.measure(point("tinynets:DrawsByDefault", measure=ONCE)).row
+    assert not {"switched_back", "switched"} & {*row["flags"].split(";")}
+    assert row["switches_turned"] is None
+    row = on_device("training").measure(training("tinynets:turning")).row  # it has gradients
+    assert "switched_back" in row["flags"].split(";")
+
+
+def test_what_a_pass_turned_is_doubted_and_reaches_no_other_point():
+    """The row names the switch."""
+    bench = on_device("inference")
+    row = bench.measure(point("tinynets:WithoutOneDNN", measure=ONCE)).row
+    assert "switched" in row["flags"].split(";")
+    assert row["switches_turned"] == "mkldnn.enabled=False"
+    row = bench.measure(point("tinynets:Plain", measure=ONCE)).row
+    assert "switched" not in row["flags"].split(";")
+
+
+ON_GPU = """\
+import sys
+from hpcsweep import catalog
+from hpcsweep.measure.bench import on_device
+from hpcsweep.point import Point
+
+sys.path.append(sys.argv[1])
+bench = on_device("inference", "cuda")
+measure = {"layers": False, "numerics": False, "warmup": 1, "iterations": 2}
+for name in ("turning", "Plain"):
+    axes = {"gpu": "h100", "model": f"tinynets:{name}", "input_size": 32, "algorithm": "auto"}
+    axes = {**catalog.axis_defaults("inference"), **axes}
+    settings = {**catalog.setting_defaults("inference"), **measure}
+    done = bench.measure(Point("inference", axes, settings, "0" * 16))
+    print("cudnn.enabled=False" in str(done.row["switches_turned"]))
+    print(["aten::cudnn_convolution" in call.seen.operators for call in done.proof.calls])
+"""
+
+
+def test_a_factory_that_switches_cudnn_off_is_measured_with_it(pretend_gpu):
+    """As the row of an algorithm of cuDNN's says."""
+    done = pretend_gpu.run(
+        sys.executable, "-c", ON_GPU, str(Path(tinynets.__file__).parent), timeout=300
+    )
+    assert done.stdout == "True\n[True, True]\nFalse\n[True, True]\n", done.stdout + done.stderr
