@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import math
+import re
 
+import pandas as pd
 import pytest
 
 import ncufiles
@@ -195,6 +198,72 @@ def test_an_unknown_unit_is_refused_by_name(tmp_path):
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k")])
     path.write_text(path.read_text().replace("nsecond", "fortnight"))
     with pytest.raises(UsageError, match=r"'fortnight' of gpu__time_duration\.sum is not known"):
+        ncu.read_ncu(path)
+
+
+@pytest.mark.parametrize(
+    ("thousands", "encoding"),
+    [(",", "utf-16"), (".", "utf-8"), (".", "utf-16-le"), ("'", "utf-8"), ("\u2019", "utf-8"),
+     ("\u202f", "utf-8-sig"), ("\u00a0", "utf-16"), ("", "utf-8")],
+)  # fmt: skip
+def test_an_export_is_the_same_in_the_notation_of_any_country(tmp_path, thousands, encoding):
+    """A count has no fraction, so 65.536 instructions are many; all cells are read as that says."""
+    launches = ncufiles.step(6, 3)
+    path = ncufiles.write_wide(tmp_path / "step.csv", launches)
+    right = ncu.read_ncu(path).work
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", thousands, path.read_text())
+    path.write_bytes(text.encode(encoding))
+    pd.testing.assert_frame_equal(ncu.read_ncu(path).work, right)
+
+
+def test_a_fraction_tells_the_notation_of_all_cells(tmp_path):
+    """With prefixes of units, as ncu shows them: 14,91 microseconds and 1.234,5 Kbyte."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", ns=999, bytes=888)])
+    text = path.read_text().replace("nsecond", "usecond").replace('"byte"', '"Kbyte"')
+    path.write_text(text.replace('"999"', '"14,91"').replace('"888"', '"1.234"'))
+    work = ncu.read_ncu(path).work
+    assert (work["seconds"][0], work["bytes"][0]) == pytest.approx((14.91e-6, 1.234e6))
+    path.write_text(text.replace('"999"', '"14.912"').replace('"888"', '"1.234"'))
+    with pytest.raises(UsageError, match=r"may be .*, and no other cell tells which; .*LC_ALL=C"):
+        ncu.read_ncu(path)
+
+
+def test_a_fraction_of_a_count_is_refused(tmp_path):
+    """No notation has one."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", ns=999, bytes=888)])
+    path.write_text(path.read_text().replace('"999"', '"1,234,567"').replace('"888"', '"65.536"'))
+    with pytest.raises(UsageError, match=r"'65\.536', which is no number"):
+        ncu.read_ncu(path)
+
+
+def test_the_sums_of_multiprocessors_are_those_of_their_parts(tmp_path):
+    """NERSC's and others' scripts collect them by this name; of both, one counts."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", ncufiles.step(4, 2))
+    right = ncu.read_ncu(path).work
+    path.write_text(path.read_text().replace("smsp__sass", "sm__sass"))
+    pd.testing.assert_frame_equal(ncu.read_ncu(path).work, right)
+
+
+def test_an_export_of_a_row_per_metric_is_the_same(tmp_path):
+    """As ncu writes it without `--page raw`; each metric has its unit beside it."""
+    path = ncufiles.write_wide(tmp_path / "k.csv", ncufiles.step(4, 2))
+    right = ncu.read_ncu(path).work
+    names, units, *launches = csv.reader(x for x in path.read_text().splitlines() if '","' in x)
+    names = [*names[:4], "Section Name", "Metric Name", "Metric Unit", "Metric Value"]
+    metrics = next(csv.reader([x for x in path.read_text().splitlines() if "ID" in x]))[4:]
+    rows = [
+        [*launch[:4], "Command line profiler metrics", metric, unit, value]
+        for launch in launches
+        for metric, unit, value in zip(metrics, units[4:], launch[4:], strict=True)
+    ]
+    path.write_text(ncufiles.PREAMBLE + ncufiles.lines([names, *rows]))
+    pd.testing.assert_frame_equal(ncu.read_ncu(path).work, right)
+    path.write_text(ncufiles.PREAMBLE + ncufiles.lines([names, *rows[:-1]]))
+    with pytest.raises(UsageError, match="lacks"):
+        ncu.read_ncu(path)
+    rows[0][6] = "usecond"
+    path.write_text(ncufiles.PREAMBLE + ncufiles.lines([names, *rows]))
+    with pytest.raises(UsageError, match="has several units; export with --print-units base"):
         ncu.read_ncu(path)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import re
+
+import pandas as pd
 import pytest
 
 from hpcsweep.analysis.roofline import rocprof
@@ -49,6 +53,26 @@ def test_a_vector_instruction_is_64_operations_and_an_fma_128(tmp_path):
     found = read(tmp_path, only(**counters))
     assert found["fp32"] == 64 * (1 + 10 + 100 + 2 * 1000)
     assert units_of(found.index) == ["fp32"]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "decimal", "thousands"), [(",", ".", ""), (",", ",", "."), (";", ",", "\u202f")]
+)
+def test_counters_are_the_same_in_the_notation_of_any_country(
+    tmp_path, delimiter, decimal, thousands
+):
+    """As a spreadsheet saves them; a counter has no fraction but zeros."""
+    path = write(tmp_path / "c.csv", MI200, value=lambda at, _name: 65_536 * at)
+    right = rocprof.read_rocprof([path]).work
+    rows = []
+    for row in csv.reader(path.read_text().splitlines()):
+        row[-3] = re.sub(r"\.0+$", f"{decimal}00", row[-3])
+        for at in (-3, -2, -1):
+            row[at] = re.sub(r"(?<=\d)(?=(\d{3})+(?!\d))", thousands, row[at], count=9)
+        rows.append(row)
+    with path.open("w", newline="", encoding="utf-16") as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    pd.testing.assert_frame_equal(rocprof.read_rocprof([path]).work, right)
 
 
 def test_a_matrix_unit_is_512_operations(tmp_path):

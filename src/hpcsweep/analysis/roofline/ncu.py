@@ -1,9 +1,10 @@
 """What kernels did, from the CSV export of NVIDIA Nsight Compute, `--page raw`.
 
-It has one row per launch, a column per metric, and a row of units below the header. Launches are
-told apart by "ID" and never by kernel name, since a network launches the same kernel many times.
-Units are decimal: a Kbyte is 1000 bytes. An unknown unit, number or layout is refused: a wrong
-number is worse than none.
+It has one row per launch, a column per metric, and a row of units below the header; without `--page
+raw`, one row per launch and metric. Launches are told apart by "ID" and never by kernel name, since
+a network launches the same kernel many times. Units are decimal: a Kbyte is 1000 bytes. Numbers are
+written as the locale has it, which the counts tell: they have no fraction. An unknown unit, number
+or layout is refused: a wrong number is worse than none.
 
 Time is `gpu__time_duration.sum` and bytes are those of the DRAM. Operations are counted by unit:
 thread-level instructions of the FP32, FP64 and FP16 pipes, with a fused multiply-add as two, and
@@ -18,14 +19,17 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import pandas as pd
 
+from hpcsweep import numerals
 from hpcsweep.analysis.roofline import work
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
+from hpcsweep.numerals import Notation
 
 Counter = tuple[str, str, int]  # the unit that did operations, the metric, how many each count is
 
@@ -39,9 +43,13 @@ SECONDS: Final = r"([mun]?)(?:s|sec|second)"
 BYTES: Final = r"([KMGTP]?)(?:byte|B)"
 OPERATIONS: Final = r"(?:([KMGTP]?)(?:inst|ops?)|1?)"  # older versions write no unit
 _PREFIXES: Final = dict(zip("numKMGTP", (1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9, 1e12, 1e15), strict=True))
-_NUMBER: Final = r"-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?"
+# of a sum in these units there are no parts, by any version's name of them; of others there are
+_COUNTED: Final = {"", "inst", "byte", "ns", "nsec", "nsecond"}
 _NOT_MEASURED: Final = ("", "n/a", "(!) n/a", "nan")
 _KERNEL: Final = "Kernel Name"
+_ATTRIBUTES: Final = "device__"  # of the device, which are no metrics of a launch
+_OF_WHOLE: Final = "sm__sass_thread_inst"
+_LONG: Final = ("Metric Name", "Metric Unit", "Metric Value")  # columns of the page `details`
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,21 @@ class Launches:
     path: Path
     rows: pd.DataFrame
     units: pd.Series[str]
+
+    @cached_property
+    def notation(self) -> Notation:
+        """How the export writes numbers; `UsageError` where no metric tells it."""
+        names = map(str, self.rows)
+        metrics = [name for name in names if "__" in name and not name.startswith(_ATTRIBUTES)]
+        cells = ((text, self._fraction(name)) for name in metrics for text in self.rows[name])
+        try:
+            return numerals.notation(cells)
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}; export with LC_ALL=C") from None
+
+    def _fraction(self, metric: str) -> str:
+        counts = self.units[metric].strip() in _COUNTED and metric.endswith(".sum")
+        return numerals.COUNT if counts else numerals.ANY
 
     def name(self, ident: str) -> str:
         """Return how a message names a launch."""
@@ -70,10 +93,12 @@ class Launches:
                 f"{self.name(ident)} lacks {metric}: the export was cut, or ncu could not measure "
                 f"it; {HOW}"
             )
-        for ident in texts.index[~texts.str.fullmatch(_NUMBER)]:
+        fraction = self._fraction(metric)
+        numbers = texts.map(lambda text: self.notation.plain(text, fraction))
+        for ident in texts.index[numbers == ""]:
             raise UsageError(
-                f"{self.name(ident)}: {metric} is '{texts[ident]}', which is no number as ncu "
-                "writes it (1,234.5); export with LC_ALL=C"
+                f"{self.name(ident)}: {metric} is '{texts[ident]}', which is no number with "
+                f"the decimal mark '{self.notation.decimal}' of others; export with LC_ALL=C"
             )
         unit = self.units[metric].strip()
         factor = factor_of(unit, known_units)
@@ -82,7 +107,7 @@ class Launches:
                 f"{self.path}: the unit '{unit}' of {metric} is not known; export with "
                 "--print-units base"
             )
-        return texts.str.replace(",", "").astype(float) * factor
+        return numbers.astype(float) * factor
 
 
 def factor_of(unit: str, known_units: str) -> float:
@@ -93,7 +118,21 @@ def factor_of(unit: str, known_units: str) -> float:
 
 def is_export(line: str) -> bool:
     """Tell whether a line is the header of an export."""
-    return line.startswith(('"ID"', "ID,")) and _KERNEL in line
+    return re.match(r'"?ID"?[,;\t]', line) is not None and _KERNEL in line
+
+
+def _wide(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per launch, below one of units, of one row per launch and metric."""
+    name, unit, value = _LONG
+    rows = rows[rows[name] != ""].drop_duplicates(["ID", *_LONG])  # without remarks of rules
+    for line in rows.index[rows.duplicated(["ID", name])]:
+        raise UsageError(f"{line}: ID {rows['ID'][line]} again; give one export at a time")
+    units = rows.drop_duplicates([name, unit]).set_index(name)[unit]
+    for metric in units.index[units.index.duplicated()]:
+        raise UsageError(f"{path}: {metric} has several units; export with --print-units base")
+    launches = rows.drop_duplicates("ID").set_index("ID").drop(columns=[*_LONG])
+    wide = launches.join(rows.set_index(["ID", name])[value].unstack())  # noqa: PD010 - of text
+    return pd.concat([units.to_frame("").T, wide]).fillna("").rename_axis("ID").reset_index()
 
 
 def read_launches(path: Path) -> Launches:
@@ -108,8 +147,14 @@ def read_launches(path: Path) -> Launches:
     rows = work.table(path, table, start, HOW)
     for line in rows.index[(rows == rows.columns).all(axis=1)]:
         raise UsageError(f"{line}: a second table; give one export at a time")
+    if {*_LONG} <= {*rows}:
+        rows = _wide(path, rows)
     if rows.empty or rows["ID"].iloc[0]:
         raise UsageError(f"{path}: no row of units below the header; {HOW}")
+    # a multiprocessor counts what its four parts do together
+    whole = [name for name in map(str, rows) if name.startswith(_OF_WHOLE)]
+    parts = {name: name.replace("sm__", "smsp__") for name in whole}
+    rows = rows.rename(columns={name: part for name, part in parts.items() if part not in rows})
     units = rows.iloc[0]
     rows = rows.iloc[1:]
     for line in rows.index[rows["ID"].duplicated()]:

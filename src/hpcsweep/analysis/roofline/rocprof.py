@@ -23,6 +23,7 @@ from typing import Final
 
 import pandas as pd
 
+from hpcsweep import numerals
 from hpcsweep.analysis.roofline import work
 from hpcsweep.analysis.roofline.work import Export
 from hpcsweep.errors import UsageError
@@ -57,6 +58,7 @@ HOW: Final = (
     "`hpcsweep roofline --counters rocprof > counters.txt` writes that list"
 )
 _OPERATIONS: Final = {**VALU, **MFMA}
+_COUNTED: Final = {*_OPERATIONS, *MI200_BYTES, *MI300_BYTES}
 _NEEDED: Final = (
     "Counter_Name", "Counter_Value", "Dispatch_Id", "Kernel_Name", "Start_Timestamp",
     "End_Timestamp",
@@ -117,10 +119,18 @@ def _pass(path: Path) -> pd.DataFrame:
     for line, row in rows[rows.duplicated([*_KEY, "Counter_Name"])].iterrows():
         what = f"{row['Counter_Name']} of dispatch {row['Dispatch_Id']}"
         raise UsageError(f"{line}: {what} again; {HOW}")
-    numbers = rows[_NUMBERS].apply(pd.to_numeric, errors="coerce")
+    fractions = rows["Counter_Name"].map(_fraction)
+    cells = zip(rows["Counter_Value"], fractions, strict=True)
+    notation = numerals.notation(cells, usual=".")  # as rocprofv3 writes in any locale
+    numbers = rows[_NUMBERS].map(notation.plain).apply(pd.to_numeric, errors="coerce")
     for line, row in rows[numbers.isna().any(axis=1)].iterrows():
         raise UsageError(f"{line}: one of {', '.join(row[_NUMBERS])} is no number; {HOW}")
     return rows.assign(**numbers)
+
+
+def _fraction(counter: str) -> str:
+    """Return what may stand behind the decimal mark of a counter; derived ones may be averages."""
+    return numerals.WHOLE if counter in _COUNTED else numerals.ANY
 
 
 def _bytes(path: Path, dispatches: pd.DataFrame, counters: pd.DataFrame) -> pd.Series[float]:

@@ -12,6 +12,7 @@ The strict reader of profilers' CSV tables is here, too, and the short labels of
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,11 +142,13 @@ def roofs_of(gpu: Gpu) -> Roofs:
 
 
 def text(path: Path) -> str:
-    """Return what an export holds; `UsageError` where the file cannot be read."""
+    """Return what an export holds, in UTF-8 or 16; `UsageError` where the file cannot be read."""
     try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
+        data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
+    lines = data.decode(json.detect_encoding(data[:4]), "replace")
+    return lines.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFrame:
@@ -154,9 +157,10 @@ def table(path: Path, lines: Sequence[str], start: int, how: str) -> pd.DataFram
     Rows are labelled ``FILE, line N``. `how` ends error messages: the command for a whole export.
     `UsageError` where a row has more or fewer cells than the header, or a quote is not closed.
     """
+    delimiter = max(",;\t", key=lines[start].count)
     try:
         rows = pd.read_csv(
-            StringIO("\n".join(lines)), skiprows=start, header=None, dtype=str,
+            StringIO("\n".join(lines)), sep=delimiter, skiprows=start, header=None, dtype=str,
             keep_default_na=False, skip_blank_lines=False, engine="python",  # which is strict
         )  # fmt: skip
     except ValueError as error:  # pandas' parser errors are ValueErrors
