@@ -171,6 +171,19 @@ def test_a_unit_in_the_name_of_a_column_is_not_overruled(tmp_path):
         assert table.read_columns(str(tmp_path / "map.yaml")).unit == "s"
 
 
+@pytest.mark.parametrize(("ms", "asked"), [(120, False), (120_000, True), (0.12, True)])
+def test_times_of_a_wrong_unit_are_asked_about(tmp_path, ms, asked):
+    """A thousand times as long, or as short; a V100 needs 60 ms at its peak."""
+    text = OWN.replace("seconds", "Latency").replace("unit: s", "unit: ms")
+    (tmp_path / "map.yaml").write_text(text)
+    table_path = tmp_path / "v100.csv"
+    table_path.write_text(f"Latency,N,C,K,H,W,R,G,algo\n{ms},64,512,512,58,58,3,1,\n")
+    found = importer.bring(
+        tmp_path / "results", table_path, "x", columns=str(tmp_path / "map.yaml")
+    )
+    assert any("is the unit right?" in note for note in found.notes) == asked
+
+
 def test_a_size_of_zero_is_a_size_in_any_format(tmp_path):
     """A padding of 0 is a number in Parquet."""
     (tmp_path / "map.yaml").write_text(OWN.replace("  in_h", "  padding: P\n  in_h"))

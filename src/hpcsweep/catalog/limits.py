@@ -34,6 +34,7 @@ _SPARSE: Final = 2.0  # 2:4 sparsity, of chips that have TF32; the sheets have d
 # a cache that all cores share has at most 8 times the rate of the memory (L4, RX 6800 XT)
 _CACHE: Final = 16.0
 _LATENCY_MS: Final = 1e-4  # a load takes 200 cycles, even from a cache; at 2 GHz
+_MUCH_MS: Final = 0.01  # at the peak: a launch is no longer most of it
 _SIZES: Final = ("in", "out", "kernel", "stride", "pad", "dilation")
 _HALF: Final = {"float16", "bfloat16", "fp16", "bf16"}
 _TIMES: Final = ("median_ms", "mean_ms", "min_ms")
@@ -44,8 +45,7 @@ def is_impossible(cells: Cells, gpu: Gpu | None = None) -> bool:
 
     The GPU is that of the cells unless it is given.
     """
-    known = (_number(cells, name) for name in _TIMES)
-    ms = next((time for time in known if time), math.inf)
+    ms = _time(cells)
     gpu = gpu or _sheet(cells.get("device_name"), cells.get("gpu") or cells.get("device"))
     if IMPOSSIBLE in str(cells.get("flags") or "").split(";"):
         return True
@@ -53,6 +53,18 @@ def is_impossible(cells: Cells, gpu: Gpu | None = None) -> bool:
         return False
     # most rows take longer than the definition would, so that what saves products does not count
     return ms < _rest_ms(cells, gpu) or ms < _plain_ms(cells, gpu) > ms * _saves(cells)
+
+
+def reached(cells: Cells) -> float:
+    """Return the share of the peak that a time reaches; 0 of little work, or an unknown device."""
+    gpu = _sheet(cells.get("device_name"), cells.get("gpu"))
+    plain = _plain_ms(cells, gpu) if gpu else 0.0
+    return plain / _time(cells) if plain > _MUCH_MS else 0.0
+
+
+def _time(cells: Cells) -> float:
+    known = (_number(cells, name) for name in _TIMES)
+    return next((time for time in known if time), math.inf)
 
 
 def least_ms(cells: Cells, gpu: Gpu) -> float:

@@ -30,6 +30,7 @@ from hpcsweep.text import count
 
 PROFILE: Final = "import"
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
+_SLOW: Final = 1e-3  # of the peak: a unit of a thousandth; real tables reach a tenth and more
 _CYCLE_MS: Final = 1e-7  # at 10 GHz
 # a folder of files on their way; below it, what is whole and only has to be moved
 _ASIDE = ".import-"
@@ -59,12 +60,15 @@ class ImportedRows:
         self.points: list[Point] = []
         self.calls = 0
         self.impossible = 0  # calls, and passes, with a time that cannot be
+        self.reached = 0.0  # share of the peak, by the fastest call
 
     def commit_calls(self, source: str, axes: Row, about: Row, calls: Iterable[Row]) -> None:
         """Write convolutions that another program measured; impossible ones as another point."""
         parts: dict[bool, list[Row]] = {False: [], True: []}
         for call in calls:
-            parts[limits.is_impossible({**axes, **about, **call})].append(call)
+            cells = {**axes, **about, **call}
+            parts[limits.is_impossible(cells)].append(call)
+            self.reached = max(self.reached, limits.reached(cells))
         self.impossible += len(parts[True])
         for impossible, rows in parts.items():
             flags = f"{FOREIGN};{limits.IMPOSSIBLE}" if impossible else FOREIGN
@@ -73,7 +77,9 @@ class ImportedRows:
                 self.commit(point(source, axes, part), about, rows, flags, valid=False)
 
     def notes(self) -> list[str]:
-        """Return a line on the times that cannot be."""
+        """Return a line on times that cannot be, or that are all so long that they hardly can."""
+        if 0 < self.reached < _SLOW:
+            return [f"no time reaches {_SLOW:.1%} of the GPU's peak; is the unit right?"]
         if not self.impossible:
             return []
         every = f"{count(self.impossible, 'time')} of {self.calls} shorter than the GPU can"
