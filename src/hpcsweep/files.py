@@ -12,9 +12,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep.errors import ResultsError
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 SWEEP_NAMES: Final = "needs letters, digits, `_`, `-`, `.`, not `-` or `.` first, no `..`"
 _KINDS: Final = {
@@ -37,7 +40,7 @@ def may_name_a_sweep(name: str) -> bool:
     return may_name_a_file(name) and ".." not in name
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file to read it; `OSError` where it is a pipe or device, which may never end."""
     return open(descriptor(path), "rb")
 
@@ -81,7 +84,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(root: Path, *names: str, most: int) -> Iterator[IO[bytes]]:
+def opened(root: Path, *names: str, most: int) -> Iterator[BufferedReader]:
     """Open the regular file of these names below a folder: no link on the way, no device, no pipe.
 
     `ResultsError` where anything else is there, it has more than `most` bytes, or is unreadable.

@@ -20,6 +20,7 @@ from typing import Final
 
 from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.importing import unpacking
 from hpcsweep.store.folders import SUMS
 
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})  # bundles have no other
@@ -28,10 +29,6 @@ _MOST: Final = 1_000_000  # members; a sweep of 100,000 chunks has half of that,
 _SUMS_MOST: Final = 256 << 20  # bytes of checksums: those of as many members
 _FOLDERS: Final = 5000  # a submission has two; a person sends some hundred
 DEEPEST: Final = 32  # folders in each other, such as those of the user's own packages
-# Rows have times and a checksum, which do not repeat: where all else is the same in each, they pack
-# to an eleventh. Deflate packs zeros to a thousandth.
-_RATIO: Final = 100
-_SPARE: Final = 64 << 20  # bytes that any bundle may have, as its own files may be of one letter
 _BLOCK: Final = 1 << 20
 _CLUSTER: Final = 4096  # bytes that the smallest file takes on a disk
 
@@ -112,7 +109,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> tuple[str, Members]:
         raise _refused(path, "two of its files have one name")
     size = sum(member.file_size for member in every)
     packed = path.stat().st_size
-    if size > max(_SPARE, _RATIO * packed):
+    if size > unpacking.most(packed):
         raise _refused(path, f"its {packed:,} bytes would become {size:,}")
     if len({name.rpartition("/")[0] for name in members}) > _FOLDERS:
         raise _refused(path, f"it has more than {_FOLDERS:,} folders")

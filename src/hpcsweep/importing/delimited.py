@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from hpcsweep import files, numerals
+from hpcsweep import numerals
 from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.importing import unpacking
 
 _DELIMITERS: Final = ",;\t"
 _MOST: Final = 4 << 30  # bytes of a table
@@ -24,12 +23,10 @@ _NAMED: Final = "sep="  # how a spreadsheet names the delimiter, in a line befor
 @contextmanager
 def opened(path: Path) -> Iterator[csv.DictReader[str]]:
     """Open a table, which must be a regular file; `ResultsError` where it cannot be read."""
-    with files.opened(path, most=_MOST) as file:
+    with unpacking.opened(path, _MOST) as file:
         try:
-            data = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-            encoding = json.detect_encoding(data.read(4))
-            data.seek(0)
-            text = io.TextIOWrapper(data, encoding, newline="")
+            encoding = json.detect_encoding(file.peek(4)[:4])
+            text = io.TextIOWrapper(file, encoding, newline="")
             first = text.readline(_HEADER)
             if not first and encoding != "utf-8":
                 raise ResultsError(f"{path}: has no text, only the mark of its encoding")
@@ -40,7 +37,7 @@ def opened(path: Path) -> Iterator[csv.DictReader[str]]:
             yield csv.DictReader(text, names, delimiter=delimiter)
         except UnicodeDecodeError as error:
             raise ResultsError(f"{path}: cannot be read ({error}); save it as UTF-8") from error
-        except (csv.Error, EOFError, zlib.error, OSError) as error:
+        except (csv.Error, OSError) as error:
             raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 

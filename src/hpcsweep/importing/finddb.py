@@ -10,7 +10,6 @@ fastest of a report. `best --from` chooses by them.
 
 from __future__ import annotations
 
-import bz2
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from typing import Final, NamedTuple
 from hpcsweep.catalog.columns import FOREIGN, Row
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError, UsageError
-from hpcsweep.importing import submission
+from hpcsweep.importing import submission, unpacking
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
@@ -31,6 +30,7 @@ NETWORK: Final = "find-db"  # in place of a network: its convolutions belong to 
 _NAME: Final = re.compile(r".+\.u?fdb\.txt(?:\.bz2)?")
 _LAYOUTS: Final = {"NCHW": NCHW, "NHWC": NHWC}
 _LONGEST: Final = 1 << 20  # characters of a line; a problem with all solvers has some thousand
+_MOST: Final = 1 << 30  # bytes, unpacked; the largest of AMD's has 200 million
 _MOST_LINES: Final = 1_000_000  # half a minute; the largest of AMD's has 183,610
 _FILE: Final = re.compile(
     r"(gfx(?:9[0-9a-f]{2}|1[0-9a-f]{3}))(?:_(\d+)|([0-9a-f]+))?(?:\..*)?\.u?fdb\.txt(?:\.bz2)?"
@@ -77,7 +77,7 @@ def gpu_of(name: str) -> tuple[str, int | None] | None:
 def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[Timed]]]:
     """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
     try:
-        with bz2.open(path, "rb") if path.suffix == ".bz2" else path.open("rb") as file:
+        with unpacking.opened(path.resolve(), _MOST) as file:
             lines = iter(partial(file.readline, _LONGEST), b"")
             for raw in islice(lines, _MOST_LINES):
                 problem = line(raw.decode("utf-8", "replace").strip(), counts)
@@ -86,7 +86,7 @@ def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, li
             if next(lines, None):
                 text = f"more than {_MOST_LINES:,} lines; import it in parts"
                 raise ValueError(text)  # noqa: TRY301 - one message for all that is wrong with it
-    except (OSError, EOFError, ValueError) as error:
+    except ValueError as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 

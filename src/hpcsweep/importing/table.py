@@ -48,6 +48,7 @@ _NEEDED: Final = ("time", *_SIZES)
 _DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
 _KERNELS: Final = re.compile(r";\s*(?=\S)")
 _DIRECTIONS: Final = (*DIRECTIONS.values(), "backward")
+_MOST_CELLS: Final = 20_000_000  # of a Parquet file, in which a billion equal ones take no room
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,10 @@ def _of_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
     from pyarrow import parquet  # noqa: PLC0415 - an extra
 
     try:
+        about = parquet.read_metadata(path)
+        if about.num_rows * about.num_columns > _MOST_CELLS:
+            text = f"more than {_MOST_CELLS:,} cells; import it in parts"
+            raise ValueError(text)  # noqa: TRY301 - one message for all that is wrong with it
         table = parquet.read_table(path)
     except (OSError, ValueError) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
