@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -39,6 +40,21 @@ def test_status_tells_what_is_on_the_disk(measured):
     assert sum(record["bytes"]["sweep"].values()) == sum(path.stat().st_size for path in files)
     assert {"shards", "submissions", "tables"} <= record["bytes"]["sweep"].keys()
     assert measured.run("status", "--disk").stdout.startswith("sweep: ")
+
+
+def test_what_a_killed_import_left_is_told(measured):
+    """In the folder of a sweep, and where nothing of the sweep has come yet."""
+    places = [measured.results / name / ".import-x" for name in ("sweep", "new")]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "0.0.samples.csv").write_bytes(bytes(1000))
+    done = measured.run("status", "--disk")
+    for name in ("sweep", "new"):
+        assert f"{name}/.import-x: of an import" in done.stderr
+    assert "unfinished imports 1,000" in done.stdout
+    for place in places:
+        shutil.rmtree(place)
+    places[1].parent.rmdir()
 
 
 def test_a_sweep_is_removed_when_a_person_says_yes(measured):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpcsweep import extras
+from hpcsweep import extras, messages
 from hpcsweep.cli import answer, common
 from hpcsweep.cli.answer import Answer
 from hpcsweep.cli.settings import by_hand, flag, option, several
@@ -153,7 +153,7 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, disk: bool) -
     from hpcsweep.store import runs
 
     if disk:
-        return _disk(runs.of_sweeps(results, sweeps))
+        return _disk(results, runs.of_sweeps(results, sweeps))
     if watch:
         answer.refuse_json("--watch shows the status again and again")
         states.watch(results, sweeps)
@@ -166,9 +166,11 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, disk: bool) -
     )
 
 
-def _disk(sweeps: Sequence[SweepDir]) -> Answer:
+def _disk(results: Path, sweeps: Sequence[SweepDir]) -> Answer:
     from hpcsweep.cluster import disk
 
+    for path in disk.unfinished(results):
+        messages.note(f"{path}: of an import that runs, or was killed: the next one removes it")
     used = {sweep_dir.name: disk.usage(sweep_dir) for sweep_dir in sweeps}
     return Answer(
         record=lambda: {"bytes": used},

@@ -24,8 +24,17 @@ def usage(sweep_dir: SweepDir) -> Counter[str]:
     for path in sweep_dir.path.rglob("*"):
         first, *inside = path.relative_to(sweep_dir.path).parts
         name = first if inside else "tables"
-        used["samples" if path.name.endswith(".samples.csv") else name] += _size(path)
+        if first.startswith(folders.IMPORTING):
+            name = "unfinished imports"
+        elif path.name.endswith(".samples.csv"):
+            name = "samples"
+        used[name] += _size(path)
     return used
+
+
+def unfinished(results: Path) -> list[Path]:
+    """Return the folders of imports that run or were killed, also of sweeps without results yet."""
+    return sorted(results.glob(f"*/{folders.IMPORTING}*"))
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ PROFILE: Final = "import"
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
 _SLOW: Final = 1e-3  # of the peak: a unit of a thousandth; real tables reach a tenth and more
 _CYCLE_MS: Final = 1e-7  # at 10 GHz
-# a folder of files on their way; below it, what is whole and only has to be moved
-_ASIDE = ".import-"
+# below the folder of files on their way: what is whole and only has to be moved
 _READY = "ready"
 _OF_SHAPE: Final = (
     "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h",
@@ -130,7 +129,7 @@ def arriving(sweep_dir: SweepDir) -> Iterator[SweepDir]:
     """Give a hidden folder for submissions that are not whole yet; the caller holds the lock."""
     _finish(sweep_dir)
     try:
-        aside = tempfile.mkdtemp(dir=sweep_dir.path, prefix=_ASIDE)
+        aside = tempfile.mkdtemp(dir=sweep_dir.path, prefix=folders.IMPORTING)
         yield SweepDir(Path(aside, _READY))
     finally:
         _finish(sweep_dir)
@@ -147,14 +146,14 @@ def arrive(made: SubmissionDir, sweep_dir: SweepDir) -> None:
 
 def remove_leftovers(results: Path) -> None:
     """Remove what imports of other sweeps left that were killed; whose lock is held, one runs."""
-    for folder in {aside.parent for aside in results.glob(f"*/{_ASIDE}*")}:
+    for folder in {aside.parent for aside in results.glob(f"*/{folders.IMPORTING}*")}:
         with suppress(HpcsweepError), locks.held(SweepDir(folder), "import", timeout=0):
             _finish(SweepDir(folder))
 
 
 def _finish(sweep_dir: SweepDir) -> None:
     """End what an import that was cut short had begun to move; remove what it had not."""
-    for aside in sweep_dir.path.glob(f"{_ASIDE}*"):
+    for aside in sweep_dir.path.glob(f"{folders.IMPORTING}*"):
         for name in (ready := SweepDir(aside / _READY)).ages():
             left = ready.submission(name)
             to = sweep_dir.submission(name)

@@ -46,6 +46,7 @@ _OF_A_SWEEP: Final = frozenset({
 _OF_COLLECT: Final = frozenset(
     ("overall.csv", "details.csv", "layers.csv", "samples.csv", ".collect.json", ".lock")
 )
+IMPORTING: Final = ".import-"  # how the folder begins of what an import has not moved yet
 SUMS: Final = "SHA256SUMS"  # in a bundle: the checksums of its other files
 _SHARD: Final = re.compile(r"(\d+)\.(\d+)\.overall\.csv")
 
