@@ -23,12 +23,11 @@ from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
 from hpcsweep.point import Point, point_id
 from hpcsweep.store import chunk_file, folders, locks, shards
 from hpcsweep.store.folders import ShardPath, SubmissionDir, SweepDir
-from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.manifest import IMPORT, Manifest
 from hpcsweep.store.shards import ShardWriter
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count
 
-PROFILE: Final = "import"
 _OF_POINT: Final = ("gpu", "algorithm", "batch_size", "dtype", "memory_format")
 _SLOW: Final = 1e-3  # of the peak: a unit of a thousandth; real tables reach a tenth and more
 _CYCLE_MS: Final = 1e-7  # at 10 GHz
@@ -43,7 +42,7 @@ _OF_SHAPE: Final = (
 def check(sweep_dir: SweepDir) -> None:
     """Raise `UsageError` where the sweep has results that were not imported like these."""
     records = sweep_dir.manifests() if sweep_dir.submissions_dir.is_dir() else []
-    if any(record.profile != PROFILE for record in records):
+    if any(record.profile != IMPORT for record in records):
         raise UsageError(
             f"{sweep_dir.path} has results of hpcsweep: --as imports under another name "
             "(`compare` takes both)"
@@ -92,7 +91,7 @@ class ImportedRows:
         shared = {**axis_cells(point.axes), "point_id": point.point_id}
         row = {
             **shared, **own, "status": PointStatus.OK, "schema_version": SCHEMA_VERSION,
-            "workload": "inference", "profile": PROFILE, "submission": self._shard.submission,
+            "workload": "inference", "profile": IMPORT, "submission": self._shard.submission,
             "chunk": 0, "attempt": 0, "flags": flag, "valid": valid,
         }  # fmt: skip
         self._file.commit(row, [{**shared, **layer} for layer in layers])
@@ -104,9 +103,9 @@ class ImportedRows:
 def opened(sweep_dir: SweepDir, source: str) -> Iterator[ImportedRows]:
     """Make a submission, which is there when all its rows are. `ResultsError`: no row."""
     with arriving(sweep_dir) as ready:
-        submission = folders.new_submission(ready, PROFILE)
+        submission = folders.new_submission(ready, IMPORT)
         while submission.id in sweep_dir.ages():
-            submission = folders.new_submission(ready, PROFILE)
+            submission = folders.new_submission(ready, IMPORT)
         shard = ShardPath(submission.shards, 0, 0)
         with shards.ShardWriter(shard) as file:
             rows = ImportedRows(file, shard)
@@ -115,7 +114,7 @@ def opened(sweep_dir: SweepDir, source: str) -> Iterator[ImportedRows]:
             raise ResultsError(f"{source}: no row with a time")
         chunk_file.write_chunks(submission.chunks, [chunk_file.Chunk(0, tuple(rows.points), 0.0)])
         record = Manifest(
-            id=submission.id, sweep=sweep_dir.name, workload="inference", profile=PROFILE,
+            id=submission.id, sweep=sweep_dir.name, workload="inference", profile=IMPORT,
             launcher="local", source=source, round=sweep_dir.next_round(), chunks=1,
             points=len(rows.points),
             created_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),

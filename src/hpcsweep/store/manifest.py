@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # History of the layout of results folders. 1: first release.
 LAYOUT: Final = 1
+IMPORT: Final = "import"  # the profile of tables of other programs
 LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep
 _MASKED: Final = "masked"
 _OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)

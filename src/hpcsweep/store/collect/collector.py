@@ -28,7 +28,7 @@ from hpcsweep.store.collect.merge import Pool, TableRow
 from hpcsweep.store.collect.merged_tables import TablePlan, Written
 from hpcsweep.store.collect.summary import CollectReport, mixes_to_json
 from hpcsweep.store.folders import ShardPath, SubmissionOrder, SweepDir
-from hpcsweep.store.manifest import Manifest
+from hpcsweep.store.manifest import IMPORT, Manifest
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.seals import Blocks
 from hpcsweep.store.shards import Shard
@@ -142,7 +142,8 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
         return replace(report, remedy=_remedy(sweep_dir, report.destroyed))
     sources = {record.id: record.source for record in manifests if record.source}
     reading = _Reading(sweep_dir, sources.keys())
-    plan = TablePlan(sources)
+    measured = {record.id for record in manifests if record.profile != IMPORT}
+    plan = TablePlan(sources, measured & sources.keys())
     _look(plan, sweep_dir, manifests, reading.pool.rows.keys())
     some = any(seen.taken or seen.left_out for seen in reading.shards)
     nothing = not some and not sweep_dir.overall.exists()

@@ -14,6 +14,7 @@ import operator
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, compress
@@ -36,6 +37,7 @@ class TablePlan:
     """The planned points; those that left the sweep, or of which that is unknown; how to write."""
 
     sources: Mapping[str, str]  # of imported submissions
+    measured: AbstractSet[str] = frozenset()  # of these, what hpcsweep measured elsewhere
     planned: set[str] = field(default_factory=set)
     orphans: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
@@ -78,7 +80,7 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
         for row in winners:
             line, layer_block, sample_block = row.texts(blocks)
             # an earlier version elsewhere did not hold its times against the GPU's peak
-            unheld = row.origin.submission in plan.sources and not row.doubts
+            unheld = row.origin.submission in plan.measured and not row.doubts
             calls = parse_block(layer_block, row.layer_columns) if unheld else ()
             types = {"amp": row.axis("amp")}  # which a layer row does not tell
             if any(limits.is_impossible({**call, **types}) for call in calls):
