@@ -228,6 +228,7 @@ def test_a_time_beyond_the_peak_is_flagged_and_neither_chosen_nor_learnt(desk, m
     (desk.folder / "gfx1030_36.odd.fdb.txt").write_text(f"{PLAIN}={ENTRIES};{fast}\n")
     done = desk.run("import", "gfx1030_36.odd.fdb.txt", "--as", "odd")
     assert "1 time of 4 shorter than the GPU can: flagged impossible" in done.stdout
+    assert "disturbed" not in done.stdout  # nobody here can measure it again
     with (desk.results / "odd" / "layers.csv").open() as file:
         flags = {row["algorithm"]: row["flags"] for row in csv.DictReader(file)}
     assert flags == {"direct": "foreign", "gemm": "foreign", "fft": "foreign;impossible"}

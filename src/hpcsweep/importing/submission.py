@@ -80,7 +80,7 @@ class ImportedRows:
             return [f"no time reaches {_SLOW:.1%} of the GPU's peak; is the unit right?"]
         if not self.impossible:
             return []
-        every = f"{count(self.impossible, 'time')} of {self.calls} shorter than the GPU can"
+        every = f"{count(self.impossible, 'time')} of {self.calls:,} shorter than the GPU can"
         unit = "; is the unit right?" if 2 * self.impossible > self.calls else ""
         return [f"{every}: flagged {limits.IMPOSSIBLE}, not chosen nor learnt from{unit}"]
 

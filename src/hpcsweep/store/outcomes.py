@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import text
 from hpcsweep.catalog import AXES, COMMAND, axis_defaults
 from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING, UNDECIDED
+from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.point import LABEL, NO_MAPS, Point
 from hpcsweep.store import shards
 from hpcsweep.store.state import PointStatus, rank
@@ -51,7 +52,9 @@ TOLD: Final = (
 # axes of the catalogue that a command may have, beside its own
 _OF_COMMANDS: Final = tuple(name for name in AXES if name not in axis_defaults(COMMAND.name))
 _WELL_ROWS: Final = {status: {"status": str(status)} for status in WELL}
+_NOT_HERE: Final = {FOREIGN, IMPOSSIBLE}  # a mistake of another program
 _WORDS: Final = {
+    IMPOSSIBLE: "times shorter than the GPU can",
     "shared_gpu": "another process on the GPU",
     "shared_cpu": "several workers at the same time",
     "suspended": "the job was suspended",
@@ -225,7 +228,7 @@ def disturbance(sweep_dir: SweepDir, rows: Iterable[Row]) -> str:
     doubted = ((doubts, row) for row in rows if (doubts := doubts_of(row)))
     measured = (pair for pair in doubted if pair[1]["status"] == PointStatus.OK)
     flags = [({*doubts.split(";")} - _EXCEPT, row) for doubts, row in measured]
-    passing = [row for names, row in flags if names - LASTING]
+    passing = [row for names, row in flags if names - LASTING and names != _NOT_HERE]
     lasting = {name for names, _ in flags if names <= LASTING for name in names} - {FOREIGN}
     parts = []
     if passing:
