@@ -75,7 +75,12 @@ def test_what_no_cell_tells_is_refused_unless_the_program_is_known():
     cells = [("1,234", ANY), ("12", ANY)]
     with pytest.raises(UsageError, match=r"'1,234' may be 1234 or 1\.234, and no other cell"):
         notation(cells)
-    assert notation(cells, usual=".").plain("1,234") == "1234"
+    assert notation(cells, told=".").plain("1,234") == "1234"
+    with pytest.raises(UsageError, match="no other cell"):
+        notation(cells, usual=".")  # it writes no commas, so somebody else did
+    assert notation([("1.234", ANY)], usual=".").plain("1.234") == "1.234"
+    with pytest.raises(UsageError, match="no other cell"):
+        notation([*cells, ("1.234", ANY), ("1024", ANY)], usual=".")
 
 
 def test_a_cell_of_another_notation_is_no_number():

@@ -58,29 +58,30 @@ class Notation:
         return text.replace(self.decimal, ".")
 
 
-def notation(cells: Iterable[tuple[str, str]], usual: str = "") -> Notation:
+def notation(cells: Iterable[tuple[str, str]], usual: str = "", told: str = "") -> Notation:
     """Return the notation that cells tell; each comes with what its fraction may be, as `COUNT`.
 
-    `usual` is the decimal mark of the program, which counts where no cell tells it.
+    `usual` is the decimal mark of the program, `told` the one that a person names where no cell
+    tells it.
 
-    `UsageError` where it has none, and cells that may be two numbers.
+    `UsageError` where nothing does, and cells may be two numbers.
     """
     known = {mark: Notation(mark) for mark in _DECIMAL}
-    unclear = ""
+    unclear: dict[str, str] = {}  # the first such cell, by its mark
     ungrouped = False
     for text, fraction in cells:
         read = {mark: each.plain(text, fraction) for mark, each in known.items()}
-        marks = {mark for mark, value in read.items() if value}
+        marks = [mark for mark, value in read.items() if value]
         if len(marks) == 1:
-            return known[marks.pop()]  # a cell that contradicts it is no number then
-        if marks and len({*read.values()}) > 1:
-            unclear = unclear or text.strip()
+            return known[marks[0]]  # a cell that contradicts it is no number then
+        if len({*read.values()}) > 1:
+            unclear.setdefault("." if "." in text else ",", text.strip())
         ungrouped = ungrouped or _LONG.fullmatch(text.strip()) is not None
-    if not unclear:
-        return known[usual or "."]
-    if ungrouped:  # who writes 1024 parts no thousands
-        return known[next(mark for mark in _DECIMAL if mark in unclear)]
-    if usual:
-        return known[usual]
-    values = " or ".join(known[mark].plain(unclear) for mark in _DECIMAL)
-    raise UsageError(f"'{unclear}' may be {values}, and no other cell tells which")
+    if not unclear or told:
+        return known[told or "."]
+    mark, *others = unclear
+    # who writes 1024 parts no thousands; nor do most programs, but who does has another mark
+    if (ungrouped or mark == usual) and not others:
+        return known[mark]
+    values = " or ".join(each.plain(unclear[mark]) for each in known.values())
+    raise UsageError(f"'{unclear[mark]}' may be {values}, and no other cell tells which")

@@ -42,12 +42,12 @@ def opened(path: Path) -> Iterator[csv.DictReader[str]]:
 
 
 def rows(
-    path: Path, numbers: Mapping[str, str], usual: str = "", how: str = ""
+    path: Path, numbers: Mapping[str, str], how: str, *, usual: str = "", told: str = ""
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of a table; `numbers` are its columns of numbers, each with its fractions.
 
-    Their cells are as Python reads them, empty for what is no number. `usual` is as in
-    `numerals.notation`, `how` is what to do where nothing tells the notation.
+    Their cells are as Python reads them, empty for what is no number. `usual` and `told` are
+    as in `numerals.notation`, `how` is what to do where nothing tells it.
 
     `UsageError` where nothing does, `ResultsError` where the file cannot be read.
     """
@@ -55,9 +55,9 @@ def rows(
         names = [name for name in reader.fieldnames or () if name in numbers]
         cells = ((row[name] or "", numbers[name]) for row in reader for name in names)
         try:
-            notation = numerals.notation(cells, usual)
+            notation = numerals.notation(cells, usual, told)
         except UsageError as error:
-            raise UsageError(f"{path}: {error}{how}") from None
+            raise UsageError(f"{path}: {error}; {how}") from None
     with opened(path) as reader:
         for row in reader:
             yield {**row, **{name: notation.plain(row[name] or "") for name in names}}

@@ -154,8 +154,8 @@ def rows(path: Path, device: str = "") -> Iterator[tuple[Key, Cells]]:
     """
     around = (folder.name for folder in path.absolute().parents[:2])
     named = next(filter(None, map(gpus.by_file_name, (path.stem, *around))), device)
-    how = "; it was written with points before fractions"
-    for row in delimited.rows(path, _NUMBERS, ".", how):
+    how = "write fractions behind a point, as that program did"
+    for row in delimited.rows(path, _NUMBERS, how, usual="."):
         own = (row.get("device") or "").strip().lower()
         gpu = named if own in _NO_DEVICE else own
         yield _key(path, row["model"] or "", row["algorithm"] or "", gpu), row

@@ -171,8 +171,8 @@ def _raw(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
         _check_columns(path, columns, reader.fieldnames or ())
     sizes = [column for name, column in columns.names.items() if name not in _TEXTS]
     numbers = {**dict.fromkeys(sizes, WHOLE), **dict.fromkeys(columns.times.values(), ANY)}
-    how = "; `decimal: ','` or `decimal: '.'` in the map does"
-    yield from delimited.rows(path, numbers, columns.decimal, how)
+    how = "`decimal: ','` or `decimal: '.'` in the map does"
+    yield from delimited.rows(path, numbers, how, told=columns.decimal)
 
 
 def _of_parquet(path: Path, columns: Columns) -> Iterator[Mapping[str, Any]]:
