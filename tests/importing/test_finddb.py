@@ -105,6 +105,16 @@ def test_files_are_read_packed_or_not(tmp_path, name):
     assert found == [1, 2]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_file_that_a_shell_of_windows_wrote_is_read(tmp_path, encoding):
+    """The mark of its encoding is no part of the first problem."""
+    path = tmp_path / "a.ufdb.txt"
+    path.write_bytes(f"{KEY}={NEW}\r\n{KEY}_g2={OLD}\r\n".encode(encoding))
+    counts = finddb.Counts()
+    assert len(list(finddb.read_find_db(path, counts))) == 2
+    assert not any(counts.values())
+
+
 @pytest.mark.parametrize("cut", [b"BZh91AY&SY", b"not packed"])
 def test_a_broken_archive_is_told(tmp_path, cut):
     """With its path."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +23,9 @@ def opened(path: Path) -> Iterator[csv.DictReader[str]]:
     """Open a table, which must be a regular file; `ResultsError` where it cannot be read."""
     with unpacking.opened(path, _MOST) as file:
         try:
-            encoding = json.detect_encoding(file.peek(4)[:4])
-            text = io.TextIOWrapper(file, encoding, newline="")
+            text = unpacking.as_text(file)
             first = text.readline(_HEADER)
-            if not first and encoding != "utf-8":
+            if not first and text.encoding != "utf-8":
                 raise ResultsError(f"{path}: has no text, only the mark of its encoding")
             if first.startswith(_NAMED):
                 first = text.readline(_HEADER)

@@ -78,14 +78,15 @@ def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, li
     """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
     try:
         with unpacking.opened(path.resolve(), _MOST) as file:
-            lines = iter(partial(file.readline, _LONGEST), b"")
-            for raw in islice(lines, _MOST_LINES):
-                problem = line(raw.decode("utf-8", "replace").strip(), counts)
+            text = unpacking.as_text(file, "replace")
+            lines = iter(partial(text.readline, _LONGEST), "")
+            for each in islice(lines, _MOST_LINES):
+                problem = line(each.strip(), counts)
                 if problem is not None:
                     yield problem
             if next(lines, None):
-                text = f"more than {_MOST_LINES:,} lines; import it in parts"
-                raise ValueError(text)  # noqa: TRY301 - one message for all that is wrong with it
+                why = f"more than {_MOST_LINES:,} lines; import it in parts"
+                raise ValueError(why)  # noqa: TRY301 - one message for all that is wrong with it
     except ValueError as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,12 @@ def opened(path: Path, largest: int) -> Iterator[io.BufferedReader]:
                 yield file
     except (EOFError, zlib.error) as error:
         raise ResultsError(f"{path}: cannot be read ({error})") from error
+
+
+def as_text(file: io.BufferedReader, errors: str = "strict") -> io.TextIOWrapper:
+    """Return an opened file as text, in UTF-8, 16 or 32, as its first bytes tell."""
+    encoding = json.detect_encoding(file.peek(4)[:4])
+    return io.TextIOWrapper(file, encoding, errors, newline="")
 
 
 class _Limited(io.RawIOBase):
