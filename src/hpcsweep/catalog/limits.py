@@ -2,9 +2,9 @@
 
 No algorithm multiplies less than it must. A direct one, or one by matrix products, has a product
 for each filter tap that lies on the image. Winograd's F(m, r) has m + r - 1 products for m outputs
-of r taps (Winograd, "Arithmetic Complexity of Computations", 1980). An FFT has half as many complex
-products as points, of three real ones each, and more points than outputs: two thirds of the taps
-are saved at most. A stride of s leaves filters of r / s taps.
+of r taps (Winograd, "Arithmetic Complexity of Computations", 1980). An FFT of real numbers has half
+as many complex products as points, of three real ones each, and more points than outputs: one and a
+half products per output, however large the filter is. A stride of s leaves filters of r / s taps.
 
 The peak is that of any unit that may take the type, so a time below is a mistake of a unit, a clock
 or a shape. Nothing is known of a device without a sheet.
@@ -51,8 +51,9 @@ def is_impossible(cells: Cells, gpu: Gpu | None = None) -> bool:
         return True
     if gpu is None:
         return False
-    # most rows take longer than the definition would, so that what saves products does not count
-    return ms < _rest_ms(cells, gpu) or ms < _plain_ms(cells, gpu) > ms * _saves(cells)
+    plain = _plain_ms(cells, gpu)
+    # most rows take longer than the definition would: then what saves products need not be known
+    return ms < _rest_ms(cells, gpu) or (ms < plain and ms < plain / _saves(cells))
 
 
 def reached(cells: Cells) -> float:
