@@ -48,6 +48,21 @@ def test_rows_of_other_devices_workloads_and_ends_do_not_count(tmp_path):
     assert len(past_rows.measured(folder.sweep_dir, "inference", "cpu")) == 16
 
 
+def test_a_row_that_no_gpu_can_have_tells_nothing(tmp_path):
+    """Flagged, or of a version that did not look yet: neither an estimate nor a round takes it."""
+    folder = measured(tmp_path)
+    shard = folder.shard(folder.submit("20260102-000000-local").id)
+    some = {"workload": "inference", "wall_s": 1.0, "device_name": "NVIDIA H200", "flops": 1e12}
+    folder.measure(shard, folder.points[:2], mean_ms=1e-3, median_ms=1e-3, **some)
+    other = folder.shard(folder.submit("20260103-000000-local").id)
+    folder.measure(other, folder.points[2:3], mean_ms=1.0, median_ms=1.0, flags="impossible",
+                   workload="inference", wall_s=1.0)  # fmt: skip
+    assert len(past_rows.measured(folder.sweep_dir, "inference", "cpu")) == 16
+    every = {point.point_id for point in folder.points}
+    known = past_rows.known_points(folder.sweep_dir, every, ())
+    assert {len(times) for times in known.times.values()} == {1}
+
+
 def test_shards_of_other_devices_are_not_even_read(tmp_path):
     """A large sweep of a cluster must not slow down an estimate for this machine."""
     folder = measured(tmp_path)
