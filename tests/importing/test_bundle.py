@@ -139,6 +139,7 @@ ODD = {
     "above, inside": member("demo/../../outside"),
     "empty part": member("demo//outside"),
     "here": member("demo/./outside"),
+    "no name": member(""),
     "NUL": member("demo/outside\0.csv"),
     "line": member("demo/outside\n"),
     "long": member(f"demo/{'a' * 300}"),

@@ -97,7 +97,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _members(path: Path, archive: zipfile.ZipFile) -> tuple[str, Members]:
     """Return the name of a bundle's folder, and its members; nothing is unpacked yet."""
-    every = [member for member in archive.infolist() if not member.is_dir()]
+    every = [member for member in archive.infolist() if not member.filename.endswith("/")]
     folder = next((m.filename[: -len(SUMS)] for m in every if m.filename.endswith(f"/{SUMS}")), "")
     if folder.count("/") != 1:
         raise UsageError(f"{path}: is no bundle of hpcsweep, which has {SUMS}")
