@@ -53,6 +53,32 @@ def test_the_operations_of_the_layers_add_up_to_those_of_the_pass(name):
     assert sum(call.flops for call in found.calls) == found.flops
 
 
+def test_a_module_that_computes_beside_its_children_has_a_call_without_what_they_have():
+    """With parameters or buffers of its own; calls are in the order in which they end."""
+    model = tinynets.around()
+    calls = _shapes_of(model, 16).calls
+    assert [(call.layer, call.op, call.inside, call.params) for call in calls] == [
+        ("0", "conv2d", 0, 32),
+        ("1.block.0", "conv2d", 0, 72),
+        ("1.block.1.act", "relu", 0, 0),
+        ("1.block.1", "normact", 1, 16),
+        ("1", "scaled", 3, 0),
+        ("2.act", "relu", 0, 0),
+        ("2", "normact", 1, 16),
+        ("3", "flatten", 0, 0),
+    ]
+    assert sum(call.params for call in calls) == sum(p.numel() for p in model.parameters())
+    assert [call.flops for call in calls if call.conv is None] == [0] * 6
+    image = 4 * 8 * 16**2
+    assert [calls[at].bytes_min for at in (2, 3)] == [2 * image, 2 * image + 4 * 16]
+
+
+def test_a_network_that_is_one_parametrised_convolution_has_its_call():
+    """What computes its filters is no layer."""
+    model = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+    assert [call.op for call in _shapes_of(model, 16).calls] == ["conv2d"]
+
+
 def test_a_module_that_is_called_twice_has_two_calls():
     """The shared ReLU appears where it is called, in order."""
     found = _shapes_of(tinynets.Residual(), 16)

@@ -28,6 +28,38 @@ class Residual(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+class NormAct(nn.BatchNorm2d):
+    """Normalises, then calls an activation and an identity, as timm's batch norm does."""
+
+    def __init__(self, channels):
+        """Make the layers."""
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.ReLU()
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.act(self.drop(super().forward(x)))
+
+
+class Scaled(nn.Module):
+    """Scales what its block returns, as ConvNeXt does."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.register_buffer("gain", torch.ones(8, 1, 1))
+        self.block = nn.Sequential(nn.Conv2d(8, 8, 1), NormAct(8))
+
+    def forward(self, x):
+        """Run a pass."""
+        return self.gain * self.block(x) + x
+
+
+def around():
+    """Return layers around others, one in the other."""
+    return nn.Sequential(nn.Conv2d(3, 8, 1), Scaled(), NormAct(8), nn.Flatten(2))
+
+
 class Attention(nn.Module):
     """Attention, whose projection is a child that nobody calls."""
 

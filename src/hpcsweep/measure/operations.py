@@ -87,6 +87,7 @@ class Operations(TorchDispatchMode):
         super().__init__()
         self.flops = 0
         self.bytes = 0  # inputs and outputs of the operators that count
+        self.computed = 0  # operators of any kind that do more than to look at a tensor
         self.convolutions = list[Convolution]()
         self.higher_order: str | None = None  # around the function that runs now
         self._place = place
@@ -101,10 +102,11 @@ class Operations(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         """Replace the call, or pass it on and count it."""
+        formula, name, computes = _kind(func)
+        self.computed += computes
         output = self._replacement(func, args) if self._on_meta else None
         if output is not None:
             return output
-        formula, name = _kind(func)
         if isinstance(func, HigherOrderOperator) and not formula:
             return self._within(func, args, kwargs or {})
         if self.higher_order and not formula:  # there, operators come before they are taken apart
@@ -205,14 +207,18 @@ def _is_tensor(value: object) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _kind(func: Any) -> tuple[Any, str]:  # noqa: ANN401 - an operator
-    """Return the formula for an operator's operations, or None; and its name if it convolves."""
+def _kind(func: Any) -> tuple[Any, str, bool]:  # noqa: ANN401 - an operator
+    """Return the formula for an operator's operations, or None; its name if it convolves.
+
+    And whether it computes: a view launches nothing.
+    """
+    computes = not getattr(func, "is_view", False)
     name = getattr(getattr(func, "_schema", None), "name", "")
     own = name.partition("::")[2]
     if name in _PLAIN or (_CONVOLVES.search(own) and not _PREPARES.search(own)):
-        return None, name
+        return None, name, computes
     operator = getattr(func, "overloadpacket", func)
     products = _PRODUCTS.get(operator)
     if products is not None:
-        return lambda *args, **_: 2 * products(*args), ""
-    return flop_registry.get(operator), ""
+        return lambda *args, **_: 2 * products(*args), "", computes
+    return flop_registry.get(operator), "", computes

@@ -7,18 +7,22 @@ real device.
 A *layer* is a module call in which no other module was called. So an activation module that is
 called in eight places is eight calls, and a block that uses its children's weights without calling
 them (such as attention) is one layer. A block that calls children and multiplies matrices itself is
-one layer, too, unless there are convolutions inside. Work between layers (residual additions,
-flatten, Python) belongs to no layer.
+one layer, too, unless there are convolutions inside. A module that has parameters or buffers of its
+own and computes beside the children that it calls (such as a batch norm with an activation) is a
+layer *around* these: it has what they have not. `nn.Identity` is none. Work between layers, such as
+residual additions, flatten, Python, belongs to no layer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
+from operator import add, sub
 from typing import Final
 
 import torch
@@ -49,6 +53,8 @@ class LayerCall:
 
     `conv` is the shape of a call of an `nn.Conv2d`; `convolutions` are all that ran inside a call.
     `bytes_of_products` are inputs and outputs of the operators inside that count.
+    So many calls before this one are `inside` it, and end before it does: all else that is said of
+    it, and its time, is without theirs.
     `gradients` says which of the two products of a convolution's backward pass it has, those for
     its input and for its filters; None if it has no backward pass.
     """
@@ -65,6 +71,7 @@ class LayerCall:
     convolutions: tuple[Convolution, ...] = ()
     gradients: tuple[bool, bool] | None = None
     bytes_of_products: int = 0
+    inside: int = 0
 
     @property
     def convolution_flops(self) -> int:
@@ -105,6 +112,21 @@ class Shapes:
         return inside + sum(conv.flops for conv in self.outside)
 
 
+@dataclass(frozen=True)
+class _Count:
+    """What was counted: operations, bytes of the operators that have some, operators."""
+
+    flops: int = 0
+    bytes: int = 0
+    operators: int = 0
+
+    def __add__(self, other: _Count) -> _Count:
+        return _Count(*map(add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: _Count) -> _Count:
+        return _Count(*map(sub, astuple(self), astuple(other)))
+
+
 @dataclass
 class _Frame:
     """A module call in progress."""
@@ -112,12 +134,12 @@ class _Frame:
     name: str
     part: str | None
     inputs: list[Tensor]
-    flops_before: int
+    before: _Count
     calls_before: int
     convolutions_before: int
-    bytes_before: int
     has_children: bool = False
-    flops_of_children: int = 0
+    has_closed: bool = False
+    of_children: _Count = _Count()
 
 
 class _Recorder:
@@ -131,6 +153,9 @@ class _Recorder:
         self.calls: list[LayerCall] = []
         self.no_layers: set[str] = set()
 
+    def count(self) -> _Count:
+        return _Count(self.counter.flops, self.counter.bytes, self.counter.computed)
+
     def _place(self) -> tuple[str, str | None]:
         return (self.stack[-1].name, self.stack[-1].part) if self.stack else ("", None)
 
@@ -142,8 +167,7 @@ class _Recorder:
         def noted(*args: object, **kwargs: object) -> object:
             if self.stack:
                 self.stack[-1].has_children = True
-            done = self.counter
-            so_far = done.flops, len(self.calls), len(done.convolutions), done.bytes
+            so_far = self.count(), len(self.calls), len(self.counter.convolutions)
             self.stack.append(_Frame(name, part, list(tensors_in([args, kwargs])), *so_far))
             output = forward(*args, **kwargs)
             # convolutions in a script's graph that call a library without the dispatcher
@@ -159,20 +183,62 @@ class _Recorder:
 
     def leave(self, module: nn.Module, output: object) -> None:
         frame = self.stack.pop()
-        flops = self.counter.flops - frame.flops_before
+        done = self.count() - frame.before
+        own = done - frame.of_children
         if self.stack:
-            self.stack[-1].flops_of_children += flops
+            self.stack[-1].of_children += done
+            self.stack[-1].has_closed |= bool(frame.part) or frame.has_closed
+        outputs = list(tensors_in(output))
         inside = self.calls[frame.calls_before :]
-        if frame.has_children:  # one layer if it computes itself, without a convolution inside
-            computes = flops > frame.flops_of_children
-            if not (computes and self.stack and all(call.conv is None for call in inside)):
-                self.no_layers.add(frame.name)
+        if frame.has_children:
+            is_inner = bool(self.stack) or isinstance(module, nn.Conv2d)
+            multiplies = own.flops > 0 and all(call.conv is None for call in inside)
+            if not (is_inner and multiplies):
+                self._around(frame, module, outputs, own)
                 return
         self.no_layers.update(call.layer for call in inside)
+        if type(module).forward is nn.Identity.forward:  # it launches nothing
+            self.no_layers.add(frame.name)
         if frame.part == parts.COMPILES_ITSELF or self.counter.higher_order:
             self.no_layers.add(frame.name)  # timers inside would be compiled, too
-        outputs = list(tensors_in(output))
-        self.calls.append(_call(frame, module, outputs, flops, self))
+        call = _call(frame, module, outputs, self)
+        self.calls.append(replace(call, flops=done.flops, bytes_of_products=done.bytes))
+
+    def _around(self, frame: _Frame, module: nn.Module, outputs: list[Tensor], own: _Count) -> None:
+        """Record a call around others, if it is one: without what these have."""
+        parameters = list(module.parameters(recurse=False))
+        holds = parameters or [*module.buffers(recurse=False)]
+        if not (self.stack and holds and own.operators) or frame.has_closed:
+            self.no_layers.add(frame.name)
+            return
+        call = _call(frame, module, outputs, self)
+        convolved = tuple(conv for conv in call.convolutions if conv.layer == frame.name)
+        self.calls.append(
+            replace(
+                call,
+                params=sum(p.numel() for p in parameters),
+                flops=own.flops,
+                bytes_min=bytes_of([*frame.inputs, *parameters, *outputs]),
+                conv=None,
+                convolutions=convolved,
+                gradients=None,
+                bytes_of_products=own.bytes,
+                inside=len(self.calls) - frame.calls_before,
+            )
+        )
+
+    def layer_calls(self) -> tuple[LayerCall, ...]:
+        """Return the calls of layers.
+
+        A module that is one in some calls only cannot be timed: its timer would see all calls.
+        """
+        kept = [at for at, call in enumerate(self.calls) if call.layer not in self.no_layers]
+        calls = []
+        for place, at in enumerate(kept):
+            call = self.calls[at]
+            inside = place - bisect_left(kept, at - call.inside)
+            calls.append(replace(call, inside=inside))
+        return tuple(calls)
 
 
 def shape_pass(model: nn.Module, image: Tensor) -> Shapes:
@@ -270,8 +336,7 @@ def _record(
     # fused attention is an operator without a formula
     with noting, unfused_attention(), parts.eagerly(), recorder.counter:
         model(image)
-    # a module that is a layer in some calls only cannot be timed: its timer would see all calls
-    calls = tuple(call for call in recorder.calls if call.layer not in recorder.no_layers)
+    calls = recorder.layer_calls()
     inside = {id(conv) for call in calls if call.conv for conv in call.convolutions}
     outside = tuple(conv for conv in recorder.counter.convolutions if id(conv) not in inside)
     between = recorder.counter.bytes - sum(call.bytes_of_products for call in calls)
@@ -299,8 +364,9 @@ def layer_modules(model: nn.Module, calls: tuple[LayerCall, ...]) -> list[nn.Mod
 
 
 def _call(
-    frame: _Frame, module: nn.Module, outputs: list[Tensor], flops: int, recorder: _Recorder
+    frame: _Frame, module: nn.Module, outputs: list[Tensor], recorder: _Recorder
 ) -> LayerCall:
+    """Return a call with all that is in it, but for what was counted."""
     conv = None
     gradients = None
     plain_input = isinstance(module, nn.Conv2d) and len(frame.inputs) == 1
@@ -316,13 +382,12 @@ def _call(
         inputs=_sizes(frame.inputs),
         outputs=_sizes(outputs),
         params=sum(p.numel() for p in parameters),
-        flops=flops,
+        flops=0,
         bytes_min=bytes_of([*frame.inputs, *parameters, *outputs]),
         key=conv.unique_key if conv else _key(module, frame.inputs),
         conv=conv,
         convolutions=tuple(recorder.counter.convolutions[frame.convolutions_before :]),
         gradients=gradients,
-        bytes_of_products=recorder.counter.bytes - frame.bytes_before,
     )
 
 

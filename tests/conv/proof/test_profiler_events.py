@@ -117,6 +117,15 @@ def test_the_kernels_of_a_call_have_a_time_together() -> None:
     assert look_into([Event("range", [Event("aten::view")])]).kernel_ms is None
 
 
+def test_the_kernels_of_a_call_around_others_are_its_own() -> None:
+    """Those of layers and convolutions inside it are theirs."""
+    own, *others = [Event("aten::mul", kernels=[Event("k", duration=ms)]) for ms in (3.0, 5.0, 7.0)]
+    inner = Event("hpcsweep.layer|0|11|", [others[0]])
+    convolution = Event("hpcsweep.conv|0|11|a", [others[1]])
+    outer = Event("hpcsweep.layer|1|11|", [inner, convolution, own])
+    assert profiler_events.kernel_times([outer, inner]) == [0.005, 0.003]
+
+
 def test_operators_library_calls_and_kernels_are_told_apart() -> None:
     """A range around a library's call is no operator, and its name is no kernel's."""
     call = Event("cudnnConvolutionForward:fft", kernels=[])

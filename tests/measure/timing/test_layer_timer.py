@@ -9,11 +9,13 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 import tinynets
+from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing.clocks import EventStamps, HostClock, HostStamps
-from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer
+from hpcsweep.measure.timing.layer_timer import LayersChanged, LayerTimer, families, marked
 from hpcsweep.measure.timing.loop import Fixed, Lane, collect
 
 
@@ -79,6 +81,53 @@ def test_a_slow_layer_is_the_one_that_shows_it():
     quickest = [min(times) for times in timed.times]  # a busy machine slows single passes
     assert quickest.index(max(quickest)) == 1
     assert quickest[1] >= 20
+
+
+class Waiting(nn.Module):
+    """Waits, and calls a layer that waits, too."""
+
+    def __init__(self, own, inner=None):
+        """Wait so many milliseconds."""
+        super().__init__()
+        self.own, self.inner = own, inner
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        """Run a pass."""
+        time.sleep(self.own / 1000)
+        return (self.inner(x) if self.inner else x) + self.bias
+
+
+def test_the_time_of_a_layer_around_others_is_without_theirs():
+    """One in the other: the sum of all is that of the outermost."""
+    net = nn.Sequential(Waiting(20, Waiting(10, Waiting(40))), nn.ReLU())
+    timed, (_, passes) = _timed(net, passes=5)
+    assert [call.layer for call in timed.calls] == ["0.inner.inner", "0.inner", "0", "1"]
+    quickest = [min(times) for times in timed.times]  # a busy machine slows single passes
+    assert [round(ms, -1) for ms in quickest] == [40, 10, 20, 0]
+    for i, total in enumerate(passes):
+        assert 70 < sum(times[i] for times in timed.times) < total
+
+
+def test_layers_around_others_are_timed_with_them():
+    """Else their times could not be taken off; all others may be timed apart."""
+    calls = shape_pass(tinynets.around().eval(), torch.zeros(1, 3, 16, 16)).calls
+    wanted = [{"0"}, {"1.block.0", "1.block.1.act", "1.block.1", "1"}, {"2.act", "2"}, {"3"}]
+    assert families(calls) == wanted
+
+
+def test_ranges_of_layers_around_others_have_the_places_of_their_calls():
+    """They begin before those inside, whose calls end first."""
+    model = tinynets.around().eval()
+    x = torch.zeros(1, 3, 16, 16)
+    calls = shape_pass(model, x).calls
+    with profile(activities=[ProfilerActivity.CPU]) as seen, marked(model, calls):
+        model(x)
+    found = profiler_events.calls(seen.events(), profiler_events.LAYER)
+    operators = [[one.name for one in call.events[0].cpu_children] for call in found]
+    last = [[name for name in names if name.startswith("aten::")][-1] for names in operators]
+    norm = "aten::batch_norm"
+    assert last == ["aten::relu", norm, "aten::add", "aten::relu", norm, "aten::flatten"]
 
 
 def test_no_timer_stays_behind():

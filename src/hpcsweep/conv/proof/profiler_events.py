@@ -31,6 +31,7 @@ from hpcsweep.conv.proof.evidence import Seen
 from hpcsweep.conv.proof.onednn import Primitive
 
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
+_OF_CALLS: Final = "hpcsweep."  # how the names of ranges around calls begin
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
 _PASSES: Final = 3
 _EMPTY_IF_BLIND: Final = 2  # sessions in a row: one alone may have been lost
@@ -239,8 +240,11 @@ def sacrifice(few: torch.Tensor) -> None:
 
 
 def kernel_times(events: Iterable[Any], mark: str = LAYER) -> list[float | None]:
-    """Return the kernels' milliseconds of each marked call, in order; None: no kernel was seen."""
-    return [look_into(call.events).kernel_ms for call in calls(events, mark)]
+    """Return the kernels' milliseconds of each marked call, in order; None: no kernel was seen.
+
+    Those of a call around others are without theirs.
+    """
+    return [look_into(call.events, apart=True).kernel_ms for call in calls(events, mark)]
 
 
 def calls(events: Iterable[Any], mark: str) -> list[Call]:
@@ -283,15 +287,16 @@ def ran(call: Call, operator: str) -> bool:
     return any(inner.name == operator for event in call.events for inner in descendants(event))
 
 
-def look_into(events: Iterable[Any], *, themselves: bool = False) -> Seen:
+def look_into(events: Iterable[Any], *, themselves: bool = False, apart: bool = False) -> Seen:
     """Return what ran inside of events.
 
     Of an operator that runs more than once, `telling` has one run of each size.
     The profiler attaches kernels to the innermost operator, never to a range. So for events that
-    are operators, `themselves` includes their own kernels.
+    are operators, `themselves` includes their own kernels. `apart` leaves out what ran in ranges of
+    other calls.
     """
     events = list(events)
-    inside = [inner for event in events for inner in descendants(event)]
+    inside = [inner for event in events for inner in descendants(event, apart=apart)]
     inside = [*events, *inside] if themselves else inside
     ranges = {inner.name for inner in inside}  # a GPU's time line has copies of them
     shown = map(_operation, filter(_tells, inside))
@@ -306,13 +311,14 @@ def look_into(events: Iterable[Any], *, themselves: bool = False) -> Seen:
     )
 
 
-def descendants(event: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Yield all operators inside an event, in order."""
+def descendants(event: Any, *, apart: bool = False) -> Iterator[Any]:  # noqa: ANN401
+    """Yield all operators inside an event, in order; not those of other calls, if `apart`."""
     todo = event.cpu_children[::-1]
     while todo:
         inner = todo.pop()
-        yield inner
-        todo += inner.cpu_children[::-1]
+        if not (apart and inner.name.startswith(_OF_CALLS)):
+            yield inner
+            todo += inner.cpu_children[::-1]
 
 
 def work_of(events: Iterable[Any]) -> Iterator[tuple[Operation, Operation]]:

@@ -211,8 +211,8 @@ def _eager(work: LaneWork) -> Lanes:
     clock.calibrate(work.run)
     clean = Lane(work.run, clock)
     watch = None
-    if layers := list(dict.fromkeys(call.layer for call in work.watched)):
-        some = set(layers[:: -(-len(layers) // _WATCHED)])
+    if families := layer_timer.families(work.watched):
+        some = set[str]().union(*families[:: -(-len(families) // _WATCHED)])
         watch = _event_lane(replace(work, calls=work.watched), some, clock.host_ms)
     if not work.calls:
         return Lanes(clock.timer, clean, device_clock=clock, watch=watch)
@@ -225,12 +225,12 @@ def _event_lanes(work: LaneWork, host_ms: float) -> list[LayerLane]:
 
     `host_ms` is the host's time to issue a pass without events; of parts of them it follows.
     """
-    layers = list(dict.fromkeys(call.layer for call in work.calls))
-    whole = _event_lane(work, set(layers))
+    families = layer_timer.families(work.calls)
+    whole = _event_lane(work, set[str]().union(*families))
     assert whole.clock is not None  # noqa: S101 - a lane of events
     of_events = whole.clock.host_ms - host_ms
     for count in _PARTS:
-        sets = [set(layers[part::count]) for part in range(count)]
+        sets = [set[str]().union(*families[part::count]) for part in range(count)]
         lanes = [_event_lane(work, some, host_ms + of_events / count) for some in sets]
         if not any(lane.starves() for lane in lanes):
             return lanes

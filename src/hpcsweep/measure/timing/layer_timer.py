@@ -6,7 +6,8 @@ after every layer can double the time of a pass; the moments are read once, afte
 hooks would cost three times as much, and some modules take a slower path if they have hooks.
 
 A layer is identified by its position in the pass, not by its module, since one activation module
-may be called in eight places. The rest of a pass is the row `__other__`.
+may be called in eight places. From the time of a layer around others theirs are taken off. The rest
+of a pass is the row `__other__`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from operator import itemgetter
 from typing import Any
 
@@ -60,6 +61,16 @@ def joined(parts: Sequence[tuple[Sequence[int], LayerTimes]], *, starved: bool) 
     return LayerTimes(calls, times, parts[0][1].timer, backward, starved)
 
 
+def families(calls: Sequence[LayerCall]) -> list[set[str]]:
+    """Return sets of layers that are to be timed together: those around others with these."""
+    found = {call.layer: {call.layer} for call in calls}
+    for at, call in enumerate(calls):
+        for inner in calls[at - call.inside : at]:
+            whole = found[call.layer] | found[inner.layer]
+            found.update(dict.fromkeys(whole, whole))
+    return [*{id(layers): layers for layers in found.values()}.values()]
+
+
 def completed(timed: LayerTimes, calls: Sequence[LayerCall], untimed: frozenset[str]) -> LayerTimes:
     """Return the times of all forward calls of a pass, empty for `untimed` layers."""
     of_timed = iter(timed.times)
@@ -72,8 +83,12 @@ def marked(model: nn.Module, calls: Sequence[LayerCall]) -> AbstractContextManag
 
     Hooks are no alternative: some modules run other kernels if they have any.
     """
-    numbers = count()
+    # calls are in the order in which they end, and ranges are numbered when they begin
+    begins = sorted(range(len(calls)), key=lambda at: (at - calls[at].inside, -calls[at].inside))
     others = tuple(call for call in calls if call.conv is None)
+    places = {id(call): place for place, call in enumerate(others)}
+    known = (places[id(calls[at])] for at in begins if id(calls[at]) in places)
+    numbers = chain(known, count(len(others)))
     return wrapped_forwards(
         shape_pass.layer_modules(model, others),
         lambda forward: profiler_events.ranged(forward, profiler_events.LAYER, numbers),
@@ -104,7 +119,7 @@ class LayerTimer:
         self._stamps = stamps
         self._times: list[list[float]] = [[] for _ in calls]
         self._modules = shape_pass.layer_modules(model, self._calls)
-        self._moments: list[Any] = []
+        self._moments: list[tuple[Any, Any]] = []  # of calls, in the order in which they end
 
     @contextmanager
     def attached(self, passes: int) -> Iterator[None]:
@@ -133,18 +148,18 @@ class LayerTimer:
         Raises:
             LayersChanged: they called other layers than the shape pass recorded.
         """
-        starts = self._moments[::2]
-        ends = self._moments[1::2]
-        if len(starts) != passes * len(self._calls):
+        times = [self._stamps.ms(*pair) for pair in self._moments]
+        if len(times) != passes * len(self._calls):
             raise LayersChanged(
-                f"{len(starts)} layer calls in {passes} passes, the shape pass saw "
+                f"{len(times)} layer calls in {passes} passes, the shape pass saw "
                 f"{len(self._calls)} in one, on the meta device; does the network's path depend "
-                f"on {_suspects(len(starts), passes)}? "
+                f"on {_suspects(len(times), passes)}? "
                 "`measure: {layers: false}` times it without its layers"
             )
-        times = [self._stamps.ms(*pair) for pair in zip(starts, ends, strict=True)]
-        for index, of_call in enumerate(self._times):
-            of_call.extend(times[index :: len(self._calls)])
+        for begin in range(0, len(times), len(self._calls) or 1):
+            for at, (call, of_call) in enumerate(zip(self._calls, self._times, strict=True), begin):
+                times[at] -= sum(times[at - call.inside : at])
+                of_call.append(times[at])
 
     def timed(self) -> LayerTimes:
         """Return all collected times."""
@@ -160,9 +175,9 @@ class LayerTimer:
         now = self._stamps.now
 
         def timed(*args: object, **kwargs: object) -> object:
-            note(now())
+            begin = now()
             output = forward(*args, **kwargs)
-            note(now())
+            note((begin, now()))
             return output
 
         return timed
