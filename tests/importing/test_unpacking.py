@@ -50,6 +50,7 @@ def test_a_file_that_was_cut_is_told(tmp_path, pack):
         ("table.csv.gz", gzip.compress, "neusight"),
         ("gfx906_60.fdb.txt.bz2", bz2.compress, ""),
         ("gfx906_60.fdb.txt", gzip.compress, ""),
+        ("trace.json.gz", gzip.compress, ""),
     ],
 )
 def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path, name, pack, columns):

@@ -9,11 +9,9 @@ tells nothing of the algorithm. Both gradients of a convolution are one call.
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import re
-import zlib
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -23,8 +21,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hpcsweep import files
 from hpcsweep.errors import ResultsError, UsageError
+from hpcsweep.importing import unpacking
 
 _OPERATOR: Final = re.compile(r"aten::\w*conv(?!ert)\w*")
 _BACKWARD: Final = re.compile(r"backward\w*$")
@@ -34,7 +32,6 @@ _LAUNCHES: Final = {"runtime", "cuda_runtime", "cuda_driver", "hip_runtime"}
 _OPERATORS: Final = {"operator", "cpu_op"}
 _OTHER: Final = "other"  # a kind of our own: an operator that does not convolve
 _MOST: Final = 1 << 30  # bytes of a trace, unpacked: it is read at once, which takes thrice that
-_GZIP: Final = b"\x1f\x8b"
 
 Thread = tuple[str, str]
 
@@ -106,16 +103,12 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
     Events that `Trace` does not need are None. `ResultsError` where it cannot be read, `UsageError`
     where it is no trace.
     """
-    with files.opened(path, most=_MOST) as file:
-        packed = file.read(2) == _GZIP
-        file.seek(0)
+    with unpacking.opened(path, _MOST) as file:
         try:
-            data = (gzip.GzipFile(fileobj=file) if packed else file).read(_MOST + 1)
-            if len(data) > _MOST:
-                raise ResultsError(f"{path}: has more than {_MOST:,} bytes; profile fewer steps")
+            data = file.read()
             text = data.decode(json.detect_encoding(data), "replace")
             document = json.loads(text, strict=False, object_hook=_if_needed)
-        except (EOFError, zlib.error, gzip.BadGzipFile, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             text = f"{path}: is no JSON ({error}); if the file was cut, export it again"
             raise ResultsError(text) from error
     head = document if isinstance(document, dict) else {"traceEvents": document}
