@@ -8,8 +8,8 @@ Everything here is drawn: passes with 1 % of noise inside a visit, and one of se
 lies between visits. The times go through the program's own functions. It prints, for each model,
 
 * how often one of 2, 4 or 8 equal algorithms has a star after 3 visits (of 12 configurations),
-* how often `compare` calls any of 12 equal rows different, with 2, 3 and 5 runs on a side,
-* how often `best` changes any of 53 layers for one of 6 equal rivals, and how often the interval of
+* how often `compare` calls one of equal rows different, with 2, 3 and 5 runs on a side,
+* how often `best` takes one of 6 equal rivals in a layer, by rival, and how often the interval of
   the gain holds the truth where every third layer has a rival that is 20 % faster,
 
 what 1, 3 and 5 visits find of a true difference of 2, 5 and 10 %, and how often the 90 % interval
@@ -239,8 +239,9 @@ def _visits(source: np.random.Generator, model: Model, shape: tuple[int, int, in
     width = ordered[..., PASSES - _RANK] - ordered[..., _RANK - 1]
     index = pd.MultiIndex.from_product([range(n) for n in shape], names=["group", "name", "visit"])
     return index.to_frame(index=False).assign(
-        log=np.median(passes, axis=-1).ravel(), within=(width.ravel() / (2 * 1.96)) ** 2
-    )
+        log=np.median(passes, axis=-1).ravel(), within=(width.ravel() / (2 * 1.96)) ** 2,
+        origin="", control=np.nan,
+    )  # fmt: skip
 
 
 def _starred(source: np.random.Generator, model: Model, names: int, repetitions: int) -> float:
@@ -252,24 +253,25 @@ def _starred(source: np.random.Generator, model: Model, names: int, repetitions:
 
 
 def _differing(source: np.random.Generator, model: Model, runs: int, repetitions: int) -> float:
-    wrong = 0
+    wrong = list[float]()
     for _ in range(repetitions):
-        rows = _visits(source, model, (ROWS, 2, runs))
-        judged = verdicts.judge(
-            rows.rename(columns={"group": "key", "name": "side", "visit": "run"})
-        )
-        wrong += judged is not None and bool(judged.differs.any())
-    return wrong / repetitions
+        rows = _visits(source, model, (ROWS, 2, runs)).drop(columns="origin")
+        pairs = rows.rename(columns={"group": "pair", "name": "side", "visit": "origin"})
+        origin = pairs["origin"] + runs * pairs["side"]  # no run has both sides
+        judged = verdicts.judge(pairs.assign(origin=origin, visit=""))
+        wrong.append(float(judged["differs"].mean()))
+    return float(np.mean(wrong))
 
 
 def _layers(
     source: np.random.Generator, model: Model, gain: float, repetitions: int
 ) -> tuple[float, float]:
-    """Return how often a layer changes, and how often the interval holds the gain of the map.
+    """Return how often a rival is taken, and how often the interval holds the gain of the map.
 
     Every third layer has a rival that takes so much less than the default; layers differ in size.
     """
-    changed = held = 0
+    changed = 0.0
+    held = 0
     size = np.exp(np.linspace(0, 3, LAYERS))
     for _ in range(repetitions):
         rows = _visits(source, model, (LAYERS, RIVALS + 1, 3))
@@ -281,12 +283,12 @@ def _layers(
             "visit": rows["visit"], "log": log, "within": rows["within"], "ms": np.exp(log),
             "layer": rows["group"].astype(str), "unique_key": "",
         })  # fmt: skip
-        calls = best_layers.choose(times, {}, "auto")
+        calls = best_layers.choose(times, "auto")
         none = pd.Series(dtype=float)
         predicted = best.predicted(calls, none, none, none).iloc[0]
         taken = np.where(calls["algorithm"] == names[1], gain * (calls["call_index"] % 3 == 0), 0.0)
         truth = 100 * float((size[calls["call_index"]] * taken).sum() / size.sum())
-        changed += bool(predicted["changed"])
+        changed += predicted["changed"] / (LAYERS * RIVALS)
         held += bool(predicted["gain_lo_pct"] - 1e-9 <= truth <= predicted["gain_hi_pct"] + 1e-9)
     return changed / repetitions, held / repetitions
 

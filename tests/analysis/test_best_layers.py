@@ -45,13 +45,13 @@ def test_noise_keeps_the_default(tmp_path):
     }  # fmt: skip
 
 
-def test_of_single_visits_the_layers_that_do_not_convolve_tell_the_noise(tmp_path, monkeypatch):
-    """As soon as there are some: winograd's factor of four is more than 3 % and their scatter."""
+def test_of_single_visits_only_a_large_difference_counts_and_needs_controls(tmp_path):
+    """As in every command: winograd's factor of four is one, and so is gemm's third."""
     assert set(chosen(layered(tmp_path)).values()) == {"auto"}
-    for number in range(4):
-        monkeypatch.setitem(TIMES, f"bn{number}", dict.fromkeys(("auto", "gemm", "winograd"), 0.5))
     (tmp_path / "more").mkdir()
-    assert chosen(layered(tmp_path / "more"))["conv2"] == "winograd"
+    names = ("auto", "gemm", "winograd")
+    known = layered(tmp_path / "more", changes={name: {"control_ms": 1.0} for name in names})
+    assert chosen(known) == {"conv1": "gemm", "conv2": "winograd", "conv3": "auto"}
 
 
 def test_what_a_visit_did_to_every_layer_is_no_gain(tmp_path, monkeypatch):
@@ -122,6 +122,6 @@ def test_more_configurations_need_no_more_groupings(monkeypatch):
     seen = []
     for configurations in (2, 12):
         counted.clear()
-        best_layers.choose(visits_of(configurations), {}, "auto")
+        best_layers.choose(visits_of(configurations), "auto")
         seen.append(len(counted))
     assert seen[0] == seen[1]

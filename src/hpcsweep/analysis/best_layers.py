@@ -1,12 +1,9 @@
 """Finds the fastest algorithm of each convolution, and what a network of these would gain.
 
-A layer keeps the default algorithm unless another one is faster by more than what varies between
-visits: the two are compared visit by visit, what a visit did to all layers of an algorithm counts
-as noise that these share, and the numbers of rivals and of layers are taken into account. The
-winner of many is partly lucky, so what it saves is told by the visits that did not choose it.
-
-Of single visits nothing varies. Then the layers that do not convolve tell how much does: they do
-the same work under every algorithm.
+A layer keeps the default algorithm unless `verdicts.judge` calls another one faster, by the times
+of the two in this layer alone. The winner of many is partly lucky, so what it saves is told by the
+visits that did not choose it. What a visit did to all layers of an algorithm counts as noise that
+these share in what a network would gain.
 """
 
 from __future__ import annotations
@@ -26,7 +23,8 @@ Pair = tuple[int, str]  # configuration and algorithm
 
 _CALL: Final = ["config", "call_index"]
 _PAIR: Final = ["config", "algorithm"]
-_GAP: Final = [*_CALL, "algorithm", "gap", "own", "shared", "chance", "visit", "by_visit"]
+_KEY: Final = [*_CALL, "algorithm"]
+_GAP: Final = [*_CALL, "algorithm", "gap", "own", "shared", "visit", "by_visit"]
 
 
 def per_layer(
@@ -40,36 +38,31 @@ def per_layer(
     time is `ms`. `tried` counts the others. `UsageError` where no convolution was timed under the
     default.
     """
+    control = dataset.cells(points, "control_ms", np.nan).astype(float)
     numbers = points[["point_id"]].assign(
-        config=dataset.configurations(points), visit=dataset.visits(points)
-    )
+        config=dataset.configurations(points), visit=dataset.visits(points),
+        control=np.log(control.where(control > 0)),
+    )  # fmt: skip
     rows = data.of_layers(points).drop(columns="visit").merge(numbers, on="point_id")
     rows = _with_logs(rows[~dataset.gradients(rows) & rows["algorithm"].map(catalog.is_algorithm)])
-    conv = rows["op"] == "conv2d"
-    rest = rows["layer"] == "__other__"
-    times = rows[conv & ~dataset.fell_back(rows)]
+    times = rows[(rows["op"] == "conv2d") & ~dataset.fell_back(rows)]
     if default not in set(times["algorithm"]):
         raise UsageError(
             f"{data.sweep_dir.layers}: no convolution under `{default}`, which every layer would "
             "keep; --over names another algorithm"
         )
-    return choose(times, _machines(rows[~conv & ~rest], default), default)
+    return choose(times, default)
 
 
-def choose(
-    times: pd.DataFrame, machines: dict[Pair, verdicts.Machine], default: str
-) -> pd.DataFrame:
+def choose(times: pd.DataFrame, default: str) -> pd.DataFrame:
     """Return the default's rows with the fastest algorithm that beats it (see `per_layer`)."""
-    gaps = _gaps(times, machines, default)
+    gaps = _gaps(times, default)
     rows = times[times["algorithm"] == default].groupby(_CALL).agg(
         layer=("layer", "first"), unique_key=("unique_key", "first"), default_ms=("ms", "median")
     )  # fmt: skip
     rivals = gaps.groupby(_CALL)
-    # the best of several is the luckiest
-    chance = gaps["chance"].astype(float) * rivals["chance"].transform("size").astype(float)
-    least = gaps.assign(chance=chance).groupby(_CALL)["chance"].min()
-    levels = least.groupby(level=0).agg(lambda of: verdicts.threshold(of.to_numpy()))
-    passed = gaps[chance <= gaps["config"].map(levels)]
+    faster = _faster(times, default)
+    passed = gaps[[key in faster for key in zip(*(gaps[name] for name in _KEY), strict=True)]]
     best = passed.sort_values("gap", ascending=False).groupby(_CALL).first().reindex(rows.index)
     gap = _without_luck(passed).reindex(rows.index).astype(float)
     ms = rows["default_ms"] * np.exp(-gap.fillna(0.0))
@@ -89,6 +82,20 @@ def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / verdicts.OF_MEAN
     timed = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
     return timed.dropna(subset="log").fillna({"within": 0.0})
+
+
+def _faster(times: pd.DataFrame, default: str) -> set[tuple[Any, ...]]:
+    """Return the calls and algorithms that are faster than the default, by `verdicts.judge`."""
+    cells = times.reindex(columns=[*_KEY, "visit", "log", "within", "control"]).assign(origin="")
+    is_default = cells["algorithm"] == default
+    rivals = cells[~is_default]
+    pairs = rivals[_KEY].drop_duplicates().reset_index(drop=True)
+    pairs["pair"] = pairs.index
+    own = cells[is_default].drop(columns="algorithm").merge(pairs, on=_CALL)
+    both = pd.concat([rivals.merge(pairs, on=_KEY).assign(side=0), own.assign(side=1)])
+    judged = pairs.join(verdicts.judge(both), on="pair")
+    found = judged.loc[judged["differs"].eq(other=True) & (judged["gap"] > 0), _KEY]
+    return {*found.itertuples(index=False, name=None)}
 
 
 class _Gaps(NamedTuple):
@@ -125,21 +132,8 @@ def _paired(rows: pd.DataFrame, default: str) -> Iterator[tuple[Pair, _Gaps]]:
         within = within[len(calls) :]
 
 
-def _machines(rows: pd.DataFrame, default: str) -> dict[Pair, verdicts.Machine]:
-    """Return how far layers without convolutions are from the default's: the noise of one gap."""
-    machines = {}
-    for pair, gaps in _paired(rows, default):
-        means = np.nanmean(gaps.logs, axis=1)
-        if len(means) > 1:
-            variance = float(np.median(means)) ** 2 + float(means.var(ddof=1)) + verdicts.ONCE**2
-            machines[pair] = verdicts.Machine(variance, len(means) - 1.0)
-    return machines
-
-
-def _gaps(
-    times: pd.DataFrame, machines: dict[Pair, verdicts.Machine], default: str
-) -> pd.DataFrame:
-    """Return a row per call and rival: `gap`, its variances, and `chance` that it is none.
+def _gaps(times: pd.DataFrame, default: str) -> pd.DataFrame:
+    """Return a row per call and rival: `gap` and its variances, for what the network would gain.
 
     `visit` and `by_visit` are the visits and their gaps.
     """
@@ -147,21 +141,18 @@ def _gaps(
     for (config, algorithm), (calls, visit, logs, within) in _paired(times, default):
         visits = (~np.isnan(logs)).sum(axis=1)
         runs = logs.shape[1]
-        machine = machines.get((config, algorithm), verdicts.Machine(np.inf, 1.0))
         noise = verdicts.scatter(logs, within)
         mean = np.nanmean(logs, axis=1)
         own, shared, _ = noise.of_means(visits, runs)
         once = visits < verdicts.VISITS
-        own = np.where(once, within + machine.variance, own)
-        alone = scipy.special.stdtr(machine.df, -mean / np.sqrt(own))
-        chance = np.where(once, alone, noise.chance_of(mean, visits, runs))
+        own = np.where(once, within + 2 * verdicts.ONCE**2, own)
         if noise.is_common:  # few visits tell it
             shared = (
                 shared * (scipy.special.stdtrit(noise.shared_df, 0.975) / verdicts.OF_MEAN) ** 2
             )
         columns = (
             [config] * len(calls), calls, [algorithm] * len(calls), mean, own,
-            np.where(once, 0, shared), chance, [visit] * len(calls), logs,
+            np.where(once, 0, shared), [visit] * len(calls), logs,
         )  # fmt: skip
         for name, values in zip(_GAP, columns, strict=True):
             columns_of[name] += list(values)

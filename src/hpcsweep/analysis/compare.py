@@ -50,7 +50,7 @@ _SIDE: Final = re.compile(r"(.*?)(?:@([^:@/]*(?::\d\d)*))?(?::(.*))?", re.DOTALL
 
 @dataclass(frozen=True)
 class Side:
-    """The measured rows of one side; the column `_run` numbers the runs that they belong to."""
+    """The measured rows of one side; the column `_run` names the run that they belong to."""
 
     label: str
     rows: pd.DataFrame
@@ -86,11 +86,10 @@ def read_side(
         for own in [run] if at is None else runs.named(run, at):
             data = dataset.read_dataset(renewed(own))
             rows, left_out = data.chosen(match, where, everything=everything, noise=True)
-            of_runs.append(rows.copy())
+            of_runs.append(rows.assign(_run=f"{own.path.resolve()}@{own.at}"))
             which = [] if at is None else [", ".join(own.ages())]
             notes += [f"{part}: {note}" for note in (*which, *left_out)]
-    rows = pd.concat(of_runs, keys=range(len(of_runs)), names=["_run"])
-    return Side(text, rows.reset_index("_run").reset_index(drop=True), tuple(notes))
+    return Side(text, pd.concat(of_runs, ignore_index=True), tuple(notes))
 
 
 def _split(text: str) -> tuple[str, str | None, str]:
@@ -150,7 +149,7 @@ class Comparison:
     metric: str
     table: pd.DataFrame
     keys: tuple[str, ...]
-    judged: verdicts.JudgedRatios | None
+    mean: tuple[float, float, float] | None  # of the ratios, with its interval; None: unknown
     notes: tuple[str, ...]
 
     @property
@@ -180,7 +179,7 @@ class Comparison:
             pairs = zip(table["coverage_first"], table["coverage_second"], strict=True)
             texts["coverage %"] = [f"{a:.0f}, {b:.0f}" for a, b in pairs]
         ends = ("ratio", "low", "high")
-        mean = dict(zip(ends, self.judged.mean, strict=True)) if self.judged else None
+        mean = dict(zip(ends, self.mean, strict=True)) if self.mean else None
         return View(
             title=f"{self.second.label} against {self.first.label}: {formats.label(self.metric)}",
             frame=table, texts=pd.DataFrame(texts), left=len(self.keys),
@@ -195,14 +194,22 @@ class Comparison:
     def _about_noise(self) -> list[str]:
         """Return the geometric mean, and what the intervals come from."""
         runs = f"{self.first.runs} and {count(self.second.runs, 'run')}"
-        if not self.judged:
+        if not self.mean:
             return [f"{runs}: the noise between runs is unknown; measure again and join by +"]
-        ratio, low, high = self.judged.mean
-        mean = f"geometric mean of the ratios {ratio:.3f} ({_ends(low, high)})"
+        ratio, low, high = self.mean
+        lines = [f"geometric mean of the ratios {ratio:.3f} ({_ends(low, high)})"]
         if max(self.first.runs, self.second.runs) > 1:
-            return [mean, f"{runs}: the noise between runs is known from repeated ones"]
-        once = "one run on each side: only what exceeds all that the controls show counts"
-        return [mean, once, "several runs of a side, joined by +, tell more"]
+            lines.append(f"{runs}: the noise between runs is known from repeated ones")
+        elif {*self.first.rows["_run"]} != {*self.second.rows["_run"]}:
+            lines.append("one run on each side: only what two visits rarely differ by counts")
+            lines.append("several runs of a side, joined by +, tell more")
+        by_chance = verdicts.WRONG * len(self.table)
+        if by_chance >= 1:
+            words = f"{FASTER} or {SLOWER} by chance alone"
+            lines.append(
+                f"each row is judged by itself: of equal ones about {by_chance:.0f} were {words}"
+            )
+        return lines
 
 
 def _ends(low: float, high: float) -> str:
@@ -229,7 +236,7 @@ def compare(
     named = {"model", *dataset.varying_axes(numbered)}
     shown = [a for a in keys if a in named and numbered[a].notna().any()]
     renamed = {name: f"{name}_" for name in _ADDED.intersection(keys)}  # axes of a command
-    table, judged = _judged(kept, numbered.rename(columns=renamed), metric, margin)
+    table, mean = _judged(kept, numbered.rename(columns=renamed), metric, margin)
     shown = [renamed.get(name, name) for name in shown]
     notes = [
         *_same_rows(*sides),
@@ -241,7 +248,7 @@ def compare(
         *first.notes,
         *second.notes,
     ]  # fmt: skip
-    return Comparison(first, second, metric, table, tuple(shown), judged, tuple(notes))
+    return Comparison(first, second, metric, table, tuple(shown), mean, tuple(notes))
 
 
 def _same_rows(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
@@ -353,27 +360,31 @@ def _of_several_versions(sides: Sequence[pd.DataFrame]) -> set[object]:
 
 def _judged(
     sides: Sequence[pd.DataFrame], numbered: pd.DataFrame, metric: str, margin: float
-) -> tuple[pd.DataFrame, verdicts.JudgedRatios | None]:
+) -> tuple[pd.DataFrame, tuple[float, float, float] | None]:
+    """Return the rows with their verdicts, and the mean ratio where the noise is known."""
     sign = -1 if formats.is_rate(metric) else 1
     long = pd.concat([
-        rows[["_key", "_run"]].set_axis(["key", "run"], axis=1).assign(
-            side=side, log=sign * np.log(rows[metric].astype(float)),
-            within=verdicts.within(rows, metric),
-            control=np.log(rows["control_ms"]) if "control_ms" in rows else np.nan,
-        )
+        dataset.timed(rows, metric).assign(pair=rows["_key"], origin=rows["_run"], side=side)
         for side, rows in enumerate(sides)
     ])  # fmt: skip
-    judged = verdicts.judge(long)
+    long["log"] *= sign
+    judged = verdicts.judge(long).sort_index()
     table = numbered.drop(columns="_key").reset_index(drop=True)
     for rows, name in zip(sides, ("first", "second"), strict=True):
         of_keys = rows.reindex(columns=["_key", metric, _COVERAGE]).groupby("_key")
         table[name] = of_keys[metric].median().to_numpy()
         table[f"coverage_{name}"] = of_keys[_COVERAGE].min().to_numpy()
-    raw = table["second"] / table["first"]
-    if judged is None:
-        return table.assign(ratio=raw, low=np.nan, high=np.nan, verdict=UNDECIDED), None
-    inside = (judged.low > 1 / (1 + margin)) & (judged.high < 1 + margin)
-    direction = np.where(judged.ratio > 1, SLOWER, FASTER)
-    verdict = np.where(judged.differs, direction, np.where(inside, SAME, UNDECIDED))
-    low, high = sorted([judged.low**sign, judged.high**sign], key=lambda ends: ends[0])
-    return table.assign(ratio=judged.ratio**sign, low=low, high=high, verdict=verdict), judged
+    most = math.log1p(margin)
+    inside = (judged["low"] > -most) & (judged["high"] < most)
+    direction = np.where(judged["gap"] > 0, SLOWER, FASTER)
+    verdict = np.where(judged["differs"], direction, np.where(inside, SAME, UNDECIDED))
+    ends = np.exp(sign * judged[["low", "high"][::sign]].to_numpy())
+    table = table.assign(
+        ratio=np.exp(sign * judged["gap"].to_numpy()), low=ends[:, 0], high=ends[:, 1],
+        verdict=verdict,
+    )  # fmt: skip
+    if judged["low"].isna().any():
+        return table, None
+    mean, *around = verdicts.mean_ratio(long, judged)
+    low, high = sorted(end**sign for end in around)
+    return table, (mean**sign, low, high)

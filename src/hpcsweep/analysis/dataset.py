@@ -359,12 +359,22 @@ def configurations(points: pd.DataFrame) -> pd.Series[int]:
     return points.groupby(axes, dropna=False, sort=False).ngroup()
 
 
-def visits(points: pd.DataFrame) -> pd.Series[int]:
-    """Return a number per point; points of a configuration with unequal ones are repetitions."""
-    axes = [a for a in catalog.axes_with(catalog.Role.REPETITION) if a in points]
-    if not axes:
-        return pd.Series(0, points.index)
-    return points.groupby(axes, dropna=False, sort=False).ngroup()
+def visits(points: pd.DataFrame) -> pd.Series[str]:
+    """Return a name per point; points of a configuration with unequal ones are repetitions."""
+    names = pd.Series("", points.index)
+    for axis in sorted(REPEATS):
+        names += cells(points, axis).map("/{}".format)
+    return names
+
+
+def timed(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the columns of rows that `verdicts.judge` wants, but pair, side and origin."""
+    values = rows[metric].astype(float)
+    control = cells(rows, "control_ms", np.nan).astype(float)
+    return pd.DataFrame({
+        "visit": visits(rows), "log": np.log(values.where(values > 0)),
+        "within": verdicts.within(rows, metric), "control": np.log(control.where(control > 0)),
+    })  # fmt: skip
 
 
 def first_known(rows: pd.DataFrame, *names: str) -> pd.Series[float]:
@@ -412,14 +422,6 @@ def own_results(rows: pd.DataFrame) -> list[str]:
 def is_foreign(rows: pd.DataFrame) -> bool:
     """Tell whether other programs measured all rows: what doubts them does not tell them apart."""
     return bool(flagged(rows, {FOREIGN}).all())
-
-
-def machine(rows: pd.DataFrame) -> verdicts.Machine | None:
-    """Return how much the machine varied between points, by the controls of each job."""
-    keys = ["submission", "chunk", "attempt"]
-    controls = rows.reindex(columns=[*keys, "control_ms"]).dropna(subset="control_ms")
-    logs = np.log(controls["control_ms"].astype(float))
-    return verdicts.machine([of.to_numpy() for _, of in logs.groupby([controls[k] for k in keys])])
 
 
 def doubts(rows: pd.DataFrame) -> dict[str, int]:

@@ -7,8 +7,8 @@ back to `auto` is not a Winograd time. Unreliable medians carry a question mark.
 
 The fastest has a star only if it is valid and reliable, its algorithm did a part of the work, and
 it is ahead by more than what varies between visits (`verdicts`): passes of one visit agree better
-with each other than with the next. Of single visits the controls of the machine tell how much
-varies; where they do not suffice, the fastest is named as what it is, the fastest here.
+with each other than with the next. Of single visits only a large lead is one; where it does not
+suffice, the fastest is named as what it is, the fastest here.
 
 Of training, `step` is the median of the training pass. The phases are means of the phase pass, so
 they add up to a mean step, which differs from `step` where steps are noisy.
@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
@@ -66,10 +65,6 @@ class Report:
         names = {*self.table["algorithm"], *(name for row in self.rows for name in row["failed"])}
         return tuple(sorted(names, key=lambda name: dataset.rank("algorithm", name)))
 
-    @property
-    def is_repeated(self) -> bool:
-        return any((self.table[name] > 1).any() for name in _VISITS if name in self.table)
-
     def views(self) -> list[View]:
         """Return the table: its values, with coverage and doubts, and what people read."""
         rows = self.rows
@@ -85,10 +80,12 @@ class Report:
         frame["fastest"] = [row["fastest"] for row in rows]
         frame["doubtful"] = [";".join(row["doubtful"]) for row in rows]
         marks = [_STAR] if any(frame["fastest"]) else []
-        ahead = sorted(row["ahead_pct"] for row in rows if row["fastest_here"])
-        ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
-        why = _FEW_VALID % self.data.sweep_dir.name if self.is_repeated else _NOT_REPEATED
-        marks += [_HERE.format(" to ".join(ends), why)] if ahead else []
+        few_valid = _FEW_VALID % self.data.sweep_dir.name
+        for repeated, why in ((False, _NOT_REPEATED), (True, few_valid)):
+            here = [row for row in rows if row["fastest_here"] and row["repeated"] is repeated]
+            ahead = sorted(row["ahead_pct"] for row in here)
+            ends = dict.fromkeys(f"{percent:.0f}" for percent in (*ahead[:1], *ahead[-1:]))
+            marks += [_HERE.format(" to ".join(ends), why)] if ahead else []
         marks += [f"%  {dataset.COVERAGE}"] if shares else []
         what = "median ms of one pass" if self.metric == _MEDIAN else formats.label(self.metric)
         return [View(
@@ -133,11 +130,13 @@ def make(data: dataset.Dataset, metric: str = "") -> Report | TrainingReport | C
     every = every.assign(group=every.groupby([*keys], dropna=False, sort=False).ngroup())
     table = _used(table.assign(group=every["group"]))
     ahead = _ahead(rows.loc[table.index], table, metric) if formats.is_time(metric) else {}
+    repeated = {*every["group"][(every.reindex(columns=[*_VISITS]) > 1).any(axis=1)]}
     cells = _cells(table, metric)
     lines = {
         first["group"]: {
             **{key: dataset.to_json(key, first[key]) for key in keys},
             **_compared(cells.get(first["group"], ()), metric, ahead.get(first["group"])),
+            "repeated": first["group"] in repeated,
         }
         for _, first in every.drop_duplicates("group").iterrows()
     }
@@ -161,15 +160,13 @@ def _used(table: pd.DataFrame) -> pd.DataFrame:
 def _ahead(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> dict[Any, verdicts.Fastest]:
     """Return the fastest of each configuration, of the algorithms that did a part of the work."""
     took_part = dataset.cells(table, _COVERAGE, 100.0) != 0
-    times = pd.DataFrame({
-        "group": table["group"], "name": table["algorithm"], "visit": dataset.visits(rows),
-        "log": np.log(rows[metric].where(rows[metric] > 0)),
-        "within": verdicts.within(rows, metric),
-    })  # fmt: skip
+    times = dataset.timed(rows, metric).assign(
+        group=table["group"], name=table["algorithm"], origin=""
+    )
     shared = {FOREIGN} if dataset.is_foreign(rows) else set()
     unknown = times["group"][dataset.flagged(rows, _TIME_UNKNOWN - shared)]
     fit = took_part & ~times["group"].isin(unknown)
-    return verdicts.fastest(times[fit].dropna(subset="log"), dataset.machine(rows))
+    return verdicts.fastest(times[fit].dropna(subset="log"))
 
 
 def _keys(table: pd.DataFrame, every: pd.DataFrame) -> tuple[str, ...]:

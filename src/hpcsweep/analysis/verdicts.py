@@ -3,18 +3,19 @@
 The passes of one visit agree better with each other than with those of the next: another process,
 another place in memory, another minute. So a verdict rests on what varies between visits or runs
 (Kalibera and Jones 2013: repeat at the level that varies), and times are compared as logarithms.
-*Which algorithm is the fastest of a configuration?* compares visit by visit, so that what a visit
-did to all algorithms does not count. *Which rows changed?* compares two sides that have runs of
-their own. What was measured once is judged only by what the controls of the machine show.
 
-Few repetitions say little of one row's noise. So its variance is drawn towards the usual one, by as
-much as the rows agree (Smyth 2004, "Linear models and empirical Bayes methods"). Where they do not
-agree, each row is left with its own.
+`judge` judges a pair of measurements by their own rows alone: every command asks it, and what else
+is in a table changes nothing. So two rows have one verdict in `report`, `compare` and `best`.
 
-Where many rows are judged at once, Benjamini and Hochberg's procedure keeps the share of wrong
-verdicts at 4 %, and the intervals are those that belong to it (Benjamini and Yekutieli 2005), so a
-row differs exactly if its interval does not hold 1. The level is below the 5 % that are promised,
-since times are not normal.
+* Visits that both have in one run are compared one by one: what a visit did to both does not count.
+* Else runs are compared; a side with one run scatters as the other one does.
+* What was measured once differs only by more than two visits of a shared machine do, and than the
+  controls of the two rows show.
+
+Each verdict is wrong in at most 4 % of pairs that do not differ. `scatter` is about many rows at
+once: the geometric mean of a comparison, the gain of a network. Few repetitions say little of one
+row's noise, so there its variance is drawn towards the usual one, by as much as the rows agree
+(Smyth 2004, "Linear models and empirical Bayes methods").
 """
 
 from __future__ import annotations
@@ -33,13 +34,10 @@ Floats = NDArray[np.float64]
 # half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
 _OF_MEDIAN: Final = 1.82
 OF_MEAN: Final = 1.96
-ONCE: Final = 0.03  # what may lie between two visits of a quiet machine and no control shows
 LEAST: Final = 1e-8  # variance of a logarithm: a ten-thousandth of a time is no difference
 _FEWEST: Final = 5  # rows whose variances say what is usual
 _MOST_DF: Final = 30.0  # a prior that is surer than this would be pooling
 _COMMON: Final = 0.05  # the chance at which rows are taken to share noise
-_LEAST_CHANCE: Final = 1e-12
-_HALVINGS: Final = 50
 _LEAST_HALF: Final = 1e-3  # half of the least degrees of freedom of a prior
 _STEPS: Final = 10_000
 _TWO: Final = 1.5  # degrees of freedom: more than those of one difference, give or take a share
@@ -93,26 +91,6 @@ def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """How much a machine varies between points: variance of a logarithm, degrees of freedom."""
-
-    variance: float
-    df: float
-
-
-def machine(controls: Sequence[Floats]) -> Machine | None:
-    """Return what the controls of some jobs show, each a list of logarithms; None: too few.
-
-    A control does not feel all that a network feels, so a single visit counts for no better than
-    `ONCE`.
-    """
-    rest = [of - of.mean() for of in controls if len(of) > 1]
-    df = sum(len(of) - 1 for of in rest)
-    squares = sum(float((of**2).sum()) for of in rest)
-    return Machine(max(squares / df, ONCE**2), float(df)) if df >= _FEWEST else None
-
-
-@dataclass(frozen=True)
 class Scatter:
     """Variances of one measurement, and their degrees of freedom.
 
@@ -134,29 +112,6 @@ class Scatter:
             return False
         chance = np.pi / 2 * float(np.mean(self.own)) / rows
         return float(scipy.special.fdtrc(df, df * rows, self.shared / chance)) < _COMMON
-
-    def chance_of(self, gaps: Floats, repeats: Floats, runs: int) -> Floats:
-        """Return how likely noise alone makes mean gaps so large, or larger.
-
-        Where rows share noise, their few runs are all that tells it, however small it seems
-        (Banerjee 1961, "On confidence interval for two-means problem": the sum of squared limits).
-        """
-        own, shared, df = self.of_means(repeats, runs)
-        if not self.is_common:
-            return np.asarray(scipy.special.stdtr(df, -gaps / np.sqrt(own + shared)))
-        low = np.full(len(gaps), np.log(_LEAST_CHANCE))
-        high = np.full(len(gaps), np.log(0.5))
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            at = np.exp(middle)
-            limit = (
-                scipy.special.stdtrit(self.own_df, at) ** 2 * own
-                + scipy.special.stdtrit(self.shared_df, at) ** 2 * shared
-            )
-            above = limit > gaps**2
-            low = np.where(above, middle, low)
-            high = np.where(above, high, middle)
-        return np.where(gaps > 0, np.exp(high), 1.0)
 
     def of_means(self, repeats: Floats, runs: int) -> tuple[Floats, Floats, Floats]:
         """Return the variances of means, own and shared, and Welch and Satterthwaite's degrees."""
@@ -213,18 +168,99 @@ def within(rows: pd.DataFrame, metric: str) -> pd.Series[float]:
     return (error**2).fillna(0.0) if metric != "min_ms" else error * 0.0
 
 
-WRONG: Final = 0.04
+WRONG: Final = 0.04  # below the 5 % that are promised, since times are not normal
 VISITS: Final = 3  # fewer may agree by chance: of two both may have the same wrong value
-FEW_ROWS: Final = 10  # with two runs a side, fewer rows do not show how noisy the noisiest is
-_CONTROLS: Final = 5  # fewer do not show how a machine varies
+_DF: Final = VISITS - 1
+# two visits of one row on a machine that others use, too, were up to 5 % apart
+ONCE: Final = 0.05
+_SURE: Final = 3.0  # so many standard deviations of single visits
+# A gap varies by so much at least: visits that agree better do it by chance.
+_STEADY: Final = 0.005
+_SAME_VISIT: Final = ["pair", "origin", "visit"]
+
+
+def judge(table: pd.DataFrame) -> pd.DataFrame:
+    """Judge the second measurement of each pair against the first, by the rows of the pair alone.
+
+    `table` has a row per `pair`, `side` (0 and 1), `origin` (the run) and `visit`, with `log`, the
+    logarithm of the time, `within`, its variance inside the visit, and `control`, the logarithm of
+    the control's time, or NaN. The result has a row per pair that has both sides: `gap`, the
+    logarithm of the ratio, its interval `low` to `high` (NaN where nothing tells the noise),
+    whether it `differs` from 0, and the number of `visits` that were compared.
+
+    A machine that was slower as a whole on one side shows in the controls of the two rows: what
+    they explain is no difference, so an interval of runs holds the gap with and without it.
+    """
+    found = _between_runs(table).join(_visit_by_visit(table))
+    by_visit = found["visits"] >= VISITS
+    by_run = ~by_visit & (found["run_df"] >= _DF)
+    once = ~by_visit & ~by_run
+    gap = found["visit_gap"].where(by_visit | (once & (found["visits"] > 0)), found["run_gap"])
+    df = found["run_df"].where(by_run, found["visits"] - 1.0).where(~once, 1.0)
+    variance = found["run_variance"].where(by_run, found["visit_variance"])
+    half = scipy.special.stdtrit(df, 1 - WRONG / 2) * np.sqrt(variance)
+    shift = found["shift"]
+    once_half = _SURE * np.sqrt(found["within"] + 2 * ONCE**2) + shift.abs()
+    half = half.where(~once, once_half)
+    less = gap - shift.fillna(0.0).where(by_run, 0.0)
+    low = np.minimum(gap, less) - half
+    high = np.maximum(gap, less) + half
+    visits = found["visits"].where(found["visits"] > 0, 1.0).astype(int)
+    return pd.DataFrame({
+        "gap": gap, "low": low, "high": high, "differs": (low > 0) | (high < 0), "visits": visits,
+    })  # fmt: skip
+
+
+def _visit_by_visit(table: pd.DataFrame) -> pd.DataFrame:
+    """Return number, mean, and variance of the mean of gaps in visits that both sides have."""
+    first, second = (
+        table[table["side"] == side].groupby(_SAME_VISIT, sort=False)[["log", "within"]].mean()
+        for side in (0, 1)
+    )
+    both = first.merge(second, left_index=True, right_index=True, suffixes=("_first", "_second"))
+    gaps = pd.DataFrame({
+        "gap": both["log_second"] - both["log_first"],
+        "within": both["within_first"] + both["within_second"],
+    }).groupby(level="pair", sort=False)  # fmt: skip
+    visits = gaps.size().astype(float)
+    between = gaps["gap"].var(ddof=1).clip(lower=_STEADY**2)
+    variance = np.maximum(between, gaps["within"].mean()) / visits
+    return pd.DataFrame({
+        "visits": visits, "visit_gap": gaps["gap"].mean(), "visit_variance": variance,
+    })  # fmt: skip
+
+
+def _between_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the gap between the means of runs, and the variance that the runs of the pair show."""
+    keys = ["pair", "side"]
+    cells = table[[*keys, "origin", "log", "within", "control"]]
+    runs = cells.groupby([*keys, "origin"], sort=False).mean().groupby(level=keys, sort=False)
+    of = pd.DataFrame({
+        "mean": runs["log"].mean(), "runs": runs.size().astype(float),
+        "squares": runs["log"].var(ddof=1).fillna(0.0) * (runs.size() - 1),
+        "within": runs["within"].mean(), "control": runs["control"].mean(),
+    })  # fmt: skip
+    sides = of.index.get_level_values("side")
+    first, second = (of[sides == side].droplevel("side") for side in (0, 1))
+    first, second = first.align(second, join="inner")
+    df = first["runs"] + second["runs"] - 2
+    within = first["within"] + second["within"]
+    usual = (first["squares"] + second["squares"]) / df.where(df > 0)
+    # of a gap, which has the variances of two runs
+    variance = np.maximum(usual, np.maximum(within, _STEADY**2) / 2)
+    return pd.DataFrame({
+        "run_gap": second["mean"] - first["mean"], "run_df": df, "within": within,
+        "run_variance": variance * (1 / first["runs"] + 1 / second["runs"]),
+        "shift": second["control"] - first["control"],
+    })  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Fastest:
     """The fastest of a group.
 
-    The next one takes `ahead` times as long, minus 1. `sure`: beyond the noise between visits, or,
-    of single visits, beyond what the controls show. `visits` are those that all candidates have.
+    The next one takes `ahead` times as long, minus 1. `sure`: `judge` calls it faster than each
+    other one. `visits` are those that it and its nearest rival have in common.
     """
 
     name: str
@@ -233,144 +269,70 @@ class Fastest:
     visits: int
 
 
-def fastest(rows: pd.DataFrame, machine: Machine | None = None) -> dict[Any, Fastest]:
+def fastest(rows: pd.DataFrame) -> dict[Any, Fastest]:
     """Return the fastest of each group that has two candidates or more.
 
-    `rows` has `group`, `name`, `visit`, `log` (logarithm of the time) and `within` (its variance
-    inside the visit). The winner must beat each of its rivals at the level for two sides: then,
-    whatever the number of equals, one of them is starred in at most `WRONG` of the groups.
+    `rows` has `group`, `name`, and the columns of `judge` but pair and side. The winner must beat
+    each of its rivals: then, whatever the number of equals, one of them is starred in at most
+    `WRONG` of the groups.
     """
-    table = rows.pivot_table(index=["group", "name"], columns="visit", values="log", sort=False)
-    within = rows.groupby(["group", "name"], sort=False)["within"].mean()
-    winners = table.mean(axis=1).groupby(level="group", sort=False).idxmin()
-    own = table.loc[winners.to_list()].droplevel("name")
-    rivals = table.drop(index=winners.to_list())
-    groups = rivals.index.get_level_values("group")
-    gaps = rivals.to_numpy() - own.loc[groups].to_numpy()
-    inside = within[rivals.index].to_numpy() + within.loc[winners[groups].to_list()].to_numpy()
-    pairs = pd.DataFrame({"group": groups, **_tested(gaps, inside, machine)})
-    worst = pairs.groupby("group", sort=False).agg(
-        ahead=("gap", "min"), chance=("chance", "max"), visits=("visits", "min")
+    means = rows.groupby(["group", "name"], sort=False)["log"].mean()
+    winners = means.groupby(level="group", sort=False).idxmin()
+    names = rows["group"].map(dict(winners.to_list()))
+    is_winner = rows["name"] == names
+    rivals = rows[~is_winner]
+    pairs = rivals[["group", "name"]].drop_duplicates().reset_index(drop=True)
+    pairs["pair"] = pairs.index
+    own = rows[is_winner].drop(columns="name").merge(pairs, on="group").assign(side=0)
+    others = rivals.merge(pairs, on=["group", "name"]).assign(side=1)
+    judged = pairs.join(judge(pd.concat([own, others])), on="pair")
+    judged["sure"] = judged["differs"] & (judged["gap"] > 0)
+    worst = judged.groupby("group", sort=False).agg(
+        ahead=("gap", "min"), sure=("sure", "all"), visits=("visits", "min")
     )
     return {
         row.Index: Fastest(
-            name=winners[row.Index][1], ahead=float(np.expm1(row.ahead)),
-            sure=bool(row.chance <= WRONG), visits=int(row.visits),
+            name=winners[row.Index][1], ahead=float(np.expm1(row.ahead)), sure=bool(row.sure),
+            visits=int(row.visits),
         )
         for row in worst.itertuples()
     }  # fmt: skip
 
 
-def _tested(gaps: Floats, inside: Floats, machine: Machine | None) -> dict[str, Floats]:
-    """Return mean gaps of pairs (rows) over visits (columns), and how likely chance is."""
-    visits = (~np.isnan(gaps)).sum(axis=1)
-    mean = np.array([np.nanmean(of) if n else 0.0 for of, n in zip(gaps, visits, strict=True)])
-    chance = np.ones(len(mean))
-    if machine is not None:
-        error = np.sqrt((2 * machine.variance + inside) / visits.clip(1))
-        chance = 2 * scipy.special.stdtr(machine.df, -mean / error)
-    # where a visit is missing, the other rows tell how much visits differ
-    repeated = visits >= (VISITS - 1 if np.sum(visits >= VISITS) >= FEW_ROWS else VISITS)
-    if repeated.any():  # what all rows of an algorithm share in a visit counts as in `judge`
-        told = scatter(gaps, inside).chance_of(mean, visits.clip(1), gaps.shape[1])
-        chance = np.where(repeated, 2 * told, chance)
-    return {"gap": mean, "visits": visits, "chance": chance}
+def mean_ratio(table: pd.DataFrame, judged: pd.DataFrame) -> tuple[float, float, float]:
+    """Return the geometric mean of the ratios of all pairs, with its interval.
 
-
-@dataclass(frozen=True)
-class JudgedRatios:
-    """Ratios with intervals, and which differ from 1; the geometric mean with its interval."""
-
-    ratio: Floats
-    low: Floats
-    high: Floats
-    differs: NDArray[np.bool_]
-    mean: tuple[float, float, float]
-
-
-def judge(table: pd.DataFrame) -> JudgedRatios | None:
-    """Judge the second side against the first; None where the noise between runs is unknown.
-
-    `table` has a row per key, side (0 and 1) and run, with `log`, the logarithm of the time,
-    `within`, its variance within the run, and perhaps `control`, the logarithm of the control's
-    time. Every key is on both sides.
-
-    A machine that was slower as a whole on one side shows in the controls: what they explain is no
-    difference, so an interval holds the ratio as measured and the ratio less the controls' shift.
+    It is about all rows at once, so what the rows of a run share counts once. Pairs that `judge`
+    compared visit by visit, and single ones, say no more of it than the mean of their intervals.
     """
+    mean = float(judged["gap"].mean())
     sides = [table[table["side"] == side] for side in (0, 1)]
-    logs = [of.pivot_table(index="key", columns="run", values="log").to_numpy() for of in sides]
-    within = [of.groupby("key")["within"].mean().to_numpy() for of in sides]
-    gap = np.nanmean(logs[1], axis=1) - np.nanmean(logs[0], axis=1)
-    runs = [of.shape[1] for of in logs]
-    if max(runs) == 1 or (min(runs) < VISITS and len(gap) < FEW_ROWS):
-        return _judged_once(table, gap, within[0] + within[1])
-    first, second = _controls(table)
-    shift = float(np.median(second) - np.median(first)) if len(first) and len(second) else 0.0
-    less = gap - shift
-    near = np.where(gap * less > 0, np.sign(gap) * np.minimum(abs(gap), abs(less)), 0.0)
-    error, df, mean_half = _errors(logs, within)
-    chance = 2 * scipy.special.stdtr(df, -np.abs(near) / error)
-    level = threshold(chance)
-    differs = chance <= level
-    level = level if differs.any() else WRONG / len(chance)
-    half = error * scipy.special.stdtrit(df, 1 - level / 2)
-    return _judged(gap, np.minimum(gap, less) - half, np.maximum(gap, less) + half, differs,
-                   mean_half + abs(shift))  # fmt: skip
+    logs = [of.pivot_table(index="pair", columns="origin", values="log").to_numpy() for of in sides]
+    if max(of.shape[1] for of in logs) > 1:
+        within = [of.groupby("pair")["within"].mean().to_numpy() for of in sides]
+        half = _half_of_mean(logs, within) + abs(float(_shift(sides)))
+    else:
+        half = float((judged["high"] - judged["low"]).mean()) / 2
+    low, high = (float(np.exp(mean + sign * half)) for sign in (-1, 1))
+    return float(np.exp(mean)), low, high
 
 
-def _errors(logs: list[Floats], within: list[Floats]) -> tuple[Floats, Floats, float]:
-    """Return the rows' standard errors and degrees of freedom, and half of the mean's interval.
+def _shift(sides: Sequence[pd.DataFrame]) -> float:
+    """Return how much slower the controls of the second side were; 0 where they are unknown."""
+    first, second = (of["control"].median() for of in sides)
+    return 0.0 if np.isnan(first) or np.isnan(second) else float(second - first)
 
-    A side with one run scatters as the other one does.
-    """
+
+def _half_of_mean(logs: list[Floats], within: list[Floats]) -> float:
+    """Return half of the interval of the mean gap; a side with one run scatters as the other."""
     scatters = [scatter(*both) for both in zip(logs, within, strict=True)]
-    variances = np.zeros(())
-    parts = np.zeros(())
     mean = 0.0
-    mean_parts = 0.0
+    parts = 0.0
     for side, of in enumerate(logs):
         runs = of.shape[1]
         used = scatters[1 - side if runs == 1 else side]
-        row, common, df = used.of_means((~np.isnan(of)).sum(axis=1), runs)
-        variance = row + common
-        variances = variances + variance
-        parts = parts + variance**2 / df
         own_mean = float(used.own.mean()) / of.size
         shared = used.shared / runs
         mean += own_mean + shared
-        mean_parts += own_mean**2 / float(used.own_df.sum()) + shared**2 / used.shared_df
-    mean_df = mean**2 / mean_parts
-    mean_half = float(np.sqrt(mean) * scipy.special.stdtrit(mean_df, 1 - WRONG / 2))
-    return np.sqrt(variances), variances**2 / parts, mean_half
-
-
-def _judged_once(table: pd.DataFrame, gap: Floats, within: Floats) -> JudgedRatios | None:
-    """Judge single runs by the controls: only what exceeds all that these show is a difference."""
-    controls = _controls(table)
-    if any(len(of) < _CONTROLS for of in controls):
-        return None
-    explained = max(float(np.ptp(np.concatenate(controls))), ONCE)
-    half = explained + 2 * np.sqrt(within + 2 * ONCE**2)
-    return _judged(gap, gap - half, gap + half, abs(gap) > half, explained)
-
-
-def _judged(
-    gap: Floats, low: Floats, high: Floats, differs: NDArray[np.bool_], mean_half: float
-) -> JudgedRatios:
-    mean = float(gap.mean())
-    ends = (float(np.exp(mean + sign * mean_half)) for sign in (0, -1, 1))
-    return JudgedRatios(np.exp(gap), np.exp(low), np.exp(high), differs, (*ends,))  # type: ignore[arg-type]
-
-
-def _controls(table: pd.DataFrame) -> list[Floats]:
-    rows = table.reindex(columns=["side", "control"]).dropna()
-    return [rows.loc[rows["side"] == side, "control"].to_numpy() for side in (0, 1)]
-
-
-def threshold(chance: Floats) -> float:
-    """Return the level that Benjamini and Hochberg's procedure leaves; 0: none passes."""
-    order = np.sort(chance)
-    steps = WRONG * np.arange(1, len(order) + 1) / max(len(order), 1)
-    passed = np.flatnonzero(order <= steps)
-    return float(steps[passed[-1]]) if len(passed) else 0.0
+        parts += own_mean**2 / float(used.own_df.sum()) + shared**2 / used.shared_df
+    return float(np.sqrt(mean) * scipy.special.stdtrit(mean**2 / parts, 1 - WRONG / 2))

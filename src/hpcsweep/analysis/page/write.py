@@ -284,7 +284,7 @@ def _algorithms(made: Report) -> Iterable[str]:
     for (sure, name), rows in sorted(by_name.items(), key=lambda of: (not of[0][0], -len(of[1]))):
         ahead = _span([row["ahead_pct"] for row in rows], "{:.0f}")
         of = f"{len(rows)} of {count(len(several), 'configuration')}"
-        how = _how_sure(min(row["visits"] for row in rows), made, sure=sure)
+        how = _how_sure(rows, sure=sure)
         yield f"{name} is fastest in {of}{_where(rows, made)}, by {ahead} % ({how})."
     if several and (undecided := len(several) - sum(map(len, by_name.values()))):
         which = count(undecided, "configuration")
@@ -294,12 +294,13 @@ def _algorithms(made: Report) -> Iterable[str]:
         yield f"A pass takes {_span(values, '{:.4g}')} ms{_where(made.rows, made)}."
 
 
-def _how_sure(visits: int, made: Report, *, sure: bool) -> str:
+def _how_sure(rows: Sequence[Row], *, sure: bool) -> str:
+    visits = min(row["visits"] for row in rows)
     if sure:
-        few = f"varies between {visits} visits" if visits > 1 else "the machine varies"
+        few = f"varies between {visits} visits" if visits > 1 else "single visits vary"
         return f"more than {few}"
     few = "in too few valid visits to be sure"
-    return few if made.is_repeated else "measured once: not repeated"
+    return few if any(row["repeated"] for row in rows) else "measured once: not repeated"
 
 
 def _training(made: TrainingReport) -> Iterable[str]:
