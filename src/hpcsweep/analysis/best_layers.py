@@ -62,7 +62,8 @@ def choose(times: pd.DataFrame, default: str) -> pd.DataFrame:
     )  # fmt: skip
     rivals = gaps.groupby(_CALL)
     faster = _faster(times, default)
-    passed = gaps[[key in faster for key in zip(*(gaps[name] for name in _KEY), strict=True)]]
+    keys = zip(*(gaps[name] for name in _KEY), strict=True)
+    passed = gaps[np.array([key in faster for key in keys], dtype=bool)]
     best = passed.sort_values("gap", ascending=False).groupby(_CALL).first().reindex(rows.index)
     gap = _without_luck(passed).reindex(rows.index).astype(float)
     ms = rows["default_ms"] * np.exp(-gap.fillna(0.0))
