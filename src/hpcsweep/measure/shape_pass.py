@@ -197,7 +197,7 @@ class _Recorder:
                 self._around(frame, module, outputs, own)
                 return
         self.no_layers.update(call.layer for call in inside)
-        if type(module).forward is nn.Identity.forward:  # it launches nothing
+        if isinstance(module, nn.Identity) and type(module).forward is nn.Identity.forward:
             self.no_layers.add(frame.name)
         if frame.part == parts.COMPILES_ITSELF or self.counter.higher_order:
             self.no_layers.add(frame.name)  # timers inside would be compiled, too
