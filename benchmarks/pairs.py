@@ -110,5 +110,7 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> Interval:
     size = min(_TOGETHER, len(first))
     pieces = [slice(at, at + size) for at in range(0, len(first) - size + 1, size)]
     ratios = [stats.median(second[piece]) / stats.median(first[piece]) for piece in pieces]
-    summary = stats.summarise(ratios)
-    return (summary.median, *(summary.ci95 or (math.nan, math.nan)))
+    ordered = sorted(ratios)
+    rank = stats.median_rank(len(ordered))  # pairs are of passes apart, so they are independent
+    low, high = (ordered[rank - 1], ordered[-rank]) if rank else (math.nan, math.nan)
+    return stats.median(ratios), low, high

@@ -196,12 +196,13 @@ def judge(table: pd.DataFrame) -> pd.DataFrame:
     by_run = ~by_visit & (found["run_df"] >= _DF)
     once = ~by_visit & ~by_run
     gap = found["visit_gap"].where(by_visit | (once & (found["visits"] > 0)), found["run_gap"])
-    df = found["run_df"].where(by_run, found["visits"] - 1.0).where(~once, 1.0)
-    variance = found["run_variance"].where(by_run, found["visit_variance"])
-    half = scipy.special.stdtrit(df, 1 - WRONG / 2) * np.sqrt(variance)
     shift = found["shift"]
-    once_half = _SURE * np.sqrt(found["within"] + 2 * ONCE**2) + shift.abs()
-    half = half.where(~once, once_half)
+    half = _SURE * np.sqrt(found["within"] + 2 * ONCE**2) + shift.abs()
+    if not once.all():  # most tables have single visits alone, and scipy loads slowly
+        df = found["run_df"].where(by_run, found["visits"] - 1.0).where(~once, 1.0)
+        variance = found["run_variance"].where(by_run, found["visit_variance"])
+        repeated_half = scipy.special.stdtrit(df, 1 - WRONG / 2) * np.sqrt(variance)
+        half = half.where(once, repeated_half)
     less = gap - shift.fillna(0.0).where(by_run, 0.0)
     low = np.minimum(gap, less) - half
     high = np.maximum(gap, less) + half

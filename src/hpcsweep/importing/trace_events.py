@@ -103,7 +103,7 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
     Events that `Trace` does not need are None. `ResultsError` where it cannot be read, `UsageError`
     where it is no trace.
     """
-    with unpacking.opened(path, _MOST) as file:
+    with unpacking.opened(path, _MOST, "profile fewer steps") as file:
         try:
             data = file.read()
             text = data.decode(json.detect_encoding(data), "replace")

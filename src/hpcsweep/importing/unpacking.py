@@ -30,29 +30,34 @@ def most(packed: int) -> int:
 
 
 @contextmanager
-def opened(path: Path, largest: int) -> Iterator[io.BufferedReader]:
+def opened(
+    path: Path, largest: int, advice: str = "import it in parts"
+) -> Iterator[io.BufferedReader]:
     """Open a file that may be packed by gzip or bzip2, with whatever other name.
 
     `ResultsError` where it is no regular file or damaged, and as soon as it has more than `largest`
-    bytes, unpacked, or more than an honest one.
+    bytes, unpacked, or more than an honest one. `advice` is what to do with a large one.
     """
     try:
         with files.opened(path, most=largest) as file:
             begin = file.read(len(_BZIP2))
             packed = file.seek(0, io.SEEK_END)
             file.seek(0)
+            honest = most(packed)
+            if honest < largest:
+                advice = "unpack it yourself if you trust it"
+            limit = min(honest, largest)
             if begin.startswith(_GZIP):
-                limited = _Limited(path, gzip.GzipFile(fileobj=file), min(largest, most(packed)))
-                yield io.BufferedReader(limited)
+                yield io.BufferedReader(_Limited(path, gzip.GzipFile(fileobj=file), limit, advice))
             elif begin == _BZIP2:
-                limited = _Limited(path, bz2.BZ2File(file), min(largest, most(packed)))
-                yield io.BufferedReader(limited)
+                yield io.BufferedReader(_Limited(path, bz2.BZ2File(file), limit, advice))
             elif path.suffix in _NAMES:
                 raise ResultsError(f"{path}: cannot be read (is not packed, as its name says)")
             else:
                 yield file
     except (EOFError, zlib.error) as error:
-        raise ResultsError(f"{path}: cannot be read ({error})") from error
+        text = f"{path}: cannot be read ({error}); if the file was cut, export it again"
+        raise ResultsError(text) from error
 
 
 def as_text(file: io.BufferedReader, errors: str = "strict") -> io.TextIOWrapper:
@@ -64,10 +69,11 @@ def as_text(file: io.BufferedReader, errors: str = "strict") -> io.TextIOWrapper
 class _Limited(io.RawIOBase):
     """A stream that raises `ResultsError` where it has more than it may."""
 
-    def __init__(self, path: Path, file: io.BufferedIOBase, most: int) -> None:
+    def __init__(self, path: Path, file: io.BufferedIOBase, most: int, advice: str) -> None:
         self._path = path
         self._file = file
         self._most = most
+        self._advice = advice
         self._left = most
 
     def readable(self) -> bool:
@@ -77,7 +83,7 @@ class _Limited(io.RawIOBase):
         block = self._file.read(len(buffer))
         self._left -= len(block)
         if self._left < 0:
-            text = f"{self._path}: unpacks to more than {self._most:,} bytes"
-            raise ResultsError(f"{text}; unpack it yourself if you trust it")
+            text = f"{self._path}: unpacks to more than {self._most:,} bytes; {self._advice}"
+            raise ResultsError(text)
         buffer[: len(block)] = block
         return len(block)

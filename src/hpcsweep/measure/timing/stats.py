@@ -128,7 +128,7 @@ def summarise(times: Sequence[float]) -> Summary:
 
 def block_passes(typical_ms: float) -> int:
     """Return the passes of a block: about 100 ms, a compromise between drift and switching."""
-    if typical_ms <= 0:
+    if not typical_ms > 0:  # nor what is no number
         return BLOCK_MOST
     return max(1, min(BLOCK_MOST, round(_BLOCK_MS / typical_ms)))
 
