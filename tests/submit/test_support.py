@@ -248,6 +248,7 @@ def test_many_sizes_are_looked_at_from_the_first_to_the_last():
     assert support._spread(dict(enumerate("ab")), 3) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_cudnn_whose_graph_interface_is_mute_is_told_in_the_table(pretend_gpu, desk):
     """By `expand --support`: which library it is, and what to do."""
     desk.spec("workload: inference\naxes: {model: [resnet18], input_size: [64], gpu: [h100]}\n")

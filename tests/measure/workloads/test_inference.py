@@ -564,7 +564,7 @@ def compared_on_the_host(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("compared_on_the_host")
-@pytest.mark.parametrize("layers", [True, False])
+@pytest.mark.parametrize("layers", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_replay_is_compared_with_its_own_output(layers):
     """Also beside the layers' graph; what it computes is what it would without one."""
     axes = {"algorithm": "gemm", "launch": "graph", "gpu": "gpu"}

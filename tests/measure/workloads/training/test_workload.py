@@ -248,7 +248,7 @@ def test_a_training_that_was_throttled_stands_as_it_is():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
-@pytest.mark.parametrize("amp", ["off", "fp16", "bf16"])
+@pytest.mark.parametrize("amp", [pytest.param("off", marks=pytest.mark.slow), "fp16", "bf16"])
 @pytest.mark.usefixtures("nothing_computed")
 def test_a_real_gpu_trains(amp):
     """Events for steps and phases that add up, layers both ways, memory from the allocator."""
