@@ -86,6 +86,7 @@ def test_a_results_path_that_cannot_be_written_fails(desk):
     assert "--results" in found["results"].do
 
 
+@pytest.mark.slow
 def test_torch_is_imported_in_a_process_of_its_own(desk):
     """The process that really runs; what it says is tried in this one every day."""
     found = by_what(doctor.examine(None, desk.results, deep=True))

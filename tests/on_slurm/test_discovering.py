@@ -33,6 +33,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return Desk(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_page_leads_from_an_unknown_cluster_to_rows(cluster: Lab, desk: Desk):
     """Every file is written as it stands there, every command run, every line of output seen."""
     printed = ""

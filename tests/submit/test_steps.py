@@ -251,6 +251,7 @@ def _submit(pretend_gpu, desk, *more, **variables):
     return pretend_gpu.run(*command, cwd=desk.folder, **variables)
 
 
+@pytest.mark.slow
 def test_rows_have_the_name_of_the_gpu_that_cuda_shows_to_the_process(pretend_gpu, desk):
     """Of several others, `nvidia-smi` lists another one first; what NVML does not tell is said."""
     desk.spec(_ONE)

@@ -75,6 +75,7 @@ def test_a_job_may_ask_for_a_gpu_of_its_own(monkeypatch):
         assert "(gres)" in usable._without_memory(device, RuntimeError(said)).remedy
 
 
+@pytest.mark.slow
 def test_another_cudnn_than_torchs_own_is_told_with_what_to_remove(pretend_gpu, tmp_path):
     """Such as by `module load cudnn`: torch compares the versions when it first uses cuDNN."""
     library = tmp_path / "libcudnn.so.9"

@@ -321,6 +321,7 @@ def test_a_real_gpu_measures(launch):
     assert done.row["mem_peak_bytes"] < done.row["mem_limit_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 @pytest.mark.usefixtures("nothing_computed")
@@ -576,6 +577,7 @@ def test_a_replay_is_compared_with_its_own_output(layers):
     assert row["error_over_bound"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.usefixtures("compared_on_the_host")
 def test_a_replay_that_computes_something_else_is_not_taken_for_the_network():
