@@ -173,15 +173,16 @@ class Dataset:
         kept = kept[~flagged(kept, {IMPOSSIBLE})]
         out = rows[~rows.index.isin(kept.index)]
         why = ", ".join(doubts(out)) or "valid is false"
-        takes = "" if everything else "; --unreliable takes them"
         if kept.empty:
-            again = f"; {self.sweep_dir.command('retry', '--invalid')} measures again"
-            raise UsageError(
-                f"{_named(self.sweep_dir)}: every point is unreliable ({why})"
-                f"{takes.replace('able ', 'able (in Python unreliable=True) ')}"
-                f"{'' if 'foreign' in why else again}"
-            )
-        note = f"{count(len(out), 'unreliable point')} left out ({why}){takes}"
+            text = f"{_named(self.sweep_dir)}: every point is unreliable ({why})"
+            if not everything:
+                text += "; --unreliable (in Python unreliable=True) takes them"
+            if "foreign" not in why:
+                text += f"; {self.sweep_dir.command('retry', '--invalid')} measures again"
+            raise UsageError(text)
+        note = f"{count(len(out), 'unreliable point')} left out ({why})"
+        if not everything:
+            note += "; --unreliable takes them"
         return kept, [*self.of_earlier_files(), *([] if out.empty else [note])]
 
     def layers(self) -> pd.DataFrame:

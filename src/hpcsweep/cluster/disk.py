@@ -42,7 +42,7 @@ class Removal:
     """What is to be removed of a sweep, and what is lost with it."""
 
     sweep_dir: SweepDir
-    folders: tuple[Path, ...]  # that go when they are empty
+    emptied: tuple[Path, ...]  # folders, which go when nothing is left in them
     sizes: Mapping[Path, int]  # bytes by file, in the order in which they go
     lost: str
     old_attempts: bool = False
@@ -67,7 +67,7 @@ class Removal:
                 )
             for path in now.sizes:
                 path.unlink(missing_ok=True)
-            for folder in now.folders:
+            for folder in now.emptied:
                 with suppress(OSError):  # what came meanwhile stays
                     folder.rmdir()
         if whole.overall.exists():  # it would keep rows that are in no shard
@@ -153,7 +153,7 @@ def _refuse_closed(sweep_dir: SweepDir) -> None:
 
 def _refuse_fixed(found: Removal) -> None:
     """Raise `Refused` where some of it cannot be removed: else one half would go."""
-    parents = {path.parent for path in (*found.sizes, *found.folders)}
+    parents = {path.parent for path in (*found.sizes, *found.emptied)}
     for folder in sorted(parents):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise Refused(

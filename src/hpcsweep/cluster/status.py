@@ -189,8 +189,10 @@ def _profile(
             failed = (row for row in told if row["status"] not in outcomes.WELL)
             profile.failures = outcomes.failures_in(failed, maps)
             profile.disturbed = outcomes.disturbance(sweep_dir, told)
+    settled = profile.status.keys() | orphans
     for submission in reversed(group):
-        _add(profile, submission, answer, settled=profile.planned | profile.status.keys() | orphans)
+        _add(profile, submission, answer, settled)
+        settled.update(*submission.ids.values())
         profile.planned.update(*submission.ids.values())
     profile.orphans = len(profile.planned & orphans)
     profile.planned -= orphans
@@ -216,10 +218,11 @@ def _add(
         )
         failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
         if chunk.state.live:
-            pace = _pace(last, submission.latest.get(index, []))
+            is_running = chunk.state is ChunkState.RUNNING
+            pace = _pace(last, submission.latest.get(index, [])) if is_running else 0.0
             _add_live(profile, chunk, pace, len(ids), missing)
             if chunk.state in {ChunkState.RUNNING, ChunkState.SUSPENDED}:
-                does = "runs" if chunk.state is ChunkState.RUNNING else "is suspended"
+                does = "runs" if is_running else "is suspended"
                 done = f"{len(ids) - missing} of {count(len(ids), 'point')}"
                 profile.at_work.append(f"{submission.dir.id}:{index} {does}, {done} done")
         elif missing and settled.issuperset(ids):
@@ -252,7 +255,10 @@ def _pace(shard: ShardPath | None, lines: list[bytes]) -> float:
     if shard is None or len(ends) < _FEW_ROWS:
         return 0.0
     a_point = (max(ends) - min(ends)) / (len(ends) - 1)
-    silent = time.time() - shard.overall.stat().st_mtime
+    try:
+        silent = time.time() - shard.overall.stat().st_mtime
+    except OSError:  # removed, or unreadable, since its rows were read
+        return 0.0
     if a_point <= 0 or silent > max(_PACE_SECONDS, _PACE_POINTS * a_point):
         return 0.0
     return 1 / a_point
