@@ -9,7 +9,7 @@ from paths import ROOT, TESTS
 
 PACKAGE = ROOT / "src/hpcsweep"
 # Folders of tests that ask for something else than one module, and single test modules that do.
-OF_THE_WHOLE = {"benchmarks", "docs", "on_slurm", "properties"}
+OF_THE_WHOLE = {"acceptance", "benchmarks", "docs", "on_slurm", "properties"}
 STORIES = {
     "importing/test_names": "what names in records of another site lead to",
     "forecast/test_foreign": "what imports of others' times teach a prediction",
