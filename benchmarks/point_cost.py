@@ -31,7 +31,7 @@ from hpcsweep.measure import models
 from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as proving
-from hpcsweep.measure.checks import control, fresh_inputs, numerics
+from hpcsweep.measure.checks import control, numerics
 from hpcsweep.measure.timing import clocks, lanes, loop
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
@@ -55,7 +55,7 @@ LOOP = "loop"
 WARM_UP = "warm-up"
 REST = "rest"
 STAGES = (
-    *("network", "shapes", "algorithm", WARM_UP, LOOP, "evidence", "float64", "fresh", "control"),
+    *("network", "shapes", "algorithm", WARM_UP, LOOP, "evidence", "float64", "control"),
     *("garbage", REST),
 )
 OWN = Path(__file__).parents[1] / "src"
@@ -180,7 +180,6 @@ WATCHED: Final = (
     (clocks.DeviceClock, "block", TIMED),
     (proving.Check, "_prove", "evidence"),
     (numerics.Check, "_compare", "float64"),
-    (fresh_inputs.Check, "after", "fresh"),  # ten times as much where the machine is busy
     (control.Check, "after", "control"),
     (gc, "collect", "garbage"),
 )

@@ -67,6 +67,12 @@ def test_lists_of_names_are_made_of_known_names() -> None:
     assert set(OVERALL_COLUMNS) >= set(MUST_AGREE)
 
 
+def test_a_row_with_a_flag_of_a_check_that_went_stays_not_valid() -> None:
+    """A report of older rows does not begin to quote their times."""
+    assert not columns.is_valid("ok", ["fresh_inputs", "noisy"])
+    assert {"fresh_ms", "seen_ms"} <= {*OVERALL_COLUMNS} & columns.CLOCKED
+
+
 @pytest.mark.parametrize("column", [*OVERALL, *LAYERS, *SAMPLES, *columns.COLLECTED])
 def test_every_column_says_what_a_cell_holds(column: columns.Column) -> None:
     """The documentation is made from it."""

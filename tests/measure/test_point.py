@@ -62,5 +62,5 @@ def test_checks_run_in_the_order_of_the_catalogue_and_only_where_they_apply():
     assert [*asked[1]] == [name for name in bench.checks if name != "energy"]
     profiled = bench.checks_of(point(measure={"profile": ["torch"], "energy": False}))
     runs = [name for name, check in profiled.items() if check.runs]
-    assert runs == ["profile", "fresh_inputs", "algorithm", "numerics", "control"]
+    assert runs == ["profile", "algorithm", "numerics", "control"]
     assert [*profiled][-len(runs) :] == runs

@@ -15,7 +15,7 @@ from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.machine import framework
 from measuring import point, training
 
-ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1, "fresh_inputs": False}
+ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1}
 
 
 @pytest.fixture(autouse=True)

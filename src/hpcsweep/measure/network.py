@@ -93,8 +93,7 @@ class Times:
     """What was timed: the passes in ms, without any hook, and the layers.
 
     `seconds` are those of all timed passes (see `Measurement`), `run` is the pass as it was timed,
-    which may be the replay of a graph. `cells` and `flags` are the workload's own; `first_numbers`
-    those of the first output.
+    which may be the replay of a graph. `cells` and `flags` are the workload's own.
     """
 
     samples: list[float]
@@ -108,7 +107,6 @@ class Times:
     compiled: bool = False
     recompiled: bool = False
     layers_compiled: bool = False
-    first_numbers: Sequence[Tensor] = ()
 
 
 class Workload(Protocol):

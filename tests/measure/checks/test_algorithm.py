@@ -263,7 +263,7 @@ def test_two_algorithms_in_one_call_a_lost_kernel_and_both_gradients_name_none()
     assert used(backward_choice(call, ()), KERNELS["winograd"]) == "auto"
 
 
-ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1, "fresh_inputs": False}
+ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1}
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "gemm"])

@@ -90,7 +90,7 @@ def test_the_first_call_is_a_pass_of_the_warm_up(bench, monkeypatch, warmup, ran
     passes = []
     run = inference.Pass.__call__
     monkeypatch.setattr(inference.Pass, "__call__", lambda p: passes.append(p) or run(p))
-    done = bench.measure(point(measure={**QUICK, "warmup": warmup, "fresh_inputs": False}))
+    done = bench.measure(point(measure={**QUICK, "warmup": warmup}))
     assert done.row["warmup_n"] == ran
     settling = max(0, compiling.RUNS - ran)
     assert len(passes) == ran + settling + done.row["n"]
@@ -614,7 +614,7 @@ def test_memory_that_runs_out_beside_the_times_takes_none_of_them_away(bench, mo
 def test_an_output_that_computes_when_it_is_asked_is_computed_in_every_pass(bench, monkeypatch):
     """Else the clock would stop before the work begins."""
     monkeypatch.setattr(tinynets.Late, "computed", 0)
-    settings = QUICK | {"fresh_inputs": False, "warmup": 0, "iterations": 3}
+    settings = QUICK | {"warmup": 0, "iterations": 3}
     bench.measure(point("tinynets:Lazily", measure=settings))
     assert tinynets.Late.computed >= 3
 

@@ -20,7 +20,6 @@ NAMES: Final = (
     "host",
     "compiling",
     "energy",
-    "fresh_inputs",
     "algorithm",
     "numerics",
     "control",

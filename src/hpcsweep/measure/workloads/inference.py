@@ -128,7 +128,6 @@ class Pass:
         self._before = some_numbers(images[0])
         self._is_lazy = False
         self.image = images[0]
-        self.first_numbers: list[Tensor] = []
 
     def __call__(self) -> object:
         """Run on the next input."""
@@ -141,7 +140,6 @@ class Pass:
         """Run on the next input, and see what the network returns."""
         output = self()
         self._is_lazy = any(type(tensor) is not Tensor for tensor in tensors_in(output))
-        self.first_numbers = some_numbers(output)
 
     def preparation(self, flush: Callable[[], object]) -> Callable[[], object]:
         """Return what comes before each pass: `flush`.
@@ -281,7 +279,6 @@ class InferencePasses:
             compiled=self._compiled,
             recompiled=lanes.compiled.blocks > 0,
             layers_compiled=bool(lanes.untimed) or unseen,
-            first_numbers=network.run.first_numbers,
         )
 
 
