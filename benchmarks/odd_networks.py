@@ -167,7 +167,7 @@ def pair(network: str, algorithm: str, bench: PointBench) -> dict[str, Any]:
     told |= {
         "covered": row["algorithm_coverage_pct"],
         "counted": counted(point),
-        "error": row["max_rel_error"],
+        "error": row["call_rel_error"],
         "evidence": f"{len(finding.unseen)} of {len(finding.convolutions)} unseen",
         "uncovered": row["algorithm_uncovered"],
         "problems": finding.problems,

@@ -169,7 +169,7 @@ def errors(records: Records) -> Verdict:
     claim = "(f) error against float64, in float32 without TF32"
     limit = f"under {ERROR:.0e}"
     found = items_of(records, "points")
-    known = {key: facts["max_rel_error"] for key, facts in found.items()}
+    known = {key: facts["call_rel_error"] for key, facts in found.items()}
     known = {key: error for key, error in known.items() if error is not None}
     if not known:
         return Verdict(claim, limit, _NOT_MEASURED, OPEN)

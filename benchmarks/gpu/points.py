@@ -37,7 +37,7 @@ _OF_SWEEP: Final = "implicit_precomp_gemm"
 QUICK: Final = {"evidence": False, "numerics": False, "layers": False}
 # what claims and people look at; the tables hold whole rows
 _KEPT: Final = (
-    *("median_ms", "ci95_lo_ms", "ci95_hi_ms", "iqr_rel", "host_ms", "max_rel_error"),
+    *("median_ms", "ci95_lo_ms", "ci95_hi_ms", "iqr_rel", "host_ms", "call_rel_error"),
     *("algorithm_coverage_pct", "algorithm_evidence", "hook_overhead_pct", "layer_sum_over_total"),
     *("layer_pass_parts", "event_floor_ms", "sm_clock_pass_mhz"),
     *("mem_peak_bytes", "sm_clock_mhz_mean", "flags", "valid", "throttle_reasons", "launch_bound"),

@@ -134,7 +134,7 @@ def _algorithms(steps: Mapping[str, Record]) -> list[str]:
         known = next((way for way in ways if way), None)
         times = [f"{way['median_ms']:.3f}" if way else "-" for way in ways]
         covers = f"{known['algorithm_coverage_pct'] or 0:.0f}" if known else "-"
-        error = known["max_rel_error"] if known else None
+        error = known["call_rel_error"] if known else None
         told = "-" if error is None else f"{error:.1e}"
         lines.append(f"| {name} | {' | '.join(times)} | {covers} | {told} |")
     return lines

@@ -51,7 +51,6 @@ for role in sys.argv[1:]:
     facts[role] = {
         "network in memory": models.ModelKey.of(points[0]) != models.ModelKey.of(points[1]),
         "network of the order": measured_side_by_side(axes, f"axis_of_{role}"),
-        "float64 output": f"axis_of_{role}" in numerics._OUTPUT_AXES,
         "kind of an estimate": f"axis_of_{role}" in past_rows.names_of_kind("inference"),
         "setting of a prediction": f"axis_of_{role}" in SETTINGS,
         "sampled": f"axis_of_{role}" in sizes_of_inputs(),
@@ -62,10 +61,10 @@ print(json.dumps(facts))
 # The axis's values make: a new one of what?
 EXPECTED = {
     "network": {
-        "network in memory", "network of the order", "float64 output", "kind of an estimate",
+        "network in memory", "network of the order", "kind of an estimate",
         "setting of a prediction",
     },
-    "input": {"float64 output", "kind of an estimate", "setting of a prediction"},
+    "input": {"kind of an estimate", "setting of a prediction"},
     "amount": {"setting of a prediction"},
     "setting": {"kind of an estimate", "setting of a prediction"},
     "numbers": set(),
@@ -108,7 +107,7 @@ def test_every_axis_has_a_role():
 
 
 def test_a_new_axis_is_known_wherever_its_role_is_asked_for(program):
-    """A missed one would be compared with the float64 output of another network."""
+    """A missed one would be measured with another network."""
     facts = json.loads(run(program, "-c", FOLLOW, *ROLES))
     found = {role: {name for name, true in facts[role].items() if true} for role in ROLES}
     assert found == EXPECTED

@@ -60,7 +60,7 @@ def good():
     us = {"auto": 10.0, "auto again": 10.005, "gemm": 10.01, "fft": 40.0}
     of_point: dict[str, object] = {
         "median_ms": 2.0,
-        "max_rel_error": 1e-6,
+        "call_rel_error": 1e-6,
         "hook_overhead_pct": 20.0,
     }
     of_point |= {"algorithm_coverage_pct": 100.0, "valid": True, "flags": "throttled"}

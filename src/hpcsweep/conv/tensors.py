@@ -95,11 +95,6 @@ def is_lazy(model: nn.Module) -> bool:
     return any(torch.nn.parameter.is_lazy(t) for _, t in _places(model))
 
 
-def have_same_places(model: nn.Module, other: nn.Module) -> bool:
-    """Say whether parameters and buffers of two networks have the same names."""
-    return dict(_places(model)).keys() == dict(_places(other)).keys()
-
-
 def structure(model: nn.Module) -> list[tuple[object, ...]]:
     """Return a fingerprint of a network's modules and the names of their tensors."""
     return [(type(m), id(m), *m._parameters.keys(), *m._buffers.keys()) for m in model.modules()]  # noqa: SLF001

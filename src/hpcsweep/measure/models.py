@@ -147,10 +147,10 @@ def build_float32(  # noqa: PLR0913 - a network, and what it is for
 
 
 @contextmanager
-def seeded(point: Point) -> Iterator[None]:
-    """Seed random numbers of a pass by the point, so that two passes can be compared."""
+def seeded(point: Point, number: int = 0) -> Iterator[None]:
+    """Seed random numbers of a pass by the point, so that passes of a number can be compared."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(point.axes["seed"])
+        torch.manual_seed(point.axes["seed"] + number)
         yield
 
 

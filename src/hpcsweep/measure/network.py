@@ -56,8 +56,8 @@ class Network(ABC):
         """Return the passes to time."""
 
     @abstractmethod
-    def forward(self) -> object:
-        """Run the network once, on the input of the last pass."""
+    def forward(self, image: Tensor | None = None) -> object:
+        """Run the network once, eagerly; without images on the input of the last pass."""
 
     @abstractmethod
     def step(self) -> object:

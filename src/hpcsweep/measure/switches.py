@@ -167,16 +167,16 @@ SWITCHES: Final[Mapping[str, Switch]] = {
 }
 
 
-def read() -> dict[str, Any]:
-    """Return what all switches say."""
+def read(names: Iterable[str] = SWITCHES) -> dict[str, Any]:
+    """Return what switches say: all of them, or some."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some versions warn about the older switches of TF32
-        return {name: switch.read() for name, switch in SWITCHES.items()}
+        return {name: SWITCHES[name].read() for name in names}
 
 
 def _turn(wanted: Mapping[str, Any]) -> None:
     """Turn the switches that say something else."""
-    now = read()
+    now = read(wanted)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, value in wanted.items():
@@ -246,14 +246,20 @@ def turned_by(names: Iterable[object]) -> list[str]:
 
 
 @contextmanager
-def untuned() -> Iterator[None]:
-    """Let the library choose without trying: in float64, trials take longer than they save."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = False
+def plainly(**more: object) -> Iterator[None]:
+    """Compute without TF32, and let the library choose without trying, in the block.
+
+    In float64, trials take longer than they save. `more` are other switches, by their names.
+    """
+    wanted = {"cudnn.benchmark": False, _PRECISION: Precision((False, False)), **more}
+    before = read(wanted)
+    if before[_PRECISION].older == (False, False):
+        del wanted[_PRECISION], before[_PRECISION]  # to set them all again takes long
+    _turn(wanted)
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = before
+        _turn(before)
 
 
 def default_threads() -> int:

@@ -144,7 +144,7 @@ def test_where_the_default_differs_from_itself_nothing_is_told_about_equality(re
 )
 def test_an_error_of_one_point_decides(records, error, verdict):
     """Not a number is no small error, and an unknown one is not a small one."""
-    records["points"].found["fft graph 0"]["max_rel_error"] = error
+    records["points"].found["fft graph 0"]["call_rel_error"] = error
     assert OF["error"](records).verdict == verdict
 
 

@@ -71,7 +71,7 @@ def test_a_page_without_any_measurement_says_so(tmp_path):
 def test_a_page_of_a_pretend_gpu_says_so_first_and_in_every_verdict(tmp_path):
     """No figure of a GPU that is not there holds a claim, or refutes one."""
     records = proofs.good()
-    records["points"].found["fft graph 0"]["max_rel_error"] = 1.0
+    records["points"].found["fft graph 0"]["call_rel_error"] = 1.0
     for one in records.values():
         one.environment["kind"] = "pretended"
     page, verdicts = summary.page(written(tmp_path / "out", records))

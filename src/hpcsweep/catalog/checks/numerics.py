@@ -1,4 +1,4 @@
-"""Whether outputs and convolutions agree with float64."""
+"""Whether convolutions, and what was done to the network, compute what they should."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from hpcsweep.catalog.record import Check, Flag, cell
 
 @dataclass(frozen=True, kw_only=True)
 class Numerics:
-    """The errors of the outputs, and of all convolution calls, over what rounding explains."""
+    """The errors of convolution calls and of transformed points, over what rounding explains."""
 
-    max_rel_error: float | None = cell(
-        "largest error of an output over its largest value in float64"
+    call_rel_error: float | None = cell(
+        "largest error of a convolution call over its largest value: of an explicit algorithm "
+        "against the framework's own, of the first call of a shape against float64"
+    )
+    plain_rel_error: float | None = cell(
+        "compiled, NHWC, TF32, graphs, training: largest deviation of an output or gradient from "
+        "those of an eager, contiguous pass of the same weights, over its largest value"
     )
     error_over_bound: float | None = cell(
         "largest error, of outputs and convolutions, over its bound"
     )
-    numerics_reason: str | None = cell(
-        "what is `inaccurate`, `unverified` or `partly_checked`, and why"
-    )
+    numerics_reason: str | None = cell("what is `inaccurate` or `partly_checked`, and why")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,26 +38,22 @@ class LayerNumerics:
 
 INACCURATE: Final = Flag(
     "inaccurate",
-    "an output or a convolution is further from float64 than rounding explains",
+    "a convolution call, or an output or gradient of a compiled, transposed, replayed or trained "
+    "network, is further from what it should be than rounding explains",
     doubt=True,
     lasting=True,
 )
-UNVERIFIED: Final = Flag(
-    "unverified",
-    "an output or a convolution could not be compared with float64",
-    doubt=True,
-    lasting=True,
-)
-UNCHECKED: Final = Flag("unchecked", "`numerics: false`: nothing was compared with float64")
+UNCHECKED: Final = Flag("unchecked", "`numerics: false`: no results were compared")
 PARTLY_CHECKED: Final = Flag(
     "partly_checked",
-    "no memory to compare every image with float64, or outputs without a value: "
-    "`numerics_reason` says which; the rest was compared",
+    "some results could not be compared: random or chosen by rounding, not finite, or no memory "
+    "for it; `numerics_reason` says which; the rest was compared",
 )
 CHECK: Final = Check(
-    finds="wrong results, of the network or of an algorithm",
-    costs="a pass, and one in float64; `numerics: false` leaves it out",
+    finds="wrong results, of an algorithm or of what was done to the network",
+    costs="a pass with the framework's convolutions beside those of an explicit algorithm; two "
+    "passes of a point that is not plainly eager; `numerics: false` leaves it out",
     overall=Numerics,
     layers=LayerNumerics,
-    flags=(INACCURATE, UNVERIFIED, UNCHECKED, PARTLY_CHECKED),
+    flags=(INACCURATE, UNCHECKED, PARTLY_CHECKED),
 )

@@ -168,9 +168,9 @@ class InferenceNetwork(Network):
         """Return the overall pass, and a layer pass if the sweep wants one."""
         return InferencePasses(self, choices)
 
-    def forward(self) -> object:
-        """Run on the input of the last pass."""
-        return self.model(self.run.image)
+    def forward(self, image: Tensor | None = None) -> object:
+        """Run on images, or on the input of the last pass."""
+        return self.model(self.run.image if image is None else image)
 
     def step(self) -> object:
         """Run on the next input."""
@@ -182,9 +182,8 @@ class InferenceNetwork(Network):
         A graph replays on its own image, and gives the output.
         """
         (image,) = models.make_inputs(self.point, self.rig.device.torch_device)
-        output = self.model(image)
         if self.point.axes["launch"] != "graph":
-            return output
+            return self.model(image)
         self.run.image.data.copy_(image)
         return times.run()
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.tensors import Held
@@ -152,10 +153,10 @@ class TrainingNetwork(Network):
         self.trainer.run = network.compiled(self.model, self.point)
         return TrainingPasses(self)
 
-    def forward(self) -> object:
-        """Run the network, as it was before it was compiled, on one batch."""
+    def forward(self, image: Tensor | None = None) -> object:
+        """Run the network, as it was before it was compiled, on images or on one batch."""
         with self.trainer.autocast():
-            return self.model(self.batch[0])
+            return self.model(self.batch[0] if image is None else image)
 
     def step(self) -> None:
         """Train one step further."""
@@ -163,9 +164,9 @@ class TrainingNetwork(Network):
         self.trainer.step(next(self._steps), Score.zero(self.trainer.device))
 
     def output(self, times: Times) -> object:  # noqa: ARG002 - a step has no output of its own
-        """Run the trained network on the point's inputs."""
+        """Run the trained network on the point's inputs, compiled if the point is."""
         with self.trainer.autocast():
-            return self.model(*models.make_inputs(self.point, self.trainer.device))
+            return self.trainer.run(*models.make_inputs(self.point, self.trainer.device))
 
 
 class TrainingPasses:

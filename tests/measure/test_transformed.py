@@ -1,0 +1,306 @@
+"""Compiled, transposed, replayed, trained: held against plain passes of the same weights."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - torch's own habit
+
+import idioms
+from hpcsweep.measure import models, transformed
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.rounding import is_partial, is_wrong
+from hpcsweep.measure.workloads.training import network as networks
+from measuring import CPU, lying, point, training
+
+# of torch, about TorchScript
+pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+QUICK = {"layers": False, "evidence": False, "energy": False, "warmup": 0, "iterations": 1}
+LEARNS = {"layers": False, "evidence": False, "numerics": True, "warmup": 0, "iterations": 1}
+IDIOMS = [name for name, kind in vars(idioms).items() if isinstance(kind, type) and "_" not in name]
+IDIOMS = [name for name in IDIOMS if issubclass(getattr(idioms, name), idioms._Body)]
+
+
+def seen(model, *, run=None, learns=False, **axes):
+    """Return the verdicts on a network; `run` is what its pass was, if it was another."""
+    (make, axes) = (training, axes) if learns else (point, {"memory_format": "nhwc", **axes})
+    asked = make(batch_size=4, **axes)
+    (image,) = models.make_inputs(asked, CPU)
+    network = SimpleNamespace(
+        point=asked,
+        model=model,
+        learns=learns,
+        rig=SimpleNamespace(device=SimpleNamespace(torch_device=CPU)),
+        output=lambda _times: (run or model)(image.clone(memory_format=torch.preserve_format)),
+    )
+    assert transformed.is_transformed(network, tf32=False)
+    return transformed.verdicts(network, None, tf32=False)
+
+
+def network(depth=3, *, norm=False):
+    """Return a small classifier."""
+    torch.manual_seed(0)
+    body = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU()]
+    for _ in range(depth):
+        body += [
+            nn.Conv2d(16, 16, 3, padding=1),
+            *([nn.BatchNorm2d(16)] if norm else []),
+            nn.SiLU(),
+        ]
+    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(64, 10)).eval()
+
+
+NETWORKS = {
+    "shallow": lambda: network(1),
+    "deep": lambda: network(12),
+    "normed": lambda: network(4, norm=True),
+    "attention": lambda: nn.Sequential(
+        nn.Conv2d(3, 32, 4, stride=4), nn.Flatten(2),
+        nn.TransformerEncoderLayer(64, 4, 64, batch_first=True), nn.Linear(64, 10),
+    ).eval(),
+    "dense": lambda: nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.Conv2d(16, 4, 3), nn.Linear(28, 7)
+    ).eval(),
+}  # fmt: skip
+
+
+class Faulty:
+    """Runs a network with a function of torch replaced."""
+
+    def __init__(self, model, name, fault):
+        self.model, self.name, self.fault = model, name, fault
+
+    def __call__(self, x):
+        """Run a pass."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(F, self.name, self.fault)
+            return self.model(x)
+
+
+linear = F.linear
+
+
+def rounded(t):
+    """Round to TF32."""
+    return ((t.contiguous().view(torch.int32) + (1 << 12)) >> 13 << 13).view(torch.float32)
+
+
+LINEAR_FAULTS = {
+    "a dropped bias": lambda x, weight, bias=None: linear(x, weight),
+    "weights of another layer": lambda x, weight, bias=None: linear(x, weight.flip(0), bias),
+    "TF32": lambda x, weight, bias=None: linear(rounded(x), rounded(weight), bias),
+    "sums in half": lambda x, weight, bias=None: linear(x.half(), weight.half()).float() + bias,
+}
+
+
+@pytest.mark.parametrize("fault", LINEAR_FAULTS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_fault_in_a_linear_layer_of_a_changed_network_is_found(name, fault):
+    """As a compiler's, whose code is not that of the network."""
+    model = NETWORKS[name]()
+    with torch.inference_mode():
+        assert not any(map(is_wrong, seen(model, input_size=32)))
+        wrong = Faulty(model, "linear", LINEAR_FAULTS[fault])
+        assert any(map(is_wrong, seen(model, run=wrong, input_size=32)))
+
+
+class Functional(nn.Module):
+    """Convolves by a function; wrongly in one layout, if it has a fault."""
+
+    def __init__(self, fault=None):
+        super().__init__()
+        self.fault = fault
+        self.one, self.two = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 8, 3)
+
+    def forward(self, x):
+        """Run a pass."""
+        y = F.conv2d(x, self.one.weight, self.one.bias)
+        last = y.is_contiguous(memory_format=torch.channels_last) and not y.is_contiguous()
+        if self.fault and last:
+            return self.fault(y.relu(), self.two.weight, self.two.bias)
+        return F.conv2d(y.relu(), self.two.weight, self.two.bias)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda x, w, b: F.conv2d(x, w),
+        lambda x, w, b: F.conv2d(x, w.flip(0), b),
+        lambda x, w, b: F.conv2d(rounded(x), rounded(w), b),
+        lambda x, w, b: F.pad(F.conv2d(x, w, b)[..., :-1], (0, 1, 0, 0), mode="replicate"),
+    ],
+)
+def test_a_fault_of_a_functional_convolution_in_one_layout_is_found(fault):
+    """No call of a layer shows it."""
+    with torch.inference_mode():
+        right = Functional().to(memory_format=torch.channels_last)
+        assert not any(map(is_wrong, seen(right)))
+        wrong = Functional(fault).to(memory_format=torch.channels_last)
+        assert any(map(is_wrong, seen(wrong)))
+
+
+class WrongGradient(torch.autograd.Function):
+    """Passes numbers on, and a gradient with a part that is a hundredth too large."""
+
+    @staticmethod
+    def forward(_ctx, x):
+        """Pass on."""
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx, grad):
+        """Spoil a part."""
+        wrong = grad.clone()
+        wrong[..., :1] *= 1.01
+        return wrong
+
+
+@pytest.mark.parametrize("name", ["shallow", "deep", "normed"])
+@pytest.mark.parametrize("place", [0, 2, -4])
+def test_a_wrong_gradient_is_found_behind_any_layer(name, place):
+    """Its outputs are right."""
+    model = NETWORKS[name]()
+
+    def run(x):
+        for at, layer in enumerate(model):
+            x = layer(x)
+            if at == place % len(model):
+                x = WrongGradient.apply(x)
+        return x
+
+    assert not any(map(is_wrong, seen(model, learns=True)))
+    found = seen(model, run=run, learns=True)
+    assert any(is_wrong(v) and v.subject.startswith("gradient of ") for v in found)
+    assert not any(is_wrong(v) for v in found if v.subject.startswith("output"))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("axes", [{}, {"amp": "bf16"}, {"memory_format": "nhwc"}])
+def test_honest_trainings_are_no_alarm(name, axes):
+    """Also in mixed precision, whose roundings grow with the depth."""
+    model = NETWORKS[name]()
+
+    def run(x):
+        with torch.autocast("cpu", torch.bfloat16, enabled="amp" in axes):
+            return model(x)
+
+    found = seen(model, run=run, learns=True, input_size=32, **axes)
+    assert not any(map(is_wrong, found)), [v.message for v in found]
+    assert any(v.excess is not None for v in found)
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_everyday_code_is_no_alarm_in_another_layout(name):
+    """Casts, checks, constants, masks, states and random numbers of its own."""
+    asked = point(f"idioms:{name}", input_size=16, memory_format="nhwc", measure=QUICK)
+    row = on_device("inference", "cpu").measure(asked).row
+    assert "inaccurate" not in row["flags"].split(";"), row["numerics_reason"]
+    assert ("partly_checked" in row["flags"].split(";")) == (name in {"Seeds", "Randomised"})
+
+
+class Running(nn.Module):
+    """Subtracts a mean that it keeps as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x):
+        """Run a pass."""
+        y = self.conv(x)
+        self.mean.mul_(0.5).add_(y.mean() + 1)
+        return y - self.mean
+
+
+def test_a_state_in_buffers_is_that_of_the_pass_and_is_left_as_it_was():
+    """Each pass has the buffers that the first one had."""
+    model = Running()
+    with torch.inference_mode():
+        (verdict,) = seen(model)
+        after = model.mean.clone()
+        assert not is_wrong(verdict)
+        assert verdict.error < 1e-6
+        model(torch.zeros(1, 3, 32, 32))
+        assert model.mean != after
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        ("Dropout", "random"),
+        ("Growing", "with a state"),
+        ("ChosenByNoise", "by choice"),
+        ("Undefined", "not finite"),
+        ("Nothing", "no numbers to compare"),
+    ],
+)
+def test_what_cannot_be_judged_is_said_and_is_no_doubt(network, told):
+    """The times are good."""
+    asked = point(f"oddoutputs:{network}", memory_format="nhwc", measure=QUICK)
+    row = on_device("inference", "cpu").measure(asked).row
+    assert {"inaccurate", "unverified"}.isdisjoint(row["flags"].split(";"))
+    assert "partly_checked" in row["flags"].split(";")
+    assert told in row["numerics_reason"]
+    assert row["plain_rel_error"] is None
+
+
+def test_a_code_that_fails_plainly_is_told():
+    """Whatever it raises."""
+
+    def fail(_x):
+        raise KeyError("in this layout alone")
+
+    with torch.inference_mode():
+        (verdict,) = seen(network(), run=fail)
+    assert is_partial(verdict)
+    assert "no plain pass to compare with: 'in this layout alone'" in verdict.message
+
+
+def test_outputs_of_zeros_and_of_vanishing_numbers_are_right():
+    """They have no relative error."""
+    zeros = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    nn.init.constant_(zeros[0].bias, -100.0)
+    faint = nn.Sequential(*(nn.Conv2d(3, 3, 3, bias=False) for _ in range(12)))
+    for layer in faint:
+        nn.init.normal_(layer.weight, std=3e-4)
+    with torch.inference_mode():
+        for model in (zeros, faint):
+            assert not any(map(is_wrong, seen(model)))
+            assert not any(map(is_partial, seen(model)))
+        assert any(map(is_wrong, seen(zeros, run=lambda x: zeros(x) + 1)))
+
+
+def test_a_compiled_training_is_compared_as_it_was_timed(monkeypatch):
+    """Its code is not that of the network; the row says by how much it deviates."""
+    bench = on_device("training", "cpu")
+    asked = training("tinynets:Residual", compile="torchscript", measure=LEARNS)
+    assert bench.measure(asked).row["plain_rel_error"] is not None
+    asked = training("tinynets:Residual", compile="inductor", measure=LEARNS)
+    fault = LINEAR_FAULTS["a dropped bias"]
+    monkeypatch.setattr(networks, "compiled", lambda model, _: Faulty(model, "linear", fault))
+    row = bench.measure(asked).row
+    assert "inaccurate" in row["flags"].split(";")
+    assert not row["valid"]
+
+
+def test_the_gradients_of_an_explicit_algorithm_are_compared(monkeypatch):
+    """Its forward pass is right."""
+
+    class Halved(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, weight):
+            return weight.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 0.99
+
+    honest = lambda x, w, s: F.conv2d(x, w, None, s.stride, s.padding)  # noqa: E731
+    lying(monkeypatch, "gemm", lambda x, w, s: honest(x, Halved.apply(w), s))
+    row = on_device("training", "cpu").measure(training(algorithm="gemm", measure=LEARNS)).row
+    assert "inaccurate" in row["flags"].split(";")
+    assert "gradient of " in row["numerics_reason"]
