@@ -76,6 +76,28 @@ def test_a_job_that_a_job_sends_is_as_one_from_a_login_node(
     assert found["SLURM_HINT"] == "nomultithread"
 
 
+def test_the_doctor_in_an_interactive_job_says_what_it_says_on_a_login_node(
+    cluster: Lab, tmp_path: Path
+):
+    """The job's own partition, account and GPUs are not the profile's: sbatch knows."""
+    desk = furnished(tmp_path, SPEC, "mem: 300M\n")
+    told = []
+    misleading = {"SBATCH_PARTITION": "nosuch", "SLURM_TIMELIMIT": "1", "SBATCH_GRES": "none:1"}
+    for before, more in (((), {}), (INSIDE[:9], misleading), (INSIDE, misleading)):
+        words = [*before, *COMMAND, "doctor", "--cluster", "v100", "--json"]
+        done = subprocess.run(
+            words, cwd=desk.folder, env={**os.environ, **more}, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        (machine,) = json.loads(done.stdout)["machines"]
+        found = {one["what"]: one for one in machine["findings"]}
+        told.append([found[what]["detail"] for what in ("partition", "nodes", "sbatch")])
+        assert "gpu" not in found
+    assert told[0][2] == "would accept these jobs: partition gpu, nodes v100n1"
+    assert told[1][::2] == told[2][::2] == told[0][::2]
+
+
 @pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
 def test_a_job_that_exports_nothing_gives_its_steps_the_profiles_variables(
     cluster: Lab, tmp_path: Path, launcher: str

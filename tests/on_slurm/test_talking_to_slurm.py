@@ -302,7 +302,7 @@ def test_trying_a_script_tells_where_it_would_start_and_sends_nothing(cluster: L
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH -p gpu -C gpul40s --gres=gpu:1\ntrue\n")
     before = job_numbers()
-    assert slurm.would_accept(script) == "partition gpu, nodes l40sn1"
+    assert str(slurm.would_accept(script)) == "partition gpu, nodes l40sn1"
     with pytest.raises(Rejected) as caught:
         slurm.would_accept(script, options=["-p", "nosuch"])
     assert "(`partition`)" in str(caught.value)

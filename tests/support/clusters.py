@@ -11,9 +11,9 @@ def node(name, *, features=(), gpus=("v100", 4), partitions=("gpu",), state="idl
         name=name,
         partitions=partitions,
         features=features,
-        gres=(Gres("gpu", *gpus),),
+        gres=(Gres("gpu", *gpus),) if isinstance(gpus, tuple) else tuple(map(Gres.read, gpus)),
         state=state,
-        **{"cpus": 32, "memory_mb": 100_000, "responds": True, **more},
+        **{"cpus": 32, "memory_mb": 100_000, **more},
     )
 
 

@@ -70,7 +70,8 @@ DEVICES: Final = tuple(map(_gpu, packaged("gpus.csv")))
 # The devices by the `gpu` values of the shipped profiles; used where no device is at hand.
 GPUS: Final[Mapping[str, Gpu]] = {gpu.short: gpu for gpu in DEVICES if gpu.short}
 
-_SLICE: Final = re.compile(r"\d+g\.\d+gb")  # a MIG profile
+# A slice of a GPU (NVIDIA's MIG) in the words of sites: a100_3g.20gb, a100l.2g.20gb, mig-1g_5gb
+_SLICE: Final = re.compile(r"\d+g[._-]?\d+gb|(?<![a-z])mig(?![a-z])", re.IGNORECASE)
 # ROCm names both modules "AMD Instinct MI250X/MI250"; the number of compute units differs.
 _CDNA2_UNITS: Final = {110: "MI250X GCD", 104: "MI250 GCD"}
 
@@ -98,10 +99,15 @@ def by_label(label: str) -> str | None:
     A slice of a device has none, nor has what only looks alike: GH200, A100X, V100S, MI250X.
     """
     text = label.lower()
-    if _SLICE.search(text):
+    if is_slice(text):
         return None
     longest = sorted(GPUS, key=len, reverse=True)
     return next((s for s in longest if re.search(rf"(?<!g){s}(?![0-9x]|s(?!xm))", text)), None)
+
+
+def is_slice(text: str) -> bool:
+    """Say whether a site's word, a device's name or a pattern for it means a slice of a GPU."""
+    return _SLICE.search(text) is not None
 
 
 def by_file_name(name: str) -> str | None:

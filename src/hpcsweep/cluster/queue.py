@@ -12,13 +12,13 @@ from pathlib import Path
 from hpcsweep import messages
 from hpcsweep.cluster import doctor, launchers, slurm
 from hpcsweep.cluster.slurm import (
+    CouldNotAsk,
     bad_nodes,
     job_request,
     journal,
     liveness,
     profile_checks,
     settling,
-    site,
 )
 from hpcsweep.cluster.slurm.bad_nodes import BadNode
 from hpcsweep.cluster.slurm.liveness import SlurmAnswer
@@ -57,7 +57,7 @@ def learn(sweep_dir: SweepDir, answer: SlurmAnswer) -> Sequence[BadNode]:
     return failed
 
 
-def check(profile: Profile, folder: Path, cluster: Cluster | None = None) -> None:
+def check(profile: Profile, folder: Path, cluster: Cluster | CouldNotAsk | None = None) -> None:
     """Ask the cluster once, warn, and refuse a profile that cannot work.
 
     `cluster` is its earlier answer, if there is one. A cluster that does not answer is a warning,
@@ -68,7 +68,7 @@ def check(profile: Profile, folder: Path, cluster: Cluster | None = None) -> Non
     """
     if not slurm.available():
         return  # the call of sbatch will say that it is missing
-    findings = profile_checks.examine(profile, cluster or site.describe())
+    findings = profile_checks.look(profile, cluster)
     findings += [
         *doctor.paths(profile, in_job=False),
         *doctor.logs(job_request.options_of(profile), folder),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clusters import CLUSTER
-from hpcsweep.cluster.slurm import profile_checks
+from hpcsweep.cluster.slurm import Place, profile_checks
 from hpcsweep.spec import profile
 
 if TYPE_CHECKING:
@@ -33,12 +33,15 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 @pytest.fixture
 def look(tmp_path):
-    """Return a function: a profile's lines and a cluster in, what is not ok out."""
+    """Return a function: a profile's lines, a cluster and sbatch's answer in, what is not ok out.
 
-    def examine(text, cluster=CLUSTER, gpu="v100"):
+    By default sbatch accepts the jobs, and does not say where.
+    """
+
+    def examine(text, cluster=CLUSTER, gpu="v100", answer=Place()):  # noqa: B008 - it is frozen
         path = tmp_path / "p.yaml"
         path.write_text(f"gpu: {gpu}\ntime: 60\n{text}")
-        found = profile_checks.examine(profile.load(path), cluster)
+        found = profile_checks.examine(profile.load(path), cluster, answer)
         return [(f.level, f.what, f"{f.detail} -> {f.do}") for f in found if f.level != "ok"]
 
     return examine

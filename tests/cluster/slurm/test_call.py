@@ -148,7 +148,7 @@ def test_a_missing_slurm_conf_is_no_controller_that_is_down(
     """Waiting does not help: the advice is where to look, in a question and in a submission."""
     for name in ("scontrol", "sbatch"):
         program(name, then)
-    assert str(site.describe().unanswered["nodes"]) == f"scontrol: {NO_CONF}"
+    assert str(site.describe()) == f"scontrol: {NO_CONF}"
     with pytest.raises(slurm.Rejected, match=f"^sbatch: {NO_CONF}$"):
         slurm.submit(tmp_path / "job.sh")
 
@@ -162,7 +162,7 @@ def test_a_program_that_looks_for_its_slurm_conf_for_ever_is_told_so(
 
     def ask(seconds: float) -> Any:
         monkeypatch.setattr(slurm.call, "TIMEOUT", seconds)
-        return site.describe().unanswered["nodes"]
+        return site.describe()
 
     _, answer = given_time(ask, (tmp_path / "said").exists)
     assert str(answer) == f"scontrol: {NO_CONF}"

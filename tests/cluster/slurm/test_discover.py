@@ -154,7 +154,7 @@ def test_account_and_qos_are_written_where_there_is_one_choice():
     only = [partition("gpu", AllowAccounts="chem", AllowQos="long")]
     (one,) = found(own=both, partitions=only).values()
     assert (one.profile["account"], one.profile["qos"]) == ("chem", "long")
-    (one,) = found(own={}, unanswered={"own": SILENT}).values()
+    (one,) = found(own={}).values()
     assert not {"account", "qos"} & set(one.profile)
 
 
@@ -173,9 +173,10 @@ def test_limits_of_partition_and_qos_bound_time_memory_and_cpus():
 
 def test_what_cannot_be_discovered_is_told(monkeypatch):
     """No answer, no GPUs, no Slurm: three exit codes."""
-    with pytest.raises(SchedulerError, match="run this again"):
-        found(nodes=[], unanswered={"nodes": SILENT})
     monkeypatch.setattr("hpcsweep.cluster.slurm.available", lambda: True)
+    monkeypatch.setattr("hpcsweep.cluster.slurm.site.describe", lambda: SILENT)
+    with pytest.raises(SchedulerError, match="run this again"):
+        discover.ask()
     bare = replace(CLUSTER, nodes=[replace(node("n1"), gres=())])
     monkeypatch.setattr("hpcsweep.cluster.slurm.site.describe", lambda: bare)
     with pytest.raises(Refused, match="GRES"):

@@ -49,15 +49,43 @@ def test_a_verbatim_option_stands_over_the_key_and_is_named_by_its_line(option, 
 
 
 def test_numbers_are_those_of_slurm(tmp_path):
-    """Minutes are rounded up; memory without a unit is in MiB; of a range, the least counts."""
-    text = "time: '00:04:30'\nmem: 2G\nsbatch_options: [--mem=500, --nodes=2-4, -c8]\n"
-    found = asked(text, tmp_path)
-    assert (found.time_s, found.mem_mb, found.nodes, found.cpus) == (300, 500, 2, 8)
+    """Minutes are rounded up; memory without a unit is in MiB."""
+    found = asked("time: '00:04:30'\nmem: 2G\nsbatch_options: [--mem=500]\n", tmp_path)
+    assert (found.time_s, found.mem_mb) == (300, 500)
     assert asked("gpu_name: x\n", tmp_path).time_s is None
     assert asked("time: UNLIMITED\n", tmp_path).time_s == math.inf
 
 
-def test_gpus_per_node_are_gpus(tmp_path):
-    """The newer way to ask for them."""
-    found = asked("sbatch_options: ['--gpus-per-node=v100:2']\n", tmp_path)
-    assert found.gres == (Gres("gpu", "v100", 2),)
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--gpus=v100:2", "--gpus v100:2", "-G v100:2", "-Gv100:2"),
+        *("--gpus-per-node=v100:2", "--gpus-per-node v100:2", "--gpus-per-task=v100:2"),
+        *("--gpus-per-socket=v100:2", "--tres-per-task=cpu=4,gres/gpu:v100=2"),
+        *("--tres-per-node=gres:gpu:v100:2", "--gres=gpu:v100:2", "--gres gpu:v100:2"),
+    ],
+)
+def test_every_way_to_ask_for_gpus_is_the_request_for_them(option, tmp_path):
+    """It adds to `gres`, and a complaint points at its line."""
+    found = asked(f"sbatch_options: ['{option}']\n", tmp_path)
+    assert (found.gres, found.gpu_types) == ((Gres("gpu", "v100", 2),), ["v100"])
+    assert found.places["gres"] == f"{tmp_path / 'x.yaml'}:2"
+    both = asked(f"gres: 'lscratch:10'\nsbatch_options: ['{option}']\n", tmp_path)
+    lscratch = [] if "--gres" in option else [Gres("lscratch", "", 10)]
+    assert both.gres == (*lscratch, Gres("gpu", "v100", 2))
+
+
+def test_options_about_gpus_that_ask_for_none_are_no_request(tmp_path):
+    """How they are bound, and what a CPU is of them."""
+    text = "sbatch_options: [--gpu-bind=closest, --cpus-per-gpu=4, --tres-per-task=cpu=4]\n"
+    assert asked(text, tmp_path).gres == ()
+
+
+def test_the_words_for_sbatch_are_those_of_the_job_script(tmp_path):
+    """The keys, then the verbatim options, of which the last counts."""
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "gpu: v100\npartition: a b\ntime: 60\nsbatch_options: [--comment='c d', -p x]\n"
+    )
+    words = job_request.arguments(profile.load(path))
+    assert words == ["--partition=a b", "--time=60", "--nodes=1", "--comment=c d", "-p", "x"]

@@ -7,23 +7,64 @@ from dataclasses import replace
 import pytest
 
 from clusters import CLUSTER, partition
-from hpcsweep.cluster.slurm import CouldNotAsk, profile_checks
+from hpcsweep.cluster.slurm import CouldNotAsk, LimitReached, Place, Rejected, profile_checks
 from hpcsweep.spec import profile
 
-PRIVATE = CouldNotAsk("sacctmgr", "this user may not ask")
+LATE = CouldNotAsk("sbatch", "no answer within 10 s")
 
 
-def test_accounts_that_cannot_be_asked_matter_only_where_they_are_named(look):
-    """One line each; the rest is still checked."""
-    hidden = {"qos": {}, "own": {}}
-    cluster = replace(CLUSTER, **hidden, unanswered=dict.fromkeys(hidden, PRIVATE))
-    assert look("", cluster) == []
-    found = look("account: a\nqos: b\npartition: lnog\n", cluster)
-    assert [(level, what) for level, what, _ in found] == [
-        ("fail", "partition"),
-        ("warn", "account"),
-        ("warn", "qos"),
-    ]
+def refused(words, about=""):
+    """Return a refusal by sbatch."""
+    return Rejected("", about=about, words=words)
+
+
+def test_what_sbatch_accepts_is_not_refused_for_a_name(look):
+    """A plugin of the site may know a partition or a feature that sinfo lacks, or choose for us."""
+    text = "account: a\nqos: b\npartition: auto\nconstraint: fast\ngres: 'gpu:any:1'\n"
+    assert look(text, answer=Place("gpu", "n1")) == []
+    no_default = replace(CLUSTER, partitions=[partition("gpu")])
+    assert look("", no_default, answer=Place("gpu", "n1")) == []
+
+
+def test_the_partition_that_a_plugin_chose_is_the_one_that_is_looked_at(look, tmp_path):
+    """Its limits hold, not those of the one in the profile."""
+    two = [partition("gpu", State="DOWN"), partition("long", MaxTime="30")]
+    ((level, what, told),) = look(
+        "partition: gpu\n", replace(CLUSTER, partitions=two), answer=Place("long", "n2")
+    )
+    assert (level, what) == ("fail", "time")
+    assert told.startswith("01:00:00 is over the limit of partition long, 00:30:00")
+
+
+def test_a_sbatch_that_does_not_answer_is_unknown_and_no_refusal(look):
+    """Names that sinfo lacks are warnings then."""
+    assert [(level, what) for level, what, _ in look("", answer=LATE)] == [("warn", "sbatch")]
+    found = look("account: a\npartition: lnog\n", answer=LATE)
+    assert {level for level, _, _ in found} == {"warn"}
+    assert "did you mean 'long'" in found[0][2]
+    full = LimitReached("your limit is reached", "QOSMaxSubmitJobPerUserLimit")
+    ((level, _, told),) = look("", answer=full)
+    assert (level, "your limit is reached" in told) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "told"),
+    [
+        ("partition: lnog\n", "partition", "no partition 'lnog' on this cluster; did you mean 'l"),
+        ("constraint: v10&v100\n", "constraint", "no feature 'v10' on this cluster; did you mean"),
+        ("gres: 'gpuu:1'\n", "gres", "no gres 'gpuu' on this cluster; did you mean 'gpu'?"),
+        ("gres: 'gpu:v10:1'\n", "", "no gres 'gpu:v10' on this cluster; did you mean 'gpu:v100'?"),
+        ("account: phsy\n", "account", "no account 'phsy' on this cluster; did you mean 'phys'?"),
+        ("qos: nromal\n", "qos", "no qos 'nromal' on this cluster; did you mean 'normal'?"),
+    ],
+)
+def test_a_refusal_is_told_in_slurms_words_and_with_the_nearest_name(look, text, about, told):
+    """Slurm says that a name is wrong, not which would be right."""
+    found = look(text, answer=refused("Slurm's words", about))
+    name, said = [(what, detail) for level, what, detail in found if level == "fail"]
+    assert name[1].startswith(told)
+    assert said[0] == (about or "sbatch")
+    assert said[1].startswith("sbatch refuses these jobs: Slurm's words -> ")
 
 
 def test_the_limit_of_a_qos_holds_where_the_site_enforces_it(look):
@@ -34,13 +75,6 @@ def test_the_limit_of_a_qos_holds_where_the_site_enforces_it(look):
     two = {**CLUSTER.own, "qos": frozenset({"normal", "long"})}
     assert look("", replace(cluster, own=two)) == []
     assert [what for _, what, _ in look("qos: normal\n", replace(cluster, own=two))] == ["time"]
-
-
-def test_names_that_the_site_does_not_enforce_are_warnings(look):
-    """A cluster that only keeps books takes any account."""
-    found = look("account: phsy\n", replace(CLUSTER, config={}))
-    assert [(level, what) for level, what, _ in found] == [("warn", "account")]
-    assert "'phys'" in found[0][2]
 
 
 @pytest.mark.parametrize(
@@ -60,37 +94,10 @@ def test_a_partition_for_others_is_doubted(look, setting, told):
     assert look("", replace(CLUSTER, partitions=open_to_all)) == []
 
 
-def test_a_qos_of_others_is_told(look):
-    """It exists, and is not for this account."""
-    ((level, what, text),) = look("qos: long\n")
-    assert (level, what, "normal" in text) == ("fail", "qos", True)
-
-
-def test_a_user_without_an_account_is_told_where_the_site_wants_one(look):
-    """Nobody has added them yet: sbatch would refuse every job. Elsewhere it does not matter."""
-    wanted = replace(CLUSTER, config={"AccountingStorageEnforce": "limits,qos"}, own={})
-    ((level, what, text),) = look("", wanted)
-    assert (level, what, "ask the site" in text) == ("warn", "account", True)
-    assert look("", replace(wanted, config={"AccountingStorageEnforce": "none"})) == []
-
-
-SILENT = CouldNotAsk("scontrol", "slurmctld cannot be reached")
-
-
 def test_a_profile_that_asks_for_nothing_special_is_fit(look):
     """The default partition is taken."""
     assert look("") == []
     assert look("constraint: v100\ngres: 'gpu:v100:4'\nmem: 97G\ncpus_per_task: 32\n") == []
-
-
-@pytest.mark.parametrize("missing", ["nodes", "partitions"])
-def test_a_silent_cluster_is_told_in_one_line(look, missing):
-    """And nothing is claimed about it."""
-    ((level, _, text),) = look(
-        "partition: nosuch\n", replace(CLUSTER, **{missing: []}, unanswered={missing: SILENT})
-    )
-    assert level == "warn"
-    assert "slurmctld cannot be reached" in text
 
 
 def test_one_good_partition_of_several_is_enough(look):
@@ -100,13 +107,6 @@ def test_one_good_partition_of_several_is_enough(look):
     assert (level, what, "DOWN" in text) == ("warn", "partition", True)
     found = look("partition: gpu\n", replace(CLUSTER, partitions=shut))
     assert [(level, what) for level, what, _ in found] == [("fail", "partition")]
-
-
-def test_no_default_partition_is_told(look):
-    """Sbatch would refuse."""
-    cluster = replace(CLUSTER, partitions=[partition("gpu")])
-    ((level, what, text),) = look("", cluster)
-    assert (level, what, "one of: gpu" in text) == ("fail", "partition", True)
 
 
 @pytest.mark.parametrize("time", ["UNLIMITED", "0", "infinite"])
@@ -128,16 +128,21 @@ def test_a_default_time_limit_is_shown(look, tmp_path):
     path = tmp_path / "q.yaml"
     path.write_text("gpu: v100\n")
     cluster = replace(CLUSTER, partitions=[partition("gpu", Default="YES", DefaultTime="10:00")])
-    found = {f.what: f for f in profile_checks.examine(profile.load(path), cluster)}
+    found = {f.what: f for f in profile_checks.examine(profile.load(path), cluster, Place())}
     assert (found["time"].level, "00:10:00" in found["time"].detail) == ("warn", True)
 
 
 def test_a_cluster_that_shows_nothing_is_not_judged(look):
-    """Some sites hide nodes and accounts from users."""
-    ((level, _, text),) = look("partition: nosuch\n", replace(CLUSTER, nodes=[]))
-    assert (level, "PrivateData" in text) == ("warn", True)
-    ((level, what, _),) = look("account: any\n", replace(CLUSTER, own={}))
-    assert (level, what) == ("warn", "account")
+    """Some sites hide nodes and accounts from users: sbatch's words are all that is told."""
+    hidden = replace(CLUSTER, nodes=[], own={})
+    assert look("account: any\n", hidden) == []
+    no_node = refused("Requested node configuration is not available")
+    ((level, what, _),) = look("constraint: any\n", hidden, answer=no_node)
+    assert (level, what) == ("warn", "nodes")
+    ((level, what, _),) = look(
+        "account: any\n", hidden, answer=refused("Invalid account", "account")
+    )
+    assert (level, what) == ("fail", "account")
 
 
 def test_the_clusters_own_limit_on_memory_holds(look):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import JobId, LimitReached, Rejected, Unanswered
+from hpcsweep.cluster.slurm import JobId, LimitReached, Place, Rejected, Unanswered
 from hpcsweep.cluster.slurm.sbatch import refusal
 from hpcsweep.errors import SchedulerError
 from waiting import given_time, is_alive, wait_for
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # What sbatch 22.05 printed, word for word.
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 FAILED = "sbatch: error: Batch job submission failed: "
+FILTER = "sbatch: error: cli_filter plugin terminated with error"
 NO_NODE = "Requested node configuration is not available"
 
 
@@ -57,6 +58,30 @@ NO_NODE = "Requested node configuration is not available"
         ("sbatch: option '--mem' requires an argument\nTry \"sbatch --help\"", "mem"),
         ("sbatch: invalid option -- 'z'", "z"),
         ("allocation failure: Invalid qos specification", "qos"),
+        (
+            f"sbatch: error: lua: Memory by node is not supported. Use --mem-per-cpu.\n{FILTER}",
+            "mem",
+        ),
+        ("sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.", "mem"),
+        (
+            f"sbatch: error: memory limit must be given\n{FAILED}Invalid feature specification",
+            "constraint",
+        ),
+        (
+            "sbatch: error: Parameter --gres=gpu:1 no longer acceptable, please switch to --gpus=1",
+            "gres",
+        ),
+        (f"{FAILED}Required node not available (down, drained or reserved)", ""),
+        (f"{FAILED}Duplicate generic resource (gres) specification", "gres"),
+        (f"{FAILED}No partition specified or system default partition", "partition"),
+        (f"{FAILED}Invalid Trackable RESource (TRES) specification", ""),
+        (f"{FAILED}Node count specification invalid", ""),
+        (
+            "sbatch: error: Invalid GRES specification (with and without type identification)",
+            "gres",
+        ),
+        ("sbatch: error: Please ask hpc-help for a project, and name it", ""),
+        (FILTER, ""),
     ],
 )
 def test_every_refusal_names_what_to_change(printed: str, option: str):
@@ -68,6 +93,7 @@ def test_every_refusal_names_what_to_change(printed: str, option: str):
     told = first.removeprefix(f"job.sbatch: sbatch refuses{key}: ")
     assert told != first
     assert "sbatch:" not in told
+    assert (error.about, error.words) == (option, told)
     assert advice
     assert error.exit_code == 7
 
@@ -102,6 +128,7 @@ def test_a_limit_on_the_number_of_jobs_is_not_a_mistake(printed: str, limit: str
         ("Zero Bytes were transmitted or received", True),
         ("Protocol authentication error", True),
         ("Connection reset by peer", True),
+        ("Message receive failure", True),
         ("Words of a later release", True),
     ],
 )
@@ -124,6 +151,10 @@ def test_a_lost_answer_may_mean_an_accepted_job(words: str, *, maybe: bool):
         "echo '/site/sbatch: line 7: /log: Permission denied' >&2; exit 1",
         "echo 'sbatch: warning: QOS debug is not allowed there, moved' >&2; kill -KILL $$",
         "echo 'sbatch: error: Invalid qos\n' >/dev/null; exit 137",
+        "echo 'sbatch: error: A word of a plugin' >&2; kill -KILL $$",
+        "echo 'sbatch: error: A word of a plugin' >&2; exit 255",
+        "echo 'sbatch: error: slurm_receive_msg: Socket timed out' >&2; exit 1",
+        "echo 'sbatch: error: Slurm controller not responding, sleeping and retrying' >&2; exit 1",
     ],
 )
 def test_every_other_end_of_sbatch_leaves_open_whether_the_job_went_in(
@@ -134,6 +165,32 @@ def test_every_other_end_of_sbatch_leaves_open_whether_the_job_went_in(
     with pytest.raises(Unanswered, match="it looks there first") as caught:
         slurm.submit(tmp_path / "job.sh")
     assert caught.value.maybe_accepted
+
+
+def test_a_job_that_is_only_tried_is_told_by_what_sbatch_says(
+    program: Callable[[str, str], Path], tmp_path: Path
+):
+    """Yes with the place, no with Slurm's words; a lost answer, or none in time, is unknown."""
+    says = "sbatch: Job 7 to start at 2026-11-28T11:33:15 using 1 processors on nodes n[1-2] in"
+    program("sbatch", f'echo "$@" >{tmp_path}/asked; echo "{says} partition gpu" >&2')
+    assert slurm.would_accept(options=["-p", "x"]) == Place("gpu", "n[1-2]")
+    assert (tmp_path / "asked").read_text() == "--test-only -p x --wrap=true\n"
+    program("sbatch", "echo 'a site greets' >&2")
+    assert str(slurm.would_accept()) == "it does not say where"
+    program("sbatch", "echo 'allocation failure: Invalid feature specification' >&2; exit 1")
+    with pytest.raises(Rejected) as caught:
+        slurm.would_accept()
+    assert (caught.value.about, caught.value.words) == (
+        "constraint", "Invalid feature specification",
+    )  # fmt: skip
+    for words in (
+        "Socket timed out on send/recv operation",
+        "Zero Bytes were transmitted or received",
+    ):
+        program("sbatch", f"echo 'allocation failure: {words}' >&2; exit 1")
+        answer = slurm.would_accept()
+        assert isinstance(answer, slurm.CouldNotAsk)
+        assert words in str(answer)
 
 
 def test_a_submission_that_hangs_may_have_been_accepted(

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
             [("gpu", "l40s", 4), ("shard", "", 8), ("tmp", "", 2**31)],
         ),
         ("(null)", []),
+        ("gpu:(null):2(S:0-1,3)", [("gpu", "", 2)]),
+        (
+            "gpu:a100l.2g.20gb:3,gpu:a100l.3g.40gb:2",
+            [
+                ("gpu", "a100l.2g.20gb", 3),
+                ("gpu", "a100l.3g.40gb", 2),
+            ],
+        ),
+        ("gpu:v100x:4(S:0-1),lscratch:3200", [("gpu", "v100x", 4), ("lscratch", "", 3200)]),
+        ("gpu:amd_instinct_mi250x_/_mi250:8", [("gpu", "amd_instinct_mi250x_/_mi250", 8)]),
+        ("gpu:l40s:2(S:0),shard:l40s:8(S:0)", [("gpu", "l40s", 2), ("shard", "l40s", 8)]),
+        ("bandwidth:lustre:no_consume:4K", [("bandwidth", "lustre", 4096)]),
     ],
 )
 def test_generic_resources_are_read(
@@ -35,3 +47,32 @@ def test_generic_resources_are_read(
     (node,) = site.nodes()
     assert [(g.name, g.type, g.count) for g in node.gres] == expected
     assert (node.features, node.cpus, node.memory_mb, node.reason) == (("a", "b"), 16, 64000, "")
+
+
+def test_a_group_with_a_blank_in_its_name_is_one_group(program: Callable[[str, str], Path]):
+    """As `scontrol` prints it, between settings without; a greeting of the site is no partition."""
+    line = (
+        "PartitionName=gpu AllowGroups=domain users,hpc AllowAccounts=ALL DenyQos=a b,c "
+        "Default=YES MaxTime=1-00:00:00 State=UP TRES=cpu=48,gres/gpu=6 TRESBillingWeights=CPU=1.0"
+    )
+    program("scontrol", f"echo Welcome A=b; echo '{line}'")
+    (found,) = site.partitions()
+    assert (found.name, found.max_time_s, found.state) == ("gpu", 86400, "UP")
+    assert found.allowed("Groups") == {"domain users", "hpc"}
+    assert found.allowed("Accounts") == set()
+    assert found.settings["TRES"] == "cpu=48,gres/gpu=6"
+    assert found.settings["TRESBillingWeights"] == "CPU=1.0"
+
+
+def test_a_node_that_does_not_respond_is_not_usable(program: Callable[[str, str], Path]):
+    """One that sleeps is: Slurm wakes it. One that is reserved is others' for now."""
+    row = r"{0}\037{1}\037\037\037 1\037 1\037{0}\037none\n"
+    lines = "".join(
+        row.format(state, partition)
+        for state in ("idle*", "idle~", "mixed#", "reserved", "down*")
+        for partition in ("gpu", "all")
+    )
+    program("sinfo", f"printf '{lines}'")
+    found = {node.name: node for node in site.nodes()}
+    assert {name for name, node in found.items() if node.usable} == {"idle~", "mixed#"}
+    assert found["idle~"].partitions == ("gpu", "all")

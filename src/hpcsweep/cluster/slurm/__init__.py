@@ -38,6 +38,7 @@ from hpcsweep.cluster.slurm.jobs import (
 )
 from hpcsweep.cluster.slurm.sbatch import (
     LimitReached,
+    Place,
     Rejected,
     Unanswered,
     refusal,

@@ -15,7 +15,7 @@ from typing import Final
 from hpcsweep import units
 from hpcsweep.catalog import gpus
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import nodes, site
+from hpcsweep.cluster.slurm import CouldNotAsk, nodes, site
 from hpcsweep.cluster.slurm.job_request import Wants, listed
 from hpcsweep.cluster.slurm.nodes import GpuKind
 from hpcsweep.cluster.slurm.profile_checks import closed_to, wall_of_qos
@@ -58,6 +58,8 @@ def ask() -> list[Discovery]:
     if not slurm.available():
         raise MissingDependency("no sbatch on this machine's PATH; run this on a login node")
     cluster = site.describe()
+    if isinstance(cluster, CouldNotAsk):
+        raise SchedulerError(f"{cluster}; run this again when the controller answers")
     discoveries = find(cluster)
     if not discoveries:
         raise Refused("no node of this cluster has `gpu` among its GRES (`sinfo -N -o '%N %G'`)")
@@ -65,10 +67,7 @@ def ask() -> list[Discovery]:
 
 
 def find(cluster: Cluster) -> list[Discovery]:
-    """Return a profile for every GPU type; `SchedulerError` if nodes or partitions are unknown."""
-    for source in cluster.unanswered.keys() & {"nodes", "partitions"}:
-        why = cluster.unanswered[source]
-        raise SchedulerError(f"{why}; run this again when the controller answers")
+    """Return a profile for every GPU type."""
     kinds = nodes.kinds_on(cluster.nodes)
     return [_discovery(kind, kinds, cluster) for kind in kinds]
 
@@ -102,6 +101,8 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     keys: dict[str, str | int] = {"gpu": kind.gpu}
     if kind.gpu in gpus.GPUS:
         keys["gpu_name"] = gpus.name_pattern(kind.gpu)
+    elif gpus.is_slice(kind.gres_type):
+        keys["gpu_name"] = "MIG"  # without which a job refuses a slice
     notes = [] if chosen else ["partition: none that is open to you has these nodes"]
     if chosen:
         keys["partition"] = chosen.name
@@ -118,11 +119,12 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
             keys[key] = own[0]
         elif own:
             notes.append(f"{key}: one of {', '.join(own)}; without it, your default")
-    numbers = [number for _, number in kind.counts]
+    numbers = list(kind.counts.values())
+    names = [node.name for node in kind.counts]
     per_node = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
     total = f"{len(numbers)} node{'s' * (len(numbers) > 1)}"
-    about = f"{total} with {per_node} GPUs each ({listed(kind.names)})"
-    return Discovery(kind.gpu, about, tuple(sorted(kind.names)), keys, tuple(notes))
+    about = f"{total} with {per_node} GPUs each ({listed(names)})"
+    return Discovery(kind.gpu, about, tuple(sorted(names)), keys, tuple(notes))
 
 
 def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
@@ -132,11 +134,11 @@ def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
     """
     ranked = []
     for partition in cluster.partitions:
-        inside = {node.name for node in cluster.nodes if partition.name in node.partitions}
+        inside = {node for node in cluster.nodes if partition.name in node.partitions}
         longest = min(partition.max_time_s or _LONGEST_S, _LONGEST_S)
         gives_way = partition.settings.get("PreemptMode", "OFF") != "OFF"
-        fits = len(inside & kind.names)
-        others = len(inside - kind.names)
+        fits = len(inside & kind.counts.keys())
+        others = len(inside - kind.counts.keys())
         if fits and _usable(partition, cluster):
             ranked.append(((-fits, -longest, gives_way, others, partition.name), partition))
     return min(ranked, default=(None, None))[1]
@@ -157,8 +159,8 @@ def _time(partition: Partition | None, cluster: Cluster) -> int:
 
 def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:
     """Return the memory and CPUs for one GPU, on the node that has least."""
-    memory = min(node.memory_mb // count for node, count in kind.counts)
-    cpus = min(node.cpus // count for node, count in kind.counts)
+    memory = min(node.memory_mb // count for node, count in kind.counts.items())
+    cpus = min(node.cpus // count for node, count in kind.counts.items())
     if partition is not None:
         memory = min(memory, partition.limit("MaxMemPerNode") or memory)
         cpus = min(cpus, partition.limit("MaxCPUsPerNode") or cpus)

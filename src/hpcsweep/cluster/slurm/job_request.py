@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from hpcsweep import units
-from hpcsweep.cluster.slurm import amount, duration
+from hpcsweep.cluster.slurm import duration
 from hpcsweep.cluster.slurm.site import Gres
 from hpcsweep.errors import suggest
 from hpcsweep.spec.profile import Profile, sbatch_option
@@ -62,18 +63,15 @@ def text(findings: Sequence[Finding]) -> str:
     return "\n".join(aligned(rows))
 
 
-# Short options of sbatch and the keys of a profile that they set.
+# The keys of a profile that are options of sbatch, in their order in the job script.
+_KEYS: Final = (
+    *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
+    *("nodelist", "exclude", "account", "qos"),
+)
 _SHORT: Final = {
-    "-p": "partition", "-C": "constraint", "-t": "time", "-c": "cpus_per_task", "-N": "nodes",
-    "-w": "nodelist", "-x": "exclude", "-A": "account", "-q": "qos",
-    "-o": "output", "-e": "error",
+    "-p": "partition", "-C": "constraint", "-t": "time", "-A": "account", "-q": "qos",
+    "-G": "gpus", "-o": "output", "-e": "error",
 }  # fmt: skip
-_OF_SBATCH: Final = (*_SHORT.values(), "gres", "mem", "gpus_per_node")
-_OPTIONS: Final = {
-    **_SHORT,
-    **{f"--{key.replace('_', '-')}": key for key in _OF_SBATCH},
-}
-_KEYS: Final = (*_OF_SBATCH, "gpu", "gpu_name")
 
 
 @dataclass(frozen=True)
@@ -86,14 +84,15 @@ class Wants:
     def __getitem__(self, key: str) -> str:
         return self.values.get(key, "")
 
-    def complaint(self, key: str, detail: str, do: str = "") -> Finding:
-        """Return a failure, with the line of its key."""
-        return Finding("fail", key, detail, do, self.places.get(key, ""))
+    def finding(self, level: Level, key: str, detail: str, do: str = "") -> Finding:
+        """Return a finding with the line of its key."""
+        return Finding(level, key, detail, do, self.places.get(key, ""))
 
-    def unknown(self, key: str, name: str, existing: Collection[str], kind: str = "") -> Finding:
-        """Return a failure for a missing name, with the nearest one, and those that exist."""
-        detail = f"no {kind or key} '{name}' on this cluster{suggest(name, existing)}"
-        return self.complaint(key, detail, f"correct `{key}`; there are: {listed(existing)}")
+    def unknown(self, level: Level, key: str, name: str, existing: Collection[str]) -> Finding:
+        """Return a finding for a missing name, with the nearest one, and those that exist."""
+        kind = "feature" if key == "constraint" else key
+        detail = f"no {kind} '{name}' on this cluster{suggest(name, existing)}"
+        return self.finding(level, key, detail, f"correct `{key}`; there are: {listed(existing)}")
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -101,9 +100,14 @@ class Wants:
 
     @property
     def gres(self) -> tuple[Gres, ...]:
-        gpus = [f"gpu:{text}" for text in _words(self["gpus_per_node"])]
-        words = [re.sub("^gres[:/]", "", word) for word in (*_words(self["gres"]), *gpus)]
-        return tuple(_wish(word) for word in words if word.lower() != "none")
+        """Every generic resource that is asked for, in whatever way."""
+        words = (re.sub("^gres[:/]", "", word) for word in _words(self["gres"]))
+        return tuple(Gres.read(word) for word in words if word.lower() != "none")
+
+    @property
+    def gpu_types(self) -> list[str]:
+        """The type of each GPU that is asked for, empty where none is named."""
+        return [gres.type for gres in self.gres if gres.name == "gpu"]
 
     @property
     def time_s(self) -> float | None:
@@ -122,50 +126,52 @@ class Wants:
         return units.written(duration(self["time"]))
 
     @property
-    def mem_mb(self) -> int | None:
-        """Memory of one node in MiB; 0 means all of it."""
+    def mem_mb(self) -> int:
+        """Memory of one node in MiB; 0 means all of it, or that nothing is asked for."""
         text = self["mem"]
         try:
             return units.megabytes(f"{text}M" if text.isdecimal() and text != "0" else text)
         except ValueError:
-            return None
+            return 0
 
-    @property
-    def cpus(self) -> int:
-        return int(self["cpus_per_task"]) if self["cpus_per_task"].isdecimal() else 1
 
-    @property
-    def nodes(self) -> int:
-        """Smallest number of nodes that the job accepts."""
-        least = re.match(r"\d+", self["nodes"])
-        return int(least[0]) if least else 1
+def own_options(profile: Profile) -> list[tuple[str, str]]:
+    """Return the options of sbatch that the keys of a profile stand for, with their values."""
+    values = [(f"--{key.replace('_', '-')}", getattr(profile, key)) for key in _KEYS]
+    return [(name, str(value)) for name, value in values if value is not None]
+
+
+def arguments(profile: Profile) -> list[str]:
+    """Return all options of sbatch that a profile sets, as words of a command line."""
+    words = [f"{name}={value}" for name, value in own_options(profile)]
+    for option in profile.sbatch_options:
+        words += shlex.split(option)
+    return words
 
 
 def options_of(profile: Profile) -> Wants:
     """Return the GPU and the sbatch options of a profile."""
-    own = {key: getattr(profile, key) for key in _KEYS if key in type(profile).model_fields}
+    own = {key: getattr(profile, key) for key in (*_KEYS, "gpu", "gpu_name")}
     values = {key: str(value) for key, value in own.items() if value is not None}
     places = {key: profile.where(key) for key in own}
-    for key, value in _overrides(profile.sbatch_options):
-        values[key] = value
+    for name, value in map(sbatch_option, profile.sbatch_options):
+        key = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
+        if more := _more_gres(key, value):
+            key = "gres"
+            more.insert(0, values.get(key, ""))
+        values[key] = ",".join(more) if more else value
         places[key] = profile.where("sbatch_options")
     return Wants(values, places)
 
 
-def _overrides(options: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the keys that `sbatch_options` set."""
-    for name, value in map(sbatch_option, options):
-        if name in _OPTIONS:
-            yield _OPTIONS[name], value
+def _more_gres(key: str, value: str) -> list[str]:
+    """Return what an option asks for beside `gres`."""
+    if key.startswith("gpus"):  # also per node, socket, task
+        return [f"gpu:{word}" for word in _words(value)]
+    if key.startswith("tres_per"):  # such as cpu=4,gres/gpu:v100=1
+        return [word for word in _words(value) if word.startswith("gres")]
+    return []
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _wish(word: str) -> Gres:
-    """Read ``gpu``, ``gpu:2``, ``gpu:v100``, ``gpu:v100:2``."""
-    name, *rest = re.split("[:=]", word)
-    count = amount(rest[-1]) if rest else None
-    kind = ":".join(rest if count is None else rest[:-1])
-    return Gres(name, kind, 1 if count is None else count)

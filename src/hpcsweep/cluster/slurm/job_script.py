@@ -16,6 +16,7 @@ import jinja2
 
 from hpcsweep import search_path
 from hpcsweep.catalog import LAUNCHERS, gpus
+from hpcsweep.cluster.slurm import job_request
 from hpcsweep.cluster.slurm.sbatch import RESTARTS
 from hpcsweep.errors import ProfileError, UsageError
 from hpcsweep.processes import RUN_MODULE
@@ -25,10 +26,6 @@ from hpcsweep.store.folders import SubmissionDir
 
 _JOB: Final = LAUNCHERS["sbatch"].template
 _SETUP: Final = LAUNCHERS["submitit"].template
-_KEYS: Final = (  # of a profile; also options of sbatch
-    *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
-    *("nodelist", "exclude", "account", "qos"),
-)
 
 
 def render(profile: Profile, submission: SubmissionDir) -> str:
@@ -91,14 +88,13 @@ def interpreter(profile: Profile) -> str:
 
 
 def _options(profile: Profile, submission: SubmissionDir) -> list[tuple[str, str]]:
-    own = [(f"--{key.replace('_', '-')}", getattr(profile, key)) for key in _KEYS]
     fixed = [
         ("--job-name", f"hpcsweep-{submission.sweep_dir.name}"),
         ("--output", _output(submission)),
         ("--open-mode", "append"),
         ("--signal", f"B:USR1@{profile.signal_lead}"),
     ]
-    return [*fixed, *((name, str(value)) for name, value in own if value is not None)]
+    return [*fixed, *job_request.own_options(profile)]
 
 
 def _output(submission: SubmissionDir) -> str:

@@ -1,59 +1,122 @@
-"""Compares a profile with its cluster's configuration, before a job enters the queue; pure.
+"""Says what a cluster makes of a profile, before a job enters the queue.
 
-Slurm accepts some jobs that it never starts: a time above the partition's limit, too many CPUs, a
-closed partition. These are failures here, like jobs that sbatch would refuse. Settings that work on
-some unusual clusters are warnings. Of accounts and QOS the names are checked, as far as sacctmgr
-answers; who may use them where is left to sbatch and to the reason that `status` shows.
+`sbatch --test-only` decides; where it refuses, the nearest names and what nodes have explain it.
+Some jobs it accepts and Slurm never starts: in a closed partition, with a time or memory above a
+limit. These are failures here, too.
 """
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from hpcsweep import units
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import job_request, nodes
+from hpcsweep.cluster.slurm import job_request, nodes, site
+from hpcsweep.cluster.slurm.call import CouldNotAsk
 from hpcsweep.cluster.slurm.job_request import Finding, Level, Wants, listed
+from hpcsweep.cluster.slurm.nodes import Matches
+from hpcsweep.cluster.slurm.sbatch import LimitReached, Place, Rejected
 from hpcsweep.cluster.slurm.site import Cluster, Partition
 from hpcsweep.spec.profile import Profile
 
+Answer: TypeAlias = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
+
 _ENFORCED: Final = "AccountingStorageEnforce"
 _ADMITS: Final = {"Groups": "groups", "Accounts": "account", "Qos": "qos"}
+# `--test-only` looks at the nodes as they are now. It has the first words for what no node has, but
+# also for what would wait for nodes that are out of service.
+_NO_NODE: Final = "node configuration is not available"
+_NOT_NOW: Final = re.compile("Required node not available|nodes are busy")
+_AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
 
 
-def examine(profile: Profile, cluster: Cluster) -> list[Finding]:
-    """Return all findings, good ones included; `fail` means that no job would ever run."""
+def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list[Finding]:
+    """Ask a cluster, unless its answer is given, and its sbatch; return all findings."""
+    cluster = cluster or site.describe()
+    if isinstance(cluster, CouldNotAsk):  # sbatch would wait for the same controller
+        return [Finding("warn", "cluster", f"not checked: {cluster}")]
+    answer: Answer
+    try:
+        answer = slurm.would_accept(options=[_AS_ARRAY, *job_request.arguments(profile)])
+    except (LimitReached, Rejected) as refusal:
+        answer = refusal
+    return examine(profile, cluster, answer)
+
+
+def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[Finding]:
+    """Return all findings, good ones included; `fail` means that no job would ever run. Pure."""
     wants = job_request.options_of(profile)
-    if why := _unknown_cluster(cluster):
-        return [Finding("warn", "cluster", f"not checked: {why}")]
-    # without partitions in the profile, the default one
-    mine = [p for p in cluster.partitions if p.name in wants.partitions]
-    default = [p for p in cluster.partitions if p.settings.get("Default") == "YES"]
-    chosen = mine if wants.partitions else default
-    return [
+    chosen = _chosen(wants, cluster, answer)
+    matches = nodes.match(wants, [partition.name for partition in chosen], cluster.nodes)
+    asked = shlex.join(job_request.arguments(profile))
+    said = _of_sbatch(wants, asked, matches, answer)
+    findings = [
         *_partitions(wants, cluster, chosen),
-        *(_named(wants, cluster, key) for key in ("account", "qos")),
         *_time_of_qos(wants, cluster),
-        *nodes.examine(wants, [partition.name for partition in chosen], cluster.nodes),
+        *nodes.other_gpus(wants, matches),
     ]
+    if said.level != "ok":  # a plugin of the site may know names that sinfo lacks
+        findings += _unknown_names(wants, cluster, said.level)
+    if matches.of_partition and matches.summary not in said.words:
+        well = matches.found or said.level == "ok"
+        do = "" if well else f"there are {matches.hardware}"
+        findings.append(Finding("ok" if well else "warn", "nodes", matches.summary, do))
+    return [*findings, said]
 
 
-def _named(wants: Wants, cluster: Cluster, key: str) -> Finding:
-    """Check whether the user has an account or a QOS; some sites deny the question."""
-    mine = cluster.own.get(key) or (cluster.qos if key == "qos" else ())
-    enforced = cluster.config.get(_ENFORCED, "none") not in {"", "none"}
-    if not mine:
-        silent = cluster.unanswered.get("own")
-        why = silent or f"sacctmgr shows no {key} of yours here; ask the site to add you to one"
-        level: Level = "warn" if wants[key] or (enforced and not silent) else "ok"
-        return replace(wants.complaint(key, f"not checked: {why}"), level=level)
-    if not wants[key] or wants[key].lower() in mine:
-        return Finding("ok", key, f"{wants[key] or 'your default'}; yours: {listed(mine)}")
-    finding = wants.unknown(key, wants[key], mine)
-    lenient = replace(finding, level="warn", detail=f"{finding.detail}; not enforced here")
-    return finding if enforced else lenient
+def _chosen(wants: Wants, cluster: Cluster, answer: Answer) -> list[Partition]:
+    """Return the partitions of the jobs: the profile's, that of a site's plugin, or the default."""
+    names = wants.partitions
+    if isinstance(answer, Place) and answer.partition and answer.partition not in names:
+        names = (answer.partition,)
+    if not names:
+        return [one for one in cluster.partitions if one.settings.get("Default") == "YES"]
+    return [one for one in cluster.partitions if one.name in names]
+
+
+def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: Answer) -> Finding:
+    """Return what sbatch says; a failure is what it will refuse at any time."""
+    if isinstance(answer, Place):
+        return Finding("ok", "sbatch", f"would accept these jobs: {answer}")
+    if not isinstance(answer, Rejected):
+        return Finding("warn", "sbatch", f"unknown whether it accepts these jobs: {answer}")
+    why = answer.words
+    away = matches.out_of_service
+    if _NOT_NOW.search(why) or (_NO_NODE in why and (away or not matches.of_partition)):
+        do = f"jobs wait until nodes are in service, or are refused when sent; {away or why}"
+        return Finding("warn", "nodes", f"{matches.summary}; sbatch finds none now: {why}", do)
+    detail = f"sbatch refuses these jobs: {why}"
+    do = "`sinfo -s` lists the partitions" if answer.about == "partition" else ""
+    if _NO_NODE in why:
+        detail += f"; {matches.summary}"
+        do = f"asked for: {asked}; there are {matches.hardware}"
+    return wants.finding("fail", answer.about or "sbatch", detail, do)
+
+
+def _unknown_names(wants: Wants, cluster: Cluster, level: Level) -> Iterator[Finding]:
+    """Yield the names that the cluster does not have, with the nearest ones."""
+    gres = [gres for node in cluster.nodes for gres in node.gres]
+    there = {
+        "partition": {partition.name for partition in cluster.partitions},
+        "constraint": {feature for node in cluster.nodes for feature in node.features},
+        "gres": {one.name for one in gres} | {one.kind for one in gres},
+        **cluster.own,
+    }
+    asked = {
+        "partition": wants.partitions,
+        "constraint": nodes.feature_names(wants["constraint"]),
+        "gres": [wish.kind for wish in wants.gres],
+        "account": [wants["account"].lower()],
+        "qos": [wants["qos"].lower()],
+    }
+    for key, names in there.items():
+        for name in asked[key]:
+            if name and names and name not in names:
+                yield wants.unknown(level, key, name, names)
 
 
 def _time_of_qos(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
@@ -61,7 +124,7 @@ def _time_of_qos(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     if wants.time_s and limit and wants.time_s > limit:
         most = units.written(limit)
         detail = f"{wants.time} is over the limit of your QOS, {most}"
-        yield wants.complaint("time", detail, f'write `time: "{most}"`')
+        yield wants.finding("fail", "time", detail, f'write `time: "{most}"`')
 
 
 def wall_of_qos(name: str, cluster: Cluster) -> int | None:
@@ -71,33 +134,20 @@ def wall_of_qos(name: str, cluster: Cluster) -> int | None:
     return cluster.qos.get(name) if "limits" in cluster.config.get(_ENFORCED, "") else None
 
 
-def _unknown_cluster(cluster: Cluster) -> str:
-    silent = cluster.unanswered.get("nodes") or cluster.unanswered.get("partitions")
-    hidden = not (cluster.nodes and cluster.partitions)
-    return str(silent) if silent else "sinfo shows no nodes (PrivateData?)" * hidden
-
-
 def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> Iterator[Finding]:
-    """Yield unknown names, then the findings of each partition; one good partition is enough."""
-    names = {partition.name for partition in cluster.partitions}
-    for name in wants.partitions:
-        if name not in names:
-            yield wants.unknown("partition", name, names)
-    if not wants.partitions and not chosen:
-        do = f"write `partition:` with one of: {listed(names)}"
-        yield wants.complaint("partition", "missing, and this cluster has no default", do)
-    reasons = (_state, _time, _sizes)  # why jobs would never run in a partition
-    wrong = {p.name: [f for why in reasons for f in why(p, wants, cluster)] for p in chosen}
+    """Yield the findings of each partition; one good partition is enough."""
+    wrong = {one.name: [*_never_starts(one, wants, cluster)] for one in chosen}
     hopeless = all(wrong.values())
-    default = "" if wants.partitions else ", the cluster's default"
     for partition in chosen:
-        if not wrong[partition.name]:
-            state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
-            yield Finding("ok", "partition", f"{partition.name}{default}: {state}")
-        for finding in wrong[partition.name]:
+        name = partition.name
+        for finding in wrong[name]:
             yield finding if hopeless else replace(finding, level="warn")
         for why in closed_to(partition, wants, cluster):
-            yield Finding("warn", "partition", why, "ask the site", wants.places["partition"])
+            yield wants.finding("warn", "partition", why, "ask the site")
+        if not wrong[name]:
+            by = "" if name in wants.partitions else ", which the cluster chooses"
+            state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
+            yield Finding("ok", "partition", f"{name}{by}: {state}")
     if chosen and wants.time_s is None:
         yield _no_time(chosen[0], wants)
 
@@ -112,35 +162,23 @@ def closed_to(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[
             yield f"{partition.name} is for {what.lower()} {listed(allowed)}; yours: {listed(mine)}"
 
 
-def _sizes(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
-    for key, wanted, setting, unit in (
-        ("mem", wants.mem_mb or 0, "MaxMemPerNode", "M"),
-        ("cpus_per_task", wants.cpus, "MaxCPUsPerNode", ""),
-        ("nodes", wants.nodes, "MaxNodes", ""),
-    ):
-        most = partition.limit(setting) or slurm.number(cluster.config.get(setting))
-        if most is not None and wanted > most:
-            limit = f"{setting} of partition {partition.name}, {most}{unit}"
-            detail = f"{wanted}{unit} is over {limit}"
-            yield wants.complaint(key, detail, f"write `{key}: {most}{unit}` or less")
-
-
-def _state(partition: Partition, wants: Wants, _cluster: Cluster) -> Iterator[Finding]:
+def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+    """Yield why Slurm would never start in a partition the jobs that it may accept there."""
+    name = partition.name
     if partition.state not in {"UP", ""}:
         does = "starts no jobs" if partition.state == "DOWN" else "accepts no jobs"
         do = "wait until the site opens it, or use another one: `sinfo -s` lists them"
-        detail = f"{partition.name} is {partition.state}: it {does}"
-        yield wants.complaint("partition", detail, do)
-
-
-def _time(partition: Partition, wants: Wants, _cluster: Cluster) -> Iterator[Finding]:
+        yield wants.finding("fail", "partition", f"{name} is {partition.state}: it {does}", do)
     limit = partition.max_time_s
-    wanted = wants.time_s
-    if limit is None or wanted is None or wanted <= limit:
-        return
-    most = units.written(limit)
-    detail = f"{wants.time} is over the limit of partition {partition.name}, {most}"
-    yield wants.complaint("time", detail, f'write `time: "{most}"` or less')
+    if limit is not None and wants.time_s is not None and wants.time_s > limit:
+        most = units.written(limit)
+        detail = f"{wants.time} is over the limit of partition {name}, {most}"
+        yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
+    setting = "MaxMemPerNode"
+    memory = partition.limit(setting) or slurm.number(cluster.config.get(setting))
+    if memory is not None and wants.mem_mb > memory:
+        detail = f"{wants.mem_mb}M is over {setting} of partition {name}, {memory}M"
+        yield wants.finding("fail", "mem", detail, f"write `mem: {memory}M` or less")
 
 
 def _no_time(partition: Partition, wants: Wants) -> Finding:
@@ -149,4 +187,4 @@ def _no_time(partition: Partition, wants: Wants) -> Finding:
     if default is None:
         return Finding("ok", "time", detail)
     do = f'write `time:`, at most "{units.written(partition.max_time_s)}"'
-    return Finding("warn", "time", detail, do, wants.places.get("time", ""))
+    return wants.finding("warn", "time", detail, do)

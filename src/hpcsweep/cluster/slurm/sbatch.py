@@ -39,7 +39,16 @@ class Preview:
 
 
 class Rejected(SchedulerError):
-    """Slurm refuses the script; the message names the key of the profile to change."""
+    """Slurm refuses the script; the message names the key of the profile to change.
+
+    `about` is that key, or an option of sbatch, empty where Slurm does not tell; `words` are
+    Slurm's own.
+    """
+
+    def __init__(self, text: str, *, about: str = "", words: str = "") -> None:
+        super().__init__(text)
+        self.about = about
+        self.words = words
 
 
 class LimitReached(SchedulerError):
@@ -63,6 +72,12 @@ _LONGEST: Final = 500  # characters of Slurm's message
 BUSY: Final = re.compile(r"temporarily unable to accept job|Resource temporarily unavailable")
 _LIMIT: Final = re.compile(r"\b\w*(?:MaxSubmit|GrpSubmit)\w*")
 _UNHEARD: Final = r"Unable to contact slurm controller \(connect failure\)"  # it sent nothing
+# Words of the connection to slurmctld, after which a job may be in the queue.
+_CONNECTION: Final = re.compile(
+    r"Unable to contact|timed out|[Cc]onnection (?:re|failure|timed)|Zero Bytes|[Pp]rotocol"
+    r"|authentication|[Mm]unge|not responding|retrying|slurm_\w*(?:send|recv|receive|msg|conn)"
+    r"|Transport endpoint|route to host"
+)
 # What sbatch itself finds wrong; a warning, or a word of the script in front of it, is no refusal.
 _SAID: Final = re.compile(
     r"^(?:\w+: (?:error|fatal): |sbatch: (?:unrecognized |invalid )?option).*", re.MULTILINE
@@ -73,12 +88,13 @@ _ANSWER: Final = re.compile(  # by slurmctld, or for it; the second form is that
 # What a message of sbatch is about: an option by its name, or the key of the profile to change.
 _NAMED: Final = re.compile(r"Invalid --([\w-]+) specification|option (?:'--|-- ')([\w-]+)")
 _ABOUT: Final = {
-    "partition": r"nvalid partition|Required partition not available|group not permitted",
+    "partition": r"nvalid partition|Required partition not available|group not permitted|"
+    "No partition specified",
     "constraint": "Invalid feature",
-    "gres": r"Invalid generic resource|Max\w*GRES\w*PerJob",
+    "gres": r"generic resource|Invalid GRES|--(?:gres|gpus)\b|(?:Max|Min)\w*GRES",
     "qos": "Invalid qos",
     "account": "Invalid account",
-    "mem": r"Memory specification|Max\w*Mem\w*PerJob|MinMemory",
+    "mem": r"Memory specification|Max\w*Mem\w*PerJob|MinMemory|--mem\b|[Mm]emory limit",
     "time": "time limit is invalid|MaxWall",
     "cpus_per_task": r"More processors requested|Max\w*Cpu\w*Per(?:Job|Node)",
     "exclude": "Invalid node name",
@@ -87,9 +103,10 @@ _ABOUT: Final = {
     "script": "Unable to open file|batch script|DOS line breaks",
     "": "node configuration is not available|accounting/QOS policy|denied|not permitted|"
     "not allowed|Invalid user id|Unspecified error|Invalid .*specifi|Requested |[Rr]eservation|"
-    "[Ll]icense|wckey",
+    "[Ll]icense|wckey|Required node not available|specification|presently disabled",
 }
 _ADVICE: Final = "correct the profile; `hpcsweep doctor --cluster NAME` says what the cluster has"
+_OWN_END: Final = 1  # the exit code of sbatch where it or its controller finds something wrong
 
 
 def _about(text: str) -> str | None:
@@ -99,8 +116,11 @@ def _about(text: str) -> str | None:
     return next((key for key, pattern in _ABOUT.items() if re.search(pattern, text)), None)
 
 
-def refusal(printed: str, script: str) -> SchedulerError:
-    """Turn what sbatch printed, without a job id, before it failed into the error to raise."""
+def refusal(printed: str, script: str, code: int | None = _OWN_END) -> SchedulerError:
+    """Turn what sbatch printed, without a job id, before it failed into the error to raise.
+
+    `code` is its exit code, where that is known: a signal may have ended it at any time.
+    """
     message = _message(printed)
     answers = _ANSWER.findall(printed)
     later = "run the same command again later to send the rest"
@@ -109,23 +129,27 @@ def refusal(printed: str, script: str) -> SchedulerError:
         return LimitReached(text, "MaxJobCount", maybe_accepted=not answers)  # it was trying
     said = answers[-1] if answers else "\n".join(_SAID.findall(printed))
     if re.search(UNCONFIGURED, said):
-        return Rejected(f"sbatch: {NO_CONF}")
+        return Rejected(f"sbatch: {NO_CONF}", words=NO_CONF)
     if re.search(_UNHEARD, said):
         return Unanswered(f"{script}: {message}; try again later", maybe_accepted=False)
-    if _about(said) is None:
+    # Before it asks slurmctld, sbatch says in its own words, or in those of a site's plugin, what
+    # it finds wrong; an answer of slurmctld is one of a list.
+    before_it_asked = said and not answers and code == _OWN_END and not _CONNECTION.search(said)
+    if _about(said) is None and not before_it_asked:
         return _open_question(script, f"sbatch failed, which is no refusal known here: {message}")
     if limit := _LIMIT.search(printed):
         name = limit[0][:_LONGEST]
         text = f"{script}: your limit on jobs in the system is reached ({name}); {later}"
         return LimitReached(text, name)
-    option = _about(printed)
+    option = _about(printed) or ""
     key = f" (`{option}`)" if option else ""
-    return Rejected(f"{script}: sbatch refuses{key}: {message}\n{_ADVICE}")
+    text = f"{script}: sbatch refuses{key}: {message}\n{_ADVICE}"
+    return Rejected(text, about=option, words=message)
 
 
 def _message(printed: str) -> str:
     """Return Slurm's message in one line, without the names of programs."""
-    noise = r"^(?:sbatch: |error: |allocation failure: |Batch job submission failed: )+"
+    noise = r"^(?:sbatch: |error: |fatal: |allocation failure: |Batch job submission failed: )+"
     lines = [re.sub(noise, "", line).strip() for line in printed.splitlines()]
     messages = [line for line in lines if line and not line.startswith('Try "')]
     return cut("; ".join(dict.fromkeys(messages)), _LONGEST) or "no reason given"
@@ -161,7 +185,7 @@ def submit(
     # Some sites print a greeting here.
     printed = [job for job in map(parse_id, reply.out.splitlines()) if job.job is not None]
     if reply.code != 0 and not printed:
-        raise refusal(reply.err, str(script))
+        raise refusal(reply.err, str(script), reply.code)
     if reply.code != 0:
         what = f"sbatch printed the id {printed[-1]} and failed: {_message(reply.err)}"
         raise _open_question(str(script), what)
@@ -171,24 +195,43 @@ def submit(
     return printed[-1]
 
 
-def would_accept(script: Path, *, options: Sequence[str] = ()) -> str | CouldNotAsk:
+@dataclass(frozen=True)
+class Place:
+    """Where a job that sbatch would accept would run; empty where it does not say."""
+
+    partition: str = ""
+    nodes: str = ""
+
+    def __str__(self) -> str:
+        if not self.partition:
+            return "it does not say where"
+        return f"partition {self.partition}, nodes {self.nodes}"
+
+
+def would_accept(script: Path | None = None, *, options: Sequence[str] = ()) -> Place | CouldNotAsk:
     """Ask by `sbatch --test-only` whether sbatch would accept a script, and where it would run.
+
+    Without a script it is asked about a job of these options that does nothing.
 
     Raises:
         Rejected, LimitReached: as `submit`. sbatch does not check here: a time above the limit of
-            the partition, a closed partition, and a missing output folder.
+            the partition, its limit on memory, a closed partition, and a missing output folder. It
+            looks at the nodes as they are now: it refuses where the right ones are out of service,
+            though the job could wait for them.
     """
-    command = ["sbatch", "--test-only", *options, str(script)]
-    reply = call.run(command, call.TIMEOUT)
+    what = "--wrap=true" if script is None else str(script)
+    reply = call.run(["sbatch", "--test-only", *options, what], call.TIMEOUT)
     if isinstance(reply, CouldNotAsk):
         return reply
     if reply.code != 0:
-        refused = None if reply.code is None else refusal(reply.err, str(script))
-        if refused is None or isinstance(refused, Unanswered):
+        if reply.code is None:
+            return call.cause("sbatch", reply)
+        refused = refusal(reply.err, what, reply.code)
+        if isinstance(refused, Unanswered):
             return call.cause("sbatch", reply)
         raise refused
     match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)
-    return f"partition {match[2]}, nodes {match[1]}" if match else "it does not say where"
+    return Place(match[2], match[1]) if match else Place()
 
 
 def _open_question(script: str, what: str) -> Unanswered:

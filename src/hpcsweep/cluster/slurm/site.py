@@ -7,8 +7,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from hpcsweep.cluster.slurm import call
 from hpcsweep.cluster.slurm.call import (
@@ -25,11 +25,15 @@ from hpcsweep.cluster.slurm.call import (
 )
 
 _NODE: Final = SEPARATOR.join(["%N", "%R", "%f", "%G", "%c", "%m", "%T", "%E"])
-# Signs at the end of a state in sinfo: `*` does not respond, `~` powered off, `#` starting ...
-_SIGNS: Final = "*~#!%$@+^-"
-_USABLE: Final = frozenset({"idle", "mixed", "allocated", "completing", "reserved", "planned"})
-_SLEEPING: Final = frozenset({"powered_down", "powering_down", "powering_up"})  # Slurm wakes them
-_GRES: Final = re.compile(r"(\w+)(?::([^:(),]+))?:(\d+[KMGT]?)")
+_SIGNS: Final = r"[~#!%$@+^-]"  # at the end of a state in sinfo: `~` powered off, `#` starting ...
+# The last three states are of nodes that Slurm wakes. A reserved node is others' for now.
+_USABLE: Final = frozenset({
+    "idle", "mixed", "allocated", "completing", "planned",
+    "powered_down", "powering_down", "powering_up",
+})  # fmt: skip
+_BRACKETS: Final = re.compile(r"\([^)]*\)")
+# A setting of a partition: a value may have blanks, as the groups in `AllowGroups=domain users,hpc`
+_SETTING: Final = re.compile(r"(\w+)=(.*?)(?=\s+[A-Z]\w*=|\s*$)")
 _LIMITLESS: Final = frozenset({"ALL", "NONE", "N/A", "(NULL)", ""})
 
 
@@ -41,8 +45,23 @@ class Gres:
     type: str  # empty where the site gives none
     count: int
 
+    @classmethod
+    def read(cls, word: str) -> Gres:
+        """Read ``gpu``, ``gpu:2``, ``gpu:v100``, ``gpu:v100:2``, also with `=` before the count."""
+        name, *rest = re.split("[:=]", word)
+        count = amount(rest[-1]) if rest else None
+        kinds = rest if count is None else rest[:-1]
+        # a resource of a node that jobs do not use up is marked so, behind its type
+        kind = ":".join(part for part in kinds if part not in {"", "no_consume"})
+        return cls(name, kind, 1 if count is None else count)
+
+    @property
+    def kind(self) -> str:
+        """The name, and the type where there is one."""
+        return f"{self.name}:{self.type}" if self.type else self.name
+
     def __str__(self) -> str:
-        return ":".join(filter(None, (self.name, self.type, str(self.count))))
+        return f"{self.kind}:{self.count}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +74,13 @@ class Node:
     gres: tuple[Gres, ...]
     cpus: int
     memory_mb: int
-    state: str  # as sinfo writes it, without signs
-    responds: bool
+    state: str  # as sinfo writes it; of its signs only `*` is kept: the node does not respond
     reason: str = ""  # why it is down or drained
 
     @property
     def usable(self) -> bool:
         """Whether a job can start on it, now or when it is free."""
-        return self.responds and self.state in _USABLE | _SLEEPING
+        return self.state in _USABLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +113,22 @@ def nodes() -> list[Node] | CouldNotAsk:
     answer = ask("sinfo", "-h", "-N", "--all", "-o", _NODE)
     if isinstance(answer, CouldNotAsk):
         return answer
-    rows_by_node: dict[str, list[list[str]]] = {}
-    for row in rows(answer, _NODE.count(SEPARATOR) + 1):
-        rows_by_node.setdefault(row[0], []).append(row)
-    return [_node(name, listed) for name, listed in rows_by_node.items()]
+    found: dict[str, Node] = {}
+    for row in rows(answer, _NODE.count(SEPARATOR) + 1):  # one for each partition of a node
+        name, partition, features, gres, cpus, memory, state, reason = row
+        others = found[name].partitions if name in found else ()
+        resources = names(_BRACKETS.sub("", gres))  # gpu:v100:2(S:0-1),shard:8 or (null)
+        found[name] = Node(
+            name=name,
+            partitions=(*others, partition),
+            features=names(features),
+            gres=tuple(map(Gres.read, resources)),
+            cpus=number(cpus) or 0,
+            memory_mb=number(memory) or 0,
+            state=re.sub(_SIGNS, "", state),
+            reason="" if reason.lower() == "none" else reason,
+        )
+    return [*found.values()]
 
 
 def partitions() -> list[Partition] | CouldNotAsk:
@@ -106,9 +136,9 @@ def partitions() -> list[Partition] | CouldNotAsk:
     answer = ask("scontrol", "--all", "--oneliner", "show", "partition")
     if isinstance(answer, CouldNotAsk):
         return answer
-    lines = (line for line in answer.splitlines() if line.startswith("PartitionName="))
-    every = (dict(word.partition("=")[::2] for word in line.split()) for line in lines)
-    return [Partition(name=each["PartitionName"], settings=each) for each in every]
+    every = [dict(_SETTING.findall(line)) for line in answer.splitlines()]
+    named = [settings for settings in every if "PartitionName" in settings]
+    return [Partition(name=settings["PartitionName"], settings=settings) for settings in named]
 
 
 def qos() -> dict[str, int | None] | CouldNotAsk:
@@ -125,22 +155,6 @@ def own(cluster: str = "") -> dict[str, frozenset[str]] | CouldNotAsk:
         return answer
     accounts = frozenset(account for account, _ in answer)
     return {"account": accounts, "qos": frozenset(q for _, text in answer for q in names(text))}
-
-
-def _node(name: str, listed: list[list[str]]) -> Node:
-    _, _, features, gres, cpus, memory, state, reason = listed[0]
-    resources = _GRES.findall(re.sub(r"\([^)]*\)", "", gres))  # of ``gpu:v100:2(S:0-1),shard:8``
-    return Node(
-        name=name,
-        partitions=tuple(row[1] for row in listed),
-        features=names(features),
-        gres=tuple(Gres(what, kind, amount(count) or 0) for what, kind, count in resources),
-        cpus=number(cpus) or 0,
-        memory_mb=number(memory) or 0,
-        state=state.rstrip(_SIGNS),
-        responds="*" not in state,
-        reason="" if reason.lower() == "none" else reason,
-    )
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -161,30 +175,37 @@ def _sacctmgr(entity: str, fields: tuple[str, ...], *chosen: str) -> list[list[s
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster's configuration. A field without an answer is empty; `unanswered` says why."""
+    """A cluster's configuration; names and limits of users are empty where a site hides them."""
 
-    config: Mapping[str, str] = field(default_factory=dict)
-    partitions: Sequence[Partition] = ()
-    nodes: Sequence[Node] = ()
-    qos: Mapping[str, int | None] = field(default_factory=dict)  # their time limits
-    own: Mapping[str, frozenset[str]] = field(default_factory=dict)  # the user's account, qos
+    config: Mapping[str, str]
+    nodes: Sequence[Node]
+    partitions: Sequence[Partition]
+    qos: Mapping[str, int | None]  # their time limits
+    own: Mapping[str, frozenset[str]]  # the user's account, qos
     groups: frozenset[str] = frozenset()  # the user's own, by name
-    unanswered: Mapping[str, CouldNotAsk] = field(default_factory=dict)  # by the fields above
 
 
-def describe() -> Cluster:
-    """Ask all questions; where the first is not answered no other is asked."""
+def describe() -> Cluster | CouldNotAsk:
+    """Ask all questions; where one to the controller is not answered, no other is asked."""
     settings = _down() or config()
-    if isinstance(settings, CouldNotAsk):  # others would time out, too
-        return Cluster(unanswered={item.name: settings for item in fields(Cluster)})
-    name = settings.get("ClusterName", "")
-    answers: dict[str, Any] = {
-        "config": settings, "partitions": partitions(), "nodes": nodes(), "qos": qos(),
-        "own": own(name),
-    }  # fmt: skip
-    unanswered = {key: why for key, why in answers.items() if isinstance(why, CouldNotAsk)}
-    answered = {key: answer for key, answer in answers.items() if key not in unanswered}
-    return Cluster(**answered, groups=frozenset(_groups()), unanswered=unanswered)
+    if isinstance(settings, CouldNotAsk):
+        return settings
+    there = nodes()
+    if isinstance(there, CouldNotAsk):
+        return there
+    groups_of_nodes = partitions()
+    if isinstance(groups_of_nodes, CouldNotAsk):
+        return groups_of_nodes
+    limits = qos()
+    mine = own(settings.get("ClusterName", ""))
+    return Cluster(
+        config=settings,
+        nodes=there,
+        partitions=groups_of_nodes,
+        qos={} if isinstance(limits, CouldNotAsk) else limits,
+        own={} if isinstance(mine, CouldNotAsk) else mine,
+        groups=frozenset(_groups()),
+    )
 
 
 def _down() -> CouldNotAsk | None:

@@ -198,7 +198,8 @@ def _errors(folder: Path) -> Iterator[None]:
         text = f"submitit: {error}; {look}"
         raise slurm.Unanswered(text, maybe_accepted=True) from error
     except FailedJobError as error:
-        raise slurm.refusal(str(error), str(folder)) from error
+        code = getattr(error.__cause__, "returncode", None)
+        raise slurm.refusal(str(error), str(folder), code) from error
 
 
 @contextmanager
