@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,14 +15,14 @@ from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import profile_checks, site
 from hpcsweep.errors import Refused, ResultsError, SchedulerError
 from hpcsweep.spec import profile
-from labtools import arrays, job_numbers, queue
+from labtools import arrays, job_numbers, queue, unfinished
 from localruns import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from lab import Lab
+    from labtools import StartCluster
 
 SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64]}\n"
 GOOD = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\n"
@@ -313,6 +314,57 @@ def test_results_that_cannot_be_written_are_told_first(cluster: Lab, desk: Desk)
         _hpcsweep("--results", "file/results", "submit", "s.yaml", "--cluster", "good")
     assert job_numbers() <= before
     assert _hpcsweep("--results", "file/x", "doctor", "--cluster", "good") == Refused.exit_code
+
+
+# Plugins of a site: one in slurmctld fills in the partition, one in sbatch has a rule of its own.
+JOB_SUBMIT = """\
+function slurm_job_submit(job, parts, uid)
+  if job.partition == nil or job.partition == "auto" then job.partition = "v100" end
+  if job.comment == "none" then
+    slurm.log_user("You must name a project")
+    return slurm.ERROR
+  end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, parts, uid) return slurm.SUCCESS end
+return slurm.SUCCESS
+"""
+CLI_FILTER = """\
+function slurm_cli_setup_defaults(options, early) return slurm.SUCCESS end
+function slurm_cli_pre_submit(options, offset)
+  if options["comment"] ~= "rule" then return slurm.SUCCESS end
+  slurm.log_error("Requesting memory by node is not supported. Use --mem-per-cpu.")
+  return slurm.ERROR
+end
+function slurm_cli_post_submit(offset, job, step) return slurm.SUCCESS end
+"""
+
+
+def test_the_plugins_of_a_site_have_their_say(special_cluster: StartCluster, desk: Desk):
+    """They choose a partition that sinfo does not have, and refuse in their own words."""
+    if not any(Path("/usr/lib").glob("*/slurm*/job_submit_lua.so")):
+        pytest.skip("this Slurm has no plugin for Lua")
+    lab = special_cluster(accounting=False)
+    (lab.directory / "job_submit.lua").write_text(JOB_SUBMIT)
+    (lab.directory / "cli_filter.lua").write_text(CLI_FILTER)
+    conf = lab.directory / "slurm.conf"
+    text = conf.read_text().replace(" Default=YES", "")
+    conf.write_text(f"{text}JobSubmitPlugins=lua\nCliFilterPlugins=lua\n")
+    lab.run("scontrol", "reconfigure")
+    for name in ("null", "auto"):
+        _write(desk, f"partition: {name}")
+        found = {one.what: one for one in profile_checks.look(profile.load("bad"))}
+        assert {one.level for one in found.values()} == {"ok"}
+        assert found["partition"].detail.startswith("v100, which the cluster chooses: UP")
+        assert found["nodes"].detail.startswith("1 of 1 match partition v100, constraint gpu2v100")
+    for comment, words in (("none", "You must name a project"), ("rule", "Use --mem-per-cpu")):
+        _write(desk, f"sbatch_options: [--comment={comment}]")
+        with pytest.raises(Refused, match=words):
+            _hpcsweep("submit", "s.yaml", "--cluster", "bad")
+        with pytest.raises(slurm.Rejected, match=words):  # and not "may be in the queue"
+            _hpcsweep("submit", "s.yaml", "--cluster", "bad", "--no-doctor")
+        assert desk.sweep("s").submissions() == []
+    assert unfinished() == []
 
 
 def test_a_missing_log_folder_is_told(cluster: Lab, desk: Desk):

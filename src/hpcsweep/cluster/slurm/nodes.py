@@ -85,8 +85,12 @@ def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Mat
     found = fitting
     for gres in wants.gres:
         found = [node for node in found if _has(gres, node, whole=whole)]
-    keys = ("partition", "constraint", "gres")
-    wanted = ", ".join(f"{key} {wants[key]}" for key in keys if wants[key])
+    values = {
+        "partition": " or ".join(partitions),
+        "constraint": wants["constraint"],
+        "gres": wants["gres"],
+    }
+    wanted = ", ".join(f"{key} {value}" for key, value in values.items() if value)
     return Matches(wanted or "anything", inside, fitting, found)
 
 
