@@ -158,8 +158,8 @@ def options_of(profile: Profile) -> Wants:
         key = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
         if more := _more_gres(key, value):
             key = "gres"
-            more.insert(0, values.get(key, ""))
-        values[key] = ",".join(more) if more else value
+            value = ",".join([*_words(values.get(key, "")), *more])  # noqa: PLW2901 - reads best
+        values[key] = value
         places[key] = profile.where("sbatch_options")
     return Wants(values, places)
 

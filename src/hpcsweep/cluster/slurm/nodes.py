@@ -67,12 +67,12 @@ class Matches:
 
     @property
     def hardware(self) -> str:
-        """Return what the nodes of the partition have; those that are alike once."""
-        alike: dict[str, list[str]] = {}
+        """Return what the nodes of the partition have, each kind once."""
+        kinds = []
         for node in self.of_partition:
             has = [*map(str, node.gres), *node.features, f"{node.cpus} CPUs", f"{node.memory_mb}M"]
-            alike.setdefault(" ".join(has), []).append(node.name)
-        return listed(f"{has} ({listed(names)})" for has, names in alike.items())
+            kinds.append(" ".join(has))
+        return listed(kinds)
 
 
 def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Matches:
@@ -103,34 +103,38 @@ def other_gpus(wants: Wants, matches: Matches) -> Iterator[Finding]:
 
     The features of a node with slices (MIG) may name the whole GPU, and `gpu:1` may be a slice.
     """
-    typed = any(wants.gpu_types)
-    if not wants.gpu_types or (typed and matches.found):
+    types = wants.gpu_types
+    if not types or (any(types) and matches.found):  # a type is the GPU
         return
     kinds = kinds_on(matches.with_features)
-    own = []
-    slices = []
-    for kind in kinds:
-        if gpus.is_slice(kind.gres_type) and not _means_slices(wants):
-            slices.append(kind)
-        elif _is_of(wants, kind) and not typed:
-            own.append(kind)
+    own = [] if any(types) else [kind for kind in kinds if _is_of(wants, kind)]
+    slices = [kind for kind in kinds if _is_slice_of(wants, kind)]
     if not slices and (not own or len(kinds) == 1):
         return
+    total = 0 if any(types) else len({node for kind in kinds for node in kind.counts})
     parts = [f"{len(kind.counts)} of them with {_short(kind).upper()}" for kind in own]
-    parts += [f"{len(kind.counts)} of them with slices, {kind.gres_type} (MIG)" for kind in slices]
-    every = {node.name for kind in kinds for node in kind.counts}
-    detail = f"{len(every)} nodes match this profile, {', '.join(parts)}"
     ways = [way for kind in own for way in _ways_to(wants, kind, kinds)]
     if slices:
+        sliced = {node for kind in slices for node in kind.counts}
+        names = listed(kind.gres_type for kind in slices)
+        parts.append(f"{len(sliced)} with slices (MIG), which do not count: {names}")
         ways.append("if slices are meant, say so: `gpu_name: MIG`; else a job that gets one stops")
     do = ", or ".join(ways) or "ask the site what chooses them"
+    detail = f"{total} nodes match this profile, {', '.join(parts)}"
     yield wants.finding("warn", "gpu", detail, do)
+
+
+def _is_slice_of(wants: Wants, kind: GpuKind) -> bool:
+    """Say whether a kind is slices of a GPU that the profile wants whole."""
+    is_wanted = any(name in kind.gres_type for name in wants.gpu_types)
+    return gpus.is_slice(kind.gres_type) and is_wanted and not _means_slices(wants)
 
 
 def _is_of(wants: Wants, kind: GpuKind) -> bool:
     """Say whether a kind of GPU is one that the profile names."""
     pattern = wants["gpu_name"] or "(?!)"  # which nothing matches
-    return _short(kind) == wants["gpu"] or bool(re.search(pattern, _short(kind).upper()))
+    is_named = _short(kind) == wants["gpu"] or re.search(pattern, _short(kind).upper())
+    return bool(is_named) and not _is_slice_of(wants, kind)
 
 
 def _short(kind: GpuKind) -> str:
@@ -141,6 +145,7 @@ def _ways_to(wants: Wants, kind: GpuKind, kinds: Sequence[GpuKind]) -> Iterator[
     """Yield what to write in the profile so that jobs get one kind of GPU."""
     if feature := own_feature(kind, kinds):
         before = wants["constraint"]
+        before = f"({before})" if "|" in before else before
         and_feature = f"write `constraint: {before}&{feature}`"
         yield and_feature if before else f"add `constraint: {feature}`"
     elif kind.gres_type:
