@@ -38,13 +38,6 @@ def test_repeated_works_count_with_their_median():
     assert found.at(1.0) == pytest.approx(3.0)
 
 
-def test_inner_points_are_left_out_and_asked_for():
-    """A point that is twice too slow is missed by that; the ends cannot be left out."""
-    found = curves.fit([(1.0, 1.0), (2.0, 4.0), (4.0, 4.0)])
-    ((true, said),) = found.left_out()
-    assert (true, said) == (pytest.approx(4.0), pytest.approx(2.0, rel=0.05))
-
-
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=2, max_size=9, unique_by=lambda p: p[0]))
 def test_a_line_is_never_negative(points: list[tuple[float, float]]):
     """Neither at no work, nor by its slope."""

@@ -46,12 +46,17 @@ class Law:
         ms = 1000 * self.pass_s(point)
         return {
             "workload": point.workload, "n": 20, "warmup_n": 10, "mean_ms": ms, "median_ms": ms,
-            "layer_pass_mean_ms": self.layer_factor * ms, "wall_s": self.wall_s(point, fresh),
+            "wall_s": self.wall_s(point, fresh),
         }  # fmt: skip
 
 
-def measure(folder: Folder, submission: str, points: Iterable[Point], law: Law) -> None:
-    """Write an attempt that measured points one after the other, under a law."""
+def measure(
+    folder: Folder, submission: str, points: Iterable[Point], law: Law, **more: Any
+) -> None:
+    """Write an attempt that measured points one after the other, under a law.
+
+    `more` are cells of all rows.
+    """
     shard = folder.shard(submission)
     shard.folder.mkdir(parents=True, exist_ok=True)
     model = None
@@ -60,4 +65,4 @@ def measure(folder: Folder, submission: str, points: Iterable[Point], law: Law) 
             made = law.network if model is not None else law.worker
             fresh = made if point.axes["model"] != model else 0.0
             model = point.axes["model"]
-            resultsfolder.commit(writer, point, shard, **law.cells(point, fresh))
+            resultsfolder.commit(writer, point, shard, **{**law.cells(point, fresh), **more})

@@ -64,7 +64,7 @@ def reached(cells: Cells) -> float:
 
 
 def _time(cells: Cells) -> float:
-    known = (_number(cells, name) for name in _TIMES)
+    known = (number(cells, name) for name in _TIMES)
     return next((time for time in known if time), math.inf)
 
 
@@ -82,7 +82,7 @@ def _plain_ms(cells: Cells, gpu: Gpu) -> float:
     """Return what the products of the definition need at the peak."""
     amp = str(cells.get("amp"))
     peak = _peak(gpu, amp if amp in _HALF else str(cells.get("dtype")))
-    flops = _number(cells, "flops")
+    flops = number(cells, "flops")
     if cells.get("direction") == "backward":
         flops /= 2  # of both gradients, and perhaps one alone was needed
     return flops / (1e9 * peak * _MARGIN) if peak else 0.0
@@ -90,11 +90,11 @@ def _plain_ms(cells: Cells, gpu: Gpu) -> float:
 
 def _rest_ms(cells: Cells, gpu: Gpu) -> float:
     """Return what moving the operands needs, and any launch; other layers may do nothing."""
-    if not (_number(cells, "flops") or str(cells.get("op")).startswith("conv")):
+    if not (number(cells, "flops") or str(cells.get("op")).startswith("conv")):
         return 0.0
-    if _number(cells, "stride_h") > 1 or _number(cells, "stride_w") > 1:
+    if number(cells, "stride_h") > 1 or number(cells, "stride_w") > 1:
         return _LATENCY_MS  # some of the input may not be read
-    moved = _number(cells, "bytes_min") / (1e6 * gpu.bandwidth_gbs * _CACHE)
+    moved = number(cells, "bytes_min") / (1e6 * gpu.bandwidth_gbs * _CACHE)
     return max(moved, _LATENCY_MS)
 
 
@@ -113,12 +113,12 @@ def _peak(gpu: Gpu, dtype: str) -> float:
 
 def _saves(cells: Cells) -> float:
     """Return how many times fewer products than the definition an algorithm may do."""
-    height = _number(cells, "kernel_h")
-    width = _number(cells, "kernel_w")
+    height = number(cells, "kernel_h")
+    width = number(cells, "kernel_w")
     if not height or not width:
         return _OF_A_PASS
-    down = math.ceil(height / (_number(cells, "stride_h") or 1.0))
-    across = math.ceil(width / (_number(cells, "stride_w") or 1.0))
+    down = math.ceil(height / (number(cells, "stride_h") or 1.0))
+    across = math.ceil(width / (number(cells, "stride_w") or 1.0))
     winograd = _winograd(down) * _winograd(across)
     fft = max(down * across / _COMPLEX, 1.0)
     every_tap = 1 / (_on_image(cells, "h") * _on_image(cells, "w"))
@@ -140,8 +140,8 @@ def _on_image(cells: Cells, side: str) -> float:
     """Return the share of filter taps, of all outputs, that lie on the image, not on its border."""
     names = [f"{name}_{side}" for name in _SIZES]
     if any(cells.get(name) in {None, ""} for name in names):
-        return 1 / _number(cells, f"kernel_{side}")  # one tap of each output
-    return _share(tuple(int(_number(cells, name)) for name in names))
+        return 1 / number(cells, f"kernel_{side}")  # one tap of each output
+    return _share(tuple(int(number(cells, name)) for name in names))
 
 
 @lru_cache(maxsize=10_000)  # a table repeats few sizes many times
@@ -156,7 +156,7 @@ def _share(sizes: tuple[int, ...]) -> float:
     return max(on, 1) / (outputs * taps)
 
 
-def _number(cells: Cells, name: str) -> float:
+def number(cells: Cells, name: str) -> float:
     """Return a positive cell, of a row or of a table's text; 0 for any other."""
     try:
         value = float(cells.get(name) or 0.0)

@@ -4,25 +4,16 @@ from hpcsweep.text import Word
 
 
 class Basis(Word):
-    """What a forecast rests on, the firmest first: the column `basis`, `rests_on` of an estimate.
+    """What a forecast rests on, the firmest first: the column `basis`."""
 
-    An estimate asks whether a network was measured with the algorithm; it has no layers to go by,
-    so all else is `OTHERS`. A prediction calls `MEASURED` what was measured itself.
-    """
-
-    GIVEN = "given", "the length that the sweep gives"
     MEASURED = "measured", "measured points of the same network and algorithm"
     LINES = (
         "lines",
         "a line over the work, corrected at measured points of this network (--until-error)",
     )
     SIZES = "sizes", "smaller and larger sizes or batches of this network, with this algorithm"
-    PREDICTED = "predicted", "what `hpcsweep predict` wrote"
     NETWORKS = "networks", "layers of other networks, or sizes on one side only"
     ALGORITHMS = "algorithms", "layers under other algorithms, on this GPU"
     SETTINGS = "settings", "layers with other settings, such as threads, on this GPU"
     FOREIGN = "foreign", "convolutions that another program measured on this GPU"
-    RUNS = "runs", "earlier runs of the command, or a minute each"
-    OTHERS = "others", "measured points of other networks or algorithms"
     GPUS = "gpus", "layers on other GPUs and the peaks of all"
-    PEAKS = "peaks", "the table of peaks: nothing was measured on this device yet"

@@ -30,14 +30,6 @@ class Curve:
             return self._with(log, self._between(log, after - 1, after))
         return self._with(log, self.errors[max(after - 1, 0)])
 
-    def left_out(self) -> list[tuple[float, float]]:
-        """Return the seconds of inner points, and what their neighbours say of them."""
-        return [
-            (self._with(log, self.errors[i]), self._with(log, self._between(log, i - 1, i + 1)))
-            for i, log in enumerate(self.works)
-            if 0 < i < len(self.works) - 1
-        ]
-
     def _with(self, log: float, error: float) -> float:
         return (self.fixed + self.slope * math.exp(log)) * math.exp(error)
 

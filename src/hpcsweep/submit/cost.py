@@ -5,15 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hpcsweep.cluster.slurm import liveness
 from hpcsweep.cluster.slurm.liveness import SlurmAnswer
-from hpcsweep.forecast import Basis
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import prepare
+from hpcsweep.submit.estimate import Basis
 from hpcsweep.submit.prepare import PreparedSubmission
 from hpcsweep.submit.request import Request
 from hpcsweep.text import count, duration
@@ -30,15 +29,13 @@ class Cost:
     def seconds(self) -> float:
         return self.ready.seconds
 
-    @cached_property
-    def width(self) -> float | None:
-        """The factor that the seconds may be too low by, nine times in ten; None: nobody knows."""
-        estimates = self.ready.estimates
-        return estimates.width if estimates and estimates.is_calibrated else None
-
     @property
     def share_from_rows(self) -> float:
         return self._rests_on[Basis.MEASURED] / (self.ready.points or 1)
+
+    @property
+    def _is_known(self) -> bool:
+        return self.ready.estimates is None or self.ready.estimates.is_known
 
     @property
     def _rests_on(self) -> Counter[Basis]:
@@ -63,8 +60,7 @@ class Cost:
             "chunks": self.ready.chunks,
             "already_measured": self._measured,
             "queued": self._queued,
-            "gpu_hours": {self.request.device: hours} if hours else {},
-            "upper_factor": self.width,
+            "gpu_hours": {self.request.device: hours if self._is_known else None} if hours else {},
             "share_from_rows": self.share_from_rows,
             "rests_on": {str(basis): number for basis, number in self._rests_on.items()},
         }
@@ -85,12 +81,9 @@ class Cost:
         )
         if ready.estimates is None:
             return head
-        about = duration(self.seconds)
-        upper = duration((self.width or 1.0) * self.seconds)
-        most = f" (nine times in ten below {upper})" if upper != about else ""
-        lines = [head, f"expected: {about} on {self.request.device}{most}"]
-        lines.append(f"  {ready.estimates.basis()}")
-        return "\n".join(lines)
+        about = duration(self.seconds) if self._is_known else "nobody knows how long"
+        expected = f"expected: {about} on {self.request.device}"
+        return "\n".join([head, expected, f"  {ready.estimates.basis()}"])
 
 
 def cost_of(results: Path, request: Request) -> Cost:

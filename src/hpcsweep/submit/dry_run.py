@@ -19,11 +19,10 @@ from hpcsweep.cluster.local import progress, supervisors, this_machine
 from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness
 from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.errors import PointsFailed
-from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import cost, prepare, steps
+from hpcsweep.submit import cost, estimate, prepare, steps
 from hpcsweep.submit.request import Request
 from hpcsweep.text import duration
 

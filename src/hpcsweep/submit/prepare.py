@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import files, messages, sources
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused, UsageError
-from hpcsweep.forecast import estimate
 from hpcsweep.point import Point
 from hpcsweep.revision import revision
 from hpcsweep.spec import lookup
@@ -32,7 +31,7 @@ from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import check_inputs, packing
+from hpcsweep.submit import check_inputs, estimate, packing
 from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
@@ -98,7 +97,7 @@ def prepare(
         points, each = chunk_file.write_chunks(submission.chunks, packed)
         seconds = sum(each)
         check_budget(seconds, request.options.max_gpu_hours)
-        _warn_of_long_points(request.profile, each)
+        _warn_of_long_points(request.profile, each, is_known=seconds_of.is_known)
         manifest = Manifest(
             id=submission.id,
             round=number,
@@ -205,10 +204,12 @@ def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
         )
 
 
-def _warn_of_long_points(profile: Profile, chunk_seconds: Sequence[float]) -> None:
+def _warn_of_long_points(
+    profile: Profile, chunk_seconds: Sequence[float], *, is_known: bool
+) -> None:
     """Say if a job may end before one of its points: such a point is alone in its chunk."""
     long = [seconds for seconds in chunk_seconds if seconds > _fill_of_job(profile)]
-    if long:
+    if long and is_known:
         messages.warning(
             f"{count(len(long), 'point')} may take longer than a job of profile {profile.name} "
             f"has, by the estimate: {duration(max(long))} of {duration(profile.time_seconds or 0)}",
@@ -379,12 +380,13 @@ class Submit:
     @property
     def headline(self) -> str:
         """How many points go where, how long they may take, and what is measured already."""
+        assert self.ready.estimates  # noqa: S101 - as above
         request = self.request
         settled = counted(self.ready.settled, PointStatus)
         where = f"{request.device}, a rehearsal" if request.rehearsal else request.device
         before = f"; already measured or queued: {settled}" if settled else ""
         run = f", run {self.ready.again + 1}" if request.options.again else ""
         return (
-            f"{request.sweep.name}{run}: {count(self.ready.points, 'point')} on {where}, about "
-            f"{duration(self.seconds)}{before}"
+            f"{request.sweep.name}{run}: {count(self.ready.points, 'point')} on {where}, "
+            f"{self.ready.estimates.about(self.seconds)}{before}"
         )

@@ -22,7 +22,7 @@ from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster.slurm import liveness
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
-from hpcsweep.forecast import Basis, estimate, groups, past_rows, sweep
+from hpcsweep.forecast import Basis, groups, past_rows, sweep
 from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.past_rows import Known
@@ -30,7 +30,7 @@ from hpcsweep.spec.expansion import SAMPLED
 from hpcsweep.store import ledger, locks, outcomes, rounds
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
-from hpcsweep.submit import check_inputs, prepare, steps
+from hpcsweep.submit import check_inputs, estimate, prepare, steps
 from hpcsweep.submit.adaptive import planning
 from hpcsweep.submit.adaptive.planning import Judged, NextRound, Why
 from hpcsweep.submit.request import Request

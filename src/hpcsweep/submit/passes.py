@@ -1,0 +1,127 @@
+"""How many passes a point makes, by its settings or by its row, and how long one should take.
+
+A pass is a forward pass, or a step of a training. Nothing here knows of measured times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from hpcsweep.catalog import gpus, workload_of
+from hpcsweep.catalog.limits import number
+from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
+
+Cells = Mapping[str, Any]
+
+# A backward pass computes two products for each of a forward pass.
+_OF_A_STEP: Final = 3.0
+# A validation goes through a fifth of the images, forward only.
+_VALIDATION_SHARE: Final = 0.2 / _OF_A_STEP
+# The instrumented part of a training: phases, layers, and the clean steps beside them.
+_LANES: Final = 3.0
+# Images of an epoch, where they are known before the data set is opened: 50,000 in both CIFARs.
+_CIFAR_IMAGES: Final = 50_000.0
+_SYNTHETIC_STEPS: Final = 20.0  # the default of an epoch of synthetic data
+# Passes of `stop: adaptive` over the fewest that it may take; a planning figure.
+_ADAPTIVE: Final = 3.0
+# Share of the dense float32 peak that a convolutional network reaches; a planning figure.
+_EFFICIENCY: Final = 0.25
+_CPU_FLOPS: Final = 60e9  # what a few cores reach; a planning figure
+# Of a pass, however small: some hundred operators are called one after the other.
+_LAUNCH_SECONDS: Final = 0.004
+_UNKNOWN_GFLOPS: Final = 10.0  # of an image of a network that no table has
+# Seconds of reference families on a CPU over those of its own library; planning figures, too.
+_CPU_FACTOR: Final[Mapping[str, float]] = {
+    "gemm": 3,
+    "implicit_gemm": 3,
+    "implicit_precomp_gemm": 4,
+    "fft": 20,
+    "fft_tiling": 20,
+    "winograd": 6,
+    "winograd_nonfused": 6,
+}
+_CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
+
+
+def planned(workload: str, axes: Cells, measure: Cells, adaptive: float = 0.0) -> float:
+    """Return the passes that a point will make, by its settings.
+
+    `adaptive` is how many timed passes usually satisfy `stop: adaptive`; 0: unknown.
+    """
+    warmup = float(measure.get("warmup", 10))
+    timed = float(measure.get("iterations", 20))
+    layers = measure.get("layers", True)
+    if workload_of(workload).learns:
+        epochs = float(axes.get("epochs") or 1)
+        steps = epochs * _steps_of_epoch(axes)
+        passes = steps + warmup + timed * (_LANES if layers else 1.0)
+        if measure.get("profile") and measure.get("profile_passes") == 0:
+            passes += len(measure["profile"]) * steps  # the whole training once more
+        return passes + _validation(epochs, steps, validates=bool(measure.get("validation", True)))
+    if measure.get("stop") == "adaptive":
+        timed = adaptive or _ADAPTIVE * float(measure.get("min_iterations", 30))
+    return warmup + timed * (2.0 if layers else 1.0)
+
+
+def made(workload: str, row: Cells) -> float:
+    """Return the passes that the point of a row made."""
+    warmup = number(row, "warmup_n")
+    has_layers = number(row, "layer_rows") > 0
+    if workload_of(workload).learns:
+        epochs = number(row, "epochs") or 1.0
+        steps = number(row, "steps")
+        instrumented = number(row, "phase_steps") * (_LANES if has_layers else 1.0)
+        validates = bool(row.get("val_loss_after"))
+        return steps + warmup + instrumented + _validation(epochs, steps, validates=validates)
+    return warmup + number(row, "n") * (2.0 if has_layers else 1.0)
+
+
+def work(axes: Cells) -> float:
+    """Return the pixels of a pass, in images of the reference size."""
+    size = float(axes.get("input_size") or REFERENCE_SIZE)
+    width = float(axes.get("input_width") or size)
+    return size * width / REFERENCE_SIZE**2 * float(axes.get("batch_size") or 1)
+
+
+def by_peaks(workload: str, axes: Cells) -> float:
+    """Return the seconds of a pass by its operations and the peak of the device.
+
+    Of a device without a sheet nothing is known (`has_peak`): it counts as the slowest with one.
+    """
+    image = _image(str(axes.get("model")), str(axes.get("gpu")), str(axes.get("algorithm")))
+    stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
+    forward = _LAUNCH_SECONDS + stem * image * work(axes)
+    return forward * (_OF_A_STEP if workload_of(workload).learns else 1.0)
+
+
+def has_peak(device: str) -> bool:
+    """Say whether the catalogue knows how fast a device is."""
+    return device == "cpu" or gpus.sheet(device) is not None
+
+
+@cache
+def _image(model: str, device: str, algorithm: str) -> float:
+    """Return the seconds of one image of the reference size."""
+    gflops = MODELS[model].gflops if model in MODELS else _UNKNOWN_GFLOPS
+    if device == "cpu":
+        rate = _CPU_FLOPS / _CPU_FACTOR.get(algorithm, 1.0)
+    else:
+        gpu = gpus.sheet(device)
+        tflops = gpu.fp32_tflops if gpu else min(each.fp32_tflops for each in gpus.DEVICES)
+        rate = tflops * 1e12 * _EFFICIENCY
+    return gflops * 1e9 / rate
+
+
+def _steps_of_epoch(axes: Cells) -> float:
+    if axes.get("steps_per_epoch"):
+        return float(axes["steps_per_epoch"])
+    if str(axes.get("dataset")).startswith("cifar"):
+        return _CIFAR_IMAGES // float(axes.get("batch_size") or 1)
+    return _SYNTHETIC_STEPS
+
+
+def _validation(epochs: float, steps: float, *, validates: bool) -> float:
+    """Return the passes of the validations before the training and after each epoch."""
+    return (epochs + 1) * steps / epochs * _VALIDATION_SHARE if validates else 0.0

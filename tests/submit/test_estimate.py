@@ -1,0 +1,219 @@
+"""How long points will take, before and after there are rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import resultsfolder
+import timedrows
+from hpcsweep.point import Point
+from hpcsweep.spec import profile, sweep_file
+from hpcsweep.submit import cost, estimate, past_times, prepare, request
+from hpcsweep.submit.estimate import Basis
+from localruns import Desk
+from timedrows import Law
+
+LAW = Law()
+SIZES = """\
+name: demo
+workload: inference
+axes:
+  model: [resnet18, vgg11]
+  input_size: {start: 64, stop: 256, num: 13}
+  algorithm: [gemm, winograd]
+"""
+
+
+def asked_of(path, text=SIZES, cluster="local"):
+    """Return the request for a sweep."""
+    (path / "demo.yaml").write_text(text)
+    return request.make(sweep_file.load(path / "demo.yaml"), profile.load(cluster))
+
+
+def after(path, is_measured, law=LAW, text=SIZES, **cells):
+    """Return an estimator, the folder, and the request after some points were measured."""
+    folder, asked = resultsfolder.make(path, text), asked_of(path, text)
+    chosen = [point for point in folder.points if is_measured(point)]
+    timedrows.measure(folder, folder.submit("20260101-000000-local").id, chosen, law, **cells)
+    return estimate.estimator(folder.sweep_dir, asked.sweep, asked.device), folder, asked
+
+
+def off(seconds_of, points, law=LAW):
+    """Return by what factor each estimate is off, without the start of workers."""
+    ratios = [seconds_of(point) / law.wall_s(point) for point in points]
+    return [max(ratio, 1 / ratio) for ratio in ratios]
+
+
+def test_what_was_measured_is_told_as_it_was(tmp_path):
+    """With the start of the worker and of the other network, as rows tell them."""
+    seconds_of, folder, _ = after(tmp_path, lambda _: True)
+    assert max(off(seconds_of, folder.points)) < 1.05
+    assert set(seconds_of.counts) == {Basis.MEASURED}
+    assert seconds_of.start == pytest.approx(LAW.worker, rel=0.05)
+    assert seconds_of.worker == pytest.approx(LAW.network, rel=0.05)
+
+
+def test_a_few_sizes_tell_the_others(tmp_path):
+    """Three of thirteen, by network and algorithm; beyond the largest, too."""
+    seconds_of, folder, _ = after(tmp_path, lambda p: p.axes["input_size"] in {64, 128, 192})
+    assert max(off(seconds_of, folder.points)) < 1.25
+    assert set(seconds_of.counts) == {Basis.MEASURED}
+
+
+def test_more_passes_take_longer_by_their_time_alone(tmp_path):
+    """What comes beside the passes stays as it was measured."""
+    _, folder, asked = after(tmp_path, lambda _: True)
+    measure = {**asked.sweep.measure, "iterations": 2000}
+    many = replace(asked.sweep, measure=measure)
+    seconds_of = estimate.estimator(folder.sweep_dir, many, asked.device)
+    point = folder.points[0]
+    more = 1980 * 2 * LAW.pass_s(point)
+    assert seconds_of(point) == pytest.approx(LAW.wall_s(point) + more, rel=0.05)
+
+
+def test_a_batch_is_as_much_work_as_its_images(tmp_path):
+    """One axis of work for both."""
+    text = SIZES.replace("  algorithm", "  batch_size: [1, 2, 4]\n  algorithm")
+    seconds_of, folder, _ = after(tmp_path, lambda p: p.axes["batch_size"] != 2, text=text)
+    assert max(off(seconds_of, folder.points)) < 1.25
+
+
+def test_an_algorithm_that_was_not_measured_rests_on_the_others(tmp_path):
+    """The table of peaks, times what rows of the same network took longer."""
+    seconds_of, folder, _ = after(tmp_path, lambda point: point.axes["algorithm"] == "gemm")
+    others = [point for point in folder.points if point.axes["algorithm"] == "winograd"]
+    assert max(off(seconds_of, others)) < 2
+    assert set(seconds_of.counts) == {Basis.OTHERS}
+
+
+def test_without_rows_a_table_of_peaks_serves(tmp_path):
+    """Longer for larger images, slower algorithms and slower devices."""
+    folder = resultsfolder.make(tmp_path, SIZES)
+    asked = asked_of(tmp_path)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
+    first, *_, last = [p for p in folder.points if p.axes["algorithm"] == "winograd"]
+    assert seconds_of(first) < seconds_of(last)
+    assert set(seconds_of.counts) == {Basis.PEAKS}
+
+
+def test_rows_that_are_not_valid_teach_nothing(tmp_path):
+    """Six seconds are not told as the minutes that they took on a busy machine."""
+    slow = replace(LAW, image={"gemm": 5.0, "winograd": 8.0})
+    seconds_of, folder, _ = after(
+        tmp_path, lambda _: True, slow, valid=False, flags="contended;very_noisy"
+    )
+    assert seconds_of(folder.points[0]) < LAW.wall_s(folder.points[0]) * 3
+    assert set(seconds_of.counts) == {Basis.PEAKS}
+    assert not seconds_of.rows
+
+
+def test_of_a_device_without_a_sheet_nothing_is_known_until_rows_are(tmp_path):
+    """It is no CPU: estimate and submission say so; then its own rows tell."""
+    (tmp_path / "banana.yaml").write_text("gpu: banana\ntime: 30\n")
+    folder = resultsfolder.make(tmp_path, SIZES)
+    asked = asked_of(tmp_path, cluster=tmp_path / "banana.yaml")
+    told = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    assert "expected: nobody knows how long on banana" in told.text()
+    assert "52 from nothing: there is no sheet of this device" in told.text()
+    assert told.to_json()["gpu_hours"] == {"banana": None}
+    sent = prepare.Submit(folder.sweep_dir, asked, prepare.prepare(folder.sweep_dir, asked))
+    assert "52 points on banana, nobody knows how long" in sent.headline
+    points = resultsfolder.points_of(tmp_path, SIZES, "banana")
+    submission = folder.submit("20260101-000000-banana", gpu="banana").id
+    timedrows.measure(folder, submission, points[:26:8], LAW)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, "banana")
+    assert max(off(seconds_of, points[:26:2])) < 1.7
+    assert set(seconds_of.counts) == {Basis.MEASURED}
+
+
+@pytest.mark.parametrize("name", ["t4", "a30", "p100-pcie"])
+def test_a_gpu_that_only_the_catalogue_names_has_a_peak(tmp_path, name):
+    """Not only those of shipped profiles."""
+    asked = replace(asked_of(tmp_path), device=name)
+    point = Point("inference", {**next(asked.points()).axes, "gpu": name}, {})
+    seconds_of = estimate.estimator(
+        resultsfolder.make(tmp_path, SIZES).sweep_dir, asked.sweep, name
+    )
+    assert 0 < seconds_of(point) < 5
+    assert set(seconds_of.counts) == {Basis.PEAKS}
+
+
+def test_a_map_of_algorithms_has_a_time_too(tmp_path):
+    """It is no name that one could look up."""
+    text = SIZES.replace("[gemm, winograd]", "[{layer1.0.conv1: gemm, default: auto}]")
+    folder, asked = resultsfolder.make(tmp_path, text), asked_of(tmp_path, text)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
+    assert all(seconds_of(point) > 0 for point in folder.points)
+
+
+def test_rows_of_a_noop_teach_nothing(tmp_path):
+    """It lasts as long as the sweep says, however many rows there are already."""
+    desk = Desk(tmp_path)
+    desk.spec(
+        "workload: noop\naxes: {model: [a], input_size: [1, 2, 3, 4]}\nmeasure: {sleep_ms: 300}\n"
+    )
+    assert desk.run("submit", "sweep.yaml", "--cluster", "local", "--sample", "1").returncode == 0
+    (told,) = json.loads(desk.run("estimate", "sweep.yaml", "--json").stdout)["estimates"]
+    assert (told["points"], told["rests_on"]) == (3, {"given": 3})
+    assert sum(told["gpu_hours"].values()) * 3600 == pytest.approx(0.9, abs=0.1)
+
+
+def test_a_command_counts_a_minute_until_it_ran_and_says_so(tmp_path):
+    """Then a point has its own time, another the mean of all; a failed one tells nothing."""
+    desk = Desk(tmp_path)
+    text = "workload: command\nshell: true\naxes: {x: [0.1, 0.5, 9]}\n"
+    text += "run: test {x} != 9 && sleep {x}\n"
+    desk.spec(text)
+    first = desk.run("submit", "sweep.yaml", "--cluster", "local").stdout
+    assert "3 points on cpu, about 3 min, a guess of a minute each" in first
+    desk.spec(text.replace("9]", "9, 8]"))
+    again = desk.run("estimate", "sweep.yaml", "--again", "--json").stdout
+    (told,) = json.loads(again)["estimates"]
+    assert told["rests_on"] == {"runs": 4}
+    assert 1.2 < sum(told["gpu_hours"].values()) * 3600 < 6
+
+
+def test_an_estimate_says_what_it_rests_on(tmp_path):
+    """First on the catalogue alone, then on rows."""
+    folder, asked = resultsfolder.make(tmp_path, SIZES), asked_of(tmp_path)
+    bare = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    assert bare.share_from_rows == 0
+    assert "52 from the table of peaks: nothing valid was measured on this device" in bare.text()
+    half = [point for point in folder.points if point.axes["model"] == "resnet18"]
+    half = [point for point in half if point.axes["input_size"] % 32 == 0]
+    timedrows.measure(folder, folder.submit("20260101-000000-local").id, half, LAW)
+    told = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    assert "38 points in 1 chunk, 14 measured already" in told.text()
+    assert "12 from measured points of the same network and algorithm (14 of demo)" in told.text()
+    assert "26 from measured points of other networks or algorithms (14 of demo)" in told.text()
+    assert told.share_from_rows == pytest.approx(12 / 38)
+
+
+def test_packing_uses_the_same_seconds(tmp_path):
+    """The chunks of a submission last as long as the estimate says, with a start each."""
+    _, folder, asked = after(tmp_path, lambda point: point.axes["input_size"] in {64, 128, 192})
+    expected = cost.cost_of(folder.sweep_dir.path.parent, asked)
+    ready = prepare.prepare(folder.sweep_dir, asked)
+    assert ready.seconds == pytest.approx(expected.seconds)
+    left = [point for point in folder.points if point.axes["input_size"] not in {64, 128, 192}]
+    true = LAW.worker + LAW.network + sum(LAW.wall_s(point) for point in left)
+    assert ready.seconds == pytest.approx(true, rel=0.1)
+
+
+def test_a_single_row_tells_the_pass_and_leaves_the_rest_to_what_is_usual(tmp_path):
+    """It cannot tell a worker's start from its own time."""
+    only = resultsfolder.points_of(tmp_path, SIZES)[0]
+    seconds_of, folder, _ = after(tmp_path, lambda point: point.axes == only.axes)
+    assert off(seconds_of, folder.points[:1])[0] < 1.3
+
+
+def test_rows_without_a_wall_time_tell_of_passes_only(tmp_path):
+    """Imported tables have none."""
+    seconds_of, folder, asked = after(tmp_path, lambda _: True, wall_s=None)
+    rows = past_times.measured(folder.sweep_dir, "inference", asked.device)
+    assert {row.beside_s for row in rows} == {None}
+    assert max(off(seconds_of, folder.points)) < 1.5
+    assert seconds_of.start > seconds_of.worker > 0
