@@ -6,6 +6,7 @@ import compileall
 import os
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -189,3 +190,28 @@ def test_points_of_nothing_own_have_an_empty_cell(folder, monkeypatch):
     training = {"model": "resnet18", "dataset": "nets:tiny", "weights": "random"}
     cell = sources.own_files_here(Point("training", training, {"resume_from": "w.pt"}))
     assert [*sources.parts(cell)] == ["dataset", "resume_from"]
+
+
+def test_imports_count_from_the_folders_that_a_sweep_looks_in_and_no_other(folder, monkeypatch):
+    """A network beside the sweep may import what lies in the working directory."""
+    for name in ("cwd", "elsewhere"):
+        (folder.parent / name).mkdir()
+        (folder.parent / name / f"in_{name}.py").write_text("A = 1\n")
+    monkeypatch.syspath_prepend(str(folder.parent / "elsewhere"))
+    (folder / "both.py").write_text("import in_cwd, in_elsewhere\n")
+    seen = Sources([str(folder), str(folder.parent / "cwd")])
+    assert set(seen.files("model", "both:net")) == {"both.py", "in_cwd.py"}
+
+
+def test_a_factory_in_an_editable_install_is_ones_own(folder, monkeypatch):
+    """With what it imports from there; its finder, not a folder of sys.path, knows the place."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            there = [str(folder)] if name == "pkg" else []
+            return PathFinder.find_spec(name, there)
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    places = Sources([]).files("model", "pkg.deep.block:block")
+    assert {"pkg/__init__.py", "pkg/deep/block.py", "pkg/sizes.py"} < set(places)

@@ -1,25 +1,25 @@
 """Digests of the user's own files that a point is made of: modules, files that they name, weights.
 
-The modules are the factory's and all that it imports, at any place and through others, found as an
-import would find them: none is imported, so `submit` needs no torch. Those of the standard library
-and of installed distributions are not the user's own; editable installs are. A digest is of names
-and contents. Compute nodes take it before a module is imported first, and keep it as Python keeps
-the module, so that a later edit does not count as what runs.
+The modules are the factory's and all that it imports, also through others, from its folder or from
+those that the sweep looks in. They are read, not imported, so `submit` needs no torch. What is
+installed is not the user's own, unless the factory itself is in an editable install. A digest is of
+names and contents. Compute nodes take it before a module is imported first, and keep it as Python
+keeps the module, so that a later edit does not count as what runs.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import importlib
+import importlib.util
 import os
 import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -40,6 +40,7 @@ _READ: Final = (
     ".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".pt", ".pth", ".bin",
     ".onnx", ".safetensors", ".c", ".cc", ".cpp", ".cu", ".h", ".so",
 )  # fmt: skip
+_LONGEST: Final = 255  # bytes of a name, by most file systems; longer texts are prose
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
 DIGITS: Final = 16  # 64 bits, as the id of a point
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGITS}}}")
@@ -50,19 +51,15 @@ _is_dir = os.path.isdir
 
 @dataclass(frozen=True)
 class _OwnFile:
-    """A file of the user's own; `imported`: Python reads it once in a process."""
+    """A file of the user's own: `place` is below a folder from which its modules are imported.
+
+    Python reads an `imported` one once in a process.
+    """
 
     name: str
     path: Path
-    imported: bool = True
-
-
-@dataclass
-class _CodeNames:
-    """What the code of a module, with all its functions, imports, and its texts."""
-
-    imports: list[tuple[int, str, Sequence[str]]] = field(default_factory=list)
-    texts: set[str] = field(default_factory=set)
+    place: str
+    imported: bool = False
 
 
 class Sources:
@@ -71,7 +68,6 @@ class Sources:
     def __init__(self, folders: Sequence[str]) -> None:
         importlib.invalidate_caches()
         self._folders = [*folders]
-        self._specs: dict[str, ModuleSpec] = {}
         self._modules: dict[str, list[_OwnFile]] = {}
         self._digests: dict[tuple[object, ...], str] = {}
 
@@ -80,93 +76,70 @@ class Sources:
         if not workload_of(point.workload).runs_network:
             return ""
         values = {**point.measure, **point.axes}
-        named = ((axis, str(values.get(axis) or "")) for axis in AXES)
-        digests = ((axis, self.digest(axis, value)) for axis, value in named if value)
-        return ";".join(f"{axis}={digest}" for axis, digest in digests if digest)
+        digests = {axis: self.digest(axis, str(values.get(axis) or "")) for axis in AXES}
+        return ";".join(f"{axis}={digest}" for axis, digest in digests.items() if digest)
 
     def digest(self, axis: str, value: str) -> str:
         """Return the digest of what an axis names; empty if that is not there, or not one's own."""
-        lines = {f"{file.name} {self._content(file)}" for file in self._named(axis, value)}
-        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:DIGITS] * bool(lines)
+        lines = sorted({f"{file.name} {self._content(file)}" for file in self._named(axis, value)})
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGITS] if lines else ""
 
     def files(self, axis: str, value: str) -> dict[str, Path]:
         """Return the files that an axis names, by their places in a folder that imports find."""
-        places = dict[str, Path]()
-        for file in self._named(axis, value):
-            module = file.name.partition(":")[0]
-            beside = (self._own(module) or file.path).parent
-            package = Path(*self._package(module).split(".")) if module else Path()
-            place = os.path.normpath(package / os.path.relpath(file.path, beside))
-            places[file.path.name if place.startswith("..") else place] = file.path
-        return places
+        return {file.place: file.path for file in self._named(axis, value)}
 
     def _named(self, axis: str, value: str) -> list[_OwnFile]:
         if axis in FACTORIES:
             module, colon, _ = value.partition(":")
-            return self._of_module(module) if colon else []
+            if colon and module not in self._modules:
+                self._modules[module] = [*self._walk(module)]
+            return self._modules[module] if colon else []
         path = search_path.file(value, self._folders)
-        named = path.is_file() and (axis != "weights" or search_path.is_file(value))
-        return [_OwnFile("", path, imported=False)] if named else []
-
-    def _package(self, module: str) -> str:
-        inside = self._specs[module].submodule_search_locations
-        return module if inside else module.rpartition(".")[0]
+        is_name = axis == "weights" and not search_path.is_file(value)
+        return [] if not value or is_name or not path.is_file() else [_OwnFile("", path, path.name)]
 
     def spec(self, module: str) -> ModuleSpec | None:
         """Find a module as an import would, without importing it or its packages."""
-        if module not in self._specs:
-            parent, _, last = module.rpartition(".")
-            above = self.spec(parent) if parent else None
-            inside = above.submodule_search_locations if above else None
-            if parent and inside is None:
-                return None
-            if inside is None:
-                here = {"", str(Path.cwd())}  # comes last, if it is one of the folders
-                outside = [entry for entry in sys.path if entry not in here]
-                spec = _search(module, [*outside, *self._folders])
-            else:
-                # as if it was at the top, since a namespace package would ask for its parent, which
-                # is not imported
-                spec = PathFinder.find_spec(last, [*getattr(inside, "_path", inside)])
-            if spec is None:
-                return None
-            self._specs[module] = spec
-        return self._specs[module]
-
-    def _of_module(self, module: str) -> list[_OwnFile]:
-        if module not in self._modules:
-            self._modules[module] = [*self._walk(module)]
-        return self._modules[module]
+        top, *below = module.split(".")
+        here = {"", str(Path.cwd())}  # comes last, if it is one of the folders
+        outside = [entry for entry in sys.path if entry not in here]
+        spec = PathFinder.find_spec(top, [*outside, *self._folders])
+        if spec is None:
+            with suppress(ImportError, ValueError):  # an editable install has a finder of its own
+                spec = importlib.util.find_spec(top)
+        for part in below:
+            spec = PathFinder.find_spec(part, _inside(spec)) if spec else None
+        return spec
 
     def _walk(self, first: str) -> Iterator[_OwnFile]:
         """Yield the files of the user's own that importing a module leads to."""
+        roots = [root for root in (*self._root(first), *map(Path, self._folders)) if _is_own(root)]
         left = [first]
         done = set[str]()
         while left:
-            name = left.pop()
-            if name in done or not all(map(str.isidentifier, name.split("."))):
+            module = left.pop()
+            if module in done or module.partition(".")[0] in _LIBRARIES:
                 continue
-            done.add(name)
-            left += [name.rpartition(".")[0]] if "." in name else []
-            path = self._own(name)
+            done.add(module)
+            package = module.rpartition(".")[0]
+            left += [package] if package else []
+            root, path = _found(module, roots)
             if path is None:
                 continue
-            yield _OwnFile(name, path)
-            seen = _seen(path)
-            left += _imports(self._package(name), seen)
-            yield from _files(name, [*_roots(path, seen), *map(Path, self._folders)], seen)
+            yield _OwnFile(module, path, os.path.relpath(path, root), imported=True)
+            imports, texts = _read(path, module if path.stem == "__init__" else package)
+            left += imports
+            for text, file in _files(texts, path.parent, self._folders):
+                place = os.path.relpath(file, root)
+                outside = place.startswith("..")
+                yield _OwnFile(f"{module}:{text}", file, file.name if outside else place)
 
-    def _own(self, name: str) -> Path | None:
-        """Return the file of a module, if it is the user's own."""
-        top = name.partition(".")[0]
-        package = None if top in _LIBRARIES else self.spec(top)
-        if package is None or (package.has_location and not _is_own(package.origin)):
-            return None
-        spec = self.spec(name)
-        if spec is None or not spec.has_location or not _is_own(spec.origin):
-            return None
-        path = Path(spec.origin or "")
-        return path if path.is_file() else None
+    def _root(self, module: str) -> Iterator[Path]:
+        """Yield the folders from which the top package of a module is imported."""
+        spec = self.spec(module.partition(".")[0])
+        if spec is not None:
+            places = _inside(spec) or [spec.origin or os.devnull]
+            yield from (Path(place).parent for place in places)
 
     def _content(self, own: _OwnFile) -> str:
         try:
@@ -200,59 +173,66 @@ def is_digest(text: str) -> bool:
     return bool(_DIGEST.fullmatch(text))
 
 
-def _search(name: str, places: list[str]) -> ModuleSpec | None:
-    """Ask all finders as an import does: an editable install has a finder of its own."""
-    for finder in sys.meta_path:
-        search = getattr(finder, "find_spec", None)
-        with suppress(ImportError, ValueError, KeyError):
-            path = places if finder is PathFinder else None
-            spec: ModuleSpec | None = search(name, path) if search else None
-            if spec is not None:
-                return spec
-    return None
+def _inside(spec: ModuleSpec) -> list[str]:
+    """Return the folders of a package; none of a module.
+
+    Those of a namespace package are taken as they are: it would ask its parent, not imported here.
+    """
+    folders = spec.submodule_search_locations or []
+    return [*getattr(folders, "_path", folders)]
 
 
-def _imports(package: str, seen: _CodeNames) -> Iterator[str]:
-    """Yield the modules that a module of a package may import; most parts are no modules."""
-    for level, name, parts in seen.imports:
-        above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-        target = ".".join(filter(None, (*above, name)))
-        yield from (target, *(f"{target}.{part}" for part in parts))
+def _is_own(root: Path) -> bool:
+    return _INSTALLED.isdisjoint(root.parts) and not any(map(root.is_relative_to, _STANDARD))
 
 
-def _seen(path: Path) -> _CodeNames:
-    """Return what the source of a module names; nothing where it is no source, or broken."""
-    seen = _CodeNames()
+def _found(module: str, roots: Iterable[Path]) -> tuple[Path, Path | None]:
+    """Return the folder that a module is imported from, and its file; None where it has none."""
+    *above, last = module.split(".")
+    for root in roots:
+        spec = PathFinder.find_spec(last, [str(Path(root, *above))])
+        if spec and spec.has_location and spec.origin and Path(spec.origin).is_file():
+            return root, Path(spec.origin)
+    return Path(), None
+
+
+def _read(path: Path, package: str) -> tuple[set[str], set[str]]:
+    """Return the modules that a module of a package may import, most of them none, and its texts.
+
+    Nothing where it is no source, or broken.
+    """
+    imports = set[str]()
+    texts = set[str]()
     with suppress(SyntaxError, ValueError, OSError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
-                seen.imports += [(0, alias.name, ()) for alias in node.names]
+                imports.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                parts = [alias.name for alias in node.names]
-                seen.imports.append((node.level, node.module or "", parts))
+                above = package.split(".")
+                above = above[: len(above) - node.level + 1] if node.level else []
+                target = ".".join(filter(None, (*above, node.module)))
+                imports.add(target)
+                imports.update(f"{target}.{alias.name}" for alias in node.names)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                seen.texts.add(node.value)
-    return seen
+                texts.add(node.value)
+    return imports, texts
 
 
-def _is_own(origin: str | None) -> bool:
-    path = Path(origin or os.devnull)
-    return _INSTALLED.isdisjoint(path.parts) and not any(map(path.is_relative_to, _STANDARD))
+def _files(
+    texts: Iterable[str], folder: Path, folders: Iterable[str]
+) -> Iterator[tuple[str, Path]]:
+    """Yield the texts that name files, each with the file that is found first.
 
-
-def _roots(path: Path, seen: _CodeNames) -> list[Path]:
-    """Return the folders from which a module may name files: its own, the next, and named ones."""
-    near = (path.parent, path.parent.parent)
-    named = [text for text in seen.texts if 0 < len(text) < 100 and text.isprintable()]
-    inside = {root / text for root in near for text in named}
-    return [*near, *sorted(filter(_is_dir, inside))]
-
-
-def _files(name: str, roots: Sequence[Path], seen: _CodeNames) -> Iterator[_OwnFile]:
-    """Yield the files that a module names in a text, each where it is found first."""
-    for text in sorted(seen.texts):
-        if Path(text).suffix in _READ and len(text) < 255 and text.isprintable():
-            path = next((root / text for root in roots if _is_file(root / text)), None)
-            if path:
-                yield _OwnFile(f"{name}:{text}", path, imported=False)
+    A module names files from its own folder, the next, a folder there that it names, or those that
+    the sweep looks in.
+    """
+    names = sorted(text for text in texts if 0 < len(text) < _LONGEST and text.isprintable())
+    near = (folder, folder.parent)
+    named = [root / name for root in near for name in names if _is_dir(root / name)]
+    roots = [*near, *named, *map(Path, folders)]
+    for name in names:
+        if name.endswith(_READ):
+            places = [root / name for root in roots if _is_file(root / name)]
+            if places:
+                yield name, places[0]
