@@ -50,11 +50,12 @@ def off(seconds_of, points, law=LAW):
 def test_what_was_measured_is_told_as_it_was(tmp_path):
     """With the start of the worker and of the other network, as rows tell them."""
     seconds_of, folder, _ = after(tmp_path, lambda _: True)
-    assert max(off(seconds_of, folder.points[1:])) < 1.05
-    assert off(seconds_of, folder.points[:1])[0] < 1.2  # it waited for the worker
+    wrong = sorted(off(seconds_of, folder.points))
+    assert wrong[-3] < 1.01
+    assert wrong[-1] < 1.2  # the first of each network waited, so its own time is not known
     assert set(seconds_of.counts) == {Basis.MEASURED}
     assert seconds_of.start == pytest.approx(LAW.worker, rel=0.05)
-    assert seconds_of.worker == pytest.approx(LAW.network, rel=0.05)
+    assert seconds_of.worker == pytest.approx(LAW.network, rel=0.1)
 
 
 def test_a_few_sizes_tell_the_others(tmp_path):
