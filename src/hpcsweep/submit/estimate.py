@@ -146,7 +146,7 @@ class _Networks:
         axes = axes_of(self.workload)
         amounts = [name for name in axes_with(Role.AMOUNT) if name in axes]
         self._values_of = itemgetter(*self._names, *amounts)
-        self._known = dict[str, Expected]()
+        self._known = dict[object, Expected]()
         self._by_kind: dict[Kind, list[PastTime]] = defaultdict(list)
         for row in self.rows:
             self._by_kind[row.kind].append(row)
@@ -156,10 +156,13 @@ class _Networks:
 
     def expected(self, point: Point) -> Expected:
         """Return the seconds of a point; those of equal kind and amount are looked up once."""
-        key = str(self._values_of(point.axes))  # a map of algorithms has no hash
-        if key not in self._known:
-            self._known[key] = self._expected(point.axes)
-        return self._known[key]
+        key = self._values_of(point.axes)
+        try:
+            if key not in self._known:
+                self._known[key] = self._expected(point.axes)
+            return self._known[key]
+        except TypeError:  # a map of algorithms has no hash
+            return self._expected(point.axes)
 
     def _expected(self, axes: Mapping[str, Any]) -> Expected:
         basis, rows = self._alike(axes)
@@ -171,15 +174,15 @@ class _Networks:
 
     def _alike(self, axes: Mapping[str, Any]) -> tuple[Basis, Sequence[PastTime]]:
         """Return the rows that tell most of a point, and how firm that is."""
+        if not self.rows:
+            return (Basis.PEAKS if passes.has_peak(self.device) else Basis.UNKNOWN), ()
         kind = past_times.kind_of(self._names, axes)
         if same := self._by_kind.get(kind):
             return Basis.MEASURED, _nearest(same, passes.work(axes))
         for place in (0, 1):  # a table is more wrong of a network than of an algorithm
             if some := [row for row in self.rows if row.kind[place] == kind[place]]:
                 return Basis.OTHERS, some
-        if self.rows:
-            return Basis.OTHERS, self.rows
-        return (Basis.PEAKS if passes.has_peak(self.device) else Basis.UNKNOWN), ()
+        return Basis.OTHERS, self.rows
 
     def start_s(self, what: str) -> float:
         """Return the seconds until a job has a worker, as its first points waited for it."""
