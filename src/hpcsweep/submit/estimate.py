@@ -14,6 +14,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ _RUN_S: Final = 60.0  # of a command that did not run yet: nobody can know
 # with four algorithms on two cores, where points took 0.2 to 0.8 s.
 _FIXED_S: Final = 0.25
 _MORE_PASSES: Final = 4.0
+_MORE_STEPS: Final = 12.0  # of a training, whose gradients are compared, too
 # Seconds until a worker has torch, the device and the network; and each other one, which is forked.
 _START_S: Final = {WORKER: 6.0, NETWORK: 1.5}
 
@@ -147,11 +149,13 @@ class _Networks:
         amounts = [name for name in axes_with(Role.AMOUNT) if name in axes]
         self._values_of = itemgetter(*self._names, *amounts)
         self._known = dict[object, Expected]()
-        self._by_kind: dict[Kind, list[PastTime]] = defaultdict(list)
+        self._works: dict[Kind, set[float]] = defaultdict(set)
+        self._alike: dict[tuple[Kind, float], list[PastTime]] = defaultdict(list)
         for row in self.rows:
-            self._by_kind[row.kind].append(row)
-        settled = [row for row in self.rows if not row.made_first]
-        self._usual_beside = _median(_beside_factors(settled), 1.0)
+            self._works[row.kind].add(row.work)
+            self._alike[row.kind, row.work].append(row)
+        self._taught = cache(self._learn)
+        self._usual_beside = _median(self._beside_factors(self.rows), 1.0)
         self._usual_n = _median([row.n for row in self.rows], 0.0)
 
     def expected(self, point: Point) -> Expected:
@@ -165,55 +169,51 @@ class _Networks:
             return self._expected(point.axes)
 
     def _expected(self, axes: Mapping[str, Any]) -> Expected:
-        basis, rows = self._alike(axes)
-        slower = _median([row.slower for row in rows], 1.0)
-        pass_s = slower * passes.by_peaks(self.workload, axes)
-        beside = _median(_beside_factors(rows), self._usual_beside)
-        number = passes.planned(self.workload, axes, self.measure, self._usual_n)
-        return basis, number * pass_s + beside * _usual_beside_s(pass_s)
-
-    def _alike(self, axes: Mapping[str, Any]) -> tuple[Basis, Sequence[PastTime]]:
-        """Return the rows that tell most of a point, and how firm that is."""
-        if not self.rows:
-            return (Basis.PEAKS if passes.has_peak(self.device) else Basis.UNKNOWN), ()
         kind = past_times.kind_of(self._names, axes)
-        if same := self._by_kind.get(kind):
-            return Basis.MEASURED, _nearest(same, passes.work(axes))
-        for place in (0, 1):  # a table is more wrong of a network than of an algorithm
-            if some := [row for row in self.rows if row.kind[place] == kind[place]]:
-                return Basis.OTHERS, some
-        return Basis.OTHERS, self.rows
+        work = passes.work(axes)
+        works = self._works.get(kind, ())
+        nearest = min(works, key=lambda each: abs(math.log(each / work)), default=0.0)
+        basis, slower, beside = self._taught(kind, nearest)
+        pass_s = slower * passes.by_peaks(self.workload, axes)
+        number = passes.planned(self.workload, axes, self.measure, self._usual_n)
+        return basis, number * pass_s + beside * self._usual_beside_s(pass_s)
+
+    def _learn(self, kind: Kind, work: float) -> tuple[Basis, float, float]:
+        """Return by what factors passes, and what comes beside them, are longer than planned."""
+        basis = Basis.MEASURED
+        rows: Sequence[PastTime] = self._alike.get((kind, work), ())
+        # The table is more wrong of a network, which comes first, than of an algorithm.
+        for place in (0, 1):
+            if not rows:
+                basis = Basis.OTHERS
+                rows = [row for row in self.rows if row.kind[place] == kind[place]]
+        rows = rows or self.rows
+        if not rows:
+            basis = Basis.PEAKS if passes.has_peak(self.device) else Basis.UNKNOWN
+        slower = _median([row.slower for row in rows], 1.0)
+        return basis, slower, _median(self._beside_factors(rows), self._usual_beside)
+
+    def _usual_beside_s(self, pass_s: float) -> float:
+        """Return the planned seconds beside the passes of a point."""
+        more = _MORE_STEPS if WORKLOADS[self.workload].learns else _MORE_PASSES
+        return _FIXED_S + more * pass_s
+
+    def _beside_factors(self, rows: Iterable[PastTime]) -> list[float]:
+        """Return how many times longer points took beside their passes; not where they waited."""
+        return [
+            row.beside_s / self._usual_beside_s(row.pass_s)
+            for row in rows
+            if row.beside_s is not None and not row.made_first
+        ]
 
     def start_s(self, what: str) -> float:
         """Return the seconds until a job has a worker, as its first points waited for it."""
         waited = [
-            row.beside_s - self._usual_beside * _usual_beside_s(row.pass_s)
+            row.beside_s - self._usual_beside * self._usual_beside_s(row.pass_s)
             for row in self.rows
             if row.made_first == what and row.beside_s is not None
         ]
         return max(_median(waited, _START_S[what]), 0.0)
-
-
-def _nearest(rows: Iterable[PastTime], work: float) -> list[PastTime]:
-    """Return the rows of the work that is nearest, by its ratio."""
-    by_work: dict[float, list[PastTime]] = defaultdict(list)
-    for row in rows:
-        by_work[row.work].append(row)
-    return by_work[min(by_work, key=lambda each: abs(math.log(each / work)))]
-
-
-def _usual_beside_s(pass_s: float) -> float:
-    """Return the planned seconds beside the passes of a point."""
-    return _FIXED_S + _MORE_PASSES * pass_s
-
-
-def _beside_factors(rows: Iterable[PastTime]) -> list[float]:
-    """Return how many times longer points took beside their passes; not where they waited."""
-    return [
-        row.beside_s / _usual_beside_s(row.pass_s)
-        for row in rows
-        if row.beside_s is not None and not row.made_first
-    ]
 
 
 def _median(values: Sequence[float], missing: float) -> float:
