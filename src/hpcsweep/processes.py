@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,16 @@ def end_without_search() -> None:
     """Keep what is left out of the searches that Python makes at its end."""
     if "torch" not in sys.modules:  # else libraries complain of what they cannot give back
         gc.freeze()
+
+
+def fork() -> int:
+    """Fork this process, as `os.fork` does, of which Python 3.12 warns where it sees threads.
+
+    They are those of numpy's BLAS, which makes them anew in the copy.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def die_with_parent() -> None:

@@ -34,9 +34,7 @@ def case(workload: str = "inference", **axes: Any) -> dict[str, Any]:
 def look(layers: dict[str, str], *cases: dict[str, Any], workload: str = "inference") -> Any:
     """Ask about one map."""
     asked = {"about": "map", "workload": workload, "layers": layers, "cases": cases}
-    answer = inputs.answer({"search_path": [], "questions": [asked]})
-    (found,) = json.loads(json.dumps(answer))["answers"]
-    return found
+    return json.loads(json.dumps(inputs.answer(asked)))
 
 
 @pytest.mark.parametrize(
@@ -105,10 +103,10 @@ def test_names_are_those_of_a_training(amp: str) -> None:
 def test_a_network_that_nobody_can_build_here_is_not_judged() -> None:
     """The reason is told; where one size fails, another may do."""
     assert look({"fc": "fft"}, case(model="tinynets:no_module")) == {
-        "unsure": "UsageError: model 'tinynets:no_module': returned int, not a torch.nn.Module"
+        "failed": "UsageError: model 'tinynets:no_module': returned int, not a torch.nn.Module"
     }
     small, fits = (case(model="alexnet", input_size=size) for size in (8, 64))
-    assert "8x8" in look({"features.0": "fft"}, small)["unsure"]
+    assert "8x8" in look({"features.0": "fft"}, small)["failed"]
     assert look({"features.0": "fft"}, small, fits) == {"idle": {}}
 
 
@@ -138,8 +136,9 @@ def test_what_this_machine_or_these_data_cannot_tell_refuses_no_network(
     (tmp_path / "headnets.py").write_text(OWN)
     of_point = case(workload, model=f"headnets:{name}", input_size=8, **axes)
     asked = {"about": "network", "workload": workload, "axes": of_point}
-    answer = inputs.answer({"search_path": [str(tmp_path)], "questions": [asked]})
-    assert list(answer["answers"][0]) == ["unsure"], answer
+    search_path.use([str(tmp_path)])
+    answer = inputs.answer(asked)
+    assert list(answer) == ["failed"], answer
 
 
 RARE = """\
@@ -188,6 +187,5 @@ def test_an_honest_network_is_taken_at_every_size(
         case(workload, model=f"rarenets:{name}", input_size=size, **axes) for size in (8, 12)
     ]
     asked = [{"about": "network", "workload": workload, "axes": of} for of in of_point]
-    assert inputs.answer({"search_path": [str(tmp_path)], "questions": asked})["answers"] == [
-        {}, {},
-    ]  # fmt: skip
+    search_path.use([str(tmp_path)])
+    assert [inputs.answer(one) for one in asked] == [{}, {}]

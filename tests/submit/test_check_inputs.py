@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
+import askinghere
 import hpcsweep
 import resultsfolder
 from hpcsweep import messages, search_path, sources
-from hpcsweep.catalog import axis_defaults
 from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import SpecError
-from hpcsweep.measure import inputs
 from hpcsweep.messages import Message
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import shards
-from hpcsweep.submit import check_inputs, factories, prepare, request
+from hpcsweep.submit import changes, check_inputs, factories, prepare, questions, request
 from localruns import Desk
 
 SOURCE = Path(hpcsweep.__file__).parents[1]
@@ -246,19 +245,6 @@ def test_a_network_is_tried_with_each_kind_of_input(desk: Desk):
     assert desk.run("submit", path, "--dry-run").returncode == 0
 
 
-def test_what_a_network_writes_is_no_answer(tmp_path: Path):
-    """Past Python's own stdout, as a program that it starts or a library in C does."""
-    (tmp_path / "loud.py").write_text(
-        "import os\nfrom torch import nn\n\n"
-        "def net():\n    os.system('echo out')\n    return nn.Conv2d(3, 4, 3)\n"
-    )
-    axes = {**axis_defaults("inference"), "model": "loud:net", "input_size": 8}
-    asked = {"about": "network", "workload": "inference", "axes": axes}
-    assert check_inputs.ask({"search_path": [str(tmp_path)], "questions": [asked]}) == {
-        "answers": [{}]
-    }
-
-
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     """A virtual environment may have what this one lacks; a wrong name in a file here is wrong."""
     path = desk.folder / "site.yaml"
@@ -299,7 +285,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
 
     The process that is asked is tried with maps; here it answers without another import of torch.
     """
-    monkeypatch.setattr(check_inputs, "ask", inputs.answer)
+    monkeypatch.setattr(questions, "ask", askinghere.ask)
     monkeypatch.setenv("TORCH_HOME", "")
     _look_as_a_process_of_its_own(monkeypatch)
     home = tmp_path / "home"
@@ -391,14 +377,14 @@ def test_rows_from_before_versions_were_recorded_are_of_an_unknown_one(tmp_path:
     folder.submit("s1", text=text)
     folder.measure(folder.shard("s1"))
     asked = request.make(sweep_file.load(tmp_path / "demo.yaml"), profile.load("local"))
-    assert not check_inputs.changed(folder.sweep_dir, replace(asked, device="cpu", rehearsal=True))
+    assert not changes.changed(folder.sweep_dir, replace(asked, device="cpu", rehearsal=True))
     (tmp_path / "nets.py").write_text("tiny = 1\n")
     asked = replace(asked, device="cpu", rehearsal=True)
-    assert Counter(check_inputs.changed(folder.sweep_dir, asked).values()) == {"nets:tiny": 8}
+    assert Counter(changes.changed(folder.sweep_dir, asked).values()) == {"nets:tiny": 8}
     known = {"nets:tiny": sources.Sources([str(tmp_path)]).cell(asked_point(asked))}
-    assert not check_inputs.other_than({"resnet18": "", **known}, asked)
+    assert not changes.other_than({"resnet18": "", **known}, asked)
     (tmp_path / "nets.py").write_text("tiny = 2\n")
-    assert check_inputs.other_than(known, asked) == ["nets:tiny"]
+    assert changes.other_than(known, asked) == ["nets:tiny"]
 
 
 SITE = "gpu: cpu\nlauncher: sbatch\ntime: 10\n"
@@ -466,10 +452,10 @@ def test_what_could_not_be_checked_here_is_a_note(
     with messages.told_to(said.append):
         check_inputs.check_inputs(desk.results, [asked, asked])
     why = "ModuleNotFoundError: No module named 'torch'"
-    assert {one.level for one in said} == {"note"}
-    said_of = {one.text.partition(" ")[0] for one in said}
-    assert "algorithm" in said_of <= {"algorithm", "model"}
-    assert all(one.text.endswith(f"): {why}") for one in said)
+    (note,) = said  # one for all that has the same reason
+    assert note.level == "note"
+    assert note.text.startswith("model 'mymodel:net' and 1 more could not be tried here (at ")
+    assert note.text.endswith(f"): {why}")
 
 
 def _asked(desk: Desk, text: str) -> request.Request:

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+import askinghere
 import resultsfolder
 from hpcsweep import environment
 from hpcsweep.catalog import gpus
-from hpcsweep.measure import inputs as program
-from hpcsweep.submit import check_inputs, support
+from hpcsweep.submit import questions, support
 
 NETWORK = """\
 from torch import nn
@@ -39,14 +39,14 @@ def asked(desk, monkeypatch, tmp_path):
     """Return a folder with networks; the program answers in this process, and is counted."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (desk.folder / "mynets.py").write_text(NETWORK)
-    questions = []
+    asked = []
 
-    def ask(question, _seconds=0.0):
-        questions.append(question)
-        return json.loads(json.dumps(program.answer(json.loads(json.dumps(question)))))
+    def ask(folders, networks, seconds=0.0, devices=None):
+        asked.append(networks)
+        return askinghere.ask(folders, networks, seconds, devices)
 
-    monkeypatch.setattr(check_inputs, "ask", ask)
-    return desk, questions
+    monkeypatch.setattr(questions, "ask", ask)
+    return desk, asked
 
 
 def _record(desk, *more, sweep=SWEEP):
@@ -104,14 +104,14 @@ def test_the_share_is_that_of_operations_and_the_count_that_of_distinct_convolut
 
 def test_a_second_time_nothing_is_asked_and_the_answer_is_the_same(asked):
     """Of torchvision's networks; another GPU, type or layout is asked for anew."""
-    desk, questions = asked
+    desk, told = asked
     sweep = SWEEP.replace('"mynets:net"', "squeezenet1_1").replace("[32]", "[64]")
     first = _record(desk, "--gpu", "l40", sweep=sweep)
-    assert len(questions) == 1
+    assert len(told) == 1
     assert _record(desk, "--gpu", "l40", sweep=sweep) == first
-    assert len(questions) == 1
+    assert len(told) == 1
     _record(desk, "--gpu", "l40,h100", sweep=sweep)
-    assert len(questions) == 2
+    assert len(told) == 2
     other = sweep + "  memory_format: [nhwc]\n  dtype: [float16]\n"
     record = _record(desk, "--gpu", "l40", sweep=other)
     assert all("float16_nhwc" in one["unique_key"] for one in record["networks"][0]["convolutions"])
@@ -119,21 +119,21 @@ def test_a_second_time_nothing_is_asked_and_the_answer_is_the_same(asked):
 
 def test_a_cache_that_is_damaged_or_cannot_be_written_costs_only_time(asked, tmp_path):
     """The answers are asked for again."""
-    desk, questions = asked
+    desk, told = asked
     sweep = SWEEP.replace('"mynets:net"', "squeezenet1_1").replace("[32]", "[64]")
     first = _record(desk, "--gpu", "t4", sweep=sweep)
     for path in (tmp_path / "cache").rglob("*.json"):
         path.write_text(path.read_text()[:100])
     assert _record(desk, "--gpu", "t4", sweep=sweep) == first
-    assert len(questions) == 2
+    assert len(told) == 2
 
 
 def test_ones_own_network_is_looked_at_again_since_it_may_have_changed(asked):
     """Nothing of it is kept."""
-    desk, questions = asked
+    desk, told = asked
     _record(desk, "--gpu", "l40")
     _record(desk, "--gpu", "l40")
-    assert [len(one["cases"]) for one in questions] == [1, 1]
+    assert [len(one["mynets:net"]) for one in told] == [1, 1]
 
 
 def test_what_doctor_wrote_beside_the_profile_wins(asked):
@@ -192,7 +192,7 @@ def test_estimate_and_submit_warn_of_points_that_cannot_have_their_algorithm(ask
 
 def test_nothing_is_asked_about_points_that_have_a_result(asked):
     """Of a sweep that is measured in part the rest is looked at; of one that is done nothing."""
-    desk, questions = asked
+    desk, told = asked
     (desk.folder / "cluster_profiles").mkdir()
     (desk.folder / "cluster_profiles/h100.yaml").write_text(PROFILE.format(gpu="h100"))
     text = resultsfolder.SWEEP.replace("resnet18", "'mynets:net'")
@@ -202,8 +202,9 @@ def test_nothing_is_asked_about_points_that_have_a_result(asked):
         folder.submit(name, points, text=text, gpu="h100")
         folder.measure(folder.shard(name), some)
         assert desk.run("estimate", "demo.yaml", "--cluster", "h100").returncode == 0
-    (about,) = questions
-    assert {case["input_size"] for case in about["cases"]} == {points[-1].axes["input_size"]}
+    (networks,) = told
+    sizes = {about["axes"]["input_size"] for about in networks["mynets:net"]}
+    assert sizes == {points[-1].axes["input_size"]}
 
 
 def test_without_a_libcudnn_the_line_says_so(asked, tmp_path):

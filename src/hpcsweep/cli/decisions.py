@@ -291,11 +291,11 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     from hpcsweep.forecast import sweep as predicting
     from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir
-    from hpcsweep.submit import check_inputs, request
+    from hpcsweep.submit import changes, request
 
     named = [name for name in sources.split(",") if name] if sources else None
     learnt = _learnt(results, named)
-    if other := check_inputs.other_than(learnt.own_files, asked):
+    if other := changes.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
         messages.note(f"predicts {changed}, with other own files than there are now")
     search_path.use(search_path.beside(asked.sweep.path))

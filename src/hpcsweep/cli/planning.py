@@ -151,11 +151,11 @@ def estimate(results: Path, /, spec: str, cluster: tuple[str, ...], **others: An
     """Estimate the points, chunks and GPU-hours that are left to run."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.store.folders import SweepDir
-    from hpcsweep.submit import check_inputs, cost, support
+    from hpcsweep.submit import changes, cost, support
 
     sweep = sweep_file.load(spec)
     requests = [
-        check_inputs.told_of_changes(
+        changes.told_of_changes(
             SweepDir(results / sweep.name), common.request_of(sweep, name, **others)
         )
         for name in cluster or ("local",)

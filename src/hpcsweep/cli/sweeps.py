@@ -107,12 +107,12 @@ def _download(asked: Request) -> None:
     extras.need("measure", "submit --download")
     from hpcsweep import search_path
     from hpcsweep.measure.data import downloads
-    from hpcsweep.submit import check_inputs
+    from hpcsweep.submit import factories, questions
 
     env = asked.profile.env
-    for name in check_inputs.named(asked.sweep, "dataset"):
+    for name in factories.named(asked.sweep, "dataset"):
         downloads.get_data(name, env)
-    downloads.get_weights(check_inputs.named_weights(asked), search_path.torch_home(env))
+    downloads.get_weights(questions.named_weights(asked), search_path.torch_home(env))
 
 
 def _collected(sweep_dir: SweepDir, code: int) -> Answer:

@@ -32,7 +32,7 @@ from hpcsweep.spec.profile import Profile
 _MIN_FREE_GB: Final = 1.0
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
 _SCRIPT: Final = 1 << 16  # bytes that are read of what may be a script
-_PROPERTIES: Final = "hpcsweep.measure.inputs"
+_PROPERTIES: Final = "hpcsweep.conv.libraries.cudnn_graph"
 _CLASS: Final = re.compile(r"^(?:\w+\.)+\w+: ")  # of an exception, before its words, in a trace
 
 
@@ -167,7 +167,7 @@ def _properties(profile: Profile) -> Iterator[Finding]:
     """On a GPU of the profile, write the device's properties by libcudnn beside the profile."""
     if profile.gpu in {"cpu", "mps"} or this_machine.local_device().gpu != profile.gpu:
         return
-    printed, error = _run_module(_PROPERTIES, '{"here": 0}')
+    printed, error = _run_module(_PROPERTIES)
     if error:
         do = "`expand --support` takes those of data sheets, where they are typed"
         yield Finding("warn", "properties", f"cuDNN does not tell the device's: {error}", do)
@@ -213,12 +213,10 @@ def _torch() -> Iterator[Finding]:
         yield Finding("warn", "telemetry", detail)
 
 
-def _run_module(name: str, given: str | None = None) -> tuple[str, str]:
+def _run_module(name: str) -> tuple[str, str]:
     """Run a module in another process; return its output, and the last line of an error."""
     command = [sys.executable, "-m", name]
-    done = subprocess.run(
-        command, input=given, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     lines = done.stderr.strip().splitlines() or ["no message"]
     words = _CLASS.sub("", lines[-1])
     return done.stdout, words if done.returncode else ""

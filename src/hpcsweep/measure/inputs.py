@@ -1,17 +1,16 @@
 """Tells with torch, before `submit` sends anything, of weights, maps, own networks, and cuDNN.
 
-`hpcsweep.submit.check_inputs` runs this module as a program: a question comes in on stdin, the
-answer goes out on stdout, one JSON object each. Networks are built without their weights, if
-possible on the meta device, and only their shapes are used. Which engines cuDNN has for them is
-told of GPUs that are not here; a crash of the library ends this process alone.
+Networks are built without their weights, if possible on the meta device, and only their shapes are
+used. Which engines cuDNN has for them is told of GPUs that are not here. Each network is asked
+about in a process of its own, by `hpcsweep.measure.trials`.
 """
 
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -39,37 +38,43 @@ from hpcsweep.point import Point
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
 _SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried
-# what a network may meet on a login node, and not where it is measured
-_OF_MACHINES: Final = (ImportError, OSError, KeyError, AssertionError, MemoryError)
-_GPUS: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU|not implemented for|allocate")
+# A login node may lack what the nodes have: libraries, files and memory raise these, ...
+_LACKING: Final = (ImportError, OSError, MemoryError)
+# ... and GPUs, their types, and variables of the jobs are in the message, or in the line itself.
+_OF_NODES: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU|not implemented for|allocate|environ")
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the problems of weights and networks, and the patterns of maps that match no layer.
+    """Return what is asked `about` weights, a map, a network, its convolutions, or engines.
 
-    With `devices`, return what `engines` does; with `here`, the properties of that device of this
-    machine.
+    What cannot be told here is `failed`, the reason.
     """
-    if "here" in question:
-        return cudnn_graph.properties_here(cudnn_graph.load(), question["here"])
-    search_path.use(question["search_path"])
-    if "devices" in question:
-        return engines(question)
-    return {"answers": [_ABOUT[one.pop("about")](**one) for one in question["questions"]]}
+    details = {name: value for name, value in question.items() if name != "about"}
+    try:
+        return _ABOUT[question["about"]](**details)
+    except BaseException as error:  # noqa: BLE001 - whatever a factory's author wrote
+        return {"failed": words(error)}
 
 
 def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, str]:
-    """Build a network and pass images through it; return what is `wrong`, or this machine's."""
+    """Build a network and pass images through it; return what is `wrong`, or `failed` here."""
     try:
         shapes(workload, json.dumps(axes))
-    except Exception as error:  # noqa: BLE001 - a network does whatever its author wrote
+    except BaseException as error:  # noqa: BLE001 - whatever its author wrote, such as sys.exit
         where = search_path.own_line(error)
+        told = f"{where}: {words(error)}" if where else words(error)
         # the classes of the data, and so the last layer, are not known here
         is_open = WORKLOADS[workload].learns and isinstance(error, CannotMeasure)
-        is_machine = isinstance(error, _OF_MACHINES) or _GPUS.search(str(error)) or is_open
-        told = f"{where}: {words(error)}" if where else words(error)
-        return {"unsure": told} if is_machine else {"wrong": f"{told}; mend it, or exclude it"}
+        if is_open or isinstance(error, _LACKING) or _OF_NODES.search(f"{error} {_source(where)}"):
+            return {"failed": told}
+        return {"wrong": told}
     return {}
+
+
+def _source(where: str) -> str:
+    """Return the text of a line that is named as ``file:number``."""
+    file, _, number = where.rpartition(":")
+    return linecache.getline(file, int(number)) if file else ""
 
 
 def _weights(home: Mapping[str, str], model: str, name: str) -> dict[str, str]:
@@ -85,7 +90,7 @@ def _look(
     """Return the patterns of a map that match nothing, each with a hint.
 
     `cases` are the axes of points with the map and one network. A pattern may name shapes, so it
-    needs to match in one case only. `unsure` is the reason if no case could be checked.
+    needs to match in one case only. `failed` is the reason if no case could be checked.
     """
     end = time.monotonic() + _SECONDS
     names = list[tuple[str, str]]()
@@ -103,13 +108,41 @@ def _look(
             looked = True
         if time.monotonic() > end or (looked and not left):
             break
-    return {"idle": convolutions.idle(layers, names)} if looked else {"unsure": why}
+    return {"idle": convolutions.idle(layers, names)} if looked else {"failed": why}
+
+
+def _convolutions(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `calls` of convolutions in a case; raise what the network does."""
+    calls = [
+        {"layer": layer, "key": shape.unique_key, "flops": shape.flops, "shape": asdict(shape)}
+        for layer, shape in shapes(workload, json.dumps(axes)).convolutions
+    ]
+    return {"calls": calls}
+
+
+def _engines(
+    devices: Mapping[str, Mapping[str, Any]], convolutions: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the version of `cudnn`, and by device and convolution the `engines` that it has."""
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        library = cudnn_graph.load()
+        for gpu, properties in devices.items():
+            graphs = cudnn_graph.Graphs.of(library, properties)
+            found[gpu] = {
+                key: graphs.ask(ConvShape(**shape)) for key, shape in convolutions.items()
+            }
+    except LibraryUnusable as error:  # of which the class is no news
+        return {"failed": str(error)}
+    return {"cudnn": library.version, "engines": found}
 
 
 _ABOUT: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "weights": _weights,
     "map": _look,
     "network": _try,
+    "convolutions": _convolutions,
+    "engines": _engines,
 }
 
 
@@ -171,39 +204,3 @@ def _returns_tensor(model: nn.Module) -> AbstractContextManager[object]:
 def _need_tensor(_model: nn.Module, _args: object, output: object) -> None:
     if next(iter(tensors_in(output)), None) is None:
         raise TypeError("the network returns no tensor")
-
-
-def engines(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the convolutions of the `cases`, and on each of the `devices` the engines of those."""
-    cases = [_convolutions(question["workload"], axes) for axes in question["cases"]]
-    reply: dict[str, Any] = {"cases": cases, "cudnn": None, "engines": {}}
-    wanted = {call["key"]: call["shape"] for case in cases for call in case.get("calls", ())}
-    try:
-        library = cudnn_graph.load()
-        for gpu, properties in question["devices"].items():
-            graphs = cudnn_graph.Graphs.of(library, properties)
-            reply["engines"][gpu] = {
-                key: graphs.ask(ConvShape(**shape)) for key, shape in wanted.items()
-            }
-    except LibraryUnusable as error:
-        return {**reply, "lacking": str(error)}
-    return {**reply, "cudnn": library.version}
-
-
-def _convolutions(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the convolution calls of a case, or why they are unknown."""
-    try:
-        of_case = shapes(workload, json.dumps(axes)).convolutions
-    except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
-        return {"unchecked": words(error)}
-    calls = [
-        {"layer": layer, "key": shape.unique_key, "flops": shape.flops, "shape": asdict(shape)}
-        for layer, shape in of_case
-    ]
-    return {"calls": calls}
-
-
-if __name__ == "__main__":
-    with os.fdopen(os.dup(1), "w") as _reply:
-        os.dup2(2, 1)  # a factory, or a library of it, may print
-        json.dump(answer(json.load(sys.stdin)), _reply)

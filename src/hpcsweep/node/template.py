@@ -16,7 +16,6 @@ import os
 import socket
 import sys
 import time
-import warnings
 from typing import Final
 
 from hpcsweep import processes
@@ -36,11 +35,11 @@ def main(argv: list[str]) -> int:
         _, sockets, *_ = socket.recv_fds(requests, 1, 1)
         if not sockets:
             return 0
-        between = _fork()
+        between = processes.fork()
         if between == 0:
             requests.close()
             parent = os.getpid()
-            if _fork():
+            if processes.fork():
                 os._exit(0)
             _be_adopted(parent)
             return worker.main([str(sockets[0]), str(os.getpid())])
@@ -57,13 +56,6 @@ def import_all() -> None:
     from hpcsweep.measure.point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
     from hpcsweep.measure.workloads.training.workload import Training
-
-
-def _fork() -> int:
-    with warnings.catch_warnings():
-        # Python 3.12 warns of the threads that numpy's BLAS starts; it makes them anew itself
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
 
 
 def _be_adopted(parent: int) -> None:

@@ -1,64 +1,36 @@
 """Refuses, before anything is written, a sweep whose packages, networks or files are not there.
 
-What only torch can tell, weights by torchvision's name and the layers that maps of algorithms name,
-one process tells of all profiles (`hpcsweep.measure.inputs`). What only a job's Python can know is
-a note.
+What only torch can tell is asked in other processes (`hpcsweep.submit.questions`). What only a
+job's Python can know is a note.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import shutil
-import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import dropwhile, islice
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import environment, extras, messages, processes, search_path, sources
-from hpcsweep.catalog import AXES, COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, Role, gpus
+from hpcsweep import environment, extras, messages, search_path, sources
+from hpcsweep.catalog import COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, gpus
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document, lookup, template
 from hpcsweep.spec.space import Sweep
-from hpcsweep.store import outcomes, runs
-from hpcsweep.store.folders import SweepDir
-from hpcsweep.store.state import FAILED, PointStatus
-from hpcsweep.submit import factories
+from hpcsweep.submit import factories, questions
+from hpcsweep.submit.factories import is_factory, named
+from hpcsweep.submit.questions import Answer, Question
 from hpcsweep.submit.request import Request
 from hpcsweep.submit.request import gpus as named_gpus
-from hpcsweep.text import count
 
-_PROGRAM: Final = "hpcsweep.measure.inputs"
-_SECONDS: Final = 180.0  # a factory may wait for something
-# the axes that the shapes of a network, and the types of its calls, depend on
-SHAPES: Final = (
-    *(
-        name
-        for name, axis in AXES.items()
-        if axis.role & (Role.NETWORK | Role.INPUT) and Role.NUMBERS not in axis.role
-    ),
-    "amp",
-)
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _SWITCHES: Final = re.compile(r"-[bBdEiIOPqsSuvx]+")  # of Python, that take no value
-_MOST_CASES: Final = 1000  # sizes of one network with one map
-
-
-@dataclass(frozen=True)
-class _Question:
-    """What torch is asked `about`, of a value that the sweep names below a key; `at` in words."""
-
-    request: Request
-    key: str
-    value: Any
-    at: str
-    about: dict[str, Any]
+_MOST_POINTS: Final = 1000  # of a command, whose programs are looked for
 
 
 @dataclass
@@ -67,35 +39,43 @@ class _Mistakes:
 
     sweep: Sweep
     kept: list[tuple[str, object, Sequence[str], str]] = field(default_factory=list)
-    told_of: list[object] = field(default_factory=list)  # values
+    networks: set[str] = field(default_factory=set)  # that are told, and need no other line
+    # by reason: what could not be tried, and at what
+    untried: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(
-        self, request: Request, key: str, name: object, told: str, *, sure: bool = False
+        self, request: Request, key: str, value: object, told: str, *, sure: bool = False
     ) -> None:
         """Keep what is wrong with a value; a note where the job's own Python may know better."""
-        self.told_of.append(name)
+        name = request.sweep.named(value)
         if request.profile.own_python and not sure:
             messages.note(f"{key} '{name}': {told}", "the job's own Python must have it")
         else:
-            what = f"'{name}': " if isinstance(name, str) else ""
-            self.kept.append((key, name, (), f"{what}{told}"))
+            self.kept.append((key, value, (), f"'{name}': {told}"))
 
-    def note(self, one: _Question, answer: Mapping[str, Any]) -> None:
-        """Keep what torch says is `wrong`, or matches nothing; a note where nobody can tell."""
-        if one.key == "model" and one.value in self.told_of:
-            return  # at its smallest images
-        if wrong := answer.get("wrong"):
-            self.add(one.request, one.key, one.value, f"{one.at}: {wrong}")
-        elif why := answer.get("unsure") or answer.get("failed"):
-            self.told_of.append(one.value)
+    def note(self, one: Question, answer: Answer) -> None:
+        """Keep what torch says is `wrong`, or matches nothing, and what could not be tried."""
+        if one.network in self.networks:
+            return  # such as at its smallest input
+        if one.key != "weights" and not answer.keys().isdisjoint({"wrong", "failed"}):
+            self.networks.add(one.network)
+        if "wrong" in answer:
+            mend = "; mend it, or exclude it" if one.key == "model" else ""
+            self.add(one.request, one.key, one.value, f"{one.at}: {answer['wrong']}{mend}")
+        if "failed" in answer:
             name = one.request.sweep.named(one.value)
-            messages.note(f"{one.key} '{name}' could not be tried here ({one.at}): {why}")
+            self.untried[answer["failed"]].append((f"{one.key} '{name}'", one.at))
         for pattern, hint in answer.get("idle", {}).items():
             told = f"this pattern matches no convolution of {one.at}{hint}"
             self.kept.append((one.key, one.value, (pattern,), told))
 
     def tell(self) -> None:
-        """Raise `SpecError` with a line for each, at the place where the sweep names it."""
+        """Note what was not tried; raise `SpecError` with a line for each mistake and its place."""
+        for why, some in self.untried.items():
+            first, at = some[0]
+            more = f" and {len(some) - 1} more" if len(some) > 1 else ""
+            told = f"{first}{more} could not be tried here ({at}): {why}"
+            messages.note(told, "its points will tell; or exclude it")
         if not self.kept:
             return
         doc = document.read_document(self.sweep.path, SpecError)
@@ -112,7 +92,6 @@ def check_inputs(results: Path, requests: Sequence[Request]) -> None:
     """
     sweep = requests[0].sweep
     mistakes = _Mistakes(sweep)
-    asked: list[_Question] = []
     for request in requests:
         _check_packages(request)
         if request.rehearsal:
@@ -122,17 +101,24 @@ def check_inputs(results: Path, requests: Sequence[Request]) -> None:
         if WORKLOADS[sweep.workload].runs_network:
             _check_names(request, mistakes)
             _check_data(request)
-            asked += _weights(request)
     if WORKLOADS[sweep.workload].runs_network:
-        asked += _maps(requests)
-        if not extras.lacking("measure"):
-            asked += _own_networks(results, requests, mistakes)
-    if asked:
-        questions = [one.about for one in asked]
-        found = ask({"search_path": requests[0].search_path, "questions": questions})
-        for one, answer in zip(asked, found.get("answers", [found] * len(asked)), strict=True):
-            mistakes.note(one, answer)
+        _ask_torch(results, requests, mistakes)
     mistakes.tell()
+
+
+def _ask_torch(results: Path, requests: Sequence[Request], mistakes: _Mistakes) -> None:
+    """Ask about weights, own networks and maps; all questions about a network are asked at once."""
+    asked = [one for request in requests for one in questions.weights(request)]
+    asked += questions.own_networks(results, requests, mistakes.networks)
+    asked += questions.maps(requests)
+    if not asked:
+        return
+    of_network: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for one in asked:
+        of_network[one.network].append(one.about)
+    answers = questions.ask(requests[0].search_path, of_network)
+    for one in asked:
+        mistakes.note(one, answers[one.network].pop(0))
 
 
 def _tell_unknown_gpus(sweep: Sweep) -> None:
@@ -142,58 +128,6 @@ def _tell_unknown_gpus(sweep: Sweep) -> None:
         if name not in known and not gpus.vendor(name):
             told = f"gpu '{name}': no profile and no data sheet has it{suggest(name, known)}"
             messages.note(told)
-
-
-def _own_networks(
-    results: Path, requests: Sequence[Request], mistakes: _Mistakes
-) -> Iterator[_Question]:
-    """Ask whether each own network takes the inputs of its points that are not measured."""
-    sweep = requests[0].sweep
-    if not any(map(_is_factory, named(sweep, "model"))):
-        return
-    measured = runs.statuses(SweepDir(results / sweep.name))
-    cases: dict[str, _Cases] = {}
-    for request in requests:
-        for point in request.points():
-            model = point.axes["model"]
-            is_left = measured.get(point.point_id) is not PointStatus.OK
-            if is_left and _is_factory(model) and model not in mistakes.told_of:
-                cases.setdefault(model, _Cases()).add(request, point.axes)
-    for model, of_model in cases.items():
-        for request, axes in of_model.chosen():
-            about = {"about": "network", "workload": sweep.workload, "axes": axes}
-            yield _Question(request, "model", model, of_model.named(axes), about)
-
-
-@dataclass
-class _Cases:
-    """Points to try a network at: of each number the least and the most, and each other value."""
-
-    by_value: dict[tuple[str, object], tuple[Any, Request, dict[str, Any]]] = field(
-        default_factory=dict
-    )
-
-    def add(self, request: Request, every: Mapping[str, Any]) -> None:
-        axes = {name: every[name] for name in SHAPES if name in every}
-        for name, value in axes.items():
-            case = (value, request, axes)
-            if isinstance(value, int | float):
-                for end, better in (("least", min), ("most", max)):
-                    before = self.by_value.setdefault((name, end), case)
-                    self.by_value[name, end] = better(before, case, key=itemgetter(0))
-            else:
-                self.by_value.setdefault((name, value), case)
-
-    def chosen(self) -> list[tuple[Request, dict[str, Any]]]:
-        """Return them, each once; the smallest images come first."""
-        once = {str(axes): (request, axes) for _, request, axes in self.by_value.values()}
-        return sorted(once.values(), key=lambda case: case[1]["input_size"])
-
-    def named(self, axes: Mapping[str, Any]) -> str:
-        """Return a point in words: its images, and in what else it differs from the others."""
-        others = [of for _, _, of in self.by_value.values()]
-        names = [n for n in axes if n == "input_size" or any(of[n] != axes[n] for of in others)]
-        return f"at {', '.join(f'{name} {axes[name]}' for name in names)}"
 
 
 def _check_packages(request: Request) -> None:
@@ -215,7 +149,7 @@ def _check_program(request: Request, mistakes: _Mistakes) -> None:
     settings = request.sweep.measure
     every = [
         {**point.axes, template.OUT: f"/{point.point_id}"}
-        for point in islice(request.points(), _MOST_CASES)
+        for point in islice(request.points(), _MOST_POINTS)
     ]
     wrong = _wrong_quotes if settings.get("shell") else _wrong_programs
     for told in wrong(request, every):
@@ -264,11 +198,12 @@ def _program(words: Sequence[str]) -> tuple[str, str]:
 
 def _check_names(request: Request, mistakes: _Mistakes) -> None:
     for axis in sources.FACTORIES:
-        for name in filter(_is_factory, named(request.sweep, axis)):
+        for name in filter(is_factory, named(request.sweep, axis)):
             told, is_sure = factories.problem(name, request.search_path)
             if told:
+                mistakes.networks.add(name)
                 mistakes.add(request, axis, name, told, sure=is_sure)
-    for key, names in _files(request.sweep).items():
+    for key, names in factories.files_of(request.sweep).items():
         for name in names:
             if search_path.file(name, request.search_path).is_file():
                 continue
@@ -291,95 +226,6 @@ def _check_data(request: Request) -> None:
         )
 
 
-def named_weights(request: Request) -> list[tuple[str, str]]:
-    """Return networks with the names of their weights, of those that torchvision publishes."""
-    drawn = AXES["weights"].default
-    if all(name == drawn or search_path.is_file(name) for name in named(request.sweep, "weights")):
-        return []
-    found = ((point.axes["model"], point.axes["weights"]) for point in request.points())
-    return [
-        (model, name)
-        for model, name in dict.fromkeys(found)
-        if name != drawn and not search_path.is_file(name) and not _is_factory(model)
-    ]
-
-
-def _weights(request: Request) -> Iterator[_Question]:
-    """Ask for weights by torchvision's name that are not in torch's cache: no job downloads any."""
-    home = search_path.torch_home(request.profile.env)
-    for model, name in named_weights(request):
-        about = {"about": "weights", "home": home, "model": model, "name": name}
-        yield _Question(request, "weights", name, model, about)
-
-
-def _maps(requests: Sequence[Request]) -> Iterator[_Question]:
-    """Ask of each map, with each network that has it, for patterns that match no layer."""
-    sweep = requests[0].sweep
-    if not any(isinstance(value, dict) for value in sweep.values("algorithm")):
-        return
-    names = [name for name in SHAPES if sweep.workload in AXES[name].workloads]
-    found: dict[tuple[str, int], tuple[dict[str, str], dict[tuple[Any, ...], None]]] = {}
-    for request in requests:
-        for point in request.points():
-            layers = point.axes["algorithm"]
-            if isinstance(layers, dict):
-                key = point.axes["model"], id(layers)  # its values are the sweep's own objects
-                _, cases = found.setdefault(key, (layers, {}))
-                if len(cases) < _MOST_CASES:
-                    cases[tuple(map(point.axes.__getitem__, names))] = None
-
-    for (model, _), (layers, cases) in found.items():
-        about = {
-            "about": "map",
-            "workload": sweep.workload,
-            "layers": layers,
-            "cases": [dict(zip(names, case, strict=True)) for case in cases],
-        }
-        yield _Question(requests[0], "algorithm", layers, model, about)
-
-
-def ask(question: Mapping[str, Any], seconds: float = _SECONDS) -> dict[str, Any]:
-    """Return what `measure.inputs` answers in a process of its own, or why it `failed`."""
-    try:
-        done = subprocess.run(
-            processes.python(_PROGRAM),
-            input=json.dumps(question),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=True,
-        )
-        found: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"no answer within {seconds:.0f} s"}
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", None) or "").strip()  # such as that there is no torch
-        return {"failed": (said or str(error)).splitlines()[-1]}
-    return found
-
-
-def _is_factory(name: str | None) -> bool:
-    return ":" in (name or "")  # of an axis that only `include` sets there is no value
-
-
-def _files(sweep: Sweep) -> dict[str, list[str]]:
-    """Return the files that a sweep names, by the key under which it does."""
-    resumed = sweep.measure.get("resume_from")
-    return {
-        "weights": [*filter(search_path.is_file, named(sweep, "weights"))],
-        "resume_from": [resumed] if resumed else [],
-    }
-
-
-def named(sweep: Sweep, axis: str) -> Iterator[str]:
-    """Yield the values of an axis, each once; none where the workload has no such axis.
-
-    Where all points are those of `include`, the axes themselves name nothing.
-    """
-    if axis in sweep.space.defaults:
-        yield from (value for value in dict.fromkeys(sweep.values(axis)) if value is not None)
-
-
 def _place(doc: document.Document, key: str, value: object) -> tuple[str | int, ...]:
     """Return where a file has a value below a key; nowhere, if it says it in another way."""
     return next((loc for loc in _places(doc.data, value) if key in loc), ())
@@ -396,74 +242,3 @@ def _places(
     elif isinstance(data, list):
         for index, inner in enumerate(data):
             yield from _places(inner, value, (*loc, index))
-
-
-def changed(sweep_dir: SweepDir, request: Request) -> dict[str, str]:
-    """Return what of the user's own is other by now than when a point was measured, by its id.
-
-    Nobody can tell of modules that only the job's Python has, nor of points that are not measured.
-    """
-    factories = (name for axis in sources.FACTORIES for name in named(request.sweep, axis))
-    has_own = any(map(_is_factory, factories)) or any(_files(request.sweep).values())
-    if not WORKLOADS[request.sweep.workload].runs_network or not has_own:
-        return {}
-    made_of = _made_of(sweep_dir)
-    now = sources.Sources(request.search_path)
-    found = dict[str, str]()
-    for point in request.points():
-        if point.point_id in made_of:
-            before = sources.parts(made_of[point.point_id])
-            is_now = sources.parts(now.cell(point))
-            if other := [axis for axis, digest in is_now.items() if before.get(axis) != digest]:
-                values = (point.axes.get(axis, point.measure.get(axis)) for axis in other)
-                found[point.point_id] = ", ".join(map(str, values))
-    return found
-
-
-def other_than(made_of: Mapping[str, str], request: Request) -> list[str]:
-    """Return the networks of a sweep whose own files are others by now than in these cells."""
-    now = sources.Sources(request.search_path)
-    models = {p.axes["model"] for p in request.points()}
-    return [
-        model
-        for model in sorted(models)
-        if model in made_of
-        and sources.parts(made_of[model]).get("model", "") != now.digest("model", model)
-    ]
-
-
-def told_of_changes(sweep_dir: SweepDir, request: Request) -> Request:
-    """Say which measured points were made of other files than there are now.
-
-    A network that failed was mended: the request takes all its points again, since one table needs
-    one version. Without a failure a row is kept until a person asks.
-    """
-    if request.only or request.options.again:
-        return request
-    found = changed(sweep_dir, request)
-    statuses = runs.statuses(sweep_dir) if found else {}
-    mended = {what for point_id, what in found.items() if statuses[point_id] in FAILED}
-    anew = {point_id: what for point_id, what in found.items() if what in mended}
-    for some in (anew, {name: what for name, what in found.items() if name not in anew}):
-        points = count(len(some), "point")
-        what = ", ".join(f"{name} ({number:,})" for name, number in Counter(some.values()).items())
-        if some and some is anew:
-            messages.note(f"{points} measured again, since some failed and files changed: {what}")
-        elif some:
-            messages.note(
-                f"{points} of {sweep_dir.name} measured with another "
-                f"version, or an unknown one, of your own files: {what}; they keep their rows",
-                f"to measure them again: {sweep_dir.command('retry', '--changed')}",
-            )
-    return replace(request, anew=frozenset(anew))
-
-
-def _made_of(sweep_dir: SweepDir) -> dict[str, str]:
-    """Return the cell `own_files` of the row that counts, of each point that has one."""
-
-    def kept(row: Mapping[str, Any]) -> dict[str, str]:
-        return {"status": row["status"], "own_files": row.get("own_files", "")}
-
-    rows = outcomes.rows_of(sweep_dir.shards(), kept)
-    profiled = PointStatus.PROFILED
-    return {name: row["own_files"] for name, row in rows.items() if row["status"] != profiled}

@@ -31,7 +31,8 @@ from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import check_inputs, estimate, packing
+from hpcsweep.submit import estimate, packing
+from hpcsweep.submit.factories import named
 from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
 
@@ -126,7 +127,7 @@ def _keep_own_files(sweep_dir: SweepDir, request: Request) -> None:
     """Keep the code of networks and data sets: an edit would lose what was measured."""
     seen = sources.Sources(request.search_path)
     for axis in sources.FACTORIES:
-        for value in check_inputs.named(request.sweep, axis):
+        for value in named(request.sweep, axis):
             own_files.keep(sweep_dir, seen, axis, value)
 
 

@@ -19,7 +19,7 @@ from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.manifest import Manifest
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import check_inputs, steps
+from hpcsweep.submit import changes, steps
 from hpcsweep.submit.request import DEFAULT, Options, Request, make
 from hpcsweep.text import count, tally
 
@@ -91,8 +91,7 @@ def _changed(
     sweep_dir: SweepDir, wanted: frozenset[str], clusters: Sequence[str]
 ) -> frozenset[str]:
     every = (
-        check_inputs.changed(sweep_dir, request)
-        for request in _requests(sweep_dir, wanted, clusters)
+        changes.changed(sweep_dir, request) for request in _requests(sweep_dir, wanted, clusters)
     )
     return frozenset(point_id for points in every for point_id in points)
 

@@ -24,7 +24,7 @@ from hpcsweep.store import folders, ledger, locks, outcomes, runs, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
-from hpcsweep.submit import check_inputs, prepare, support
+from hpcsweep.submit import changes, check_inputs, prepare, support
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
 from hpcsweep.submit.request import Request, gpus
 from hpcsweep.text import count
@@ -57,7 +57,7 @@ def checked(results: Path, request: Request) -> Submit:
     sweep_dir = folders.SweepDir(results / request.sweep.name)
     prepare.check_same_name(sweep_dir, request)
     prepare.warn_of_results_elsewhere(sweep_dir, request)
-    return Submit(sweep_dir, check_inputs.told_of_changes(sweep_dir, request))
+    return Submit(sweep_dir, changes.told_of_changes(sweep_dir, request))
 
 
 def _check_workers(request: Request) -> None:

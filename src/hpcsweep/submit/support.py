@@ -28,8 +28,8 @@ from hpcsweep.point import Point, canonical_json
 from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SweepDir
-from hpcsweep.submit import check_inputs, prepare
-from hpcsweep.submit.check_inputs import SHAPES
+from hpcsweep.submit import prepare, questions
+from hpcsweep.submit.questions import SHAPES
 from hpcsweep.submit.request import Request
 
 Algorithm = str | Mapping[str, str]
@@ -231,8 +231,8 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     calls: dict[str, list[Mapping[str, Any]]] = {}
     unchecked: dict[str, str] = {}
     for (model, _), of_case in zip(asked, answer["cases"], strict=True):
-        if why := of_case.get("unchecked"):
-            unchecked.setdefault(model, why)
+        if "calls" not in of_case:
+            unchecked.setdefault(model, of_case.get("failed") or of_case["wrong"])
         elif of_case["calls"]:
             calls.setdefault(model, []).extend(of_case["calls"])
     cells = [
@@ -247,7 +247,7 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
         engines=answer["engines"],
         cells=cells,
         cudnn=answer["cudnn"],
-        lacking=answer.get("lacking", ""),
+        lacking=answer["lacking"],
         unchecked=unchecked,
         looked={m: f"{most} of {len(c):,} cases" for m, c in cases.items() if len(c) > most},
     )
@@ -335,15 +335,30 @@ def _answer(question: dict[str, Any], seconds: float) -> dict[str, Any]:
     if len(cases) > _FEW:
         names = ", ".join(question["devices"])
         messages.note(f"asks cuDNN about {len(cases)} cases on {names}: minutes, but only once")
-    new = check_inputs.ask(question, seconds)
-    if why := new.get("failed"):
-        lacking = {"cudnn": None, "lacking": why, "engines": {}}
-        return {**lacking, "cases": [{"unchecked": why} for _ in cases]}
+    new = _asked(question, seconds)
     if new["cudnn"] and not any(":" in axes["model"] for axes in cases):
         with suppress(HpcsweepError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(path, new)
     return new
+
+
+def _asked(question: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the convolutions of the cases, and on each device the engines of those."""
+    networks: dict[str, list[dict[str, Any]]] = {}
+    for axes in question["cases"]:
+        about = {"about": "convolutions", "workload": question["workload"], "axes": axes}
+        networks.setdefault(axes["model"], []).append(about)
+    devices = question["devices"]
+    answers = questions.ask(question["search_path"], networks, seconds, devices)
+    of_cudnn = answers.get(questions.CUDNN, [{}])[0]  # which was not asked without a device
+    cases = [answers[axes["model"]].pop(0) for axes in question["cases"]]
+    return {
+        "cases": cases,
+        "cudnn": of_cudnn.get("cudnn"),
+        "engines": of_cudnn.get("engines", {}),
+        "lacking": of_cudnn.get("failed", ""),
+    }
 
 
 def _versions() -> Iterator[str]:

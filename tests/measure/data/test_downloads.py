@@ -16,14 +16,14 @@ import torch
 from torchvision import datasets
 from torchvision.models import SqueezeNet1_1_Weights
 
+import askinghere
 import diskdata
 from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError
-from hpcsweep.measure import inputs
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.data import downloads, loaders
 from hpcsweep.measure.models import build_float32, cached_weights
-from hpcsweep.submit import check_inputs
+from hpcsweep.submit import questions
 from localruns import Desk
 from measuring import training
 
@@ -183,7 +183,7 @@ def test_submit_fetches_the_weights_of_a_sweep_to_where_a_point_looks(
     published: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once; the second time they are there."""
-    monkeypatch.setattr(check_inputs, "ask", inputs.answer)  # with the URL of this process
+    monkeypatch.setattr(questions, "ask", askinghere.ask)  # with the URL of this process
     desk.spec(SWEEP)
     place = desk.folder / "home" / "hub" / "checkpoints" / published.name
     for told in ("were downloaded", "are there"):

@@ -308,3 +308,7 @@ def properties_here(library: CudnnGraph, device: int = 0) -> dict[str, Any]:
     except ValueError as error:
         raise _mute(library) from error
     return properties
+
+
+if __name__ == "__main__":  # as `doctor` runs it: a crash of the library ends this process alone
+    print(json.dumps(properties_here(load())))  # noqa: T201 - `doctor` reads it

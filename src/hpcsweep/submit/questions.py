@@ -1,0 +1,194 @@
+"""Asks torch about the networks of a sweep, in other processes: `submit` itself imports no torch.
+
+Own networks are tried with their smallest and their largest input, maps of algorithms are compared
+with the layers of the networks that have them, and weights by torchvision's name must be there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hpcsweep import messages, processes, search_path
+from hpcsweep.catalog import AXES, Role
+from hpcsweep.store import runs
+from hpcsweep.store.folders import SweepDir
+from hpcsweep.store.state import PointStatus
+from hpcsweep.submit.factories import is_factory, named
+from hpcsweep.submit.request import Request
+
+Answer = dict[str, Any]
+
+_PROGRAM: Final = "hpcsweep.measure.trials"
+_SECONDS: Final = 120.0  # of one network: its factory may compile something, or wait for a disk
+CUDNN: Final = "cuDNN"  # stands in place of a network, as in `measure.trials`
+# the axes that the shapes of a network, and the types of its calls, depend on
+SHAPES: Final = (
+    *(
+        name
+        for name, axis in AXES.items()
+        if axis.role & (Role.NETWORK | Role.INPUT) and Role.NUMBERS not in axis.role
+    ),
+    "amp",
+)
+_MOST_CASES: Final = 1000  # sizes of one network with one map
+
+
+@dataclass(frozen=True)
+class Question:
+    """What torch is asked `about` a value that the sweep names below a key; `at` in words."""
+
+    request: Request
+    network: str
+    key: str
+    value: Any
+    at: str
+    about: Mapping[str, Any]
+
+
+def ask(
+    folders: Sequence[str],
+    networks: Mapping[str, Sequence[Mapping[str, Any]]],
+    seconds: float = _SECONDS,
+    devices: Mapping[str, Any] | None = None,
+) -> dict[str, list[Answer]]:
+    """Return the answers to what is asked about each network, each in a process of its own.
+
+    Each network has so many seconds. What was not answered has `failed`, the reason. With devices,
+    the one answer about `CUDNN` has the engines for the convolutions that were answered.
+    """
+    question = {
+        "search_path": folders,
+        "networks": networks,
+        "seconds": seconds,
+        "devices": devices or {},
+    }
+    found: dict[str, list[Answer]] = {}
+    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as said:
+        json.dump(question, asked)
+        asked.seek(0)
+        # it hears no Ctrl-C, and ends with what it started as soon as nobody reads its answers
+        with subprocess.Popen(
+            processes.python(_PROGRAM),
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            start_new_session=True,
+        ) as child:
+            for line in child.stdout or ():
+                reply = json.loads(line)
+                if "slow" in reply:
+                    messages.progress(f"tries {reply['slow']}, for {seconds:.0f} s at most")
+                else:
+                    found[reply["network"]] = reply["answers"]
+        said.seek(0)
+        lines = said.read().strip().splitlines()
+    why = lines[-1] if lines else f"exit code {child.returncode}"  # such as that there is no torch
+    wanted = {name: len(questions) for name, questions in networks.items()}
+    if devices:
+        wanted[CUDNN] = 1
+    return {name: found.get(name, [{"failed": why}] * number) for name, number in wanted.items()}
+
+
+def own_networks(
+    results: Path, requests: Sequence[Request], wrong: Collection[object]
+) -> Iterator[Question]:
+    """Ask of each own network whether it takes its inputs that are not measured.
+
+    Those that are known to be `wrong` are not tried.
+    """
+    sweep = requests[0].sweep
+    if not any(map(is_factory, named(sweep, "model"))):
+        return
+    measured = runs.statuses(SweepDir(results / sweep.name))
+    ends: dict[str, tuple[_Case, _Case]] = {}
+    for request in requests:
+        for point in request.points():
+            model = point.axes["model"]
+            is_measured = measured.get(point.point_id) is PointStatus.OK
+            if is_measured or not is_factory(model) or model in wrong:
+                continue
+            case = _Case(request, {name: point.axes[name] for name in SHAPES if name in point.axes})
+            least, most = ends.get(model, (case, case))
+            if case.numbers < least.numbers:
+                least = case
+            if case.numbers > most.numbers:
+                most = case
+            ends[model] = least, most
+    for model, (least, most) in ends.items():
+        for case, other in {id(least): (least, most), id(most): (most, least)}.values():
+            about = {"about": "network", "workload": sweep.workload, "axes": case.axes}
+            yield Question(case.request, model, "model", model, case.words(other), about)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A point, by the axes that shapes depend on."""
+
+    request: Request
+    axes: Mapping[str, Any]
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers a batch has, without a factor that is the same for all."""
+        height = self.axes["input_size"]
+        pixels = height * (self.axes.get("input_width") or height)
+        return int(pixels * (self.axes.get("input_channels") or 1) * self.axes["batch_size"])
+
+    def words(self, other: _Case) -> str:
+        """Return the point in words: its images, and in what else it differs from another."""
+        names = [n for n in self.axes if n == "input_size" or self.axes[n] != other.axes[n]]
+        return f"at {', '.join(f'{name} {self.axes[name]}' for name in names)}"
+
+
+def weights(request: Request) -> Iterator[Question]:
+    """Ask for weights by torchvision's name that are not in torch's cache: no job downloads any."""
+    home = search_path.torch_home(request.profile.env)
+    for model, name in named_weights(request):
+        about = {"about": "weights", "home": home, "model": model, "name": name}
+        yield Question(request, model, "weights", name, model, about)
+
+
+def named_weights(request: Request) -> list[tuple[str, str]]:
+    """Return networks with the names of their weights, of those that torchvision publishes."""
+    drawn = AXES["weights"].default
+    if all(name == drawn or search_path.is_file(name) for name in named(request.sweep, "weights")):
+        return []
+    found = ((point.axes["model"], point.axes["weights"]) for point in request.points())
+    return [
+        (model, name)
+        for model, name in dict.fromkeys(found)
+        if name != drawn and not search_path.is_file(name) and not is_factory(model)
+    ]
+
+
+def maps(requests: Sequence[Request]) -> Iterator[Question]:
+    """Ask of each map, with each network that has it, for patterns that match no layer."""
+    sweep = requests[0].sweep
+    if not any(isinstance(value, dict) for value in sweep.values("algorithm")):
+        return
+    names = [name for name in SHAPES if sweep.workload in AXES[name].workloads]
+    found: dict[tuple[str, int], tuple[dict[str, str], dict[tuple[Any, ...], None]]] = {}
+    for request in requests:
+        for point in request.points():
+            layers = point.axes["algorithm"]
+            if isinstance(layers, dict):
+                key = point.axes["model"], id(layers)  # its values are the sweep's own objects
+                _, cases = found.setdefault(key, (layers, {}))
+                if len(cases) < _MOST_CASES:
+                    cases[tuple(point.axes[name] for name in names)] = None
+
+    for (model, _), (layers, cases) in found.items():
+        about = {
+            "about": "map",
+            "workload": sweep.workload,
+            "layers": layers,
+            "cases": [dict(zip(names, case, strict=True)) for case in cases],
+        }
+        yield Question(requests[0], model, "algorithm", layers, model, about)
