@@ -16,6 +16,6 @@ def ask(
     search_path.use(folders)
     asked = json.loads(json.dumps(networks))  # as it is sent
     found = {name: [inputs.answer(one) for one in some] for name, some in asked.items()}
-    if devices:
+    if devices is not None:
         found[trials.CUDNN] = [inputs.answer(trials.engines_for(found, devices))]
     return found

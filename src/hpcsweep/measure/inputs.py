@@ -11,7 +11,6 @@ import json
 import linecache
 import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
@@ -37,7 +36,6 @@ from hpcsweep.measure.workloads.training.trainer import AUTOCAST
 from hpcsweep.point import Point
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
-_SECONDS: Final = 30.0  # for one map on one network, after which no other size is tried
 # A login node may lack what the nodes have: libraries, files and memory raise these, ...
 _LACKING: Final = (ImportError, OSError, MemoryError)
 # ... and GPUs, their types, and variables of the jobs are in the message, or in the line itself.
@@ -92,7 +90,6 @@ def _look(
     `cases` are the axes of points with the map and one network. A pattern may name shapes, so it
     needs to match in one case only. `failed` is the reason if no case could be checked.
     """
-    end = time.monotonic() + _SECONDS
     names = list[tuple[str, str]]()
     looked = False
     why = ""
@@ -106,7 +103,7 @@ def _look(
             names = names + layer_names
             left = convolutions.idle(left, layer_names)
             looked = True
-        if time.monotonic() > end or (looked and not left):
+        if looked and not left:
             break
     return {"idle": convolutions.idle(layers, names)} if looked else {"failed": why}
 

@@ -78,7 +78,7 @@ def main() -> int:
 
     out = replies.fileno()
     found = _tried(networks, asked["seconds"], out, tell)
-    if asked["devices"]:
+    if asked["devices"] is not None:
         about = engines_for(found, asked["devices"])
         _tried({CUDNN: [about]}, asked["seconds"], out, tell)
     return 0

@@ -66,7 +66,7 @@ def ask(
         "search_path": folders,
         "networks": networks,
         "seconds": seconds,
-        "devices": devices or {},
+        "devices": devices,
     }
     found: dict[str, list[Answer]] = {}
     with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as said:
@@ -91,7 +91,7 @@ def ask(
         lines = said.read().strip().splitlines()
     why = lines[-1] if lines else f"exit code {child.returncode}"  # such as that there is no torch
     wanted = {name: len(questions) for name, questions in networks.items()}
-    if devices:
+    if devices is not None:
         wanted[CUDNN] = 1
     return {name: found.get(name, [{"failed": why}] * number) for name, number in wanted.items()}
 

@@ -29,7 +29,8 @@ from hpcsweep.spec import profile
 from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import prepare, questions
-from hpcsweep.submit.questions import SHAPES
+from hpcsweep.submit.factories import is_factory
+from hpcsweep.submit.questions import SHAPES, Answer
 from hpcsweep.submit.request import Request
 
 Algorithm = str | Mapping[str, str]
@@ -218,25 +219,26 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
         cases.setdefault(axes["model"], {})[canonical_json(axes)] = axes
         algorithms.setdefault(named(point.axes["algorithm"]), point.axes["algorithm"])
     order = [*catalog.ALGORITHMS, *algorithms]
-    asked = [(model, axes) for model, each in cases.items() for axes in _spread(each, most)]
-    answer = _answer(
-        {
-            "search_path": folders,
-            "workload": workload,
-            "cases": [axes for _, axes in asked],
-            "devices": {gpu.name: gpu.properties for gpu in gpus_asked if gpu.properties},
-        },
-        seconds,
-    )
+    networks = {
+        model: [
+            {"about": "convolutions", "workload": workload, "axes": axes}
+            for axes in _spread(each, most)
+        ]
+        for model, each in cases.items()
+    }
+    devices = {gpu.name: gpu.properties for gpu in gpus_asked if gpu.properties}
+    answers = _answers(folders, networks, devices, seconds)
+    cudnn = answers.pop(questions.CUDNN)[0]
     calls: dict[str, list[Mapping[str, Any]]] = {}
     unchecked: dict[str, str] = {}
-    for (model, _), of_case in zip(asked, answer["cases"], strict=True):
-        if "calls" not in of_case:
-            unchecked.setdefault(model, of_case.get("failed") or of_case["wrong"])
-        elif of_case["calls"]:
-            calls.setdefault(model, []).extend(of_case["calls"])
+    for model, of_network in answers.items():
+        for answer in of_network:
+            if "calls" not in answer:
+                unchecked.setdefault(model, answer.get("failed") or answer["wrong"])
+            elif answer["calls"]:
+                calls.setdefault(model, []).extend(answer["calls"])
     cells = [
-        _cell(model, gpu, label, algorithms[label], each, answer)
+        _cell(model, gpu, label, algorithms[label], each, cudnn)
         for model, each in calls.items()
         for gpu in gpus_asked
         for label in sorted(algorithms, key=order.index)
@@ -244,10 +246,10 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     return Support(
         gpus=gpus_asked,
         calls=calls,
-        engines=answer["engines"],
+        engines=cudnn.get("engines", {}),
         cells=cells,
-        cudnn=answer["cudnn"],
-        lacking=answer["lacking"],
+        cudnn=cudnn.get("cudnn"),
+        lacking=cudnn.get("failed", ""),
         unchecked=unchecked,
         looked={m: f"{most} of {len(c):,} cases" for m, c in cases.items() if len(c) > most},
     )
@@ -259,16 +261,16 @@ def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
     label: str,
     algorithm: Algorithm,
     calls: Sequence[Mapping[str, Any]],
-    answer: Mapping[str, Any],
+    cudnn: Answer,
 ) -> Cell:
     """Return what is known of an algorithm; of a map, each layer has its own."""
     total = len({call["key"] for call in calls})
     unknown = Cell(network=network, gpu=gpu.name, algorithm=label, total=total)
     if gpu.properties is None:
         return replace(unknown, says=UNKNOWN)
-    if answer["cudnn"] is None:
-        return replace(unknown, says=f"{UNKNOWN} ({answer['lacking']})")
-    engines_of = answer["engines"][gpu.name]
+    if "failed" in cudnn:
+        return replace(unknown, says=f"{UNKNOWN} ({cudnn['failed']})")
+    engines_of = cudnn["engines"][gpu.name]
     wanted = [choice.requested(algorithm, call["layer"], call["key"]) for call in calls]
     has = [
         engines_for(name, engines_of[call["key"]]) for name, call in zip(wanted, calls, strict=True)
@@ -319,46 +321,35 @@ def _spread(cases: Mapping[str, Any], most: int) -> list[Any]:
     return every
 
 
-def _answer(question: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return what libcudnn tells about cases, from the user's cache where it was asked before.
+def _answers(
+    folders: Sequence[str],
+    networks: Mapping[str, Sequence[Mapping[str, Any]]],
+    devices: Mapping[str, Any],
+    seconds: float,
+) -> dict[str, list[Answer]]:
+    """Return what networks and libcudnn tell, from the user's cache where that was asked before.
 
     Networks of one's own may have changed meanwhile. A cache that cannot be read or written costs
     only time.
     """
-    cases = question["cases"]
-    stamp = hashlib.sha256(json.dumps([question, *_versions()]).encode()).hexdigest()[:24]
+    question = json.dumps([folders, networks, devices, *_versions()])
+    stamp = hashlib.sha256(question.encode()).hexdigest()[:24]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = cache / "hpcsweep" / "support" / f"{stamp}.json"
     with suppress(HpcsweepError, OSError, ValueError):
-        kept: dict[str, Any] = files.read_json(path)
+        kept: dict[str, list[Answer]] = files.read_json(path)
         return kept
-    if len(cases) > _FEW:
-        names = ", ".join(question["devices"])
-        messages.note(f"asks cuDNN about {len(cases)} cases on {names}: minutes, but only once")
-    new = _asked(question, seconds)
-    if new["cudnn"] and not any(":" in axes["model"] for axes in cases):
+    cases = sum(len(of_network) for of_network in networks.values())
+    if cases > _FEW:
+        names = ", ".join(devices)
+        messages.note(f"asks cuDNN about {cases} cases on {names}: minutes, but only once")
+    new = questions.ask(folders, networks, seconds, devices)
+    answered = all("failed" not in one for answers in new.values() for one in answers)
+    if answered and not any(map(is_factory, networks)):
         with suppress(HpcsweepError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(path, new)
     return new
-
-
-def _asked(question: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the convolutions of the cases, and on each device the engines of those."""
-    networks: dict[str, list[dict[str, Any]]] = {}
-    for axes in question["cases"]:
-        about = {"about": "convolutions", "workload": question["workload"], "axes": axes}
-        networks.setdefault(axes["model"], []).append(about)
-    devices = question["devices"]
-    answers = questions.ask(question["search_path"], networks, seconds, devices)
-    of_cudnn = answers.get(questions.CUDNN, [{}])[0]  # which was not asked without a device
-    cases = [answers[axes["model"]].pop(0) for axes in question["cases"]]
-    return {
-        "cases": cases,
-        "cudnn": of_cudnn.get("cudnn"),
-        "engines": of_cudnn.get("engines", {}),
-        "lacking": of_cudnn.get("failed", ""),
-    }
 
 
 def _versions() -> Iterator[str]:
