@@ -1,7 +1,7 @@
 """`hpcsweep submit --dry-run`: does everything that `submit` does, but submits nothing.
 
 It writes the files that would be sent, byte for byte, to a temporary folder, asks Slurm whether it
-would accept the job, and measures one point here.
+would accept the job, and measures one point here, the cheapest: this machine may be a slow one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from hpcsweep.cluster.local import progress, supervisors, this_machine
 from hpcsweep.cluster.slurm import arrays, bad_nodes, job_script, liveness
 from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.errors import PointsFailed
-from hpcsweep.point import Point
 from hpcsweep.store import folders
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import cost, estimate, prepare, steps
@@ -68,24 +67,19 @@ def _show(
         messages.progress(f"Slurm would accept this job: {answer}")
 
 
-def _here(request: Request) -> tuple[Request, Point]:
-    """Return the request for the one point that is measured on this machine, and the point."""
-    device = request.here.gpu if request.here else this_machine.local_device().gpu
-    options = replace(request.options, workers=1)
-    here = replace(request, rehearsal=True, device=device, only=frozenset(), options=options)
-    point = next(here.points())
-    return replace(here, only=frozenset({point.point_id})), point
-
-
 def _rehearse(sweep_dir: folders.SweepDir, request: Request) -> int:
-    """Measure the first point on this machine, without a profiler; return the exit code of that."""
+    """Measure the cheapest point on this machine, without a profiler; return its exit code."""
     if WORKLOADS[request.sweep.workload].runs_network and (lack := extras.lacking("measure")):
         without = f"without {lack[0]} no point is measured here ({extras.install('measure')})"
         messages.progress(f"dry run: nothing was submitted; {without}")
         return 0
-    here, point = _here(request)
+    device = request.here.gpu if request.here else this_machine.local_device().gpu
+    options = replace(request.options, workers=1)
+    here = replace(request, rehearsal=True, device=device, only=frozenset(), options=options)
     here.tell_unseen_gpu()
-    seconds_of = estimate.estimator(sweep_dir, here.sweep, here.device)
+    seconds_of = estimate.estimator(sweep_dir, here.sweep, device)
+    point = min(here.points(), key=seconds_of)
+    here = replace(here, only=frozenset({point.point_id}))
     about = duration(seconds_of.start + seconds_of(point))
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         alone = folders.SweepDir(Path(folder) / request.sweep.name)
