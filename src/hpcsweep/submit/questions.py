@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from hpcsweep import messages, processes, search_path
 from hpcsweep.catalog import AXES, Role
+from hpcsweep.point import Point
 from hpcsweep.store import runs
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
@@ -28,7 +29,7 @@ _PROGRAM: Final = "hpcsweep.measure.trials"
 _SECONDS: Final = 120.0  # of one network: its factory may compile something, or wait for a disk
 CUDNN: Final = "cuDNN"  # stands in place of a network, as in `measure.trials`
 # the axes that the shapes of a network, and the types of its calls, depend on
-SHAPES: Final = (
+_SHAPES: Final = (
     *(
         name
         for name, axis in AXES.items()
@@ -96,6 +97,11 @@ def ask(
     return {name: found.get(name, [{"failed": why}] * number) for name, number in wanted.items()}
 
 
+def shape_axes(point: Point) -> dict[str, Any]:
+    """Return the axes of a point on which its shapes depend."""
+    return {name: point.axes[name] for name in _SHAPES if name in point.axes}
+
+
 def own_networks(
     results: Path, requests: Sequence[Request], wrong: Collection[object]
 ) -> Iterator[Question]:
@@ -114,7 +120,7 @@ def own_networks(
             is_measured = measured.get(point.point_id) is PointStatus.OK
             if is_measured or not is_factory(model) or model in wrong:
                 continue
-            case = _Case(request, {name: point.axes[name] for name in SHAPES if name in point.axes})
+            case = _Case(request, shape_axes(point))
             least, most = ends.get(model, (case, case))
             if case.numbers < least.numbers:
                 least = case
@@ -173,8 +179,7 @@ def maps(requests: Sequence[Request]) -> Iterator[Question]:
     sweep = requests[0].sweep
     if not any(isinstance(value, dict) for value in sweep.values("algorithm")):
         return
-    names = [name for name in SHAPES if sweep.workload in AXES[name].workloads]
-    found: dict[tuple[str, int], tuple[dict[str, str], dict[tuple[Any, ...], None]]] = {}
+    found: dict[tuple[str, int], tuple[dict[str, str], dict[object, Mapping[str, Any]]]] = {}
     for request in requests:
         for point in request.points():
             layers = point.axes["algorithm"]
@@ -182,13 +187,14 @@ def maps(requests: Sequence[Request]) -> Iterator[Question]:
                 key = point.axes["model"], id(layers)  # its values are the sweep's own objects
                 _, cases = found.setdefault(key, (layers, {}))
                 if len(cases) < _MOST_CASES:
-                    cases[tuple(point.axes[name] for name in names)] = None
+                    axes = shape_axes(point)
+                    cases[tuple(axes.values())] = axes
 
     for (model, _), (layers, cases) in found.items():
         about = {
             "about": "map",
             "workload": sweep.workload,
             "layers": layers,
-            "cases": [dict(zip(names, case, strict=True)) for case in cases],
+            "cases": list(cases.values()),
         }
         yield Question(requests[0], model, "algorithm", layers, model, about)

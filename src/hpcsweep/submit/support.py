@@ -30,7 +30,7 @@ from hpcsweep.spec.profile import Profile
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import prepare, questions
 from hpcsweep.submit.factories import is_factory
-from hpcsweep.submit.questions import SHAPES, Answer
+from hpcsweep.submit.questions import Answer
 from hpcsweep.submit.request import Request
 
 Algorithm = str | Mapping[str, str]
@@ -215,7 +215,7 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
     workload = ""
     for point in points:
         workload = point.workload
-        axes = {name: point.axes[name] for name in SHAPES if name in point.axes}
+        axes = questions.shape_axes(point)
         cases.setdefault(axes["model"], {})[canonical_json(axes)] = axes
         algorithms.setdefault(named(point.axes["algorithm"]), point.axes["algorithm"])
     order = [*catalog.ALGORITHMS, *algorithms]
