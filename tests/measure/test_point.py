@@ -3,47 +3,55 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 
-from hpcsweep.measure import point as pipeline
+from hpcsweep.measure import models
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.timing.clocks import HostClock
+from hpcsweep.measure.workloads.inference import Inference
 from measuring import point
 
 
-def translated(*cannot, forget=lambda: None):
-    """Return the block in which torch's errors become outcomes."""
-    return pipeline._translated_errors(Rig(), SimpleNamespace(cannot=cannot, forget=forget))
+@pytest.fixture
+def measured(monkeypatch):
+    """Return a function that measures a point whose network raises an error when it is built."""
+
+    def measure(text, *cannot):
+        def build(*_):
+            raise RuntimeError(text)
+
+        bench = on_device("inference")
+        monkeypatch.setattr(models, "build", build)
+        monkeypatch.setattr(bench.workload, "cannot", cannot)
+        bench.measure(point())
+
+    return measure
 
 
-def test_memory_that_runs_out_is_given_back_after_its_figures_were_taken():
+def test_memory_that_runs_out_is_given_back_after_its_figures_were_taken(measured, monkeypatch):
     """The peak is that of the point, not of what is left."""
     events = []
-    with pytest.raises(OutOfMemory) as caught, translated(forget=lambda: events.append(1)):
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore words")
-    assert events == [1]
+    monkeypatch.setattr(Inference, "forget", lambda _self: events.append(1))
+    with pytest.raises(OutOfMemory) as caught:
+        measured("CUDA out of memory. Tried to allocate 2 GiB\nmore words")
+    assert events == [1, 1]  # before the network is built, and after the error
     assert caught.value.peak > 0
     assert str(caught.value).endswith("CUDA out of memory. Tried to allocate 2 GiB")
 
 
-def test_the_line_that_says_what_is_missing_is_the_reason():
+def test_the_line_that_says_what_is_missing_is_the_reason(measured):
     """The first line of a compiler may be a heading."""
     text = "backend raised:\nNo working C++ compiler found in PATH\nat line 3"
-    with (
-        pytest.raises(CannotMeasure, match=r"^No working C\+\+ compiler found in PATH$"),
-        translated("No working C++ compiler found"),
-    ):
-        raise RuntimeError(text)
+    with pytest.raises(CannotMeasure, match=r"^No working C\+\+ compiler found in PATH$"):
+        measured(text, "No working C++ compiler found")
 
 
-def test_other_errors_stay_what_they_are():
+def test_other_errors_stay_what_they_are(measured):
     """A text that nobody knows is no finding about the machine."""
-    with pytest.raises(RuntimeError, match=r"^sizes do not fit$"), translated():
-        raise RuntimeError("sizes do not fit")
+    with pytest.raises(RuntimeError, match=r"^sizes do not fit$"):
+        measured("sizes do not fit")
 
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, math.inf, math.nan])

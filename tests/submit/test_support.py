@@ -10,7 +10,7 @@ import askinghere
 import resultsfolder
 from hpcsweep import environment
 from hpcsweep.catalog import gpus
-from hpcsweep.submit import questions, support
+from hpcsweep.submit import questions
 
 NETWORK = """\
 from torch import nn
@@ -243,10 +243,16 @@ def test_a_network_that_cannot_be_built_is_told_and_the_others_are_answered(aske
     assert "4 of 4 (100 %)" in done.stdout
 
 
-def test_many_sizes_are_looked_at_from_the_first_to_the_last():
-    """A warning looks at a few."""
-    assert support._spread(dict(enumerate("abcdefghi")), 3) == ["a", "e", "i"]
-    assert support._spread(dict(enumerate("ab")), 3) == ["a", "b"]
+def test_of_many_sizes_a_warning_looks_at_a_few_from_the_first_to_the_last(asked):
+    """And says at how many."""
+    desk, told = asked
+    (desk.folder / "cluster_profiles").mkdir()
+    (desk.folder / "cluster_profiles/h100.yaml").write_text(PROFILE.format(gpu="h100"))
+    desk.spec(SWEEP.replace("[32]", "[16, 24, 32, 40, 48, 56, 64, 72, 80]"))
+    warned = desk.run("estimate", "sweep.yaml", "--cluster", "h100").stderr
+    assert "looked at 5 of 9 cases" in warned
+    sizes = [about["axes"]["input_size"] for about in told[0]["mynets:net"]]
+    assert sizes == [16, 32, 48, 64, 80]
 
 
 @pytest.mark.slow

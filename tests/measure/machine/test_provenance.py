@@ -76,11 +76,17 @@ def test_a_gpu_has_the_number_that_its_driver_knows(monkeypatch, visible, number
     assert provenance.driver_index(1) == number
 
 
-def test_the_bus_of_a_gpu_is_written_as_its_driver_does():
+def test_the_bus_of_a_gpu_is_written_as_its_driver_does(monkeypatch):
     """Without the function, which torch does not tell; an older torch tells none of it."""
-    told = SimpleNamespace(pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=2)
-    assert provenance._bus(told) == "0000:c1:02."
-    assert provenance._bus(SimpleNamespace()) == ""
+    told = SimpleNamespace(
+        multi_processor_count=132, pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=2
+    )
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: told)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _index: "A")
+    assert provenance.device("cuda").bus == "0000:c1:02."
+    del told.pci_bus_id
+    assert provenance.device("cuda").bus == ""
 
 
 def test_the_load_is_the_nodes():
