@@ -177,7 +177,9 @@ def test_each_network_has_a_limit_of_its_own_and_leaves_no_process(folder: Path)
     assert not [name for name in STARTED if is_alive(int((folder / name).read_text()))]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_what_was_tried_ends_with_who_asked(folder: Path, number: signal.Signals) -> None:
     """Interrupted or killed, a `submit` leaves no network running."""
     asking = f"""\
@@ -198,7 +200,7 @@ def test_a_slow_network_is_named_while_it_is_tried(folder: Path) -> None:
     said: list[Message] = []
     with messages.told_to(said.append):
         questions.ask([str(folder)], tries("hangs", "good"), 11.0)
-    assert [str(one) for one in said] == ["tries oddnets:hangs, for 11 s at most"]
+    assert [str(one) for one in said] == ["waits for oddnets:hangs, for 11 s at most"]
 
 
 def test_without_torch_the_reason_stands_for_each_answer(

@@ -85,7 +85,7 @@ def ask(
             for line in child.stdout or ():
                 reply = json.loads(line)
                 if "slow" in reply:
-                    messages.progress(f"tries {reply['slow']}, for {seconds:.0f} s at most")
+                    messages.progress(f"waits for {reply['slow']}, for {seconds:.0f} s at most")
                 else:
                     found[reply["network"]] = reply["answers"]
         said.seek(0)
