@@ -67,18 +67,24 @@ def told_of_changes(sweep_dir: SweepDir, request: Request) -> Request:
     statuses = runs.statuses(sweep_dir) if found else {}
     mended = {what for point_id, what in found.items() if statuses[point_id] in FAILED}
     anew = {point_id: what for point_id, what in found.items() if what in mended}
-    for some in (anew, {name: what for name, what in found.items() if name not in anew}):
-        points = count(len(some), "point")
-        what = ", ".join(f"{name} ({number:,})" for name, number in Counter(some.values()).items())
-        if some and some is anew:
-            messages.note(f"{points} measured again, since some failed and files changed: {what}")
-        elif some:
-            messages.note(
-                f"{points} of {sweep_dir.name} measured with another "
-                f"version, or an unknown one, of your own files: {what}; they keep their rows",
-                f"to measure them again: {sweep_dir.command('retry', '--changed')}",
-            )
+    kept = {point_id: what for point_id, what in found.items() if what not in mended}
+    if anew:
+        points = count(len(anew), "point")
+        why = "since some failed and files changed"
+        messages.note(f"{points} measured again, {why}: {_counted(anew)}")
+    if kept:
+        points = f"{count(len(kept), 'point')} of {sweep_dir.name}"
+        versions = "another version, or an unknown one, of your own files"
+        messages.note(
+            f"{points} measured with {versions}: {_counted(kept)}; they keep their rows",
+            f"to measure them again: {sweep_dir.command('retry', '--changed')}",
+        )
     return replace(request, anew=frozenset(anew))
+
+
+def _counted(changed_files: Mapping[str, str]) -> str:
+    counts = Counter(changed_files.values())
+    return ", ".join(f"{name} ({number:,})" for name, number in counts.items())
 
 
 def _made_of(sweep_dir: SweepDir) -> dict[str, str]:

@@ -127,10 +127,10 @@ def own_networks(
             if case.numbers > most.numbers:
                 most = case
             ends[model] = least, most
-    for model, (least, most) in ends.items():
-        for case, other in {id(least): (least, most), id(most): (most, least)}.values():
-            about = {"about": "network", "workload": sweep.workload, "axes": case.axes}
-            yield Question(case.request, model, "model", model, case.words(other), about)
+    for least, most in ends.values():
+        yield least.question(most)
+        if most is not least:
+            yield most.question(least)
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,13 @@ class _Case:
         pixels = height * (self.axes.get("input_width") or height)
         return int(pixels * (self.axes.get("input_channels") or 1) * self.axes["batch_size"])
 
-    def words(self, other: _Case) -> str:
-        """Return the point in words: its images, and in what else it differs from another."""
+    def question(self, other: _Case) -> Question:
+        """Ask whether the network takes it; it is named by its images, and what differs."""
         names = [n for n in self.axes if n == "input_size" or self.axes[n] != other.axes[n]]
-        return f"at {', '.join(f'{name} {self.axes[name]}' for name in names)}"
+        at = "at " + ", ".join(f"{name} {self.axes[name]}" for name in names)
+        model = self.axes["model"]
+        about = {"about": "network", "workload": self.request.sweep.workload, "axes": self.axes}
+        return Question(self.request, model, "model", model, at, about)
 
 
 def weights(request: Request) -> Iterator[Question]:
