@@ -167,11 +167,14 @@ def test_no_cut_gives_a_wrong_number(tmp_path):
                 assert found == pytest.approx(right[piece.id])
 
 
-@pytest.mark.parametrize("name", ["Kernel Name", "ID"])
-def test_an_export_with_other_columns_is_refused(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("Kernel Name", "Something"), ("ID", "Something"), ("Kernel Name", "My Kernel Name")],
+)
+def test_an_export_with_other_columns_is_refused(tmp_path, name, other):
     """Of another version, or edited."""
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k")])
-    path.write_text(path.read_text().replace(f'"{name}"', '"Something"'))
+    path.write_text(path.read_text().replace(f'"{name}"', f'"{other}"'))
     with pytest.raises(UsageError, match=r"no column|no line begins"):
         ncu.read_ncu(path)
 

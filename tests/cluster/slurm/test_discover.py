@@ -136,6 +136,12 @@ def test_the_partition_is_one_that_this_user_may_use(other, chosen):
     assert one.profile["partition"] == chosen
 
 
+def test_a_partition_that_is_printed_twice_is_one():
+    """As while its configuration is changed."""
+    twice = (partition("gpu"), partition("gpu", MaxNodes="1"))
+    assert found(partitions=twice)["v100"].profile["partition"] == "gpu"
+
+
 def test_a_cluster_without_an_open_partition_is_told_in_the_file():
     """The profile is written all the same; the doctor will refuse it."""
     (one,) = found(partitions=[partition("gpu", State="DOWN")]).values()

@@ -145,6 +145,8 @@ def read_launches(path: Path) -> Launches:
     quote = '"' if lines[start].startswith('"') else ""
     table = [x if x.startswith(quote) and not x.startswith("==") else "" for x in lines]
     rows = work.table(path, table, start, HOW)
+    if _KERNEL not in rows:  # a column of a longer name holds these words
+        raise UsageError(f"{path}: no column '{_KERNEL}'; {HOW}")
     for line in rows.index[(rows == rows.columns).all(axis=1)]:
         raise UsageError(f"{line}: a second table; give one export at a time")
     if {*_LONG} <= {*rows}:

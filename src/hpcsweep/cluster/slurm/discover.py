@@ -132,7 +132,7 @@ def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
 
     A time limit above a day counts as a day. None if the user may use no partition of these nodes.
     """
-    ranked = []
+    ranked = {}  # of a partition that scontrol prints twice, the last
     for partition in cluster.partitions:
         inside = {node for node in cluster.nodes if partition.name in node.partitions}
         longest = min(partition.max_time_s or _LONGEST_S, _LONGEST_S)
@@ -140,8 +140,8 @@ def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
         fits = len(inside & kind.counts.keys())
         others = len(inside - kind.counts.keys())
         if fits and _usable(partition, cluster):
-            ranked.append(((-fits, -longest, gives_way, others, partition.name), partition))
-    return min(ranked, default=(None, None))[1]
+            ranked[-fits, -longest, gives_way, others, partition.name] = partition
+    return ranked[min(ranked)] if ranked else None
 
 
 def _usable(partition: Partition, cluster: Cluster) -> bool:
