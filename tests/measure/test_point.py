@@ -6,7 +6,10 @@ import math
 
 import pytest
 
+from hpcsweep.catalog.checks import CHECKS
+from hpcsweep.catalog.record import cells_of
 from hpcsweep.measure import models
+from hpcsweep.measure import point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.timing.clocks import HostClock
@@ -72,3 +75,13 @@ def test_checks_run_in_the_order_of_the_catalogue_and_only_where_they_apply():
     runs = [name for name, check in profiled.items() if check.runs]
     assert runs == ["profile", "algorithm", "numerics", "control"]
     assert [*profiled][-len(runs) :] == runs
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_without_a_check_a_row_lacks_the_columns_of_that_check_alone(monkeypatch, name):
+    """The others need none of it."""
+    asked = point(measure={"iterations": 2, "energy": False})
+    whole = on_device("inference").measure(asked).row
+    monkeypatch.setattr(pipeline, "CHECKS", {key: CHECKS[key] for key in CHECKS if key != name})
+    row = on_device("inference").measure(asked).row
+    assert {*row} == {*whole} - {cell for cell, _, _ in cells_of(CHECKS[name].overall)}

@@ -1,5 +1,7 @@
 """What layer timers cost: passes without, without again (the control) and with, in turns.
 
+    python -m benchmarks.hooks
+
 Each round has another order. Ratios are paired within a round, so a drift falls out; what the
 control is off by says what this machine can tell. Processor time of the one thread that works is
 compared besides wall time, since it does not see the neighbours' share. The budget is 3
@@ -17,7 +19,6 @@ import torch
 from torch import nn
 
 from benchmarks.markdown import print_head, print_row
-from benchmarks.measurement.printing import ratio
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.measure import models
 from hpcsweep.measure.shape_pass import shape_pass
@@ -27,20 +28,19 @@ from hpcsweep.measure.timing.layer_timer import LayerTimer
 from hpcsweep.measure.timing.loop import quiet_collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     Round = dict[str, float]
 
 _BUDGET_US: Final = 3.0
-# passes of each variant in a round
-_ROUNDS = 30
-_PASSES = 3
+_ROUNDS: Final = 30
+_PASSES: Final = 3  # of each variant in a round
 _VARIANTS: Final = {"plain": "", "again": "plain again (A/A control)", "hooked": "layer timers"}
 _POINTS: Final = (("resnet50", 224), ("resnet18", 64), ("empty", 8))
-_EMPTY: Final = 200  # layers that do nothing: what is left is the timers
+_EMPTY: Final = 200  # layers that do next to nothing: what is left is the timers
 
 
-def main() -> bool:
+def main() -> None:
     """Print a table per network, with a row per clock and comparison."""
     torch.set_num_threads(1)
     print(f"{_ROUNDS} rounds of {_PASSES} passes of each, one thread; a timer's budget is "
@@ -57,13 +57,12 @@ def main() -> bool:
             for clock, now in (("wall", time.perf_counter_ns), ("CPU", time.process_time_ns)):
                 found = _rounds(lambda: model(image), timer, now)  # noqa: B023 - called here
                 _print_rows(f"{name} at {size}, {len(calls)} layer calls", clock, found, len(calls))
-    return True
 
 
 def _network(name: str) -> nn.Module:
     if name in MODELS:
         return models.build_float32(name)
-    return nn.Sequential(*(nn.Identity() for _ in range(_EMPTY)))
+    return nn.Sequential(*(nn.ReLU(inplace=True) for _ in range(_EMPTY)))
 
 
 def _rounds(run: Callable[[], object], timer: LayerTimer, now: Callable[[], int]) -> list[Round]:
@@ -97,4 +96,15 @@ def _print_rows(network: str, clock: str, found: list[Round], calls: int) -> Non
     for variant in ("again", "hooked"):
         own = [one[variant] for one in found]
         more = statistics.median(b - a for a, b in zip(plain, own, strict=True)) * 1000 / calls
-        print_row(network, clock, _VARIANTS[variant], ratio(plain, own), f"{more:+.2f}")
+        print_row(network, clock, _VARIANTS[variant], _ratio(plain, own), f"{more:+.2f}")
+
+
+def _ratio(firsts: Sequence[float], seconds: Sequence[float]) -> str:
+    """Return the median of `seconds` over `firsts`, pair by pair, and its 95 % interval."""
+    found = stats.summarise([b / a for a, b in zip(firsts, seconds, strict=True)])
+    low, high = found.ci95 or (float("nan"), float("nan"))
+    return f"{found.median:.3f} [{low:.3f}, {high:.3f}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
-"""The comparison of our measuring with other tools': what needs no clock and no other package."""
+"""Operations are those that torch's counter counts."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.measurement import flops
+from benchmarks import flops
 
 
 def _at_length(*values):

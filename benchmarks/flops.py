@@ -1,5 +1,7 @@
 """The operations of networks, as hpcsweep's columns tell them, against torch's FlopCounterMode.
 
+    python -m benchmarks.flops
+
 The counter runs by itself on the meta device, where every operator stands for itself: fused
 attention, which it cannot see into, is a thing of real devices. Four numbers must be its: the
 column `flops`; the convolutions' part, once as the shape pass tells it and once by the formula of
@@ -8,6 +10,7 @@ each call's shape; what is left for matrix products; and for each layer of convo
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from functools import partial
@@ -30,12 +33,12 @@ _CONVOLUTIONS: Final = ("convolution", "_convolution")
 _DILATED: Final = partial(
     torchvision.models.resnet50, replace_stride_with_dilation=[False, True, True]
 )
+# networks that torchvision's list has not
 _OWN: Final[dict[str, Callable[[], nn.Module]]] = {
     "resnet50, dilated": _DILATED,
     "mixed (transposed, 1-D, 3-D, functional)": Mixed,
     "vit of two layers": vit,
 }
-"""Networks that torchvision's list has not."""
 _POINTS: Final = (  # name, batch, height, width
     ("alexnet", 1, 224, 224), ("alexnet", 3, 97, 131), ("vgg11", 1, 65, 65),
     ("vgg19_bn", 2, 224, 224),
@@ -56,8 +59,8 @@ _POINTS: Final = (  # name, batch, height, width
 )  # fmt: skip
 
 
-def main() -> bool:
-    """Print a row per network and size; return whether all are equal."""
+def main() -> int:
+    """Print a row per network and size; return 1 where something differs."""
     print(f"torchvision {torchvision.__version__}\n")
     print_head(
         "network | images | convolution calls | their FLOPs | matrix products' FLOPs "
@@ -76,7 +79,7 @@ def main() -> bool:
         print_row(name, shown, calls, f"{convolutions:,}", f"{rest:,}", "; ".join(differ), seconds)
     networks = len({name for name, *_ in _POINTS})
     print(f"\n{len(_POINTS)} points of {networks} networks, {wrong} with a difference")
-    return not wrong
+    return int(wrong > 0)
 
 
 def compared(
@@ -126,3 +129,7 @@ def _on_meta(name: str) -> nn.Module:
     make = _OWN.get(name) or partial(torchvision.models.get_model, name, weights=None, **options)
     with torch.device("meta"):
         return make().eval()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""What hpcsweep does with input that nobody meant for it: run ``python -m benchmarks.hostile``."""

@@ -1,1 +1,0 @@
-"""How hpcsweep's measuring compares with other tools: ``python -m benchmarks.measurement``."""
