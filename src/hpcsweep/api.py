@@ -100,7 +100,7 @@ class Results:
         chosen = choices.best_of_sweep(
             self.sweep_dir, where=where, over=over, everything=unreliable
         )
-        return _frame(chosen.view(), maps=chosen.maps)
+        return _frame(chosen.view, maps=dict(chosen.maps))
 
     def compare(
         self,

@@ -7,22 +7,23 @@ import pytest
 from hpcsweep.analysis import best
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import expansion, sweep_file
-from layeredsweep import REPEATED, layered
+from layeredsweep import REPEATED, SWEEP, layered
 
+SINGLE = SWEEP.replace("[64, 128]", "[64]").replace(", gemm, winograd", "")
 MAP = {"conv1": "gemm", "conv2": "winograd"}
 
 
 def test_the_prediction_is_the_default_less_what_the_layers_save(tmp_path):
     """4 ms of 11 at 64 pixels, and an interval that is made of those of the layers."""
     found = best.best_of_sweep(layered(tmp_path, REPEATED))
-    row = found.table.iloc[0]
+    row = found.view.frame.iloc[0]
     assert found.maps[row["map"]] == MAP
     assert (row["layers"], row["changed"]) == (3, 2)
     assert row["default_ms"] == pytest.approx(11.0, rel=0.01)
     assert row["predicted_ms"] == pytest.approx(7.0, rel=0.02)
     assert row["gain_pct"] == pytest.approx(100 * 4 / 11, rel=0.02)
     assert 0 < row["gain_pct"] - row["gain_lo_pct"] < 4  # the sums lack what no layer explains
-    text = found.view().written("table")
+    text = found.view.written("table")
     assert "2 of 3" in text
     assert "layers that change: gemm 2, winograd 2; the others keep auto" in text
 
@@ -32,7 +33,7 @@ def test_layers_that_sum_to_more_than_their_network_save_as_much_less(tmp_path):
     found = best.best_of_sweep(
         layered(tmp_path, REPEATED, changes={"auto": {"mean_ms": 2.1, "median_ms": 2.1}})
     )
-    row = found.table.iloc[0]  # 64 pixels: 4 ms of 10.5 ms of layers
+    row = found.view.frame.iloc[0]  # 64 pixels: 4 ms of 10.5 ms of layers
     assert (row["default_ms"], row["predicted_ms"]) == pytest.approx((2.1, 1.3), rel=0.02)
     assert row["gain_pct"] == pytest.approx(100 * 4 / 10.5, rel=0.02)
 
@@ -42,11 +43,11 @@ def test_a_gain_that_may_be_a_loss_pins_nothing(tmp_path):
     found = best.best_of_sweep(
         layered(tmp_path, REPEATED, changes={"auto": {"mean_ms": 2.1, "median_ms": 2.1}})
     )
-    small, large = found.table.itertuples()
+    small, large = found.view.frame.itertuples()
     assert small.gain_lo_pct < 0 < small.gain_hi_pct
     assert found.maps[small.map] == {}
     assert (found.maps[large.map] == {}) is (large.gain_lo_pct <= 0)
-    assert "without a map: the interval of what it would gain holds a loss" in found.notes[-1]
+    assert "without a map: the interval of what it would gain holds a loss" in found.view.notes[-1]
 
 
 def test_the_file_is_a_sweep_as_it_is(tmp_path):
@@ -77,7 +78,7 @@ def test_where_nothing_is_faster_beyond_the_noise_there_is_no_map(tmp_path):
     """The sweep file then measures the default alone."""
     found = best.best_of_sweep(layered(tmp_path, REPEATED, spread=8.0))
     assert set(map(str, found.maps.values())) == {"{}"}
-    assert "no layer has an algorithm that beats auto" in found.view().written("table")
+    assert "no layer has an algorithm that beats auto" in found.view.written("table")
     assert "&" not in found.sweep_file()
 
 
@@ -88,10 +89,46 @@ def test_noise_is_no_reason_to_leave_a_point_out(tmp_path):
         "winograd": {"valid": False, "flags": "algorithm_mismatch"},
     }
     found = best.best_of_sweep(layered(tmp_path, REPEATED, changes=changes))
-    assert set(found.maps[found.table["map"][0]].values()) == {"gemm"}
-    assert (
-        "6 unreliable points left out (algorithm_mismatch); --unreliable takes them" in found.notes
-    )
+    assert set(found.maps[found.view.frame["map"][0]].values()) == {"gemm"}
+    left_out = "6 unreliable points left out (algorithm_mismatch); --unreliable takes them"
+    assert left_out in found.view.notes
+
+
+FAILED = {"status": "oom", "status_reason": "too large"}
+DOUBTED = {"valid": False, "flags": "algorithm_mismatch"}
+APART = "exclude: [{input_size: 64, algorithm: {not: auto}}, {input_size: 128, algorithm: auto}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "rivals", "why"),
+    [
+        (REPEATED, "algorithm=auto", {}, "--where leaves out gemm, winograd"),
+        (REPEATED, "input_size=64,algorithm=auto", {}, "--where leaves out gemm, winograd"),
+        (REPEATED, "", DOUBTED, "gemm, winograd are unreliable; --unreliable takes them"),
+        (REPEATED, "input_size=64", DOUBTED, "gemm, winograd are unreliable"),
+        (REPEATED, "", FAILED, "no point with gemm, winograd was measured"),
+        (REPEATED.replace(", gemm, winograd", ""), "", {}, "the sweep has no other algorithm"),
+        (SINGLE, "", {}, "the sweep has no other algorithm"),
+        (REPEATED + APART, "", {}, "gemm, winograd ran in no layer that auto ran"),
+    ],
+)
+def test_where_nothing_was_compared_nothing_is_said_of_the_default(
+    tmp_path, text, where, rivals, why
+):
+    """That no other algorithm beats it would be a claim that nobody looked at."""
+    run = layered(tmp_path, text, changes={"gemm": rivals, "winograd": rivals})
+    with pytest.raises(UsageError, match=f"^demo: no rival to compare with auto: {why}"):
+        best.best_of_sweep(run, where=where)
+
+
+def test_a_configuration_without_a_rival_has_no_gain(tmp_path):
+    """Not even one of nothing, in no form of the table."""
+    text = f"{REPEATED}exclude: [{{input_size: 128, algorithm: {{not: auto}}}}]\n"
+    found = best.best_of_sweep(layered(tmp_path, text))
+    small, large = found.view.to_json()["rows"]
+    assert small["gain_pct"] > 0
+    assert [large[name] for name in ("gain_pct", "gain_lo_pct", "gain_hi_pct")] == [None] * 3
+    assert found.view.notes[-1].startswith("1 configuration in which no other algorithm was timed")
 
 
 def test_a_training_sweep_is_refused(tmp_path):
@@ -107,6 +144,6 @@ def test_a_layer_of_another_product_is_no_choice(tmp_path):
     names = {"auto": "NVIDIA L40", "gemm": "NVIDIA L40", "winograd": "NVIDIA L40S"}
     changes = {name: {"gpu": "l40", "device_name": device} for name, device in names.items()}
     found = best.best_of_sweep(layered(tmp_path, REPEATED, changes=changes))
-    assert set(found.table["gpu"]) == {"l40"}
+    assert set(found.view.frame["gpu"]) == {"l40"}
     assert {name for layers in found.maps.values() for name in layers.values()} == {"gemm"}
-    assert "2 configurations without layers under the default" in found.notes
+    assert "2 configurations without layers under the default" in found.view.notes

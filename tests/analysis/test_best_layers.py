@@ -98,18 +98,16 @@ def visits_of(configurations, seed=0):
     return rows.assign(layer=rows["call_index"].astype(str), unique_key="same")
 
 
-def test_gaps_are_those_of_a_pivot():
-    """A row for each call, a column for each visit, empty where a visit is missing."""
-    rows = visits_of(2)
-    keys = ["config", "call_index", "visit"]
-    logs = rows.pivot_table(index=keys, columns="algorithm", values="log").reset_index()
-    for (config, algorithm), found in best_layers._paired(rows, "auto"):
-        own = logs[logs["config"] == config]
-        own = own.assign(gap=own["auto"] - own[algorithm])
-        gaps = own.pivot_table(index="call_index", columns="visit", values="gap")
-        np.testing.assert_array_equal(found.logs, gaps)
-        assert [list(found.calls), list(found.visits)] == [list(gaps.index), list(gaps)]
-        assert len(found.within) == len(gaps)
+def test_a_configuration_is_chosen_for_by_its_own_visits():
+    """What others lack, or have besides, changes nothing."""
+    rows = visits_of(3)
+    rows.loc[rows["algorithm"] == "fft", "log"] -= rows["visit"] / 10 + 0.3  # some are faster
+    together = best_layers.choose(rows, "auto")
+    assert {*together["algorithm"]} == {"auto", "fft"}
+    for config in range(3):
+        alone = best_layers.choose(rows[rows["config"] == config], "auto")
+        mine = together[together["config"] == config].reset_index(drop=True)
+        pd.testing.assert_frame_equal(alone, mine)
 
 
 def test_more_configurations_need_no_more_groupings(monkeypatch):

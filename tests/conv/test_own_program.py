@@ -16,7 +16,7 @@ from torch.nn.utils import prune
 from torchvision.models import get_model
 
 import hpcsweep
-from hpcsweep.analysis.best import sweep_file
+from hpcsweep.analysis.best import Best
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import SpecError, UsageError
 
@@ -126,7 +126,7 @@ def test_the_file_of_best_holds_for_the_shapes_that_it_was_measured_for(tmp_path
     maps = {"best_a": {"conv1": "gemm"}, "best_b": {"conv1": "winograd"}}
     axes = {name: {"model": "resnet18", "input_size": 64, "batch_size": 2} for name in maps}
     file = tmp_path / "map.yaml"
-    file.write_text(sweep_file(["made"], "s_best", "auto", maps, axes))
+    file.write_text(Best(None, "auto", maps, axes, "s_best", ("made",)).sweep_file())
     model = get_model("resnet18", weights=None).eval()
     with pytest.raises(SpecError, match=r"2 maps; choose one by name=: best_a, best_b"):
         hpcsweep.algorithms(model, file)

@@ -263,8 +263,11 @@ def test_other_shapes_have_no_time(desk):
     known, other = ConvShape(2, 3, 8, 8, 4, 3, 3, 1, 1, 1, 1), ConvShape(2, 3, 9, 9, 4, 3, 3)
     run, axes = desk.sweep("gfx1030_36"), {"model": "net", "input_size": 8, "batch_size": 2}
     found = best_by_shape.best_of_shapes(run, axes, [("a", known), ("b", other), ("a", other)], "")
-    assert found.map() == {known.unique_key: "gemm"}  # of layer a, one call has a time
-    assert "2 calls of 1 shape without a time keep auto" in found.view().written("table")
+    (layers,) = found.maps.values()
+    assert layers == {known.unique_key: "gemm"}  # of layer a, one call has a time
+    assert "2 calls of 1 shape without a time keep auto" in found.view.written("table")
+    alone = best_by_shape.best_of_shapes(run, axes, [("a", known)], "algorithm=gemm")
+    assert "1 shape with times of one algorithm: no rival to compare" in alone.view.notes
     with pytest.raises(UsageError, match="no time of any of the 1 shape of net"):
         best_by_shape.best_of_shapes(run, axes, [("b", other)], "")
 

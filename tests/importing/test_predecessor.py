@@ -235,7 +235,7 @@ def test_report_layers_compare_and_best_work_on_them(run):
     assert compared.verdicts == {"UNDECIDED": 9}  # one run on each side, and no controls
     assert (compared.table["ratio"] < 1).all()
     found = best.best_of_sweep(run, where="input_size=224,gpu=v100")
-    assert found.maps[found.table["map"][0]] == {}  # one visit, and no other layers
+    assert found.maps[found.view.frame["map"][0]] == {}  # one visit, and no other layers
 
 
 def test_more_tables_join_those_that_are_there(run):

@@ -1,7 +1,8 @@
 """Makes a map of algorithms from the layers of a collected sweep: the fastest for each convolution.
 
 There is a map for each configuration: GPU, dtype, network and size. It is written as a sweep file
-that measures each map beside the default. `best_layers` chooses.
+that measures each map beside the default. `best_layers` chooses; `best_by_shape` makes the same
+from the times of other networks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,104 +18,57 @@ import numpy as np
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import best_layers, dataset
+from hpcsweep.analysis import best_layers, dataset, merged
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.text import count
 
-ByName = Mapping[str, Mapping[str, Any]]  # of a map
-
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
 _TIMES: Final = ("median_ms", "mean_ms")
-_OF_GAIN: Final = 1.96
+_OF_GAIN: Final = 1.96  # standard deviations of a 95 % interval
 _TENTH: Final = 0.1
 _HIDDEN: Final = {"algorithm", *dataset.REPEATS}
 
 
 @dataclass(frozen=True)
 class Best:
-    """One row per configuration, which `keys` tell apart; the map of each by its name.
+    """Maps of layers to algorithms by name, empty where the default stays, and what tells why.
 
-    `axes` are those of each configuration that are not default, as a sweep file writes them.
+    `axes` are those of the points of each map, as a sweep file writes them. The sweep that measures
+    the maps is called `name`, and begins with the lines of `head`.
     """
 
-    sweep_dir: SweepDir
+    view: View
     default: str
-    table: pd.DataFrame
-    keys: tuple[str, ...]
-    maps: dict[str, dict[str, str]]
-    axes: dict[str, dict[str, Any]]
-    notes: tuple[str, ...]
-
-    def view(self) -> View:
-        """Return the predictions as a table."""
-        table = self.table
-        texts = dataset.texts(self.table, self.keys)
-        texts["changed"] = [f"{row.changed} of {row.layers}" for row in table.itertuples()]
-        texts[self.default] = [f"{ms:.3f}" for ms in table["default_ms"]]
-        texts["predicted"] = [f"{ms:.3f}" for ms in table["predicted_ms"]]
-        columns = ("changed", "gain_pct", "gain_lo_pct", "gain_hi_pct")
-        texts["gain"] = [
-            f"{gain:.1f} % ({low:.1f} to {high:.1f})" if changed else "-"
-            for changed, gain, low, high in zip(*(table[name] for name in columns), strict=True)
-        ]
-        texts["map"] = [each if self.maps[each] else "-" for each in table["map"]]
-        name = self.sweep_dir.name
-        return View(
-            title=f"{name}: the fastest algorithm of each convolution, ms of one pass",
-            frame=table, texts=pd.DataFrame(texts), left=len(self.keys),
-            notes=[self._summary(), *self.notes],
-            record={"sweep": self.sweep_dir.name, "default": self.default, "maps": self.maps},
-        )  # fmt: skip
+    maps: Mapping[str, Mapping[str, str]]
+    axes: Mapping[str, Mapping[str, Any]]
+    name: str
+    head: tuple[str, ...]
 
     def sweep_file(self) -> str:
         """Return a sweep that measures every map beside the default."""
-        name = self.sweep_dir.name
-        head = (
-            f"The fastest algorithm of each convolution of {name}, beyond the noise.",
-            f"A layer that a map does not name keeps {self.default}.",
-        )
-        return sweep_file(head, f"{name}_best", self.default, self.maps, self.axes)
-
-    def _summary(self) -> str:
-        chosen = Counter(name for layers in self.maps.values() for name in layers.values())
-        if not chosen:
-            return f"no layer has an algorithm that beats {self.default} beyond the noise"
-        tally = ", ".join(f"{name} {number}" for name, number in chosen.most_common())
-        return f"layers that change: {tally}; the others keep {self.default}"
-
-
-def sweep_file(
-    head: Sequence[str], name: str, default: str, layers_of: ByName, axes_of: ByName
-) -> str:
-    """Return a sweep that measures each map of layers to algorithms beside the default.
-
-    Maps and the axes of their points have the same names; `head` are lines of comment.
-    """
-    every = layers_of.items()
-    chosen = {name: json.dumps({**of, "default": default}) for name, of in every if of}
-    first: dict[str, str] = {}  # of equal maps, the name of the first
-    for map_name, text in chosen.items():
-        first.setdefault(text, map_name)
-    maps = [f"  {map_name}: &{map_name} {text}" for text, map_name in first.items()]
-    points = []
-    for map_name, axes in axes_of.items():
-        cells = [f"{axis}: {json.dumps(value)}" for axis, value in axes.items()]
-        mapped = [f"*{first[chosen[map_name]]} "] if map_name in chosen else []
-        points += [
-            f"  - {{{', '.join([*cells, f'algorithm: {algorithm}'])}}}"
-            for algorithm in (default, *mapped)
-        ]
-    return "\n".join([
-        *(f"# {line}" for line in head),
-        f"name: {name}",
-        "workload: inference",
-        *(["maps:", *maps] if maps else []),
-        "include:",
-        *points,
-        "",
-    ])  # fmt: skip
+        texts = {
+            name: json.dumps({**layers, "default": self.default})
+            for name, layers in self.maps.items()
+            if layers
+        }
+        anchors: dict[str, str] = {}  # of equal maps, the name of the first
+        for name, text in texts.items():
+            anchors.setdefault(text, name)
+        points = []
+        for name, axes in self.axes.items():
+            algorithms = [self.default]
+            if name in texts:
+                algorithms.append(f"*{anchors[texts[name]]} ")
+            cells = [f"{axis}: {json.dumps(value)}" for axis, value in axes.items()]
+            points += [f"  - {{{', '.join([*cells, f'algorithm: {a}'])}}}" for a in algorithms]
+        lines = [f"# {line}" for line in self.head]
+        lines += [f"name: {self.name}", "workload: inference"]
+        if anchors:
+            lines.append("maps:")
+        lines += [f"  {name}: &{name} {text}" for text, name in anchors.items()]
+        return "\n".join([*lines, "include:", *points, ""])
 
 
 def best_of_sweep(
@@ -122,8 +76,8 @@ def best_of_sweep(
 ) -> Best:
     """Return the best map of each configuration over the default algorithm `over`.
 
-    `UsageError` where nothing was collected or chosen, or no layer was timed under the default, or
-    it is a training sweep.
+    `UsageError` where nothing was collected or chosen, no layer was timed under the default or
+    under another algorithm in the same configuration, or it is a training sweep.
     """
     data = dataset.read_dataset(sweep_dir)
     if data.is_of_command:
@@ -136,14 +90,17 @@ def best_of_sweep(
             f"{sweep_dir.name}: a training sweep, and best chooses by forward passes alone, which "
             "say nothing of gradients; measure the networks in an inference sweep"
         )
-    points, left_out = data.chosen(where, everything=everything, noise=True)
+    points, notes = data.chosen(where, everything=everything, noise=True)
     calls = best_layers.per_layer(data, points, over)
-    points = points[[name for name in points if name in {*catalog.AXES, *_TIMES, "point_id"}]]
+    if not calls["tried"].any():
+        raise UsageError(_without_rival(data, points, where, over))
     points = points.assign(config=dataset.configurations(points))
+    kept = {*catalog.AXES, *_TIMES, "point_id", "config"}
+    points = points[[name for name in points if name in kept]]
     first = points.groupby("config", as_index=False).first()
     first = first[first["config"].isin(calls["config"])].reset_index(drop=True)
     varying = dataset.varying_axes(first, _HIDDEN)
-    keys = tuple(axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first)
+    keys = [axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first]
     rows = [row for _, row in first.iterrows()]
     names = [map_name(dataset.format_value(key, row[key]) for key in keys) for row in rows]
     chosen = maps_of(calls, over)
@@ -152,19 +109,79 @@ def best_of_sweep(
     layers = _medians(points, points["point_id"].map(_sums(data, points)))
     off = _off(whole, layers, over)
     table = predicted(calls, whole[over], layers[over], off).reindex(first["config"])
-    table = pd.concat([first[list(keys)], table.reset_index(drop=True)], axis=1)
+    table = pd.concat([first[keys], table.reset_index(drop=True)], axis=1)
     # a gain whose interval holds a loss was not shown, so nothing of it is pinned
     loses = (table["changed"] > 0) & ~(table["gain_lo_pct"] > 0)
     maps |= {name: {} for name, may_lose in zip(names, loses, strict=True) if may_lose}
     if loses.any():
         which = count(int(loses.sum()), "configuration")
-        left_out += [f"{which} without a map: the interval of what it would gain holds a loss"]
+        notes.append(f"{which} without a map: the interval of what it would gain holds a loss")
+    if alone := int(table["gain_pct"].isna().sum()):
+        which = count(alone, "configuration")
+        notes.append(f"{which} in which no other algorithm was timed: no rival to compare")
+    if rest := points["config"].nunique() - len(first):
+        notes.append(f"{count(rest, 'configuration')} without layers under the default")
     several = len(set(first["gpu"])) > 1
     axes = [_written_axes(row, with_gpu=several) for row in rows]
-    if rest := points["config"].nunique() - len(first):
-        left_out += [f"{count(rest, 'configuration')} without layers under the default"]
-    axes_of = dict(zip(names, axes, strict=True))
-    return Best(sweep_dir, over, table.assign(map=names), keys, maps, axes_of, tuple(left_out))
+    table = table.assign(map=names)
+    name = sweep_dir.name
+    view = View(
+        title=f"{name}: the fastest algorithm of each convolution, ms of one pass",
+        frame=table, texts=_texts(table, keys, maps, over), left=len(keys),
+        notes=[_summary(maps, over), *notes],
+        record={"sweep": name, "default": over, "maps": maps},
+    )  # fmt: skip
+    head = (
+        f"The fastest algorithm of each convolution of {name}, beyond the noise.",
+        f"A layer that a map does not name keeps {over}.",
+    )
+    return Best(view, over, maps, dict(zip(names, axes, strict=True)), f"{name}_best", head)
+
+
+def _without_rival(data: dataset.Dataset, points: pd.DataFrame, where: str, over: str) -> str:
+    """Say why nothing could be compared with the default: what became of other algorithms."""
+
+    def others(rows: pd.DataFrame) -> str:
+        names = set(dataset.cells(rows, "algorithm").dropna().astype(str)) - {over}
+        return ", ".join(sorted(filter(catalog.is_algorithm, names)))
+
+    if names := others(points):
+        why = f"{names} ran in no layer that {over} ran in the same configuration"
+    elif names := others(merged.select(data.rows, data.conditions(where))):
+        why = f"{names} are unreliable; --unreliable takes them"
+    elif names := others(data.rows):
+        why = f"--where leaves out {names}"
+    elif names := others(data.failed):
+        why = f"no point with {names} was measured"
+    else:
+        why = "the sweep has no other algorithm"
+    return f"{data.sweep_dir.name}: no rival to compare with {over}: {why}"
+
+
+def _texts(
+    table: pd.DataFrame, keys: list[str], maps: Mapping[str, Mapping[str, str]], default: str
+) -> pd.DataFrame:
+    """Return the predictions as people read them."""
+    texts = dataset.texts(table, keys)
+    texts["changed"] = [f"{row.changed} of {row.layers}" for row in table.itertuples()]
+    texts[default] = [f"{ms:.3f}" for ms in table["default_ms"]]
+    texts["predicted"] = [f"{ms:.3f}" for ms in table["predicted_ms"]]
+    texts["gain"] = [
+        f"{row.gain_pct:.1f} % ({row.gain_lo_pct:.1f} to {row.gain_hi_pct:.1f})"
+        if row.changed
+        else "-"
+        for row in table.itertuples()
+    ]
+    texts["map"] = [name if maps[name] else "-" for name in table["map"]]
+    return pd.DataFrame(texts)
+
+
+def _summary(maps: Mapping[str, Mapping[str, str]], default: str) -> str:
+    chosen = Counter(algorithm for layers in maps.values() for algorithm in layers.values())
+    if not chosen:
+        return f"no layer has an algorithm that beats {default} beyond the noise"
+    tally = ", ".join(f"{algorithm} {number}" for algorithm, number in chosen.most_common())
+    return f"layers that change: {tally}; the others keep {default}"
 
 
 def map_name(words: Iterable[str]) -> str:
@@ -205,47 +222,53 @@ def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
 def predicted(
     calls: pd.DataFrame, times: pd.Series[float], layers: pd.Series[float], off: pd.Series[float]
 ) -> pd.DataFrame:
-    """Return what each map is predicted to gain, with a 95 % interval.
+    """Return what each map is predicted to gain, with a 95 % interval; NaN where nothing was tried.
 
     Layers are timed one by one. Where they sum to more than the network, they save as much less.
     `off` is how far such a sum was off for whole networks of one algorithm, as a share of the time.
     """
     changed = calls.assign(changed=calls["saving_ms"] > 0, root=np.sqrt(calls["shared"]))
     grouped = changed.groupby("config")
-    sums = grouped[["saving_ms", "own", "default_ms"]].sum()
+    sums = grouped[["saving_ms", "own", "default_ms", "tried"]].sum()
     # half of what the layers of an algorithm share is the default's, and so of all algorithms
-    roots = changed.groupby(["config", "algorithm"])["root"].sum().groupby("config")
-    common = roots.agg(lambda of: ((of**2).sum() + of.sum() ** 2) / 2)
-    variance = sums["own"] + common
+    roots = changed.groupby(["config", "algorithm"])["root"].sum()
+    of_each = roots.pow(2).groupby(level="config").sum()
+    of_all = roots.groupby(level="config").sum().pow(2)
+    variance = sums["own"] + (of_each + of_all) / 2
     whole = times.reindex(sums.index).fillna(sums["default_ms"])
     per_cent = 100 / pd.concat([whole, layers, sums["default_ms"]], axis=1).max(axis=1)
     gain = sums["saving_ms"] * per_cent
     of_model = off.reindex(sums.index).fillna(0.0) * gain
     half = np.hypot(_OF_GAIN * np.sqrt(variance) * per_cent, _OF_GAIN * of_model)
+    gains = pd.DataFrame({"gain_pct": gain, "gain_lo_pct": gain - half, "gain_hi_pct": gain + half})
     return pd.DataFrame({
         "layers": grouped.size(), "changed": grouped["changed"].sum(), "default_ms": whole,
-        "predicted_ms": whole * (1 - gain / 100), "gain_pct": gain,
-        "gain_lo_pct": gain - half, "gain_hi_pct": gain + half,
-    })  # fmt: skip
+        "predicted_ms": whole * (1 - gain / 100),
+    }).join(gains.where(sums["tried"] > 0))  # fmt: skip
 
 
 def _off(whole: pd.DataFrame, layers: pd.DataFrame, over: str) -> pd.Series[float]:
     """Return how far gains by the layers' sums are from those of whole networks, by configuration.
 
     Every algorithm was measured both ways. It is the root of the mean square of the relative
-    errors, of algorithms that differ from the default by a tenth or more.
+    errors, of algorithms that differ from the default by a tenth or more: those of smaller ones
+    are noise over nothing.
     """
     names = [name for name in whole if name in catalog.ALGORITHMS and name != over]
-    gain, of_sums = (1 - of[names].div(of[over], axis=0) for of in (whole, layers))
+    gain, of_sums = (1 - times[names].div(times[over], axis=0) for times in (whole, layers))
     errors = ((of_sums - gain) / of_sums).where(of_sums.abs() >= _TENTH)
     return errors.pow(2).mean(axis=1).pow(0.5)
 
 
 def _written_axes(row: pd.Series[Any], *, with_gpu: bool) -> dict[str, Any]:
+    """Return the axes of a configuration that are not default, as a sweep file writes them."""
     left_out = _HIDDEN if with_gpu else {*_HIDDEN, "gpu"}
     values = {}
     for name in catalog.axes_of("inference"):
+        axis = catalog.AXES[name]
         value = None if name in left_out else dataset.to_json(name, row.get(name))
-        if value is not None:
-            values[name] = value == "true" if catalog.AXES[name].kind == "bool" else value
-    return {name: value for name, value in values.items() if value != catalog.AXES[name].default}
+        if value is not None and axis.kind == "bool":
+            value = value == "true"
+        if value is not None and value != axis.default:
+            values[name] = value
+    return values

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
 from hpcsweep import catalog
-from hpcsweep.analysis import best, dataset
+from hpcsweep.analysis import dataset
+from hpcsweep.analysis.best import Best, map_name, maps_of
 from hpcsweep.analysis.formats import View
 from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.conv.shape import ConvShape
@@ -27,68 +27,7 @@ from hpcsweep.text import count
 _TIMES: Final = ("median_ms", "mean_ms", "min_ms")
 _BIAS: Final = re.compile(r"_(?:no)?bias(?=_)")  # is added apart, and find-db has none
 _WORK: Final = ["key", "algorithm"]
-
-
-@dataclass(frozen=True)
-class BestByShape:
-    """The fastest algorithm of each convolution call: a row per call, NaN where none is known."""
-
-    sweep_dir: SweepDir
-    axes: Mapping[str, Any]
-    gpu: str
-    calls: pd.DataFrame
-
-    def view(self) -> View:
-        """Return a row per shape, in the order of its first call."""
-        calls = self.calls.assign(algorithm=self.calls["algorithm"].fillna(catalog.AUTO))
-        table = calls.groupby("key", sort=False).agg(
-            layer=("layer", "first"), calls=("layer", "size"), algorithm=("algorithm", "first"),
-            solver=("solver", "first"), ms=("ms", "first"), next=("next", "first"),
-            next_ms=("next_ms", "first"), unique_key=("unique_key", "first"),
-        ).reset_index(drop=True)  # fmt: skip
-        texts = table[["layer", "calls", "algorithm", "ms", "next", "next_ms"]].astype(object)
-        texts["calls"] = [*map(str, table["calls"])]
-        for name in ("ms", "next_ms"):
-            texts[name] = ["-" if math.isnan(ms) else f"{ms:.3f}" for ms in table[name]]
-        size = dataset.labelled(self.axes, self.axes)
-        return View(
-            title=f"{size} on {self.gpu}, by the times of {self.sweep_dir.name}: unconfirmed",
-            frame=table, texts=texts.fillna("-"), left=1, notes=self._summary(),
-            record={"source": self.sweep_dir.name, "gpu": self.gpu, "axes": dict(self.axes),
-                    "confirmed": False, "map": self.map()},
-        )  # fmt: skip
-
-    def map(self) -> dict[str, str]:
-        """Return layer to algorithm; a layer with calls of several choices goes by their shapes."""
-        calls = self.calls.fillna({"algorithm": catalog.AUTO}).assign(config=0)
-        return best.maps_of(calls, catalog.AUTO).get(0, {})
-
-    def sweep_file(self) -> str:
-        """Return a sweep that measures the map beside the default."""
-        always = {"model", "input_size", "batch_size"}
-        written = {
-            name: value for name, value in self.axes.items()
-            if name in always or value != catalog.AXES[name].default
-        }  # fmt: skip
-        name = best.map_name(map(str, written.values()))
-        head = (
-            f"The fastest algorithm of each convolution by the times of {self.sweep_dir.name}",
-            f"({self.gpu}). Unconfirmed: no network with this map was measured. Its gain has no",
-            "interval, and may be a loss: this sweep measures the map beside the default.",
-        )
-        maps = {name: self.map()}
-        return best.sweep_file(head, f"{name}_by_shape", catalog.AUTO, maps, {name: written})
-
-    def _summary(self) -> list[str]:
-        timed = self.calls.dropna(subset="ms")
-        rest = len(self.calls) - len(timed)
-        every = count(len(self.calls), "convolution")
-        shapes = count(self.calls["key"].nunique(), "shape")
-        lines = [f"{every} of {shapes}, {len(timed)} with a time: {timed['ms'].sum():.3f} ms"]
-        if rest:
-            shapes = count(self.calls["key"].nunique() - timed["key"].nunique(), "shape")
-            lines.append(f"{count(rest, 'call')} of {shapes} without a time keep {catalog.AUTO}")
-        return lines
+_ALWAYS: Final = ("model", "input_size", "batch_size")  # written into the sweep file
 
 
 def best_of_shapes(
@@ -96,8 +35,8 @@ def best_of_shapes(
     axes: Mapping[str, Any],
     convolutions: Sequence[tuple[str, ConvShape]],
     where: str,
-) -> BestByShape:
-    """Return the fastest algorithm of each convolution call by the times that a sweep has.
+) -> Best:
+    """Return the map of the fastest algorithms of a network by the times that a sweep has.
 
     `axes` name the network and its input, `convolutions` are its calls (layer, shape) in order.
     `UsageError` where the rows are of several GPUs, or none is of these shapes.
@@ -121,7 +60,23 @@ def best_of_shapes(
         )
     first, second = (ranked.groupby("key").nth(place).set_index("key") for place in (0, 1))
     second = second.rename(columns={"algorithm": "next", "ms": "next_ms"})[["next", "next_ms"]]
-    return BestByShape(sweep_dir, axes, gpus[0], calls.join(first, "key").join(second, "key"))
+    calls = calls.join(first, "key").join(second, "key")
+    calls = calls.fillna({"algorithm": catalog.AUTO}).assign(config=0)
+    written = {
+        name: value for name, value in axes.items()
+        if name in _ALWAYS or value != catalog.AXES[name].default
+    }  # fmt: skip
+    name = map_name(map(str, written.values()))
+    chosen = maps_of(calls, catalog.AUTO).get(0, {})
+    return Best(
+        view=_view(sweep_dir.name, axes, gpus[0], calls, chosen),
+        default=catalog.AUTO, maps={name: chosen}, axes={name: written}, name=f"{name}_by_shape",
+        head=(
+            f"The fastest algorithm of each convolution by the times of {sweep_dir.name}",
+            f"({gpus[0]}). Unconfirmed: no network with this map was measured. Its gain has no",
+            "interval, and may be a loss: this sweep measures the map beside the default.",
+        ),
+    )  # fmt: skip
 
 
 def _ranked(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
@@ -137,3 +92,37 @@ def _ranked(rows: pd.DataFrame, keys: set[str]) -> pd.DataFrame:
     # of repeated measurements the median, of several solvers of an algorithm the fastest
     medians = rows.groupby([*_WORK, "solver"])["ms"].median().reset_index()
     return medians.sort_values("ms").drop_duplicates(_WORK)
+
+
+def _view(
+    source: str, axes: Mapping[str, Any], gpu: str, calls: pd.DataFrame, chosen: dict[str, str]
+) -> View:
+    """Return a row per shape, in the order of its first call."""
+    by_shape = calls.groupby("key", sort=False)
+    names = ["layer", "algorithm", "solver", "ms", "next", "next_ms", "unique_key"]
+    table = by_shape[names].first().reset_index(drop=True)
+    table.insert(1, "calls", by_shape.size().to_numpy())
+    texts = table[["layer", "calls", "algorithm", "ms", "next", "next_ms"]].astype(object)
+    texts["calls"] = [*map(str, table["calls"])]
+    for name in ("ms", "next_ms"):
+        texts[name] = ["-" if math.isnan(ms) else f"{ms:.3f}" for ms in table[name]]
+    size = dataset.labelled(axes, axes)
+    return View(
+        title=f"{size} on {gpu}, by the times of {source}: unconfirmed",
+        frame=table, texts=texts.fillna("-"), left=1, notes=_notes(calls, table),
+        record={"source": source, "gpu": gpu, "axes": dict(axes), "confirmed": False,
+                "map": chosen},
+    )  # fmt: skip
+
+
+def _notes(calls: pd.DataFrame, shapes: pd.DataFrame) -> list[str]:
+    """Return lines on what has a time, what has none, and what has no rival."""
+    timed = calls.dropna(subset="ms")
+    every = f"{count(len(calls), 'convolution')} of {count(len(shapes), 'shape')}"
+    lines = [f"{every}, {len(timed)} with a time: {timed['ms'].sum():.3f} ms"]
+    if rest := len(calls) - len(timed):
+        untimed = count(int(shapes["ms"].isna().sum()), "shape")
+        lines.append(f"{count(rest, 'call')} of {untimed} without a time keep {catalog.AUTO}")
+    if alone := int((shapes["ms"].notna() & shapes["next_ms"].isna()).sum()):
+        lines.append(f"{count(alone, 'shape')} with times of one algorithm: no rival to compare")
+    return lines

@@ -15,7 +15,7 @@ from hpcsweep.cli.settings import COUNT, PATH, flag, option
 from hpcsweep.errors import UsageError
 
 if TYPE_CHECKING:
-    from hpcsweep.analysis.formats import View
+    from hpcsweep.analysis.best import Best
     from hpcsweep.forecast.training_data import Measured
     from hpcsweep.submit.request import Request
 
@@ -105,17 +105,18 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     if source or model:
         if not (source and model) or sweep:
             raise UsageError("--from NAME and --model belong together; SWEEP does not go with them")
-        view = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where, out)
-        return common.tables([view], format, (out,))
-    sweep_dir = common.tables_of(results, sweep)
-    choice = best.best_of_sweep(sweep_dir, where=where, over=over, everything=unreliable)
-    gains = any(choice.maps.values())
-    if out and gains:
+        choice = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where)
+    else:
+        sweep_dir = common.tables_of(results, sweep)
+        choice = best.best_of_sweep(sweep_dir, where=where, over=over, everything=unreliable)
+    gains = [name for name, layers in choice.maps.items() if layers]
+    if out and (gains or source):
         output.write_sweep(out, choice.sweep_file())
-        _tell_use(out, [name for name, layers in choice.maps.items() if layers])
+        _tell_use(out, gains)
     elif out:
         messages.note("nothing is written: no layer gains beyond the noise")
-    return common.tables([choice.view()], format, (out if gains else None,))
+        out = None
+    return common.tables([choice.view], format, (out,))
 
 
 def _tell_use(out: Path, maps: Sequence[str]) -> None:
@@ -125,12 +126,12 @@ def _tell_use(out: Path, maps: Sequence[str]) -> None:
     messages.note("\n    ".join(("a program of your own runs it so:", *lines)))
 
 
-def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: Path | None) -> View:
+def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str) -> Best:
     """Choose by the shapes of a network; the shapes need torch, but no arithmetic."""
     import json
 
     from hpcsweep import catalog
-    from hpcsweep.analysis import best_by_shape, output
+    from hpcsweep.analysis import best_by_shape
 
     extras.need("measure", "--from")
     sweep_dir = common.tables_of(results, name)
@@ -138,11 +139,7 @@ def _by_shape(results: Path, name: str, axes: dict[str, Any], where: str, out: P
 
     search_path.use(search_path.beside(Path("map.yaml")))  # as the map's file in this folder will
     shapes = inputs.shapes("inference", json.dumps({**catalog.axis_defaults("inference"), **axes}))
-    choice = best_by_shape.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
-    if out:
-        output.write_sweep(out, choice.sweep_file())
-        _tell_use(out, [])
-    return choice.view()
+    return best_by_shape.best_of_shapes(sweep_dir, axes, shapes.convolutions, where)
 
 
 @click.command()
