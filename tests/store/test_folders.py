@@ -15,7 +15,7 @@ from hpcsweep import files
 from hpcsweep.cluster.slurm import journal, liveness
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import folders, ledger
-from hpcsweep.store.folders import ShardPath, SweepDir
+from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.jobs_file import Queued, Sending, Started
 from hpcsweep.store.manifest import Manifest
 from localruns import Desk
@@ -98,13 +98,6 @@ def test_a_run_without_shards_has_none(run: SweepDir) -> None:
     """Not even a folder."""
     assert run.shards() == []
     assert run.submissions() == []
-
-
-def test_the_files_of_an_attempt_lie_side_by_side(tmp_path: Path) -> None:
-    """Named by chunk and attempt."""
-    shard = ShardPath(tmp_path, 3, 1)
-    names = [path.name for path in (shard.overall, shard.layers, shard.samples, shard.env)]
-    assert names == ["3.1.overall.csv", "3.1.layers.csv", "3.1.samples.csv", "3.1.env.json"]
 
 
 def test_an_unknown_sweep_is_told_with_the_nearest_one(tmp_path: Path) -> None:

@@ -49,17 +49,6 @@ def test_every_kind_of_entry_is_read_as_it_was_written(path: Path) -> None:
     assert jobs_file.read_jobs(path) == ENTRIES
 
 
-def test_the_journal_survives_a_torn_last_line(path: Path) -> None:
-    """The launcher was killed while it wrote."""
-    jobs_file.append(path, Queued(job_id="1"))
-    jobs_file.append(path, Queued(job_id="2"))
-    with path.open("ab") as file:
-        file.write(b'{"job_id": "3')
-    assert jobs_file.read_jobs(path) == [Queued(job_id="1"), Queued(job_id="2")]
-    jobs_file.append(path, Queued(job_id="4"))
-    assert jobs_file.read_jobs(path) == [Queued(job_id=number) for number in "124"]
-
-
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_line_that_was_cut_anywhere_is_left_out_and_ended_by_the_next(
     path: Path, entry: Entry
@@ -114,22 +103,6 @@ def test_a_journal_that_cannot_be_read_is_told(path: Path) -> None:
     """It may say anything."""
     path.mkdir()
     assert jobs_file.read_jobs(path) == [jobs_file.Damaged(0, "Is a directory")]
-
-
-def test_an_entry_that_was_changed_is_damaged(path: Path) -> None:
-    """Another job would count as the one that runs; so is a last line that lost its end."""
-    for entry in ENTRIES:
-        jobs_file.append(path, entry)
-    text = path.read_text()
-    path.write_text(text.replace("12;emerald", "13;emerald"))
-    found = jobs_file.read_jobs(path)
-    assert (found[3].line, [*found[:3], *found[4:]]) == (4, [*ENTRIES[:3], *ENTRIES[4:]])
-    for end in ("", "x", "y\n"):
-        path.write_text(text[:-2] + end)
-        last = jobs_file.read_jobs(path)[len(ENTRIES) - 1 :]
-        assert [type(one) for one in last] == [jobs_file.Damaged] * bool(end)
-    path.write_text(text[:-1])
-    assert jobs_file.read_jobs(path) == ENTRIES
 
 
 @pytest.mark.parametrize("entry", ['"cancelled": "0-9999999"', '"over": {"FAILED": "0-9999999"}'])

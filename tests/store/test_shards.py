@@ -20,7 +20,7 @@ from hpcsweep.store.folders import ShardPath
 from hpcsweep.store.seals import Blocks, parse_block
 from hpcsweep.store.shards import ShardWriter
 from localruns import Desk
-from resultsfolder import commit, layer_of, row_of
+from resultsfolder import commit
 from standins import compile_library
 
 if TYPE_CHECKING:
@@ -219,17 +219,6 @@ def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
     assert shards.read_shard(full).problems == []
 
 
-@pytest.mark.parametrize("after", [b"mediao_ms", b"mean_ms"])
-def test_rows_under_a_changed_header_are_not_those_that_were_written(
-    full: ShardPath, after: bytes
-) -> None:
-    """Their checksums say so, since they cover the header."""
-    full.overall.write_bytes(full.overall.read_bytes().replace(b"median_ms", after, 1))
-    heads = seals.Heads(shards.read_shard(full).columns, LAYER_COLUMNS)
-    rows = shards.read_shard(full).rows
-    assert not any(seals.fits(row["_line"], heads, *blocks_of(full, row)) for row in rows)
-
-
 def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
     """Its rows are proven by their checksums."""
     whole = full.layers.read_bytes()
@@ -348,12 +337,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == -signal.SIGKILL
     assert sealed(shard) == [True] * 3
-
-
-def test_a_row_never_has_a_key_that_no_column_takes(shard: ShardPath, points: list[Point]) -> None:
-    """The helpers of these tests write what workers write."""
-    assert set(row_of(points[0], shard)) <= set(SHARD_COLUMNS)
-    assert set(layer_of(points[0], "fc", 1.0)) <= set(LAYER_COLUMNS)
 
 
 def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):

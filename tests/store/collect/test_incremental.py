@@ -143,16 +143,6 @@ def test_blocks_that_arrive_late_are_taken_then(measured: Folder) -> None:
     assert collect(measured.sweep_dir).points
 
 
-def test_damaged_rows_are_still_named_when_nothing_is_new(measured: Folder) -> None:
-    """The report is of the tables, not of what this call happened to read."""
-    shard = measured.shard("s1")
-    edit(shard.overall, lambda lines: [*lines[:3], b"\0" * 30, *lines[4:]])
-    first, second = collect(measured.sweep_dir), collect(measured.sweep_dir)
-    assert first.left_out == second.left_out != []
-    assert "NUL bytes" in first.left_out[0]
-    assert (second.points, second.missing, second.written) == (7, 1, [])
-
-
 def test_a_row_that_is_being_written_is_taken_the_next_time(measured: Folder) -> None:
     """A torn line is named until it is whole."""
     shard = measured.shard("s1")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.catalog.columns import SHARD_COLUMNS
 from hpcsweep.cluster import status
 from hpcsweep.store import ledger
 from hpcsweep.store.collect.collector import collect
@@ -93,21 +92,6 @@ def test_the_flag_goes_when_the_majority_changes(folder: Folder) -> None:
     assert report.shards_read == 3
 
 
-def test_a_damaged_row_falls_back_to_the_next_best(measured: Folder) -> None:
-    """An older measurement is better than none."""
-    point = measured.points[3]
-    later = measured.shard("s1", attempt=1)
-    measured.measure(later, [point], mean_ms=9.0)
-    content = later.layers.read_bytes()
-    later.layers.write_bytes(content.replace(b",1.5,", b",1.4,"))
-    report = collect(measured.sweep_dir)
-    assert by_point(measured.sweep_dir, "mean_ms")[point.point_id] == "2"
-    (problem,) = report.left_out
-    assert point.point_id in problem
-    assert "checksum" in problem
-    assert (report.points, report.duplicates) == (8, 0)
-
-
 @pytest.mark.parametrize("what", ["digest", "date"])
 @pytest.mark.parametrize("grows", [False, True])
 def test_a_damaged_row_does_not_make_the_others_old(
@@ -144,12 +128,3 @@ def test_layers_that_are_gone_cost_the_points_that_had_some(folder: Folder) -> N
     assert report.statuses == {"oom": 4}
     assert len(report.left_out) == 4
     assert report.unreadable == [str(folder.shard("s1").overall)]
-
-
-def test_a_torn_header_is_a_writer_that_was_killed_early(measured: Folder) -> None:
-    """No error: nothing had been measured."""
-    early = measured.shard("s1", 3)
-    early.overall.write_bytes(",".join(SHARD_COLUMNS)[:50].encode())
-    measured.shard("s1", 4).overall.touch()
-    report = collect(measured.sweep_dir)
-    assert (report.points, report.error()) == (8, None)
