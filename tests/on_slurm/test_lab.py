@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,42 +16,7 @@ import lab as lab_module
 from lab import Lab, LabError, Options, claim_ports, processes
 from waiting import wait_for
 
-if TYPE_CHECKING:
-    from labtools import StartCluster
-
 SCRIPT = str(Path(lab_module.__file__))
-
-
-def _run_job(cluster: Lab, out: Path, *options: str) -> str:
-    shown = "echo $SLURMD_NODENAME $SLURM_JOB_ACCOUNT $CUDA_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES"
-    cluster.run("sbatch", f"--output={out}", *options, "--wrap", shown)
-    said = cluster.wait_for(
-        "output of the job",
-        lambda: out.read_text() if out.exists() else "",
-        enough=lambda text: text.endswith("\n"),
-    )
-    return said.strip()
-
-
-@pytest.mark.parametrize(
-    ("constraint", "node"),
-    [("gpu2v100", "v100n1"), ("gpul40s", "l40sn1"), ("mi250", "mi250n1")],
-)
-def test_a_job_runs_on_the_node_of_its_feature_and_gets_its_gpu(
-    cluster: Lab, tmp_path: Path, constraint: str, node: str
-):
-    """Partition gpu, the constraint and one GPU: the node and device variables are right."""
-    said = _run_job(
-        cluster, tmp_path / "out", "-p", "gpu", "-C", constraint, "--gres=gpu:1", "-A", "lab"
-    )
-    assert said == f"{node} lab 0"
-
-
-def test_without_accounting_jobs_run_and_sacct_is_disabled(bare_cluster: Lab, tmp_path: Path):
-    """The second kind of cluster has the same nodes but answers no question about the past."""
-    assert _run_job(bare_cluster, tmp_path / "out", "-p", "v100").startswith("v100n1")
-    asked = bare_cluster.run("sacct", check=False)
-    assert (asked.returncode, asked.stderr) == (1, "Slurm accounting storage is disabled\n")
 
 
 def test_a_killed_node_takes_its_steps_along_and_comes_back(cluster: Lab):
@@ -94,26 +58,6 @@ def _sleepers(cluster: Lab, node: str) -> list[int]:
     return found
 
 
-def test_a_wait_in_vain_tells_what_was_seen_last(bare_cluster: Lab):
-    """And the last words of every daemon: whoever reads the log of CI can see nothing else."""
-    with pytest.raises(LabError) as caught:
-        bare_cluster.wait_for("third job", lambda: [7, 8], seconds=0.1, enough=lambda _: False)
-    told, *words = str(caught.value).splitlines()
-    assert told == "no third job: 0.1 s passed; last seen: [7, 8]"
-    assert any(word.startswith("slurmctld.log: ") for word in words)
-
-
-def test_slurmctld_can_be_killed_and_started_again(bare_cluster: Lab):
-    """A job that ran while the controller was down is still known afterwards."""
-    command = ("sbatch", "--parsable", "-J", "remembered", "--wrap", "sleep 600")
-    job = bare_cluster.run(*command).stdout.strip()
-    bare_cluster.wait_for("saved state", lambda: bare_cluster.has_saved("remembered"))
-    bare_cluster.kill("slurmctld")
-    assert bare_cluster.run("scontrol", "ping", check=False).returncode == 1
-    bare_cluster.spawn("slurmctld")
-    assert bare_cluster.run("squeue", "-h", "-o", "%i").stdout.split() == [job]
-
-
 def test_a_slurmctld_that_forgot_a_job_does_not_give_its_id_away_again(bare_cluster: Lab):
     """A slurmd still knows the forgotten job and would refuse to start another with its id."""
     state = bare_cluster.directory / "state"
@@ -138,16 +82,6 @@ def _long_job(lab: Lab) -> str:
         enough=lambda state: state == "RUNNING\n",
     )
     return job
-
-
-def test_options_reach_the_configuration(special_cluster: StartCluster):
-    """A special cluster has the limits that were asked for and the extra lines."""
-    lab = special_cluster(
-        accounting=False, max_array_size=8, lines=("PartitionName=extra Nodes=l40sn1",)
-    )
-    shown = lab.run("scontrol", "show", "config").stdout.split("\n")
-    assert any(line.split() == ["MaxArraySize", "=", "8"] for line in shown)
-    assert lab.run("sinfo", "-h", "-p", "extra", "-o", "%N").stdout == "l40sn1\n"
 
 
 def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path):
@@ -205,15 +139,6 @@ def test_the_command_line_starts_and_stops_a_cluster_for_people(tmp_path: Path):
     assert Lab(folders[1]).run("sinfo", "-h", "-p", "v100", "-o", "%N").stdout == "v100n1\n"
     subprocess.run([sys.executable, SCRIPT, "stop", str(folders[1])], check=True)
     assert not processes(folders[1])
-
-
-def test_ports_are_below_the_ephemeral_range():
-    """Ports that daemons are given do not collide with outgoing connections."""
-    ports = claim_ports(50)
-    for claim in ports.values():
-        claim.close()
-    assert len(ports) == 50
-    assert max(ports) < 32_768
 
 
 def test_two_labs_that_start_at_once_get_different_ports(monkeypatch: pytest.MonkeyPatch):
