@@ -7,8 +7,6 @@ calls that a GPU would get; values and structures are those of the named public 
 from __future__ import annotations
 
 import ctypes
-import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -16,20 +14,22 @@ from torch import nn
 
 from hpcsweep import environment
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries import miopen
-from hpcsweep.conv.libraries.library_backend import _problem
 from hpcsweep.conv.libraries.miopen import Miopen, MiopenLibrary, Solution
 from hpcsweep.conv.shape import ConvShape
 from standins import check_every_algorithm
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 @pytest.mark.parametrize("geometry", [
     {"kernel_size": 3, "padding": 1},
     {"kernel_size": (3, 5), "stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)},
     {"kernel_size": 3, "groups": 2, "padding": 1, "bias": False},
     {"kernel_size": 1, "stride": 2},
+    {"kernel_size": 3, "padding": "same", "dilation": 2},
+    {"kernel_size": 4, "padding": "same"},
+    {"kernel_size": 3, "padding": 1, "padding_mode": "reflect"},
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("nhwc", [False, True], ids=["nchw", "nhwc"])
 def test_forward_and_gradients_are_those_of_the_framework(miopen_backend, geometry, nhwc):
@@ -88,22 +88,8 @@ def test_a_solution_that_does_not_compile_gives_way_to_the_next(miopen_backend, 
 def test_the_first_solution_in_miopens_order_runs(miopen_backend):
     """Whatever time it tells; the others are asked for by name."""
     shape = ConvShape(1, 4, 18, 16, 4, 3, 3)
-    for problem in (_problem(way, "implicit_gemm", shape) for way in Direction):
-        assert miopen_backend._answer(problem).solution == 104
-    named = _problem(Direction.FORWARD, "sol105", shape)
-    assert miopen_backend._answer(named).solution == 105
-
-
-def test_a_solution_that_needs_more_memory_than_is_allowed_is_refused(miopen_backend):
-    """With both numbers; without a limit it runs."""
-    problem = _problem(Direction.FORWARD, "implicit_gemm", ConvShape(1, 4, 20, 16, 4, 3, 3))
-    plan = miopen_backend.plan(problem, 0)
-    miopen_backend._answers[problem, 0] = replace(plan, workspace_bytes=1 << 20)
-    miopen_backend.most_workspace = 1 << 10
-    told = miopen_backend._answer(problem)
-    miopen_backend.most_workspace = math.inf
-    assert told == "a workspace of 1.0 MiB; 0.000976562 MiB are allowed"
-    assert miopen_backend._answer(problem).solution == 104
+    assert miopen_backend.about("implicit_gemm", shape)[1] == "sol104"
+    assert miopen_backend.about("sol105", shape)[1] == "sol105"
 
 
 @pytest.mark.parametrize("switch", ["of cuDNN", "of torch"])
