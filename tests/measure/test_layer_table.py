@@ -268,41 +268,17 @@ def test_inputs_lie_as_an_allocator_would_lay_them():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("inputs", "cold"), [(1000, "input"), (5000, "none")])
-def test_a_graph_of_many_small_calls_is_hot_and_says_so(monkeypatch, inputs, cold, steady_gpu):
-    """A replay uses the inputs of its capture again, so the others take no turn."""
-    gpu, find_lanes = steady_gpu(), lanes.lanes
-    monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
-    monkeypatch.setattr(lanes.clocks, "capture", lambda run, **_: run)
-    monkeypatch.setattr(
-        layer_table.lanes_of,
-        "lanes",
-        lambda _device, *rest: find_lanes(torch.device("cuda", 0), *rest),
+@pytest.mark.parametrize(("cache", "cold"), [(1 << 10, "input"), (1 << 23, "none")])
+@pytest.mark.usefixtures("nothing_computed")
+def test_a_graph_of_many_small_calls_is_hot_and_says_so(monkeypatch, cache, cold):
+    """A replay uses the inputs of its capture again: those must outgrow the cache."""
+    monkeypatch.setattr(caches, "cache_bytes", lambda _device: cache)
+    settings = ONCE | {"layers": "batched"}
+    wanted = point(
+        "tinynets:convolutions_alone", gpu="gpu", launch="graph", input_size=8, measure=settings
     )
-    size = 16 * 4
-    monkeypatch.setattr(layer_table.caches, "cache_bytes", lambda _device: (inputs - 1) * size)
-    layer = nn.Conv2d(1, 1, 1)
-    images = [_OnGpu(torch.zeros(1, 1, 4, 4)) for _ in range(inputs)]
-    wanted = point(measure=ONCE | {"layers": "batched"})
-    with torch.inference_mode():
-        found = layer_table._time(_Unwrapping(layer), images, wanted, lambda: None)
-    assert found.cold == cold
-
-
-class _Unwrapping(nn.Sequential):
-    """A layer of such tensors."""
-
-    def forward(self, x):
-        return super().forward(x.tensor)
-
-
-class _OnGpu:
-    """A tensor that says that it is on a GPU."""
-
-    device = torch.device("cuda", 0)
-
-    def __init__(self, tensor):
-        self.tensor, self.nbytes = tensor, tensor.nbytes
+    done = on_device("inference", "cuda").measure(wanted)
+    assert {row["cold"] for row in done.layers} == {cold}
 
 
 def test_a_map_of_algorithms_is_timed_per_algorithm():

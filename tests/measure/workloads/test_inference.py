@@ -106,18 +106,6 @@ def test_a_starved_layer_pass_is_told_and_the_overall_time_stays_valid(bench, mo
     assert "layer_starved" not in columns.DOUBTFUL
 
 
-def test_the_work_of_resnet18_at_224_is_known_to_the_integer(bench):
-    """3,628,146,688 operations, 11,689,512 parameters, and the layers add up to both."""
-    done = bench.measure(point("resnet18", input_size=224, measure={"iterations": 1}))
-    assert done.row["flops"] == 3_628_146_688 == sum(r.get("flops", 0) for r in done.layers)
-    assert done.row["params"] == 11_689_512 == _parameters_of(done.layers)
-    assert done.row["bytes_min"] == sum(r.get("bytes_min", 0) for r in done.layers)
-
-
-def _parameters_of(layers):
-    return sum({row["layer"]: row.get("params", 0) for row in layers}.values())
-
-
 def test_the_layers_explain_the_pass(bench):
     """Percentages sum to 100, the rest is neither negative nor most of it."""
     done = bench.measure(point("resnet18", input_size=64, measure={"iterations": 6}))
@@ -171,14 +159,6 @@ def test_adaptive_points_stop_for_a_reason(bench):
     assert done.row["n"] == len(done.samples) >= 5
 
 
-@pytest.mark.parametrize("state", ["cold", "rotated"])
-def test_cache_states_measure(bench, state):
-    """Flushed or rotated, the pass runs and the row has a number."""
-    settings = {"iterations": 2, "evidence": False, "numerics": False}
-    done = bench.measure(point(cache_state=state, input_size=64, measure=settings))
-    assert done.row["median_ms"] > 0
-
-
 @pytest.mark.parametrize(
     "axes",
     [{"dtype": "float16"}, {"dtype": "bfloat16"}, {"dtype": "float64"}, {"memory_format": "nhwc"}],
@@ -188,16 +168,6 @@ def test_dtypes_and_layouts_measure(bench, axes):
     done = bench.measure(point(**axes))
     assert done.row["call_rel_error"] < 0.1
     assert done.row["valid"] or "very_noisy" in done.row["flags"]
-
-
-def test_flags_are_documented_and_doubt_makes_a_row_invalid(bench, monkeypatch):
-    """Every flag is in the list of flags; one that puts the number in doubt clears `valid`."""
-    assert set(columns.FLAGS) >= columns.DOUBTFUL
-    lying(monkeypatch, "gemm", lambda x, weight, _: 1.1 * torch.conv2d(x, weight, padding=1))
-    row = bench.measure(point(algorithm="gemm")).row
-    assert "inaccurate" in row["flags"].split(";")
-    assert set(row["flags"].split(";")) <= set(columns.FLAGS)
-    assert row["valid"] is False
 
 
 def test_threads_are_explicit(bench, monkeypatch):
@@ -240,12 +210,6 @@ def test_an_image_that_the_network_does_not_take_is_unsupported(bench):
         bench.measure(point("alexnet"))
 
 
-def test_the_skip_policy_makes_a_point_unsupported(bench):
-    """A layer that the algorithm cannot do, with `unsupported: skip`."""
-    with pytest.raises(CannotMeasure):
-        bench.measure(point("resnet18", algorithm="winograd", measure={"unsupported": "skip"}))
-
-
 def test_a_dtype_without_an_operator_is_unsupported(bench, monkeypatch):
     """Torch's complaint about a dtype is a finding about this machine."""
 
@@ -282,19 +246,6 @@ def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):
     monkeypatch.setattr(models, "build", lambda *key: alive.append(gone()) or build(*key))
     bench.measure(point(seed=1, measure=QUICK))
     assert alive == [None]
-
-
-def test_an_algorithm_does_not_leak_into_the_next_point(bench):
-    """After an explicit algorithm, `auto` runs the framework's own layers again."""
-    bench.measure(point(algorithm="gemm", measure={"numerics": False}))
-    done = bench.measure(point(algorithm="auto"))
-    assert done.row["backend"] == "framework"
-    assert all("aten::convolution" in call.seen.operators for call in done.proof.calls)
-
-
-def test_networks_with_several_outputs_measure(bench):
-    """Dicts of tensors are compared as a whole."""
-    assert bench.measure(point("tinynets:Dicts")).row["call_rel_error"] < 1e-5
 
 
 @pytest.mark.gpu
@@ -351,17 +302,6 @@ def test_a_point_reads_the_same_before_and_after_profiler_sessions(launch):
     assert later["median_ms"] == pytest.approx(first["median_ms"], rel=0.02)
 
 
-def test_evidence_leaves_nothing_on_the_network_that_later_points_use(bench):
-    """No hook, no wrapped `forward`, no profiler that still listens: the order does not matter."""
-    bench.measure(point(algorithm="gemm"))
-    network = bench.workload._models.get(models.ModelKey.of(point()))
-    for module in network.modules():
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks
-        assert "forward" not in module.__dict__
-    assert not torch.autograd._profiler_enabled()
-
-
 @pytest.mark.parametrize(("times", "flagged"), [(1, False), (2, True)])
 def test_a_throttled_measurement_is_taken_once_more(monkeypatch, times, flagged):
     """The row is the second try's, the first one's median stays; throttled twice is flagged."""
@@ -402,36 +342,6 @@ def test_errors_of_convolutions_are_those_of_the_calls_that_have_rows(bench, net
     assert all(row["max_rel_error"] is None for row in asked if row["layer"] == "own")
     assert bool(asked) == layers
     assert done.row["call_rel_error"] < 1e-5
-
-
-def test_the_row_says_how_much_of_a_network_no_backend_can_run(bench):
-    """By work and by the time in the layer rows; times are good, the label is not all of it."""
-    done = bench.measure(point("tinynets:OtherKinds", algorithm="gemm"))
-    row, by_op = done.row, {layer["op"]: layer["mean_ms"] for layer in done.layers}
-    assert row["algorithm_coverage_pct"] == pytest.approx(29.7, rel=0.01)
-    others = by_op["convtranspose2d"] + by_op["conv1d"]
-    share = 100 * by_op["conv2d"] / (by_op["conv2d"] + others)
-    assert row["algorithm_coverage_time_pct"] == pytest.approx(share)
-    assert (row["conv_calls"], row["conv_fallbacks"]) == (3, 2)
-    assert row["algorithm_uncovered"].startswith("52.7 % conv1d (line)")
-    assert {"uncovered", "fallback"} <= set(row["flags"].split(";"))
-    assert "algorithm_absent" not in row["flags"].split(";")
-    assert "aten::convolution" in done.proof.outside
-
-
-def test_a_row_of_an_algorithm_that_nothing_ran_is_not_valid(bench):
-    """It has the times of the fallback under another name."""
-    row = bench.measure(point("tinynets:Volume", algorithm="gemm")).row
-    assert row["algorithm_coverage_pct"] == 0
-    assert "algorithm_absent" in row["flags"].split(";")
-    assert row["valid"] is False
-
-
-def test_a_path_that_the_shape_pass_did_not_take_is_found_by_the_profiler(bench):
-    """Then the share of the work is unknown, but the row says so."""
-    row = bench.measure(point("tinynets:Turning", algorithm="gemm", measure={"layers": False})).row
-    assert row["algorithm_uncovered"].startswith("the profiler saw aten::")
-    assert "uncovered" in row["flags"].split(";")
 
 
 HONEST = ("Rewritten", "Converting", "Casting", "SparseOutput", "Renewing")
