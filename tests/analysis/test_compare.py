@@ -6,13 +6,13 @@ And what can be a side: a sweep, its submissions, rows of it, folders of other m
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 import repeatedruns
 from hpcsweep import messages
-from hpcsweep.analysis import compare as module
 from hpcsweep.analysis.compare import compare, read_side, sides_of_last_runs
 from hpcsweep.cli.common import renewed
 from hpcsweep.errors import UsageError
@@ -305,29 +305,35 @@ def test_two_products_under_one_gpu_are_what_is_compared(tmp_path):
     assert not any("compared" in note for note in compare(side(old), side(same)).notes)
 
 
-def test_an_interval_that_says_nothing_is_called_unbounded():
-    """Not with the seventy digits of its upper end."""
-    assert module._ends(1e-70, 1e70) == "unbounded"
-    assert module._ends(0.0, float("inf")) == "unbounded"
-    assert module._ends(0.9, 1.25) == "0.900 to 1.250"
+def of(tmp_path, seed, **cells):
+    """Return a side with such cells in all of its rows."""
+    return side(*runs(tmp_path, seed, more=lambda _axes: cells))
 
 
-def test_two_versions_of_an_own_network_are_what_is_compared():
+def test_two_versions_of_an_own_network_are_what_is_compared(tmp_path):
     """Versions inside of one side are a mix, which no ratio is of."""
-    one, two = (pd.DataFrame({"model": ["own:net"] * 2, "own_files": [at] * 2}) for at in "ab")
-    assert module._refuse_mixes([one, two], ()) == []
-    assert module._own_versions([one, two]) == ["compared: versions of the own files of own:net"]
-    assert module._own_versions([one, one]) == []
-    with pytest.raises(UsageError, match="differ in own_files: own:net"):
-        module._refuse_mixes([pd.concat([one, two]), one], ())
+    one, two = (of(tmp_path, seed, own_files=text) for seed, text in ((2, "a"), (3, "b")))
+    told = "compared: versions of the own files of resnet18"
+    assert told in compare(one, two).notes
+    assert told not in compare(one, one).notes
+    mixed = replace(one, rows=pd.concat([one.rows, two.rows]))
+    with pytest.raises(UsageError, match="differ in own_files: resnet18"):
+        compare(mixed, one)
 
 
-def test_two_revisions_of_one_version_are_told():
+def test_two_revisions_of_one_version_are_told(tmp_path):
     """Of two versions everybody sees that they differ; of a row without one nothing is known."""
-    of = {text: pd.DataFrame({"hpcsweep_version": [text]}) for text in ("1.0+ga", "1.0+gb", "2.0")}
+    texts = enumerate(("1.0+ga", "1.0+gb", "2.0", None))
+    sides = {text: of(tmp_path, 2 + seed, hpcsweep_version=text) for seed, text in texts}
     told = []
     with messages.told_to(lambda message: told.append(str(message))):
-        for first, second in (("1.0+ga", "1.0+gb"), ("1.0+ga", "2.0"), ("2.0", "2.0")):
-            module._warn_of_revisions([of[first], of[second]])
-        module._warn_of_revisions([of["2.0"], pd.DataFrame({"model": ["a"]})])
+        for second in sides.values():
+            compare(sides["1.0+ga"], second)
     assert told == ["warning: two revisions of hpcsweep measured the sides: 1.0+ga and 1.0+gb"]
+
+
+def test_an_interval_that_says_nothing_is_called_unbounded(tmp_path):
+    """Not with the seventy digits of its upper end."""
+    wild = runs(tmp_path, 2, 3, 4, 5, noise=3.0)
+    found = compare(side(*wild[:2]), side(*wild[2:]))
+    assert "(unbounded)" in found.view().written("table")

@@ -115,15 +115,6 @@ def test_a_file_that_a_shell_of_windows_wrote_is_read(tmp_path, encoding):
     assert not any(counts.values())
 
 
-@pytest.mark.parametrize("cut", [b"BZh91AY&SY", b"not packed"])
-def test_a_broken_archive_is_told(tmp_path, cut):
-    """With its path."""
-    path = tmp_path / "a.fdb.txt.bz2"
-    path.write_bytes(cut)
-    with pytest.raises(ResultsError, match=r"a\.fdb\.txt\.bz2: cannot be read"):
-        list(finddb.read_find_db(path, finddb.Counts()))
-
-
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [

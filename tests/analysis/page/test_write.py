@@ -427,18 +427,6 @@ def data(tmp_path_factory):
     return dataset.read_dataset(manypoints.collected(tmp_path_factory.mktemp("tables"), SMALL))
 
 
-def test_every_point_has_a_row_measured_or_not(data):
-    """A cell without a value is empty."""
-    every = pd.concat([data.rows, data.failed])
-    table = write._all_points(every, frames.layout(data.rows))
-    assert len(table) == len(every)
-    assert table.columns[:5].tolist() == ["gpu", "model", "algorithm", "input_size", "status"]
-    failed = table[table["status"] == "oom"]
-    assert len(failed) == 4
-    assert failed["median_ms"].isna().all()
-    assert {*failed["algorithm"]} == {"fft"}
-
-
 def test_failures_are_counted_with_their_reason(large, sizes):
     """As in the report; a cell without a value is empty, and failed points stand in the table."""
     (row,) = large.locator("#failures tbody tr").all_inner_texts()
