@@ -166,20 +166,7 @@ def test_a_pair_of_events_around_nothing_reads_what_an_event_costs(steady_gpu):
     assert clocks.event_floor_ms(gpu) == pytest.approx(0.002)
 
 
-class _Resting:
-    """What torch tells of a GPU that spins at 345 MHz, of its highest 1980."""
-
-    def __init__(self, **_):
-        """Be an event."""
-
-    def record(self):
-        """Note nothing."""
-
-    def elapsed_time(self, _end):
-        """Return how long the calibration's cycles take."""
-        return clocks._CALIBRATION_CYCLES / 345_000
-
-
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("hip", "known", "cycles"),
     [
@@ -190,22 +177,17 @@ class _Resting:
     ],
 )
 def test_a_delay_is_long_enough_though_it_was_measured_on_a_resting_gpu(
-    monkeypatch, hip, known, cycles
+    monkeypatch, hip, known, cycles, steady_gpu
 ):
-    """The highest clock counts where torch knows it; where not, the highest that was seen."""
+    """The highest clock counts where torch knows it; where not, the highest that was seen.
+
+    The GPU spins at 345 MHz.
+    """
+    steady_gpu(mhz=345)
     monkeypatch.setattr(torch.version, "hip", hip)
-    monkeypatch.setattr(torch.cuda, "Event", _Resting)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda _cycles: None, raising=False)
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda _index: SimpleNamespace(**known)
-    )
-    clocks.cycles_per_ms.cache_clear()
-    try:
-        assert clocks.cycles_per_ms() == pytest.approx(cycles)
-    finally:
-        clocks.cycles_per_ms.cache_clear()
+    told = SimpleNamespace(**known)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: told)
+    assert clocks.cycles_per_ms() == pytest.approx(cycles)
 
 
 @pytest.mark.gpu
