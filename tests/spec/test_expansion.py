@@ -14,9 +14,7 @@ import pytest
 
 from hpcsweep.errors import UsageError
 from hpcsweep.spec import sweep_file
-from hpcsweep.spec.expansion import Sample, expand
-from hpcsweep.spec.grid import Grid
-from hpcsweep.spec.space import Predicate, Space
+from hpcsweep.spec.expansion import expand
 from paths import ROOT
 
 if TYPE_CHECKING:
@@ -227,31 +225,39 @@ def test_planning_needs_the_standard_library_alone() -> None:
     assert not {"pydantic", "yaml", "torch", "numpy"} & set(done.stdout.split())
 
 
-DEFAULTS = {"model": None, "input_size": 224, "batch_size": 1}
-
-
-def test_each_combination_is_sampled_from_what_it_has_left() -> None:
+def test_each_combination_is_sampled_from_what_it_has_left(tmp_path: Path) -> None:
     """An exclude moves the ends of one model and not those of the other."""
-    big = {"model": Predicate(frozenset({"b"})), "input_size": Predicate(bounds=(("gt", 16),))}
-    axes = {"model": ["a", "b"], "input_size": [8, 12, 16, 24, 32]}
-    sample = Sample(Grid(Space(axes, DEFAULTS, excludes=(big,))), ["input_size"], 2)
-    rows = [(model, size) for (model,), sizes in sample.walk() for size in sizes]
-    assert rows == [(0, 0), (0, 4), (1, 0), (1, 2)]
-    assert sample.count == 4
+    raw = {
+        "axes": {"model": ["a", "b"], "input_size": [8, 12, 16, 24, 32]},
+        "exclude": [{"model": "b", "input_size": {"gt": 16}}],
+    }
+    sample = expand(_sweep(tmp_path, raw), sample=2)
+    assert _values(sample, "model", "input_size") == [("a", 8), ("a", 32), ("b", 8), ("b", 16)]
+    assert len(sample) == 4
 
 
-def test_a_sample_of_ten_million_combinations_is_chosen_without_listing_them() -> None:
+def test_a_sample_of_ten_million_combinations_is_chosen_without_listing_them(
+    tmp_path: Path,
+) -> None:
     """Two numeric axes of thousands of values each, under a constraint that ties them."""
-    both = {
-        "input_size": Predicate(bounds=(("gt", 4000),)),
-        "batch_size": Predicate(bounds=(("gt", 9),)),
+    raw = {
+        "axes": {
+            "input_size": {"start": 1, "stop": 5000, "step": 1},
+            "model": ["a"],
+            "batch_size": {"start": 1, "stop": 2000, "step": 1},
+        },
+        "exclude": [{"input_size": {"gt": 4000}, "batch_size": {"gt": 9}}],
     }
-    axes = {
-        "model": ["a"],
-        "input_size": range(1, 5001),
-        "batch_size": range(1, 2001),
-    }
-    grid = Grid(Space(axes, DEFAULTS, excludes=(both,)))
-    sample = Sample(grid, ["input_size", "batch_size"], 2)
-    rows = [(size, batch) for (size,), batches in sample.walk() for batch in batches]
-    assert rows == [(0, 0), (0, 1999), (4999, 0), (4999, 8)]
+    sample = expand(_sweep(tmp_path, raw), sample=2)
+    wanted = [(1, 1), (1, 2000), (5000, 1), (5000, 9)]
+    assert _values(sample, "input_size", "batch_size") == wanted
+
+
+def test_a_sample_of_too_many_points_is_refused_before_it_is_listed(
+    large: sweep_file.Sweep,
+) -> None:
+    """With their number, and what to do; a smaller one of the same sweep is taken."""
+    assert len(expand(large, sample=170)) == 289_000
+    told = r"here: a sample of 400,000 points, at most 300,000; take fewer values with --sample"
+    with pytest.raises(UsageError, match=told):
+        expand(large, sample=200)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep.spec.grid import Grid
+from hpcsweep.spec.grid import Grid, grid_of
 from hpcsweep.spec.space import Predicate, Space, When
 
 if TYPE_CHECKING:
@@ -21,14 +22,12 @@ def _is(*values: Any) -> Predicate:
     return Predicate(frozenset(values))
 
 
-def _kept(grid: Grid) -> list[tuple[Any, ...]]:
-    """Return the values of all dimensions of every kept combination."""
-    *outer, last = grid.dims
-    return [
-        (*(value for dim, row in zip(outer, rows, strict=True) for value in dim.row(row)), *found)
-        for rows, inner in grid.walk()
-        for found in map(last.row, inner)
+def _kept(grid: Grid, *names: str) -> list[tuple[Any, ...]]:
+    """Return the values of some axes of every kept combination."""
+    places = [
+        (i, dim.names.index(n)) for n in names for i, dim in enumerate(grid.dims) if n in dim.names
     ]
+    return [tuple(grid.dims[i].columns[j][rows[i]] for i, j in places) for rows in grid.walk()]
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def space() -> Space:
 
 def test_a_rule_replaces_the_values_of_an_axis_where_it_holds(space: Space) -> None:
     """The first model has its three algorithms, the second the two of the rule."""
-    assert _kept(Grid(space)) == [
+    assert _kept(grid_of(space), "model", "gpu", "algorithm") == [
         ("a", "l40", "gemm"),
         ("a", "l40", "fft"),
         ("a", "l40", "winograd"),
@@ -58,31 +57,38 @@ def test_a_rule_replaces_the_values_of_an_axis_where_it_holds(space: Space) -> N
 
 
 def test_counts_are_those_of_the_list(space: Space) -> None:
-    """Kept combinations; of each exclude, rule and probe whether it matches something."""
-    probes = [{"algorithm": _is("gemm")}, {"gpu": _is("mi250"), "algorithm": _is("fft")}]
-    grid = Grid(space, probes=probes)
+    """Kept combinations, and of each exclude and rule whether it matches something."""
+    grid = grid_of(space)
     assert grid.count == 9
-    assert [grid.matches(i) for i in range(4)] == [True, True, True, False]
+    assert grid.met() & 0b11 == 0b11
+    useless = {"gpu": _is("mi250"), "algorithm": _is("direct"), "model": _is("a")}
+    grid = grid_of(replace(space, excludes=(*space.excludes, useless)))
+    assert grid.count == 9
+    assert grid.met() & 0b111 == 0b101
 
 
-def test_axes_with_one_value_are_no_dimension_but_fixed(space: Space) -> None:
+def test_one_more_condition_leaves_the_combinations_that_meet_it(space: Space) -> None:
     """One GPU taken, only the models and algorithms are left to vary."""
-    grid = Grid(space, gpu="mi250")
-    assert [dim.names for dim in grid.dims] == [("model",), ("algorithm",)]
-    assert grid.fixed["gpu"] == "mi250"
-    assert _kept(grid) == [("a", "gemm"), ("a", "winograd"), ("b", "gemm"), ("b", "direct")]
+    grid = grid_of(space).where({"gpu": _is("mi250")})
+    left = [("a", "gemm"), ("a", "winograd"), ("b", "gemm"), ("b", "direct")]
+    assert _kept(grid, "model", "algorithm") == left
+    assert grid.count == 4
+    first = grid.first()
+    assert first == {**DEFAULTS, "model": "a", "gpu": "mi250", "algorithm": "gemm"}
+    assert grid.where({"algorithm": _is("fft")}).first() is None
 
 
 def test_merged_values_keep_what_any_of_them_keeps(space: Space) -> None:
     """FFT, which one GPU lacks, stays; every combination is there once."""
-    grid = Grid(space, rehearse="cpu")
-    assert len(_kept(grid)) == grid.count == 5
-    assert ("a", "fft") in _kept(grid)
+    grid = grid_of(space).on("cpu")
+    kept = _kept(grid, "model", "algorithm")
+    assert len(kept) == len(set(kept)) == grid.count == 5
+    assert ("a", "fft") in kept
 
 
 def test_a_combination_is_found_by_its_values(space: Space) -> None:
     """Kept ones only: neither what is excluded, nor another rule's, nor unknown values."""
-    grid = Grid(space)
+    grid = grid_of(space)
     point = {**DEFAULTS, "model": "a", "algorithm": "gemm", "gpu": "l40"}
     assert grid.holds(point)
     assert not grid.holds({**point, "algorithm": "fft", "gpu": "mi250"})
@@ -91,16 +97,15 @@ def test_a_combination_is_found_by_its_values(space: Space) -> None:
     assert not grid.holds({**point, "seed": 1})
 
 
-def test_ten_million_combinations_are_counted_from_a_handful_of_classes() -> None:
-    """The number of states depends on the rules and not on the values."""
-    space = Space(
-        {"model": ["a"], "input_size": range(1, 5001), "seed": range(2000)},
-        DEFAULTS,
-        excludes=({"input_size": Predicate(bounds=(("gt", 4990),)), "seed": _is(7, 8)},),
-    )
-    grid = Grid(space)
-    assert grid.count == 5000 * 2000 - 10 * 2
-    assert len(list(grid.ways(grid.dims))) == 2  # excluded or not
+def test_the_time_depends_on_rules_and_points_and_not_on_combinations() -> None:
+    """Of ten to the ten combinations, an exclude leaves twenty, which are found at once."""
+    axes = {"model": ["a"], "input_size": range(100_000), "seed": range(100_000)}
+    few = {"input_size": Predicate(bounds=(("lt", 99_998),))}
+    rest = {"seed": Predicate(bounds=(("ge", 10),))}
+    grid = grid_of(Space(axes, DEFAULTS, excludes=(few, rest)))
+    assert grid.count == len(_kept(grid, "seed")) == 20
+    grid = grid_of(Space(axes, DEFAULTS, excludes=({**few, **rest},)))
+    assert grid.count == 10**10 - 99_998 * 99_990
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -110,17 +115,18 @@ def test_hundreds_of_conditions_match_what_each_of_them_matches_alone(seed: int)
     axes = {name: [*range(9)] for name in ("model", "input_size", "seed")}
     excludes = [_drawn(random, axes) for _ in range(200)]
     rules = [When({"seed": _is(*range(4))}, {"algorithm": ["gemm", "fft"]})] if seed % 2 else []
-    probes = [_drawn(random, axes) for _ in range(20)]
+    more = [_drawn(random, axes) for _ in range(20)]
     space = Space(axes, DEFAULTS, excludes=tuple(excludes), whens=tuple(rules))
     listed = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     ways = {i: 2 if rules and point["seed"] < 4 else 1 for i, point in enumerate(listed)}
     hit = [[i for i, point in enumerate(listed) if _met(e, point)] for e in excludes]
     kept = set(ways).difference(*hit)
-    grid = Grid(space, probes=probes)
+    grid = grid_of(space)
     assert grid.count == len(_kept(grid)) == sum(ways[i] for i in kept)
-    assert [grid.matches(i) for i in range(200)] == [bool(one) for one in hit]
-    for i, probe in enumerate(probes, 200 + len(rules)):
-        assert grid.matches(i) is any(_met(probe, listed[k]) for k in kept)
+    met = grid.met()
+    assert [bool(met >> i & 1) for i in range(200)] == [bool(one) for one in hit]
+    for one in more:
+        assert grid.where(one).count == sum(ways[i] for i in kept if _met(one, listed[i]))
 
 
 def _drawn(random: Random, names: Iterable[str]) -> dict[str, Predicate]:
@@ -141,7 +147,7 @@ def _met(condition: dict[str, Predicate], point: dict[str, int]) -> bool:
 
 def test_without_axes_there_is_no_combination() -> None:
     """Not even the one that has all defaults."""
-    grid = Grid(Space({}, DEFAULTS))
+    grid = grid_of(Space({}, DEFAULTS))
     assert grid.count == 0
     assert _kept(grid) == []
     assert not grid.holds(DEFAULTS)

@@ -406,13 +406,6 @@ def test_an_axis_of_ten_to_the_eleven_values_is_refused_at_once(tmp_path: Path, 
     assert "at most 1,000,000" in said
 
 
-def test_a_sweep_of_too_many_points_is_refused_at_once(tmp_path: Path) -> None:
-    """Each axis is fine, their product is not."""
-    many = "{start: 1, stop: 5000, step: 1}"
-    text = f"workload: noop\naxes: {{model: [a], input_size: {many}, batch_size: {many}}}\n"
-    assert "25,000,000 combinations, at most 10,000,000" in complaint_about(tmp_path, text)
-
-
 def test_bad_files_are_complained_about_like_bad_content(tmp_path: Path) -> None:
     """A directory, a missing file, an unknown name: the same kind of error."""
     for name in (tmp_path, tmp_path / "none.yaml", "nosuchsweep", ""):

@@ -18,7 +18,9 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
     create_model,
     field_validator,
     model_validator,
@@ -211,14 +213,22 @@ def condition_on(axis: Axis) -> Any:  # noqa: ANN401
 
 def axis_map(
     name: str, axes: Iterable[Axis], type_of: Callable[[Axis], Any], *, required: Sequence[str] = ()
-) -> Any:  # noqa: ANN401 - a model
-    """Return the model of a map from axes to values of the types that `type_of` returns."""
+) -> Any:  # noqa: ANN401 - a type
+    """Return the type of a map from axes to values of the types that `type_of` returns.
+
+    It becomes a dict of what the file has, in the order of the file.
+    """
     fields: dict[str, Any] = {}
     for axis in axes:
         doc = axis.doc if axis.default is None else f"{axis.doc}; default {axis.default}"
         info = Field(description=doc) if axis.name in required else _optional(doc)
         fields[axis.name] = (type_of(axis), info)
-    return create_model(name, __base__=Shape, **fields)
+    return Annotated[create_model(name, __base__=Shape, **fields), WrapValidator(_in_order)]
+
+
+def _in_order(given: Any, checked: ValidatorFunctionWrapHandler) -> dict[str, Any]:  # noqa: ANN401
+    values = checked(given)
+    return {name: getattr(values, name) for name in given}
 
 
 @cache

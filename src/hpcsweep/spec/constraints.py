@@ -2,7 +2,7 @@
 
 Each key may be valid, and the file still wrong: an exclude that matches nothing, a repeated point,
 an image that is too small for its network. The combinations are counted for this, not listed (see
-`grid`), so sweeps of millions take no longer.
+`grid`), so a sweep of which only a sample will be measured may be of any size.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json, same
 from hpcsweep.spec.document import Complaints, show
-from hpcsweep.spec.grid import Grid
+from hpcsweep.spec.grid import Grid, grid_of
 from hpcsweep.spec.space import Predicate, Space, When
-from hpcsweep.spec.validation import Shape, integral
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hpcsweep.spec.document import Document
     from hpcsweep.spec.space import Condition
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 
     Loc = tuple[str | int, ...]
 
-MAX_POINTS: Final = 10_000_000
 # Counting takes some seconds with so many looks at values, or kinds of combinations.
 MAX_ASKED: Final = 5_000_000
 MAX_KINDS: Final = 1_000_000
-_PROBED: Final = 100  # sizes that are tried one by one to name the one that is wrong
+_SHOWN: Final = 12  # values of an axis in a complaint: a line or two
+_SIDES: Final = ("input_size", "input_width")  # of an image
 
 
 class Reader:
@@ -50,45 +49,28 @@ class Reader:
         self._wrong.tell()
 
     def _read(self, file: SweepFile) -> None:
-        maps = (type(of).model_fields for of in (file.axes, *file.include) if isinstance(of, Shape))
-        own = next(maps, ()) if file.workload == COMMAND.name else ()
-        defaults = {**dict.fromkeys(own), **axis_defaults(file.workload)}
-        axes = self._given(file.axes, ("axes",))
+        defaults = axis_defaults(file.workload)
+        if file.workload == COMMAND.name:
+            own = [name for given in (file.axes, *file.include) for name in given]
+            visit = defaults.pop(VISIT)  # it stays the last one
+            defaults = {**defaults, **dict.fromkeys(own), **defaults, VISIT: visit}
+        axes = dict(file.axes)
         self._check_zips(axes)
         zips = tuple(map(tuple, file.zip))
         if axes and file.measure.repeats > 1:
             axes[VISIT] = range(1, file.measure.repeats + 1)
         # an `if` may name values of `axes`, but no value that only a rule has
         self.space = Space(axes, defaults)
-        whens = self._whens(axes)
+        whens = tuple(self._whens(axes))
         self.space = Space(axes, defaults, zips, (), whens)
-        self._limit_size()
-        names = self.space.names()
-        excludes = []
-        for i, raw in enumerate(file.exclude):
+        for i, condition in enumerate(file.exclude):
             with self._wrong.kept():
-                excludes.append(self._condition(("exclude", i), raw, names))
+                self._check_condition(("exclude", i), condition, self.space.names())
         if self._wrong:
             return  # later complaints could follow from these
-        self.space = Space(axes, defaults, zips, tuple(excludes), whens)
-        self.include = tuple(
-            {**defaults, **self._given(point, ("include", i))}
-            for i, point in enumerate(file.include)
-        )
+        self.space = Space(axes, defaults, zips, tuple(file.exclude), whens)
+        self.include = tuple({**defaults, **point} for point in file.include)
         self._check_together()
-
-    def _raw(self, loc: Loc) -> Any:  # noqa: ANN401 - what YAML holds
-        value: Any = self.doc.data
-        for step in loc:
-            value = value.get(step, {}) if isinstance(value, dict) else value[int(step)]
-        return value
-
-    def _listed(self, loc: Loc) -> bool:
-        """Say whether the file has a list at a place, and not a range."""
-        return isinstance(self._raw(loc), list)
-
-    def _given(self, axes: Shape, loc: Loc) -> dict[str, Any]:
-        return {name: getattr(axes, name) for name in self._raw(loc)}
 
     def _check_zips(self, axes: Mapping[str, Sequence[Any]]) -> None:
         seen: dict[str, int] = {}
@@ -104,164 +86,137 @@ class Reader:
                         text = f"{name} is named already in line {line}"
                         raise self.doc.complaint(loc, f"{text}; an axis moves with one group")
                     seen[name] = i
-                self._check_rows(("zip", i), axes, group)
+                self._check_rows(("zip", i), {name: axes[name] for name in group})
         for name in axes:
             if name not in seen:
                 self._no_repeats(("axes", name), axes[name])
 
-    def _check_rows(self, loc: Loc, axes: Mapping[str, Sequence[Any]], group: list[str]) -> None:
-        sizes = {name: len(axes[name]) for name in group}
-        if len(set(sizes.values())) > 1:
-            text = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+    def _check_rows(self, loc: Loc, columns: Mapping[str, Sequence[Any]]) -> None:
+        if len(set(map(len, columns.values()))) > 1:
+            text = ", ".join(f"{name} has {len(values)}" for name, values in columns.items())
             text = f"{text} values; axes that move together need the same number"
             raise self.doc.complaint(loc, text)
-        if all(self._listed(("axes", name)) for name in group):
-            for first, again in _repeats(zip(*(axes[name] for name in group), strict=True)):
-                text = f"rows {first + 1} and {again + 1} are the same point; remove one"
-                raise self.doc.complaint(loc, text)
+        for first, again in _repeats(zip(*columns.values(), strict=True)):
+            text = f"rows {first + 1} and {again + 1} are the same point; remove one"
+            raise self.doc.complaint(loc, text)
 
     def _no_repeats(self, loc: Loc, values: Sequence[Any]) -> None:
-        for first, again in _repeats(values if self._listed(loc) else []):
+        if isinstance(values, range):
+            return  # nothing is repeated in it
+        for first, again in _repeats(values):
             line = self.doc.line((*loc, first))
             text = f"{show(values[again])} is repeated, first in line {line}; remove one"
             self._wrong.add((*loc, again), text)
 
-    def _whens(self, axes: Mapping[str, Sequence[Any]]) -> tuple[When, ...]:
+    def _whens(self, axes: Mapping[str, Sequence[Any]]) -> Iterator[When]:
         zipped = {name for group in self.file.zip for name in group}
-        set_by = {
-            name: i for i in range(len(self.file.when)) for name in self._raw(("when", i, "axes"))
-        }
-        rules = []
+        places: dict[str, Loc] = {}  # of axes that rules set
         for i, rule in enumerate(self.file.when):
-            loc: Loc = ("when", i)
-            given = self._given(rule.axes, (*loc, "axes"))
-            if not given:
-                raise self.doc.complaint((*loc, "axes"), "found an empty map, needs axis: [values]")
-            for name, values in given.items():
-                here = (*loc, "axes", name)
+            places |= {name: ("when", i, "axes", name) for name in rule.axes}
+        for i, rule in enumerate(self.file.when):
+            if not rule.axes:
+                text = "found an empty map, needs axis: [values]"
+                raise self.doc.complaint(("when", i, "axes"), text)
+            for name, values in rule.axes.items():
+                loc = ("when", i, "axes", name)
                 if name in zipped:
                     text = f"{name} moves with a zip group; a rule cannot set it"
-                    raise self.doc.complaint(here, text)
-                self._no_repeats(here, values)
-            for name in self._raw((*loc, "if")):
-                if name in set_by:
-                    line = self.doc.line(("when", set_by[name], "axes", name))
+                    raise self.doc.complaint(loc, text)
+                self._no_repeats(loc, values)
+            for name in rule.condition:
+                if name in places:
+                    line = self.doc.line(places[name])
                     text = f"{name} is set by a rule itself (line {line}); ask for another axis"
-                    raise self.doc.complaint((*loc, "if", name), text)
-            rules.append(When(self._condition((*loc, "if"), rule.condition, list(axes)), given))
-        return tuple(rules)
+                    raise self.doc.complaint(("when", i, "if", name), text)
+            self._check_condition(("when", i, "if"), rule.condition, axes)
+            yield When(rule.condition, rule.axes)
 
-    def _condition(self, loc: Loc, file_map: Shape, names: Sequence[str]) -> Condition:
-        """Return a condition of the file; complain about axes and values that the sweep lacks."""
-        predicates: dict[str, Predicate] = self._given(file_map, loc)
-        if not predicates:
+    def _check_condition(self, loc: Loc, condition: Condition, names: Collection[str]) -> None:
+        """Complain about axes and values that the sweep lacks."""
+        if not condition:
             raise self.doc.complaint(loc, "found an empty map, needs axis: value")
-        for name in predicates:
-            here: Loc = (*loc, name)
+        for name, test in condition.items():
             if name not in names:
                 text = f"{name} is no axis of this sweep, which has {', '.join(names) or 'none'}"
-                self._wrong.add(here, f"{text}{suggest(name, names)}")
+                self._wrong.add((*loc, name), f"{text}{suggest(name, names)}")
+            elif test.bounds:
+                self._check_numbers((*loc, name), name)
             else:
-                self._check_members(here, name)
-        return predicates
+                self._check_members((*loc, name), name, test.values)
 
-    def _check_members(self, loc: Loc, name: str) -> None:
+    def _check_members(self, loc: Loc, name: str, values: Collection[Any]) -> None:
         """Complain about values in a condition that the axis does not have."""
-        raw = self._raw(loc)
-        if isinstance(raw, dict):
-            if "not" not in raw:
-                self._check_numbers(loc, name)
-                return
+        if (*loc, "not") in self.doc.lines:
             loc = (*loc, "not")
-            raw = raw["not"]
-        for i, item in enumerate(raw if isinstance(raw, list) else [raw]):
-            wanted = item if isinstance(item, str) else integral(item)
-            if not any(_has(source, wanted) for source in self.space.sources(name)):
-                have = islice(self.space.values(name), 12)
-                names = [
-                    *dict.fromkeys(v if isinstance(v, str) else canonical_json(v) for v in have)
-                ]
-                text = f"{name} has no {show(item)}, it has {', '.join(names)}"
-                here = (*loc, i) if isinstance(raw, list) else loc
-                self._wrong.add(here, text + suggest(str(item), names))
+        sources = self.space.sources(name)
+        for i, value in enumerate(values):
+            if not any(_has(source, value) for source in sources):
+                known = (_spelled(value) for value in self.space.values(name))
+                names = list(dict.fromkeys(islice(known, _SHOWN)))
+                text = f"{name} has no {show(value)}, it has {', '.join(names)}"
+                self._wrong.add(self._item(loc, i), text + suggest(str(value), names))
+
+    def _item(self, loc: Loc, i: int) -> Loc:
+        """Return the place of a value in a list; of a single value or a range, its own place."""
+        return (*loc, i) if (*loc, i) in self.doc.lines else loc
 
     def _check_numbers(self, loc: Loc, name: str) -> None:
         """Complain about a comparison on an axis of a command that holds anything else."""
         if name in AXES:
             return
-        odd = (value for value in self.space.values(name) if isinstance(value, str | bool))
-        if (value := next(odd, None)) is not None:
-            self._wrong.add(loc, f"compares numbers, and {name} has {show(value)}")
+        for value in self.space.values(name):
+            if isinstance(value, str | bool):
+                self._wrong.add(loc, f"compares numbers, and {name} has {show(value)}")
+                return
 
-    def _limit_size(self) -> None:
-        size = self.space.size() + len(self.file.include)
-        if size > MAX_POINTS:
-            sizes = {name: len(self.space.sources(name)[0]) for name in self.space.names()}
-            longest = max(sizes, key=sizes.__getitem__)
-            text = f"{size:,} combinations, at most {MAX_POINTS:,} in one sweep"
-            raise self.doc.complaint(("axes",), f"{text}; {longest} alone has {sizes[longest]:,}")
-
-    def _grid(self, probes: Sequence[Condition]) -> Grid:
+    def _grid(self) -> Grid:
         """Return the grid; refuse conditions with which counting would take minutes."""
         space = self.space
-        sizes = {name: sum(map(len, space.sources(name))) for name in space.names()}
         conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
+        sizes = {name: sum(map(len, space.sources(name))) for name in space.names()}
         asked = sum(sizes[name] for condition in conditions for name in condition)
-        rules = ("exclude",) if len(space.excludes) >= len(space.whens) else ("when",)
+        many = ("exclude",) if len(space.excludes) >= len(space.whens) else ("when",)
         remedy = "join conditions, or split the sweep"
         if asked > MAX_ASKED:
             text = f"{len(conditions):,} conditions ask {asked:,} times for a value of an axis"
-            raise self.doc.complaint(rules, f"{text}, at most {MAX_ASKED:,}; {remedy}")
-        grid = Grid(space, probes=probes)
+            raise self.doc.complaint(many, f"{text}, at most {MAX_ASKED:,}; {remedy}")
+        grid = grid_of(space)
         if grid.kinds > MAX_KINDS:
             text = f"tell {grid.kinds:,} kinds of combinations apart, at most {MAX_KINDS:,}"
-            raise self.doc.complaint(rules, f"{text}; {remedy}")
+            raise self.doc.complaint(many, f"{text}; {remedy}")
         return grid
 
     def _check_together(self) -> None:
-        doc = self.doc
         names = self.space.names()
         if names and "model" not in names and self.file.workload != COMMAND.name:
-            raise doc.complaint(("axes",), "`model` is missing, needs a list of models")
-        doubtful = list(self._doubtful())
-        grid = self._grid([_unfit(name, axis) for name, axis in doubtful])
+            raise self.doc.complaint(("axes",), "`model` is missing, needs a list of models")
+        grid = self._grid()
         if not grid.count and not self.include:
             why = "every combination is excluded" if names else "has no axes"
-            raise doc.complaint(("axes",), f"an empty sweep: {why}")
+            raise self.doc.complaint(("axes",), f"an empty sweep: {why}")
         rules = [("exclude", i) for i in range(len(self.space.excludes))]
         rules += [("when", i) for i in range(len(self.space.whens))]
-        for bit, rule in enumerate(rules):
-            if not grid.matches(bit):
+        met = grid.met()
+        for number, rule in enumerate(rules):
+            if not met >> number & 1:
                 self._wrong.add(rule, "matches no combination; remove or correct it")
-        for bit, (name, axis) in enumerate(doubtful, len(rules)):
-            if grid.matches(bit):
-                self._wrong.add(*self._image_complaint(name, axis, len(rules)))
+        self._check_images(grid)
         self._check_include(grid)
 
-    def _check_include(self, grid: Grid) -> None:
-        for first, again in _repeats(self.include):
-            line = self.doc.line(("include", first))
-            text = f"the same point as in line {line}; remove one"
-            self._wrong.add(("include", again), text)
-        for i, point in enumerate(self.include):
-            loc: Loc = ("include", i)
-            if grid.holds(point):
-                self._wrong.add(loc, "the axes have this point already; remove it here")
-            name = point.get("model", "")
-            unfit = _unfit(name).items() if name in self._models else ()
-            if unfit and all(test(point[axis]) for axis, test in unfit):
-                self._wrong.add((*loc, "input_size"), _size_text(name, point["input_size"]))
-
-    def _image_complaint(self, name: str, axis: str, rules: int) -> tuple[Loc, str]:
-        """Return the place of the first size that a model cannot take, and the complaint."""
-        sizes = dict.fromkeys(self._sizes(axis))
-        bad = list(islice((size for size in sizes if not MODELS[name].takes(size)), _PROBED))
-        probes = [{**_unfit(name, axis), axis: Predicate(frozenset({size}))} for size in bad]
-        grid = Grid(self.space, probes=probes)
-        size = next((size for i, size in enumerate(bad, rules) if grid.matches(i)), bad[-1])
-        what = axis.removeprefix("input_")
-        text = f"{_size_text(name, size)}; correct the {what} or exclude it for this model"
-        return self._source(axis, size), text
+    def _check_images(self, grid: Grid) -> None:
+        """Complain about images that a network of the sweep cannot take."""
+        names = [name for name in dict.fromkeys(self.space.values("model")) if name in self._models]
+        for side in _SIDES if names else ():
+            sizes = {size for size in self.space.values(side) if size}
+            for name in names:
+                if all(map(MODELS[name].takes, sizes)):
+                    continue
+                found = grid.where(_unfit(name, side)).first()
+                if found is not None:
+                    text = _needed(name, found[side])
+                    what = side.removeprefix("input_")
+                    text = f"{text}; correct the {what} or exclude it for this model"
+                    self._wrong.add(self._source(side, found[side]), text)
 
     def _source(self, name: str, value: object) -> Loc:
         """Return the place of a value of an axis: among its own values, a rule's, or the model."""
@@ -270,50 +225,56 @@ class Reader:
             places["when", i, "axes", name] = rule.axes.get(name, ())
         for loc, values in places.items():
             if value in values:
-                return (*loc, values.index(value)) if self._listed(loc) else loc
+                return self._item(loc, values.index(value))
         return ("axes", "model")
 
-    def _doubtful(self) -> Iterator[tuple[str, str]]:
-        """Yield models with an axis of which they cannot take every size."""
-        names = [name for name in dict.fromkeys(self.space.values("model")) if name in self._models]
-        for axis in ("input_size", "input_width"):
-            sizes = self._sizes(axis)
-            ends = (min(sizes), max(sizes)) if sizes else ()
-            yield from ((n, axis) for n in names if not all(map(self._models[n].takes, ends)))
-
-    def _sizes(self, axis: str) -> list[int]:
-        """Return the sizes of images along an axis; None is no size of its own."""
-        return list(filter(None, self.space.values(axis))) if axis in self.space.defaults else []
+    def _check_include(self, grid: Grid) -> None:
+        for first, again in _repeats(self.include):
+            line = self.doc.line(("include", first))
+            text = f"the same point as in line {line}; remove one"
+            self._wrong.add(("include", again), text)
+        for i, point in enumerate(self.include):
+            if grid.holds(point):
+                self._wrong.add(("include", i), "the axes have this point already; remove it here")
+            name = point.get("model", "")
+            for side in _SIDES if name in self._models else ():
+                if all(test(point[axis]) for axis, test in _unfit(name, side).items()):
+                    self._wrong.add(("include", i, side), _needed(name, point[side]))
 
 
 def _repeats(items: Iterable[object]) -> Iterator[tuple[int, int]]:
     """Yield pairs of indices of items that tables write alike: the first one, each repetition."""
     places: dict[str, int] = {}
     for i, item in enumerate(items):
-        first = places.setdefault(item if isinstance(item, str) else canonical_json(item), i)
+        first = places.setdefault(_spelled(item), i)
         if first != i:
             yield first, i
 
 
+def _spelled(value: object) -> str:
+    """Return a value as tables write it."""
+    return value if isinstance(value, str) else canonical_json(value)
+
+
 def _has(values: Sequence[Any], value: object) -> bool:
     """Tell whether a value is among others, where 1 is not true."""
-    return value in values and (value not in (0, 1) or any(same(value, of) for of in values))
+    return value in values and (value not in (0, 1) or any(same(value, one) for one in values))
 
 
-def _unfit(name: str, axis: str = "input_size") -> Condition:
+def _unfit(name: str, side: str) -> Condition:
     """Return the condition that matches the images that a model cannot take."""
     model = MODELS[name]
-    condition = {"model": Predicate(frozenset({name}))}
+    condition = {"model": Predicate((name,))}
     if not model.fixed:
-        return {**condition, axis: Predicate(bounds=(("lt", model.size),))}
+        return {**condition, side: Predicate(bounds=(("lt", model.size),))}
     return {
         **condition,
-        axis: Predicate(frozenset({model.size, None}), negate=True),
-        "weights": Predicate(frozenset({"random"})),  # published weights may have another size
+        side: Predicate((model.size, None), negate=True),
+        "weights": Predicate(("random",)),  # published weights may have another size
     }
 
 
-def _size_text(name: str, size: int) -> str:
+def _needed(name: str, size: int) -> str:
     model = MODELS[name]
     needs = f"takes {model.size} only" if model.fixed else f"needs at least {model.size}"
     return f"found {size}, {name} {needs}"

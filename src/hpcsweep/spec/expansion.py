@@ -1,36 +1,30 @@
-"""Makes the points of a sweep lazily and in order.
+"""Makes the points of a sweep, in order and one by one; the number of points is known before.
 
 The model changes slowest, so that a worker keeps its network; the other axes follow in the order
-of the file, then the included points. The exact number of points is available before the first
-point is made.
+of the file, then the included points.
 
-A sample has N evenly spread values of some axes for every combination of the others. The values
-that a combination has left depend only on the masks of its other axes (see `grid`), so the choice
-is made once for equal masks. With two axes, N values of the first are taken, and for each of them N
-values of the second.
+A sample has N evenly spread values of some axes for every combination of the others: these axes are
+thinned before the combinations are made. With two axes, N values of the first are taken, and for
+each of them N values of the second.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import islice, product
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
 from hpcsweep.errors import UsageError
 from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
-from hpcsweep.spec.grid import Dimension, Grid, joined
-from hpcsweep.spec.space import Sweep
+from hpcsweep.spec.grid import Dimension, Grid, Indices, Masks, grid_of, joined
+from hpcsweep.spec.space import Predicate, Sweep
 
-if TYPE_CHECKING:
-    from hpcsweep.spec.grid import Indices, Masks
-
-T = TypeVar("T")
 SAMPLED: Final = sizes_of_inputs()
-_REMEMBERED: Final = 100_000  # texts of an axis
+MOST_POINTS: Final = 300_000  # a plan of more takes over 4 s, and nobody measures so many
+_REMEMBERED: Final = 10_000  # rows of which the texts are kept; few axes have so many values
 
 
 def expand(
@@ -43,103 +37,116 @@ def expand(
     this many evenly spread values of each axis of `SAMPLED`, for every combination of the others.
 
     Raises:
-        UsageError: both `gpu` and `rehearse` are given, or `sample` is less than 1.
+        UsageError: both `gpu` and `rehearse` are given; `sample` is less than 1, or has more than
+            `MOST_POINTS` points.
     """
-    return Expansion(sweep, gpu=gpu, rehearse=rehearse, sample=sample)
+    if gpu is not None and rehearse is not None:
+        raise UsageError("points are either taken by a profile or rehearsed, not both")
+    if sample is not None and sample < 1:
+        raise UsageError(f"a sample of {sample}: needs 1 or more values of each numeric axis")
+    grid = grid_of(sweep.space)
+    include = list(sweep.include)
+    if gpu is not None:
+        taken = Predicate((gpu, None))
+        grid = grid.where({"gpu": taken})
+        include = [axes for axes in include if taken(axes["gpu"])]
+    device = gpu if rehearse is None else rehearse
+    if device is not None:
+        grid = grid.on(device)
+        include = [{**axes, "gpu": device} for axes in include]
+    # points that differed in their gpu alone are equal now
+    distinct = {canonical_json(axes): axes for axes in include if not grid.holds(axes)}
+    visits = range(1, sweep.repeats + 1)
+    included = [{**axes, VISIT: visit} for axes in distinct.values() for visit in visits]
+    if sample is None:
+        return Expansion(sweep, grid, included, has_ids=device is not None)
+    thinned = Sample(grid, sample)
+    if thinned.count > MOST_POINTS:  # they would be listed
+        raise UsageError(
+            f"{sweep.name}: a sample of {thinned.count:,} points, at most {MOST_POINTS:,}; "
+            "take fewer values with --sample, or leave some out"
+        )
+    return Expansion(sweep, thinned, _thinned(included, sample), has_ids=device is not None)
 
 
 class Expansion:
     """The points of a sweep, for any number of iterations; `len` is exact."""
 
     def __init__(
-        self, sweep: Sweep, *, gpu: str | None, rehearse: str | None, sample: int | None
+        self,
+        sweep: Sweep,
+        grid: Grid | Sample,
+        included: Sequence[dict[str, Any]],
+        *,
+        has_ids: bool,
     ) -> None:
-        """Select the points; looks once at each value of an axis with constraints."""
-        if gpu is not None and rehearse is not None:
-            raise UsageError("points are either taken by a profile or rehearsed, not both")
-        if sample is not None and sample < 1:
-            raise UsageError(f"a sample of {sample}: needs 1 or more values of each numeric axis")
         self.sweep = sweep
+        self._grid = grid
+        self._included = included
+        self._has_ids = has_ids or None not in sweep.values("gpu")
         self._defaults = sweep.space.defaults
         self._settings = without_defaults(sweep.measure, setting_defaults(sweep.workload))
-        self._device = gpu if rehearse is None else rehearse
-        self._grid = Grid(sweep.space, gpu=gpu, rehearse=rehearse)
-        self._sample = None if sample is None else Sample(self._grid, SAMPLED, sample)
-        included = self._included(gpu)
-        self._include = included if sample is None else _thinned(included, sample)
-        self._count = (self._sample or self._grid).count
 
     def __len__(self) -> int:
-        return self._count + len(self._include)
+        return self._grid.count + len(self._included)
 
     def __iter__(self) -> Iterator[Point]:
+        sweep = self.sweep
         yield from self._made()
-        workload = self.sweep.workload
-        for axes in self._include:
-            named = point_id(workload, without_defaults(axes, self._defaults), self._settings)
-            yield Point(workload, axes, self.sweep.measure, named)
+        for axes in self._included:
+            given = without_defaults(axes, self._defaults)
+            named = point_id(sweep.workload, given, self._settings)
+            yield Point(sweep.workload, axes, sweep.measure, named)
 
     def to_json(self, limit: int | None = 10) -> dict[str, Any]:
         """Return the record that ``expand --json`` prints; its points are an iterator."""
-        why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"
-        without_ids = self._device is None and None in self.sweep.values("gpu")
+        notes = []
+        if not self._has_ids:
+            why = "no ids yet: the sweep names no gpu, and the id depends on the profile's"
+            notes.append(f"{why}; --cluster NAME shows the ids for that profile")
         return {
             "sweep": self.sweep.name,
             "points_total": len(self),
-            "notes": [f"{why}; --cluster NAME shows the ids for that profile"] * without_ids,
+            "notes": notes,
             "points": map(flat, islice(self, limit)),
         }
 
-    def _included(self, gpu: str | None) -> list[dict[str, Any]]:
-        """Return the distinct included points of the selection."""
-        included: dict[str, dict[str, Any]] = {}
-        for given in self.sweep.include:
-            axes = {**given, "gpu": self._device or given["gpu"]}
-            taken = gpu is None or given["gpu"] in {gpu, None}
-            if taken and not self._grid.holds(axes):
-                included[canonical_json(axes)] = axes
-        visits = range(1, self.sweep.repeats + 1)
-        return [{**axes, VISIT: visit} for axes in included.values() for visit in visits]
-
     def _made(self) -> Iterator[Point]:
         """Yield the points of the grid; an id's text is kept in pieces, of which few change."""
-        grid = self._grid
-        workload = self.sweep.workload
-        measure = self.sweep.measure
-        varied = {name for dim in grid.dims for name in dim.names}
-        axes = {name: grid.fixed[name] for name in self._defaults}
-        texts = {name: self._spelled(name, value) for name, value in sorted(axes.items())}
-        texts = {name: text for name, text in texts.items() if text or name in varied}
-        tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{workload}"}}'
-        *outer, inner = [
-            [
-                (name, column, lru_cache(_REMEMBERED)(partial(self._text, name, column)))
-                for name, column in zip(dim.names, dim.columns, strict=True)
-            ]
-            for dim in grid.dims
-        ]
-        last: Sequence[int | None] = [None] * len(outer)
-        for rows, inner_rows in (self._sample or grid).walk():
-            for columns, row, before in zip(outer, rows, last, strict=True):
-                if row != before:
-                    for name, column, text in columns:
-                        axes[name] = column[row]
-                        texts[name] = text(row)
-            last = rows
-            for row in inner_rows:
-                for name, column, text in inner:
-                    axes[name] = column[row]
-                    texts[name] = text(row)
-                whole = '{"axes":{' + "".join(texts.values())[:-1] + tail
-                named = hashlib.sha256(whole.encode("ascii")).hexdigest()[:ID_DIGITS]
-                yield Point(workload, axes.copy(), measure, named)
+        sweep = self.sweep
+        axes = dict(self._defaults)
+        pieces = dict.fromkeys(sorted(self._named()), "")  # an id has axes in order of their names
+        head = '{"axes":{'
+        tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{sweep.workload}"}}'
+        cells_of = lru_cache(_REMEMBERED)(self._cells)
+        before: Sequence[int | None] = [None] * len(self._grid.dims)
+        for rows in self._grid.walk():
+            for place, row in enumerate(rows):
+                if row != before[place]:
+                    for name, value, piece in cells_of(place, row):
+                        axes[name] = value
+                        if name in pieces:
+                            pieces[name] = piece
+            before = rows
+            text = head + "".join(pieces.values())[:-1] + tail
+            named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
+            yield Point(sweep.workload, axes.copy(), sweep.measure, named)
 
-    def _text(self, name: str, column: Sequence[Any], row: int) -> str:
-        return self._spelled(name, column[row])
+    def _named(self) -> Iterator[str]:
+        """Yield the axes that have other values than their default, which ids name."""
+        for dim in self._grid.dims:
+            for name, column in zip(dim.names, dim.columns, strict=True):
+                if not all(same(value, self._defaults[name]) for value in column):
+                    yield name
 
-    def _spelled(self, name: str, value: object) -> str:
-        """Return ``"name":value,`` or nothing for a default."""
-        return "" if same(value, self._defaults[name]) else f'"{name}":{canonical_json(value)},'
+    def _cells(self, place: int, row: int) -> list[tuple[str, Any, str]]:
+        """Return axis, value and ``"axis":value,`` of a dimension's row; no text of a default."""
+        dim = self._grid.dims[place]
+        cells = []
+        for name, value in zip(dim.names, dim.row(row), strict=True):
+            default = same(value, self._defaults[name])
+            cells.append((name, value, "" if default else f'"{name}":{canonical_json(value)},'))
+        return cells
 
 
 def flat(point: Point) -> dict[str, Any]:
@@ -147,103 +154,96 @@ def flat(point: Point) -> dict[str, Any]:
     return {"point_id": None if point.axes["gpu"] is None else point.point_id, **point.axes}
 
 
-def _thinned(points: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
-    """Return a sample of included points, for each combination of their other axes."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for axes in points:
-        rest = {name: value for name, value in axes.items() if name not in SAMPLED}
-        groups.setdefault(canonical_json(rest), []).append(axes)
-    keys = [methodcaller("get", name) for name in SAMPLED]
-    return [axes for group in groups.values() for axes in thin(group, keys, n)]
-
-
-def spread(items: Sequence[T], n: int) -> list[T]:
-    """Return `n` items at even distances, the ends included; with `n` 1, the first item."""
-    if n >= len(items):
-        return list(items)
-    gaps = max(n - 1, 1)
-    return [items[i * (len(items) - 1) // gaps] for i in range(n)]
-
-
-def thin(items: Iterable[T], keys: Sequence[Callable[[T], Any]], n: int) -> list[T]:
-    """Keep `n` spread values of the first key, among their items `n` of the next, and so on."""
-    listed = list(items)
-    if not keys:
-        return listed
-    groups: dict[Any, list[T]] = {}
-    for item in listed:
-        groups.setdefault(keys[0](item), []).append(item)
-    chosen = {key: thin(groups[key], keys[1:], n) for key in spread(list(groups), n)}
-    kept = {id(item) for items in chosen.values() for item in items}
-    return [item for item in listed if id(item) in kept]
-
-
 class Sample:
-    """A grid restricted to N values of each axis in `names`."""
+    """The combinations of a grid with N values of the axes in `SAMPLED`."""
 
-    def __init__(self, grid: Grid, names: Sequence[str], n: int) -> None:
-        """Find the dimensions of `names`; rows are chosen lazily."""
-        self._grid = grid
-        self._names = names
+    def __init__(self, grid: Grid, n: int) -> None:
+        self.dims = grid.dims
         self._n = n
-        dims = [i for name in names for i, dim in enumerate(grid.dims) if name in dim.names]
-        self._thinned = list(dict.fromkeys(dims))  # in order of `names`
-        self._others = [dim for i, dim in enumerate(grid.dims) if i not in self._thinned]
-        self._parts = [self._parts_of(grid.dims[i]) for i in self._thinned]
-        self._chosen: dict[Masks, frozenset[Indices]] = {}
+        self._rules = grid.rules
+        places = [place for place, dim in enumerate(grid.dims) if len(dim.masks) > 1]
+        thinned = [place for name in SAMPLED for place in places if name in grid.dims[place].names]
+        thinned = list(dict.fromkeys(thinned))  # in the order in which they are thinned
+        others = [place for place in range(len(grid.dims)) if place not in thinned]
+        self._order = [*others, *thinned]
+        self._thinned = [grid.dims[place] for place in thinned]
+        self._parts = [_parts(dim) for dim in self._thinned]
+        self._others = Grid([grid.dims[place] for place in others], grid.rules, self._number)
+        self._chosen: dict[Masks, list[Indices]] = {}
 
-    @cached_property
+    @property
     def count(self) -> int:
         """The number of combinations."""
-        return sum(n * len(self._rows(masks)) for masks, n in self._grid.ways(self._others))
+        return self._others.count
 
-    def walk(self) -> Iterator[tuple[Indices, Iterable[int]]]:
-        """Yield the chosen combinations in the grid's order, in the form of `Grid.walk`."""
-        dims = self._grid.dims
-        rows: list[Iterable[int]] = [range(len(dim)) for dim in dims]
-        ways = self._grid.ways(self._others)
-        chosen = {some for masks, _ in ways for some in self._rows(masks)}
-        for place, i in enumerate(self._thinned):
-            rows[i] = sorted({some[place] for some in chosen})
-        others = [i for i in range(len(dims)) if i not in self._thinned]
-        for combination in product(*rows):
-            masks = self._grid.masks_of(self._others, (combination[i] for i in others))
-            if tuple(combination[i] for i in self._thinned) in self._rows(masks):
-                yield combination[:-1], combination[-1:]
+    def walk(self) -> Iterator[Indices]:
+        """Yield the combinations in the order of the grid, for which all are listed first."""
+        places = [self._order.index(place) for place in range(len(self.dims))]
+        found = []
+        for others in self._others.walk():
+            for thinned in self._rows(self._others.masks_of(others)):
+                rows = others + thinned
+                found.append(tuple(rows[place] for place in places))
+        yield from sorted(found)
 
-    def _rows(self, masks: Masks) -> frozenset[Indices]:
+    def _number(self, masks: Masks) -> int:
+        return len(self._rows(masks))
+
+    def _rows(self, masks: Masks) -> list[Indices]:
         """Return the rows of the thinned dimensions that go with masks of the others."""
         if masks not in self._chosen:
-            self._chosen[masks] = frozenset(
-                rows for part in product(*self._parts) for rows in self._choose(masks, part)
-            )
+            chosen: list[Indices] = []
+            for parts in product(*self._parts):
+                chosen += self._choose(masks, parts)
+            self._chosen[masks] = chosen
         return self._chosen[masks]
 
-    def _choose(self, masks: Masks, part: Sequence[Sequence[int]]) -> list[Indices]:
-        """Return the chosen rows of the last thinned dimensions, from the rows in `part`."""
-        if not part:
-            return [()] if self._grid.keeps(masks) else []
-        dim = self._grid.dims[self._thinned[-len(part)]]
-        rest = {more: self._choose(joined(masks, more), part[1:]) for more in dim.counts}
-        rows = part[0]
-        if not all(rest.values()):
-            rows = [row for row in rows if rest[dim.masks_at(row)]]
-        keys = [dim.columns[dim.names.index(name)] for name in self._names if name in dim.names]
-        # with one axis, the rows of a part differ in it
-        taken = (
-            spread(rows, self._n)
-            if len(keys) == 1
-            else thin(rows, [column.__getitem__ for column in keys], self._n)
-        )
-        return [(row, *after) for row in taken for after in rest[dim.masks_at(row)]]
+    def _choose(self, masks: Masks, parts: Sequence[Sequence[int]]) -> list[Indices]:
+        """Return the chosen rows of the last thinned dimensions, from the rows in `parts`."""
+        if not parts:
+            return [()] if self._rules.keep(masks) else []
+        dim = self._thinned[-len(parts)]
+        after = {more: self._choose(joined(masks, more), parts[1:]) for more in dim.counts}
+        possible = [row for row in parts[0] if after[dim.masks[row]]]
+        columns = [dim.column(name) for name in SAMPLED if name in dim.names]
+        chosen = thin(possible, columns, self._n)
+        return [(row, *rows) for row in chosen for rows in after[dim.masks[row]]]
 
-    def _parts_of(self, dim: Dimension) -> list[Sequence[int]]:
-        """Return a dimension's rows, grouped by their values of axes that are not thinned."""
-        rest = [i for i, name in enumerate(dim.names) if name not in self._names]
-        if not rest:
-            return [range(len(dim))]
-        parts: dict[str, list[int]] = {}
-        for row in range(len(dim)):
-            values = dim.row(row)
-            parts.setdefault(canonical_json([values[i] for i in rest]), []).append(row)
-        return list(parts.values())
+
+def _parts(dim: Dimension) -> list[list[int]]:
+    """Return a dimension's rows, grouped by their values of axes that are not thinned."""
+    columns = [dim.column(name) for name in dim.names if name not in SAMPLED]
+    parts: dict[tuple[str, ...], list[int]] = {}
+    for row in range(len(dim.masks)):
+        key = tuple([canonical_json(column[row]) for column in columns])
+        parts.setdefault(key, []).append(row)
+    return list(parts.values())
+
+
+def _thinned(points: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
+    """Return a sample of included points, for each combination of their other axes."""
+    groups: dict[str, list[int]] = {}
+    for row, axes in enumerate(points):
+        rest = {name: value for name, value in axes.items() if name not in SAMPLED}
+        groups.setdefault(canonical_json(rest), []).append(row)
+    columns = [[axes.get(name) for axes in points] for name in SAMPLED]
+    return [points[row] for rows in groups.values() for row in sorted(thin(rows, columns, n))]
+
+
+def thin(rows: Sequence[int], columns: Sequence[Sequence[Any]], n: int) -> list[int]:
+    """Keep rows with `n` values of the first column, among these `n` of the next, and so on.
+
+    Values are taken at even distances of their order in `rows`, the ends included; of 1 the first.
+    """
+    if not columns:
+        return list(rows)
+    column, *others = columns
+    values = list(dict.fromkeys(column[row] for row in rows))
+    if n < len(values):
+        gaps = max(n - 1, 1)
+        values = [values[i * (len(values) - 1) // gaps] for i in range(n)]
+    groups: dict[Any, list[int]] = {value: [] for value in values}
+    for row in rows:
+        if column[row] in groups:
+            groups[column[row]].append(row)
+    return [row for group in groups.values() for row in thin(group, others, n)]

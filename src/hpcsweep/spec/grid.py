@@ -1,275 +1,276 @@
-"""Counts and lists the combinations of a sweep's axes under `zip`, `exclude` and `when`.
+"""Counts and walks the combinations of a sweep's axes under `zip`, `exclude` and `when`.
 
-Axes that vary are dimensions; axes that move together share one. Each condition has a bit. The mask
-of a value has the bits of the conditions that the value fulfils, and of all conditions on other
-axes. The masks of a combination's rows, joined by AND, leave the bits of the conditions that match
-the combination. Rows with equal masks are of one kind, so that kinds are counted and not rows.
+Axes that move together are one dimension, and all axes that the sweep leaves alone are one, too.
+Each condition has a bit. The mask of a row has the bits of the conditions that its values meet, and
+of all conditions on other axes. The masks of a combination's rows, joined by AND, leave the bits of
+the conditions that the combination meets.
 
 An axis that `when` rules set has the values of all of its sources: its own, and those of each
-rule. Every source has a bit, too; the last rule that matches decides which source must have the
+rule. Every source has a bit, too; the last rule that is met decides which source must have the
 value.
 
-Selecting one GPU, or rehearsing, gives all rows the same `gpu`. Rows that become equal are joined
-into one with the masks of all of them, which is kept if one of them would be.
+A rehearsal gives all rows the same `gpu`. Rows that become equal are joined into one with the masks
+of all of them, which is kept if one of them would be.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
-from itertools import compress, count, product
+from functools import cached_property, reduce
 from math import prod
 from operator import and_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hpcsweep.point import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from hpcsweep.spec.space import Condition, Predicate, Space
 
-    Indices = tuple[int, ...]
-
-    Masks = tuple[int, ...]  # one for each of the rows that were joined into this one
+Indices: TypeAlias = tuple[int, ...]  # one row of each dimension
+Masks: TypeAlias = tuple[int, ...]  # one for each of the rows that were joined into this one
 
 NEUTRAL: Final[Masks] = (-1,)  # every bit
-_REMEMBERED: Final = 200_000  # cached results of a walk
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """Axes that move together: their columns, and the masks of each row (None: no conditions)."""
+    """Axes that move together: a column of values for each of them, and the masks of each row."""
 
     names: tuple[str, ...]
-    columns: tuple[Sequence[Any], ...]
-    masks: Sequence[Masks] | None = None
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
+    columns: Sequence[Sequence[Any]]
+    masks: Sequence[Masks]
 
     def row(self, index: int) -> tuple[Any, ...]:
         """Return the values of a row."""
         return tuple(column[index] for column in self.columns)
 
-    def masks_at(self, row: int) -> Masks:
-        """Return the masks of a row."""
-        return NEUTRAL if self.masks is None else self.masks[row]
-
-    def find(self, values: tuple[Any, ...]) -> int | None:
-        """Return the row that has these values."""
-        column = self.columns[0]
-        if isinstance(column, range):  # it needs no index
-            return column.index(values[0]) if values[0] in column else None
-        return self._rows.get(canonical_json(values))
+    def column(self, name: str) -> Sequence[Any]:
+        """Return the values of an axis."""
+        return self.columns[self.names.index(name)]
 
     @cached_property
     def counts(self) -> Mapping[Masks, int]:
         """The number of rows by their masks."""
-        return {NEUTRAL: len(self)} if self.masks is None else Counter(self.masks)
+        return Counter(self.masks)
 
     @cached_property
-    def _rows(self) -> dict[str, int]:
-        return {canonical_json(self.row(row)): row for row in range(len(self))}
+    def places(self) -> Mapping[str, int]:
+        """The rows by their values."""
+        return {canonical_json(self.row(row)): row for row in range(len(self.masks))}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What masks mean: the bits of all excludes; for each axis that rules set, its sources.
+
+    A source is a pair of bits: of the rule, and of its values. The last rule comes first; the
+    axis's own values come last, with all bits in place of a rule's: they hold if no rule does.
+    """
+
+    excludes: int
+    sources: Sequence[Sequence[tuple[int, int]]]
+
+    def allow(self, mask: int) -> bool:
+        """Say whether each value is from the source that decides."""
+        for sources in self.sources:
+            decides = next(values for rule, values in sources if mask & rule)
+            if not mask & decides:
+                return False
+        return True
+
+    def keep(self, masks: Masks) -> bool:
+        """Say whether combinations with these masks are points of the sweep."""
+        return any(not mask & self.excludes and self.allow(mask) for mask in masks)
 
 
 class Grid:
-    """The combinations of a space, in order.
+    """The combinations of some dimensions that the rules keep, in order.
 
-    `gpu` keeps the rows of this GPU and those without one; `rehearse` gives all rows this device.
-    `probes` are further conditions, of which `matches` tells.
+    Where more dimensions follow, `ends` says how many combinations have rows of these masks.
     """
 
     def __init__(
         self,
-        space: Space,
-        *,
-        gpu: str | None = None,
-        rehearse: str | None = None,
-        probes: Sequence[Condition] = (),
+        dims: Sequence[Dimension],
+        rules: Rules,
+        ends: Callable[[Masks], int] | None = None,
     ) -> None:
-        """Lay out the dimensions; looks once at each value of an axis with conditions."""
-        self._space = space
-        conditions = [*space.excludes, *(rule.condition for rule in space.whens), *probes]
-        self._excludes = (1 << len(space.excludes)) - 1  # their bits
-        self._tests: dict[str, dict[int, Predicate]] = {}  # by axis, then by the condition's bit
-        for bit, condition in enumerate(conditions):
-            for name, test in condition.items():
-                self._tests.setdefault(name, {})[bit] = test
-        self._sources = _sources(space, len(conditions))
-        self._rules = (1 << len(conditions)) - 1 & ~self._excludes  # bits of rules and probes
-        names = space.names()
-        groups = [*space.groups(), *((name,) for name in space.defaults if name not in names)]
-        dims = [self._dimension(group) for group in groups]
-        if not names:
-            dims = [Dimension(("model",), ([],))]  # no axes, no combination
-        if gpu is not None or rehearse is not None:
-            dims = [_on_device(dim, gpu, rehearse) if "gpu" in dim.names else dim for dim in dims]
-        self.dims = [dim for dim in dims if len(dim) != 1] or dims[:1]
-        self.fixed = dict(space.defaults)  # the values that no dimension varies
-        self.start: Masks = NEUTRAL
-        for dim in dims:
-            if len(dim) == 1 and dim is not self.dims[0]:
-                self.fixed.update(zip(dim.names, dim.row(0), strict=True))
-                self.start = self.masks_of([dim], [0])
+        self.dims = dims
+        self.rules = rules
+        self._ends = ends or rules.keep
+        self._ways: dict[tuple[int, Masks], int] = {}
 
-    @cached_property
+    @property
     def count(self) -> int:
         """The number of combinations that are kept."""
-        return sum(ways for masks, ways in self.ways(self.dims) if self.keeps(masks))
-
-    def matches(self, condition: int) -> bool:
-        """Say whether a condition matches something: excludes count first, then rules, then probes.
-
-        An exclude matches any combination, the others those that are kept.
-        """
-        return bool(self._matched >> condition & 1)
+        return self.ways(0, NEUTRAL)
 
     @property
     def kinds(self) -> int:
         """The most kinds of combinations that conditions tell apart: `count` looks at each."""
         return prod(len(dim.counts) for dim in self.dims)
 
-    @cached_property
-    def _matched(self) -> int:
-        """The bits of the conditions that match something."""
-        found = 0
-        for masks, _ in self.ways(self.dims):
-            for mask in filter(self._exists, masks):
-                found |= mask & self._excludes or mask & self._rules
-        return found
+    def ways(self, depth: int, masks: Masks) -> int:
+        """Return how many combinations begin with rows of these masks, one of `depth` dimensions.
 
-    def ways(self, dims: Iterable[Dimension]) -> Iterable[tuple[Masks, int]]:
-        """Return the masks of combinations of the dimensions' rows, with their numbers."""
-        ways: Mapping[Masks, int] = {self.start: 1}
-        for dim in dims:
-            ways = multiplied(ways, dim.counts)
-        return ways.items()
+        Rows of equal masks are counted together, so the time depends on kinds and not on values.
+        """
+        if depth == len(self.dims):
+            return int(self._ends(masks))
+        key = (depth, masks)
+        if key not in self._ways:
+            self._ways[key] = sum(
+                number * self.ways(depth + 1, joined(masks, more))
+                for more, number in self.dims[depth].counts.items()
+            )
+        return self._ways[key]
 
-    def walk(self) -> Iterator[tuple[Indices, Iterable[int]]]:
-        """Yield, in order, rows of all dimensions but the last, with the kept rows of the last."""
-        *outer, last = self.dims
-        if not len(last):
-            return
+    def walk(self, rows: Indices = (), masks: Masks = NEUTRAL) -> Iterator[Indices]:
+        """Yield in order the combinations that are kept and begin with `rows`, of these masks."""
+        depth = len(rows) + 1
+        dim = self.dims[depth - 1]
+        both = {more: joined(masks, more) for more in dim.counts}
+        # rows with which no combination goes on are not followed
+        both = {more: these for more, these in both.items() if self.ways(depth, these)}
+        for row, more in enumerate(dim.masks):
+            if more not in both:
+                continue
+            if depth == len(self.dims):
+                yield (*rows, row)
+            else:
+                yield from self.walk((*rows, row), both[more])
 
-        @lru_cache(_REMEMBERED // len(last.counts))
-        def kept(masks: Masks) -> set[Masks]:
-            return {more for more in last.counts if self.keeps(joined(masks, more))}
-
-        for rows in product(*(range(len(dim)) for dim in outer)):
-            keeps = kept(self.masks_of(outer, rows))
-            inner: Iterable[int] = range(len(last))
-            if keeps and len(keeps) < len(last.counts):
-                inner = compress(inner, map(keeps.__contains__, last.masks or ()))
-            if keeps:
-                yield rows, inner
-
-    def masks_of(self, dims: Iterable[Dimension], rows: Iterable[int]) -> Masks:
-        """Return the masks of a combination of one row of each dimension."""
-        masks = self.start
-        for dim, row in zip(dims, rows, strict=True):
-            if dim.masks is not None:
-                masks = joined(masks, dim.masks[row])
+    def masks_of(self, rows: Iterable[int]) -> Masks:
+        """Return the masks of a combination."""
+        masks = NEUTRAL
+        for dim, row in zip(self.dims, rows, strict=True):
+            masks = joined(masks, dim.masks[row])
         return masks
 
-    def keeps(self, masks: Masks) -> bool:
-        """Say whether combinations with these masks are kept."""
-        return any(not mask & self._excludes and self._exists(mask) for mask in masks)
+    def first(self) -> dict[str, Any] | None:
+        """Return all values of the first combination that is kept."""
+        for rows in self.walk():
+            values: dict[str, Any] = {}
+            for dim, row in zip(self.dims, rows, strict=True):
+                values.update(zip(dim.names, dim.row(row), strict=True))
+            return values
+        return None
+
+    def met(self) -> int:
+        """Return the bits of the conditions that are met: an exclude by any, a rule by a kept one.
+
+        A bit stands for a condition: first those of excludes, then those of rules.
+        """
+        reached = {NEUTRAL}
+        for dim in self.dims:
+            reached = {joined(masks, more) for masks in reached for more in dim.counts}
+        bits = 0
+        for masks in reached:
+            for mask in filter(self.rules.allow, masks):
+                excluding = mask & self.rules.excludes
+                bits |= excluding or mask
+        return bits
 
     def holds(self, axes: Mapping[str, Any]) -> bool:
         """Say whether a full assignment of values is one of the kept combinations."""
-        varied = {name for dim in self.dims for name in dim.names}
-        if any(axes[name] != value for name, value in self.fixed.items() if name not in varied):
-            return False
-        rows = [dim.find(tuple(axes[name] for name in dim.names)) for dim in self.dims]
-        existing = [row for row in rows if row is not None]
-        return len(existing) == len(rows) and self.keeps(self.masks_of(self.dims, existing))
-
-    def _exists(self, mask: int) -> bool:
-        """Say whether each value is from the last source whose rule matches."""
-        for sources in self._sources.values():
-            of_rules = (value for rule, value in sources[:0:-1] if mask >> (rule or 0) & 1)
-            if not mask >> next(of_rules, sources[0][1]) & 1:
+        rows = []
+        for dim in self.dims:
+            row = dim.places.get(canonical_json([axes[name] for name in dim.names]))
+            if row is None:
                 return False
-        return True
+            rows.append(row)
+        return self.rules.keep(self.masks_of(rows))
 
-    def _dimension(self, names: tuple[str, ...]) -> Dimension:
-        """Return a group's rows with their masks."""
-        columns: tuple[Sequence[Any], ...] = tuple(self._space.sources(n)[0] for n in names)
-        masks: list[Iterable[int]] = []
-        if names[0] in self._sources:  # it moves alone
-            bits = [bit for _, bit in self._sources[names[0]]]
-            united, of_sources = _united(self._space.sources(names[0]), bits)
-            columns = (united,)
-            masks = [of_sources]
+    def where(self, condition: Condition) -> Grid:
+        """Return the combinations that meet one more condition."""
+        dims = []
+        for dim in self.dims:
+            rows: Collection[int] = range(len(dim.masks))
+            for name in condition.keys() & set(dim.names):
+                values = dim.column(name)
+                rows = [row for row in rows if condition[name](values[row])]
+            columns = [[column[row] for row in rows] for column in dim.columns]
+            dims.append(Dimension(dim.names, columns, [dim.masks[row] for row in rows]))
+        return Grid(dims, self.rules)
+
+    def on(self, device: str) -> Grid:
+        """Return the combinations with this device as the `gpu` of all of them."""
+        return Grid(
+            [_on(device, dim) if "gpu" in dim.names else dim for dim in self.dims], self.rules
+        )
+
+
+def grid_of(space: Space) -> Grid:
+    """Return the combinations of a space; looks once at each value of an axis with conditions."""
+    conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
+    tests: dict[str, dict[int, Predicate]] = {}  # by axis, then by the condition's bit
+    for number, condition in enumerate(conditions):
+        for name, test in condition.items():
+            tests.setdefault(name, {})[1 << number] = test
+    next_bit = 1 << len(conditions)
+    sources = []
+    dims = []
+    for names in space.groups():
+        columns = [space.sources(name)[0] for name in names]
+        masks = [[-1] * len(columns[0])]
+        if names[0] in space.conditional():  # it moves alone
+            rules = [1 << len(space.excludes) + i for i in space.setters(names[0])]
+            bits = [next_bit << i for i in range(len(rules) + 1)]
+            next_bit <<= len(bits)
+            sources.append([*zip(rules[::-1], bits[:0:-1], strict=True), (-1, bits[0])])
+            united, of_sources = _united(space.sources(names[0]), bits)
+            columns, masks = [united], [of_sources]
         for name, column in zip(names, columns, strict=True):
-            if name in self._tests:
-                masks.append(_value_masks(self._tests[name], column))
-        if not masks:
-            return Dimension(names, columns)
+            if name in tests:
+                masks.append([_mask(tests[name], value) for value in column])
         shared: dict[int, Masks] = {}  # equal masks are one object
         joint = (reduce(and_, each) for each in zip(*masks, strict=True))
-        return Dimension(names, columns, [shared.setdefault(mask, (mask,)) for mask in joint])
+        dims.append(Dimension(names, columns, [shared.setdefault(m, (m,)) for m in joint]))
+    others = {name: value for name, value in space.defaults.items() if name not in space.names()}
+    # without axes there is no combination, not even the one that has all defaults
+    masks_of_others = [NEUTRAL] if dims else []
+    rest = Dimension(tuple(others), [[value] for value in others.values()], masks_of_others)
+    return Grid([rest, *dims], Rules((1 << len(space.excludes)) - 1, sources))
 
 
-def _sources(space: Space, bit: int) -> dict[str, list[tuple[int | None, int]]]:
-    """Return, for each axis that rules set, its sources: the bits of the rule and of the values.
-
-    The axis's own values come first, without a rule. Bits of values are numbered from `bit` on.
-    """
-    sources: dict[str, list[tuple[int | None, int]]] = {}
-    for name in space.conditional():
-        rules = [i for i, rule in enumerate(space.whens, len(space.excludes)) if name in rule.axes]
-        sources[name] = list(zip([None, *rules], count(bit)))
-        bit += len(sources[name])
-    return sources
+def _mask(tests: Mapping[int, Predicate], value: object) -> int:
+    """Return every bit but those of the conditions that a value does not meet."""
+    mask = -1
+    for bit, test in tests.items():
+        if not test(value):
+            mask &= ~bit
+    return mask
 
 
-def _united(sources: list[Sequence[Any]], bits: list[int]) -> tuple[list[Any], list[int]]:
-    """Return the distinct values of all sources, with the bits of their sources."""
-    keyed = [{canonical_json(value): value for value in source} for source in sources]
-    values = {key: value for source in keyed for key, value in source.items()}
-    of_none = ~sum(1 << bit for bit in bits)
-    masks = [
-        of_none | sum(1 << bit for bit, source in zip(bits, keyed, strict=True) if key in source)
-        for key in values
-    ]
-    return list(values.values()), masks
+def _united(sources: Sequence[Sequence[Any]], bits: Sequence[int]) -> tuple[list[Any], list[int]]:
+    """Return the distinct values of all sources, with the masks of their sources."""
+    values: dict[str, Any] = {}
+    masks: dict[str, int] = {}
+    for source, bit in zip(sources, bits, strict=True):
+        for value in source:
+            key = canonical_json(value)
+            values.setdefault(key, value)
+            masks[key] = masks.get(key, ~sum(bits)) | bit
+    return [*values.values()], [*masks.values()]
 
 
-def _on_device(dim: Dimension, gpu: str | None, rehearse: str | None) -> Dimension:
+def _on(device: str, dim: Dimension) -> Dimension:
     """Return a dimension with this device as `gpu`; rows that become equal are joined."""
     place = dim.names.index("gpu")
-    joined: dict[str, list[int]] = {}
-    for row in range(len(dim)):
-        values = list(dim.row(row))
-        if rehearse is not None or values[place] in {gpu, None}:
-            values[place] = rehearse or gpu
-            joined.setdefault(canonical_json(values), []).append(row)
-    columns = [[column[rows[0]] for rows in joined.values()] for column in dim.columns]
-    columns[place] = [rehearse or gpu] * len(joined)
-    old = dim.masks
-    masks = old and [tuple(mask for row in rows for mask in old[row]) for rows in joined.values()]
-    return Dimension(dim.names, tuple(columns), masks)
+    values: dict[str, tuple[Any, ...]] = {}
+    masks: dict[str, Masks] = {}
+    for row, more in enumerate(dim.masks):
+        given = dim.row(row)
+        moved = (*given[:place], device, *given[place + 1 :])
+        key = canonical_json(moved)
+        values.setdefault(key, moved)
+        masks[key] = (*masks.get(key, ()), *more)
+    columns = [*zip(*values.values(), strict=True)] or [() for _ in dim.names]
+    return Dimension(dim.names, columns, [*masks.values()])
 
 
 def joined(masks: Masks, more: Masks) -> Masks:
     """Return the masks of a combination, given those of its two parts."""
     return tuple([a & b for a in masks for b in more])
-
-
-def multiplied(counts: Mapping[Masks, int], more: Mapping[Masks, int]) -> Mapping[Masks, int]:
-    """Return the masks of combinations of two parts, with their numbers."""
-    product_counts: Counter[Masks] = Counter()
-    for masks, ways in counts.items():
-        for others, number in more.items():
-            product_counts[joined(masks, others)] += ways * number
-    return product_counts
-
-
-def _value_masks(tests: Mapping[int, Predicate], column: Iterable[Any]) -> Iterator[int]:
-    """Yield the mask of each value."""
-    others = ~sum(1 << bit for bit in tests)
-    for value in column:
-        yield others | sum(1 << bit for bit, test in tests.items() if test(value))

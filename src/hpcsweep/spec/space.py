@@ -11,7 +11,6 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,6 +95,10 @@ class Space:
         """Return the axes that some rule sets."""
         return list(dict.fromkeys(name for rule in self.whens for name in rule.axes))
 
+    def setters(self, name: str) -> list[int]:
+        """Return the places of the rules that set an axis."""
+        return [place for place, rule in enumerate(self.whens) if name in rule.axes]
+
     def groups(self) -> list[tuple[str, ...]]:
         """Return the groups of axes that move together, the slowest first.
 
@@ -105,12 +108,6 @@ class Space:
         group_of = {name: group for group in self.zips for name in group}
         ordered = sorted(self.names(), key=lambda name: _PACE.get(name, 1))
         return list(dict.fromkeys(group_of.get(name, (name,)) for name in ordered))
-
-    def size(self) -> int:
-        """Return an upper bound of the number of combinations."""
-        if not self.names():
-            return 0
-        return prod(max(1, sum(map(len, self.sources(group[0])))) for group in self.groups())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.errors import UsageError
 from hpcsweep.point import Point
 from hpcsweep.spec import expansion, profile
-from hpcsweep.spec.expansion import Expansion
+from hpcsweep.spec.expansion import MOST_POINTS, Expansion
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
 
@@ -34,7 +34,6 @@ class Options:
 
 
 DEFAULT: Final = Options()
-MOST_POINTS: Final = 300_000  # a plan of more takes over 4 s, and nobody measures so many
 
 
 @dataclass(frozen=True, kw_only=True)
