@@ -257,7 +257,7 @@ def test_a_code_that_fails_plainly_is_told():
     with torch.inference_mode():
         (verdict,) = seen(network(), run=fail)
     assert is_partial(verdict)
-    assert "no plain pass to compare with: 'in this layout alone'" in verdict.message
+    assert "not compared: 'in this layout alone'" in verdict.message
 
 
 def test_outputs_of_zeros_and_of_vanishing_numbers_are_right():

@@ -7,7 +7,6 @@ are left out: they need not compute what their filters say.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -21,11 +20,8 @@ from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, transformed
 from hpcsweep.conv.swap import is_plain
-from hpcsweep.errors import first_line
 from hpcsweep.measure import rounding
 from hpcsweep.measure.rounding import Arithmetic, Exactness
-
-_log = logging.getLogger(__name__)
 
 
 class Convolutions:
@@ -91,8 +87,7 @@ class Convolutions:
                 with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
                     return rounding.of_call(layer, x, output, how, whole=whole, wide=wide)
             except Exception as error:  # noqa: BLE001 - of tensors of any class
-                _log.warning("%s could not be compared: %s", choice.layer, error)
-                return Exactness(subject="", reason=f"not compared: {first_line(error)}")
+                return Exactness(subject="", reason=rounding.why_not(error, len(x)))
 
         found = []
         if choice.backend != FRAMEWORK and not self._whole:

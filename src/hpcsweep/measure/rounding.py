@@ -23,6 +23,7 @@ the largest g of a shape counts.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,10 +36,12 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
+from hpcsweep.errors import first_line
 from hpcsweep.measure import switches
 from hpcsweep.measure.machine import framework
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _SIGMAS: Final = 6.0
 _TF32: Final = 2.0**-11
@@ -92,6 +95,14 @@ def if_it_fits(compare: Callable[[], T]) -> T | None:
         if not framework.is_out_of_memory(error):
             raise
     return None
+
+
+def why_not(error: Exception, images: int) -> str:
+    """Return what `Exactness.reason` says of a comparison of a batch that failed."""
+    if framework.is_out_of_memory(error):
+        return no_memory(images, images)
+    _log.warning("not compared: %s", error)
+    return f"not compared: {first_line(error)}"
 
 
 def no_memory(images: int, of: int) -> str:

@@ -14,7 +14,6 @@ be judged: that is said, and is no doubt.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,9 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.errors import first_line
 from hpcsweep.measure import models, rounding, switches
-from hpcsweep.measure.machine import framework
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.rounding import Exactness, compared, unit, widened
 
@@ -46,20 +43,26 @@ _LOST: Final = 0.5  # of the largest value: with such a bound nearly everything 
 _REDUCED: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}  # mixed precision
 _UNSTEADY: Final = "plain passes differ as much as wrong ones: random, with a state, or by choice"
 
-_log = logging.getLogger(__name__)
+# what a pass gave, by name, as float64 on the host: outputs, and gradients of parameters
+_Answers = dict[str, Tensor]
+_OUTPUT: Final = "output"
 
 
 @dataclass(frozen=True)
-class _Answers:
-    """What a pass gave, by name, as float64 on the host."""
+class _Limits:
+    """What a layer may round, relative; and how much may underflow on the way, absolute."""
 
-    outputs: dict[str, Tensor]
-    gradients: dict[str, Tensor]
+    rounds: float
+    tiny: float
 
-    @property
-    def sizes(self) -> list[tuple[int, ...]]:
-        """The sizes of the outputs."""
-        return [tuple(tensor.shape) for tensor in self.outputs.values()]
+    @classmethod
+    def of(cls, dtype: torch.dtype, *, tf32: bool) -> _Limits:
+        """Return those of a type in which a point computes."""
+        sums = min(unit(dtype), unit(torch.float32))
+        rounds = 2 * unit(dtype) + _SUM * sums + (_TF32 if tf32 else 0.0)
+        # devices may take subnormal numbers of float32 for zero, but not those of float16
+        step = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+        return cls(rounds, _SUM * max(step, torch.finfo(torch.float32).tiny))
 
 
 def is_transformed(network: Network, *, tf32: bool) -> bool:
@@ -77,13 +80,8 @@ def verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
     try:
         return _verdicts(network, times, tf32=tf32)
     except Exception as error:  # noqa: BLE001
-        if framework.is_out_of_memory(error):
-            images = network.point.axes["batch_size"]
-            reason = rounding.no_memory(images, images)
-        else:
-            _log.warning("no plain pass to compare with: %s", error)
-            reason = f"no plain pass to compare with: {first_line(error)}"
-    return [Exactness(subject="output", reason=reason)]
+        reason = rounding.why_not(error, network.point.axes["batch_size"])
+    return [Exactness(subject=_OUTPUT, reason=reason)]
 
 
 def _verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
@@ -93,18 +91,17 @@ def _verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
         seen = plainly.answers(lambda: network.output(times))
     swap.restore(network.model)
     dtype = _REDUCED.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
-    sums = min(unit(dtype), unit(torch.float32))
-    rounds = 2 * unit(dtype) + _SUM * sums + (_TF32 if tf32 else 0.0)
+    limits = _Limits.of(dtype, tf32=tf32)
     plain = plainly.run()
-    nudged = [plainly.run(rounds, 1)]
-    found = _judged(seen, plain, nudged, rounds)
+    nudged = [plainly.run(limits.rounds, 1)]
+    found = _judged(seen, plain, nudged, limits)
     if any(map(rounding.is_wrong, found)):
         draws = _Draws()
         plainly.run(watch=draws)
         if draws.some:  # then in another order, or by another generator
-            return [Exactness(subject="output", reason="a pass draws random numbers")]
-        nudged += [plainly.run(rounds, 2 + i) for i in range(_MORE)]
-        found = _judged(seen, plain, nudged, rounds)
+            return [Exactness(subject=_OUTPUT, reason="a pass draws random numbers")]
+        nudged += [plainly.run(limits.rounds, 2 + i) for i in range(_MORE)]
+        found = _judged(seen, plain, nudged, limits)
     return found
 
 
@@ -146,15 +143,15 @@ class _Plainly:
         with torch.set_grad_enabled(bool(self._learning)):
             found = [*tensors_in(run())]
             mixed = _mixed(found)
-            gradients = dict[str, Tensor]()
-            if mixed is not None:
-                learning = [*self._learning.values()]
-                several = torch.autograd.grad(mixed, learning, allow_unused=True)
-                for name, tensor in zip(self._learning, several, strict=True):
-                    if tensor is not None:
-                        gradients[f"gradient of {name}"] = _on_host(tensor)
-        outputs = {f"output {i + 1}": _on_host(tensor) for i, tensor in enumerate(found)}
-        return _Answers(outputs, gradients)
+            answers = {f"{_OUTPUT} {i + 1}": _on_host(t) for i, t in enumerate(found)}
+            if mixed is None:
+                return answers
+            learning = [*self._learning.values()]
+            gradients = torch.autograd.grad(mixed, learning, allow_unused=True)
+        for name, gradient in zip(self._learning, gradients, strict=True):
+            if gradient is not None:
+                answers[f"gradient of {name}"] = _on_host(gradient)
+        return answers
 
     @contextmanager
     def _tensors(self, nudge: float) -> Iterator[None]:
@@ -224,46 +221,41 @@ def _on_host(tensor: Tensor) -> Tensor:
 
 
 def _judged(
-    seen: _Answers, plain: _Answers, nudged: Sequence[_Answers], rounds: float
+    seen: _Answers, plain: _Answers, nudged: Sequence[_Answers], limits: _Limits
 ) -> list[Exactness]:
     """Compare a pass with a plain one; the nudged ones say what rounding may do."""
-    if any(each.sizes != plain.sizes for each in nudged):
-        return [Exactness(subject="output", reason=_UNSTEADY)]
-    if seen.sizes != plain.sizes:
-        reason = f"{seen.sizes} are the sizes, of a plain pass {plain.sizes}"
-        return [Exactness(subject="output", error=math.inf, excess=math.inf, reason=reason)]
-    found = []
-    for name, wanted in plain.outputs.items():
-        if wanted.is_floating_point() or wanted.is_complex():  # others are chosen by values
-            others = [each.outputs[name] for each in nudged]
-            bound = _bound(wanted, others, _largest(wanted), rounds)
-            found.append(_compared(name, seen.outputs[name], wanted, bound))
+    if any(_sizes(each) != _sizes(plain) for each in nudged):
+        return [Exactness(subject=_OUTPUT, reason=_UNSTEADY)]
+    if _sizes(seen) != _sizes(plain):
+        reason = f"{_sizes(seen)} are the sizes, of a plain pass {_sizes(plain)}"
+        return [Exactness(subject=_OUTPUT, error=math.inf, excess=math.inf, reason=reason)]
+    # numbers that are chosen by values, such as indices, say little
+    inexact = {name: t for name, t in plain.items() if t.is_floating_point() or t.is_complex()}
     # Some gradients are zero but for rounding, such as that of a bias before a batch norm: so the
     # largest of a module says what is much.
     largest = dict[str, float]()
-    for name, wanted in plain.gradients.items():
-        module = name.rpartition(".")[0]
-        largest[module] = max(largest.get(module, 0.0), _largest(wanted))
-    for name, wanted in plain.gradients.items():
-        others = [each.gradients.get(name, wanted) for each in nudged]
-        bound = _bound(wanted, others, largest[name.rpartition(".")[0]], rounds)
-        own = seen.gradients.get(name, torch.zeros_like(wanted))
-        found.append(_compared(name, own, wanted, bound))
-    return found or [Exactness(subject="output", reason="it has no numbers to compare")]
+    for name, wanted in inexact.items():
+        largest[_owner(name)] = max(largest.get(_owner(name), 0.0), _largest(wanted))
+    found = []
+    for name, wanted in inexact.items():
+        much = largest[_owner(name)]
+        change = max(_largest(each.get(name, wanted) - wanted) for each in nudged)
+        bound = _MARGIN * (change + limits.rounds * much) + limits.tiny
+        if bound > max(_LOST * much, 2 * limits.tiny):
+            found.append(Exactness(subject=name, reason=_UNSTEADY))
+        else:
+            own = seen.get(name, torch.zeros_like(wanted))
+            found.append(compared(name, own, wanted, bound))
+    return found or [Exactness(subject=_OUTPUT, reason="it has no numbers to compare")]
 
 
-def _bound(wanted: Tensor, others: Sequence[Tensor], largest: float, rounds: float) -> float | None:
-    """Return how far a pass may be from a plain one; None: nobody could tell what is wrong."""
-    change = max(_largest(other - wanted) for other in others)
-    tiny = _SUM * torch.finfo(torch.float32).tiny  # what may underflow on the way
-    bound = _MARGIN * (change + rounds * largest) + tiny
-    return None if bound > max(_LOST * largest, 2 * tiny) else bound
+def _sizes(answers: _Answers) -> list[tuple[int, ...]]:
+    return [tuple(t.shape) for name, t in answers.items() if name.startswith(_OUTPUT)]
 
 
-def _compared(name: str, seen: Tensor, wanted: Tensor, bound: float | None) -> Exactness:
-    if bound is None:
-        return Exactness(subject=name, reason=_UNSTEADY)
-    return compared(name, seen, wanted, bound)
+def _owner(name: str) -> str:
+    """Return the module of a gradient, or the output itself."""
+    return name.rpartition(".")[0] or name
 
 
 def _largest(tensor: Tensor) -> float:
