@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
+from torch.utils.checkpoint import checkpoint
 
 import idioms
 from hpcsweep.measure import models, transformed
@@ -285,6 +286,25 @@ def test_a_compiled_training_is_compared_as_it_was_timed(monkeypatch):
     row = bench.measure(asked).row
     assert "inaccurate" in row["flags"].split(";")
     assert not row["valid"]
+
+
+class Recomputing(nn.Module):
+    """Runs its body again in the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.body = nn.Conv2d(3, 3, 1), network()
+
+    def forward(self, x):
+        """Run a pass."""
+        return checkpoint(self.body, self.stem(x), use_reentrant=True)
+
+
+def test_gradients_through_recomputed_activations_are_compared():
+    """Reentrant checkpoints take a whole backward pass alone."""
+    found = seen(Recomputing(), learns=True)
+    assert len([v for v in found if v.subject.startswith("gradient of body.")]) == 10
+    assert not any(v.reason or is_wrong(v) for v in found)
 
 
 def test_the_gradients_of_an_explicit_algorithm_are_compared(monkeypatch):

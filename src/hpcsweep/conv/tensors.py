@@ -1,6 +1,6 @@
 """Copies networks with other tensors, and checks that a network still has its own.
 
-A pass on other tensors (on the meta device, in float64) runs on a copy of the network. So nothing
+A pass on other tensors (on the meta device) runs on a copy of the network. So nothing
 has to be restored, whatever is shared, tied or kept in a list, and state that such a pass changes
 is the copy's.
 """

@@ -142,15 +142,17 @@ class _Plainly:
         """Run a pass; derive a sum of its outputs for what learns."""
         with torch.set_grad_enabled(bool(self._learning)):
             found = [*tensors_in(run())]
-            mixed = _mixed(found)
             answers = {f"{_OUTPUT} {i + 1}": _on_host(t) for i, t in enumerate(found)}
+            mixed = _mixed(found)
             if mixed is None:
                 return answers
-            learning = [*self._learning.values()]
-            gradients = torch.autograd.grad(mixed, learning, allow_unused=True)
-        for name, gradient in zip(self._learning, gradients, strict=True):
-            if gradient is not None:
-                answers[f"gradient of {name}"] = _on_host(gradient)
+            for parameter in self._learning.values():
+                parameter.grad = None
+            mixed.backward()  # activation checkpointing takes no `torch.autograd.grad`
+        for name, parameter in self._learning.items():
+            if parameter.grad is not None:
+                answers[f"gradient of {name}"] = _on_host(parameter.grad)
+                parameter.grad = None
         return answers
 
     @contextmanager
