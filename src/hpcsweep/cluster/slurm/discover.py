@@ -21,6 +21,7 @@ from hpcsweep.cluster.slurm.nodes import GpuKind
 from hpcsweep.cluster.slurm.profile_checks import closed_to, wall_of_qos
 from hpcsweep.cluster.slurm.site import Cluster, Partition
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
+from hpcsweep.text import count
 
 _LONGEST_S: Final = 24 * 3600  # shorter jobs wait less; longer sweeps are split into chunks
 _SHORTEST_S: Final = 300  # a shorter job could not measure anything
@@ -122,8 +123,7 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     numbers = list(kind.counts.values())
     names = [node.name for node in kind.counts]
     per_node = " to ".join(map(str, sorted({min(numbers), max(numbers)})))
-    total = f"{len(numbers)} node{'s' * (len(numbers) > 1)}"
-    about = f"{total} with {per_node} GPUs each ({listed(names)})"
+    about = f"{count(len(names), 'node')} with {per_node} GPUs each ({listed(names)})"
     return Discovery(kind.gpu, about, tuple(sorted(names)), keys, tuple(notes))
 
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from hpcsweep import units
 from hpcsweep.cluster.slurm import duration
-from hpcsweep.cluster.slurm.site import Gres
+from hpcsweep.cluster.slurm.site import Gres, words
 from hpcsweep.errors import suggest
 from hpcsweep.spec.profile import Profile, sbatch_option
 from hpcsweep.text import aligned
@@ -96,13 +96,13 @@ class Wants:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        return _words(self["partition"])
+        return words(self["partition"])
 
     @property
     def gres(self) -> tuple[Gres, ...]:
         """Every generic resource that is asked for, in whatever way."""
-        words = (re.sub("^gres[:/]", "", word) for word in _words(self["gres"]))
-        return tuple(Gres.read(word) for word in words if word.lower() != "none")
+        wishes = (re.sub("^gres[:/]", "", word) for word in words(self["gres"]))
+        return tuple(Gres.read(wish) for wish in wishes if wish.lower() != "none")
 
     @property
     def gpu_types(self) -> list[str]:
@@ -143,10 +143,10 @@ def own_options(profile: Profile) -> list[tuple[str, str]]:
 
 def arguments(profile: Profile) -> list[str]:
     """Return all options of sbatch that a profile sets, as words of a command line."""
-    words = [f"{name}={value}" for name, value in own_options(profile)]
+    every = [f"{name}={value}" for name, value in own_options(profile)]
     for option in profile.sbatch_options:
-        words += shlex.split(option)
-    return words
+        every += shlex.split(option)
+    return every
 
 
 def options_of(profile: Profile) -> Wants:
@@ -158,7 +158,7 @@ def options_of(profile: Profile) -> Wants:
         key = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
         if more := _more_gres(key, value):
             key = "gres"
-            value = ",".join([*_words(values.get(key, "")), *more])  # noqa: PLW2901 - reads best
+            value = ",".join([*words(values.get(key, "")), *more])  # noqa: PLW2901 - reads best
         values[key] = value
         places[key] = profile.where("sbatch_options")
     return Wants(values, places)
@@ -167,11 +167,7 @@ def options_of(profile: Profile) -> Wants:
 def _more_gres(key: str, value: str) -> list[str]:
     """Return what an option asks for beside `gres`."""
     if key.startswith("gpus"):  # also per node, socket, task
-        return [f"gpu:{word}" for word in _words(value)]
+        return [f"gpu:{word}" for word in words(value)]
     if key.startswith("tres_per"):  # such as cpu=4,gres/gpu:v100=1
-        return [word for word in _words(value) if word.startswith("gres")]
+        return [word for word in words(value) if word.startswith("gres")]
     return []
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

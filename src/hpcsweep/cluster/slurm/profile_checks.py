@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -25,7 +25,6 @@ from hpcsweep.spec.profile import Profile
 
 Answer: TypeAlias = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
 
-_ENFORCED: Final = "AccountingStorageEnforce"
 _ADMITS: Final = {"Groups": "groups", "Accounts": "account", "Qos": "qos"}
 # `--test-only` looks at the nodes as they are now. It has the first words for what no node has, but
 # also for what would wait for nodes that are out of service.
@@ -54,11 +53,7 @@ def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[Finding]
     matches = nodes.match(wants, [partition.name for partition in chosen], cluster.nodes)
     asked = shlex.join(job_request.arguments(profile))
     said = _of_sbatch(wants, asked, matches, answer)
-    findings = [
-        *_partitions(wants, cluster, chosen),
-        *_time_of_qos(wants, cluster),
-        *nodes.other_gpus(wants, matches),
-    ]
+    findings = [*_partitions(wants, cluster, chosen), *nodes.other_gpus(wants, matches)]
     if said.level != "ok":  # a plugin of the site may know names that sinfo lacks
         findings += _unknown_names(wants, cluster, said.level)
     if matches.of_partition and matches.summary not in said.words:
@@ -70,12 +65,12 @@ def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[Finding]
 
 def _chosen(wants: Wants, cluster: Cluster, answer: Answer) -> list[Partition]:
     """Return the partitions of the jobs: the profile's, that of a site's plugin, or the default."""
-    names = wants.partitions
-    if isinstance(answer, Place) and answer.partition and answer.partition not in names:
-        names = (answer.partition,)
-    if not names:
-        return [one for one in cluster.partitions if one.settings.get("Default") == "YES"]
-    return [one for one in cluster.partitions if one.name in names]
+    names: Collection[str] = wants.partitions
+    if isinstance(answer, Place) and answer.partition not in {*names, ""}:
+        names = {answer.partition}
+    if names:
+        return [one for one in cluster.partitions if one.name in names]
+    return [one for one in cluster.partitions if one.settings.get("Default") == "YES"]
 
 
 def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: Answer) -> Finding:
@@ -119,19 +114,12 @@ def _unknown_names(wants: Wants, cluster: Cluster, level: Level) -> Iterator[Fin
                 yield wants.unknown(level, key, name, names)
 
 
-def _time_of_qos(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
-    limit = wall_of_qos(wants["qos"].lower(), cluster)
-    if wants.time_s and limit and wants.time_s > limit:
-        most = units.written(limit)
-        detail = f"{wants.time} is over the limit of your QOS, {most}"
-        yield wants.finding("fail", "time", detail, f'write `time: "{most}"`')
-
-
 def wall_of_qos(name: str, cluster: Cluster) -> int | None:
     """Return the time limit of a QOS in seconds; without a name, that of the only one."""
     mine = [*cluster.own.get("qos", ())]
     name = name or (mine[0] if len(mine) == 1 else "")
-    return cluster.qos.get(name) if "limits" in cluster.config.get(_ENFORCED, "") else None
+    enforced = cluster.config.get("AccountingStorageEnforce", "")
+    return cluster.qos.get(name) if "limits" in enforced else None
 
 
 def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> Iterator[Finding]:
@@ -148,8 +136,14 @@ def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> 
             by = "" if name in wants.partitions else ", which the cluster chooses"
             state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
             yield Finding("ok", "partition", f"{name}{by}: {state}")
-    if chosen and wants.time_s is None:
-        yield _no_time(chosen[0], wants)
+    if chosen and not wants["time"]:
+        first = chosen[0]
+        most = first.max_time_s
+        default = slurm.duration(first.settings.get("DefaultTime", "")) or most
+        if default:
+            detail = f"missing, so partition {first.name} sets it: {units.written(default)}"
+            do = f'write `time:`, at most "{units.written(most)}"'
+            yield wants.finding("warn", "time", detail, do)
 
 
 def closed_to(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[str]:
@@ -169,22 +163,17 @@ def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Itera
         does = "starts no jobs" if partition.state == "DOWN" else "accepts no jobs"
         do = "wait until the site opens it, or use another one: `sinfo -s` lists them"
         yield wants.finding("fail", "partition", f"{name} is {partition.state}: it {does}", do)
-    limit = partition.max_time_s
-    if limit is not None and wants.time_s is not None and wants.time_s > limit:
-        most = units.written(limit)
-        detail = f"{wants.time} is over the limit of partition {name}, {most}"
-        yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
+    limits = {
+        f"partition {name}": partition.max_time_s,
+        "your QOS": wall_of_qos(wants["qos"].lower(), cluster),
+    }
+    for whose, limit in limits.items():
+        if limit is not None and wants.time_s is not None and wants.time_s > limit:
+            most = units.written(limit)
+            detail = f"{wants.time} is over the limit of {whose}, {most}"
+            yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
     setting = "MaxMemPerNode"
     memory = partition.limit(setting) or slurm.number(cluster.config.get(setting))
     if memory is not None and wants.mem_mb > memory:
         detail = f"{wants.mem_mb}M is over {setting} of partition {name}, {memory}M"
         yield wants.finding("fail", "mem", detail, f"write `mem: {memory}M` or less")
-
-
-def _no_time(partition: Partition, wants: Wants) -> Finding:
-    default = slurm.duration(partition.settings.get("DefaultTime", "")) or partition.max_time_s
-    detail = f"missing, so partition {partition.name} sets it: {units.written(default)}"
-    if default is None:
-        return Finding("ok", "time", detail)
-    do = f'write `time:`, at most "{units.written(partition.max_time_s)}"'
-    return wants.finding("warn", "time", detail, do)

@@ -224,10 +224,8 @@ def would_accept(script: Path | None = None, *, options: Sequence[str] = ()) -> 
     if isinstance(reply, CouldNotAsk):
         return reply
     if reply.code != 0:
-        if reply.code is None:
-            return call.cause("sbatch", reply)
         refused = refusal(reply.err, what, reply.code)
-        if isinstance(refused, Unanswered):
+        if reply.code is None or isinstance(refused, Unanswered):
             return call.cause("sbatch", reply)
         raise refused
     match = re.search(r"to start at .*? on nodes (\S+) in partition (\S+)", reply.err)

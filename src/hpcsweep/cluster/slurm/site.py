@@ -159,9 +159,12 @@ def own(cluster: str = "") -> dict[str, frozenset[str]] | CouldNotAsk:
 
 def names(text: str) -> tuple[str, ...]:
     """Split a list of names; ALL and an empty text are an empty tuple."""
-    if text.upper() in _LIMITLESS:
-        return ()
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    return () if text.upper() in _LIMITLESS else words(text)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Split a list at its commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _sacctmgr(entity: str, fields: tuple[str, ...], *chosen: str) -> list[list[str]] | CouldNotAsk:
