@@ -62,10 +62,11 @@ def test_two_clusters_leave_each_others_jobs_alone(
     """Their jobs have equal numbers; both sweeps come to their end, each point measured once."""
     a = special_cluster(name="a", accounting=False)
     b = special_cluster(name="b", accounting=False)
-    assert b.run("sbatch", "--parsable", "-o/dev/null", "--wrap", "sleep 600").stdout == "1\n"
+    b.run("sbatch", "--test-only", "--wrap", "true")  # it takes a number, as before each submission
+    assert b.run("sbatch", "--parsable", "-o/dev/null", "--wrap", "sleep 600").stdout == "2\n"
     point_at(a, monkeypatch)
     sent = desk.run("submit", "s.yaml", "--cluster", "v100")
-    assert "queued as 1;" in sent.stdout, sent.stderr
+    assert "queued as 2;" in sent.stdout, sent.stderr
     (first,) = desk.sweep("s").submissions()
     a.wait_for("points at the gate", gate.waiting, enough=_two)
 
@@ -78,8 +79,8 @@ def test_two_clusters_leave_each_others_jobs_alone(
     assert f"{first.id}:0-1 running: runs on cluster a as root: ask there" in shown
     refused = desk.run("cancel", "s", first.id)
     assert refused.returncode == 7
-    assert "did not cancel chunks 0-1 (jobs 1_[0-1]): on cluster a" in refused.stderr
-    assert _queue(b).startswith("1 wrap RUNNING")
+    assert "did not cancel chunks 0-1 (jobs 2_[0-1]): on cluster a" in refused.stderr
+    assert _queue(b).startswith("2 wrap RUNNING")
 
     point_at(a, monkeypatch)
     shown = desk.run("status", "s").stdout
@@ -87,7 +88,7 @@ def test_two_clusters_leave_each_others_jobs_alone(
     assert not {"failed", "lost", "stopped"} & {*shown.replace(":", " ").split()}
     gate.open()
     wait_for_the_end(a)
-    b.run("scancel", "1")
+    b.run("scancel", "2")
     point_at(b, monkeypatch)
     wait_for_the_end(b)
     rows = [row["point_id"] for row in desk.rows("s")]

@@ -142,7 +142,8 @@ def _default(results: Path, names: Sequence[str]) -> Profile:
                     f"doctor: {candidate.name}: {finding.level}: {finding.complaint()}"
                 )
                 complaints.add(finding.complaint())
-        if not any(finding.level == "fail" for finding in wrong):
+        # `slurm`: there is no sbatch here, so the point that verifies a profile could not be sent
+        if not any(finding.level == "fail" or finding.what == "slurm" for finding in wrong):
             messages.progress(f"doctor: {candidate.name}: fits")
             fits.append(candidate)
     if not fits:
