@@ -9,6 +9,7 @@ import pytest
 
 import resultsfolder
 import timedrows
+from hpcsweep.errors import Refused
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import cost, estimate, past_times, prepare, request
@@ -119,8 +120,11 @@ def test_of_a_device_without_a_sheet_nothing_is_known_until_rows_are(tmp_path):
     asked = asked_of(tmp_path, cluster=tmp_path / "banana.yaml")
     told = cost.cost_of(folder.sweep_dir.path.parent, asked)
     assert "expected: nobody knows how long on banana" in told.text()
-    assert "52 from nothing: there is no sheet of this device" in told.text()
+    assert "52 from nothing: the catalogue lacks this device" in told.text()
     assert told.to_json()["gpu_hours"] == {"banana": None}
+    limited = replace(asked, options=request.Options(max_gpu_hours=1000.0))
+    with pytest.raises(Refused, match="--max-gpu-hours cannot be kept"):
+        prepare.prepare(folder.sweep_dir, limited)
     sent = prepare.Submit(folder.sweep_dir, asked, prepare.prepare(folder.sweep_dir, asked))
     assert "52 points on banana, nobody knows how long" in sent.headline
     points = resultsfolder.points_of(tmp_path, SIZES, "banana")

@@ -36,7 +36,8 @@ def run(results: Path, request: Request) -> int:
     with tempfile.TemporaryDirectory(prefix="hpcsweep-") as folder:
         expected = cost.drafted(sweep, request, told, folder)
         messages.progress(expected.text())
-        prepare.check_budget(expected.seconds, request.options.max_gpu_hours)
+        limit = request.options.max_gpu_hours
+        prepare.check_budget(expected.seconds, limit, expected.ready.estimates)
         draft = expected.ready.submission
         if draft and request.profile.in_slurm:
             if request.options.doctor:

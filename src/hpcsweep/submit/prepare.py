@@ -97,7 +97,7 @@ def prepare(
             packed = map(packing.arranged, packed)
         points, each = chunk_file.write_chunks(submission.chunks, packed)
         seconds = sum(each)
-        check_budget(seconds, request.options.max_gpu_hours)
+        check_budget(seconds, request.options.max_gpu_hours, seconds_of)
         _warn_of_long_points(request.profile, each, is_known=seconds_of.is_known)
         manifest = Manifest(
             id=submission.id,
@@ -195,9 +195,16 @@ def discard(submission: SubmissionDir) -> None:
             path.parent.rmdir()
 
 
-def check_budget(seconds: float, max_gpu_hours: float | None) -> None:
-    """Refuse a submission whose estimate exceeds the limit."""
+def check_budget(
+    seconds: float, max_gpu_hours: float | None, estimates: estimate.Estimates | None = None
+) -> None:
+    """Refuse a submission whose estimate exceeds the limit, or is none."""
     hours = seconds / 3600
+    if max_gpu_hours is not None and estimates and not estimates.is_known:
+        raise Refused(
+            "nobody knows how long points take on this device, so --max-gpu-hours cannot be kept; "
+            "nothing was submitted. Measure a --sample without the limit first"
+        )
     if max_gpu_hours is not None and hours > max_gpu_hours:
         raise Refused(
             f"the estimate of {hours:g} GPU-hours exceeds --max-gpu-hours {max_gpu_hours:g}; "
