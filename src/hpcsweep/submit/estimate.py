@@ -58,7 +58,7 @@ _ABOUT: Final = {
     Basis.OTHERS: "about {} by rows of other networks or algorithms",
     Basis.PEAKS: "about {} by the table of peaks",
     Basis.GUESS: "about {}, a guess of a minute each",
-    Basis.UNKNOWN: "nobody knows how long: the catalogue lacks this device, and no row of it is valid",
+    Basis.UNKNOWN: "nobody knows how long: the catalogue lacks it, and no row of it is valid",
 }
 Expected = tuple[Basis, float]  # seconds of a point, and what they rest on
 
