@@ -192,19 +192,19 @@ def test_points_of_nothing_own_have_an_empty_cell(folder, monkeypatch):
     assert [*sources.parts(cell)] == ["dataset", "resume_from"]
 
 
-def test_imports_count_from_the_folders_that_a_sweep_looks_in_and_no_other(folder, monkeypatch):
-    """A network beside the sweep may import what lies in the working directory."""
+def test_imports_count_from_every_folder_in_which_python_or_the_sweep_looks(folder, monkeypatch):
+    """Such as the working directory, and PYTHONPATH; what is installed does not count."""
     for name in ("cwd", "elsewhere"):
         (folder.parent / name).mkdir()
         (folder.parent / name / f"in_{name}.py").write_text("A = 1\n")
     monkeypatch.syspath_prepend(str(folder.parent / "elsewhere"))
-    (folder / "both.py").write_text("import in_cwd, in_elsewhere\n")
+    (folder / "both.py").write_text("import in_cwd, in_elsewhere, pytest\n")
     seen = Sources([str(folder), str(folder.parent / "cwd")])
-    assert set(seen.files("model", "both:net")) == {"both.py", "in_cwd.py"}
+    assert set(seen.files("model", "both:net")) == {"both.py", "in_cwd.py", "in_elsewhere.py"}
 
 
-def test_a_factory_in_an_editable_install_is_ones_own(folder, monkeypatch):
-    """With what it imports from there; its finder, not a folder of sys.path, knows the place."""
+def test_an_editable_install_is_ones_own(folder, monkeypatch):
+    """As a factory, and imported by one; its finder, not a folder of sys.path, knows the place."""
 
     class Finder:
         @staticmethod
@@ -215,3 +215,7 @@ def test_a_factory_in_an_editable_install_is_ones_own(folder, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
     places = Sources([]).files("model", "pkg.deep.block:block")
     assert {"pkg/__init__.py", "pkg/deep/block.py", "pkg/sizes.py"} < set(places)
+    (folder.parent / "thin").mkdir()
+    (folder.parent / "thin" / "thin.py").write_text("from pkg import sizes\n")
+    places = Sources([str(folder.parent / "thin")]).files("model", "thin:net")
+    assert set(places) == {"thin.py", "pkg/__init__.py", "pkg/sizes.py"}

@@ -1,10 +1,10 @@
 """Digests of the user's own files that a point is made of: modules, files that they name, weights.
 
-The modules are the factory's and all that it imports, also through others, from its folder or from
-those that the sweep looks in. They are read, not imported, so `submit` needs no torch. What is
-installed is not the user's own, unless the factory itself is in an editable install. A digest is of
-names and contents. Compute nodes take it before a module is imported first, and keep it as Python
-keeps the module, so that a later edit does not count as what runs.
+The modules are the factory's and all that it imports, at any place and through others, found as an
+import would find them. They are read, not imported, so `submit` needs no torch. Those of the
+standard library and of installed distributions are not the user's own; editable installs are. A
+digest is of names and contents. Compute nodes take it before a module is imported first, and keep
+it as Python keeps the module, so that a later edit does not count as what runs.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Sources:
     def __init__(self, folders: Sequence[str]) -> None:
         importlib.invalidate_caches()
         self._folders = [*folders]
+        self._places: dict[str, list[Path]] = {}
         self._modules: dict[str, list[_OwnFile]] = {}
         self._digests: dict[tuple[object, ...], str] = {}
 
@@ -113,17 +114,16 @@ class Sources:
 
     def _walk(self, first: str) -> Iterator[_OwnFile]:
         """Yield the files of the user's own that importing a module leads to."""
-        roots = [root for root in (*self._root(first), *map(Path, self._folders)) if _is_own(root)]
         left = [first]
         done = set[str]()
         while left:
             module = left.pop()
-            if module in done or module.partition(".")[0] in _LIBRARIES:
+            if module in done:
                 continue
             done.add(module)
             package = module.rpartition(".")[0]
             left += [package] if package else []
-            root, path = _found(module, roots)
+            root, path = _found(module, self._roots(module.partition(".")[0]))
             if path is None:
                 continue
             yield _OwnFile(module, path, os.path.relpath(path, root), imported=True)
@@ -134,12 +134,14 @@ class Sources:
                 outside = place.startswith("..")
                 yield _OwnFile(f"{module}:{text}", file, file.name if outside else place)
 
-    def _root(self, module: str) -> Iterator[Path]:
-        """Yield the folders from which the top package of a module is imported."""
-        spec = self.spec(module.partition(".")[0])
-        if spec is not None:
-            places = _inside(spec) or [spec.origin or os.devnull]
-            yield from (Path(place).parent for place in places)
+    def _roots(self, top: str) -> list[Path]:
+        """Return the user's own folders from which a module, or a top package, is imported."""
+        if top not in self._places:
+            spec = self.spec(top) if top.isidentifier() and top not in _LIBRARIES else None
+            places = (_inside(spec) or [spec.origin or os.devnull]) if spec else []
+            roots = [Path(place).parent for place in places]
+            self._places[top] = [root for root in roots if _is_own(root)]
+        return self._places[top]
 
     def _content(self, own: _OwnFile) -> str:
         try:
