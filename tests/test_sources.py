@@ -6,7 +6,7 @@ import compileall
 import os
 import subprocess
 import sys
-from importlib.machinery import PathFinder
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -204,18 +204,23 @@ def test_imports_count_from_every_folder_in_which_python_or_the_sweep_looks(fold
 
 
 def test_an_editable_install_is_ones_own(folder, monkeypatch):
-    """As a factory, and imported by one; its finder, not a folder of sys.path, knows the place."""
+    """As a factory, and imported by one; a finder knows its folder, which may have another name."""
 
     class Finder:
         @staticmethod
         def find_spec(name, path=None, target=None):
-            there = [str(folder)] if name == "pkg" else []
-            return PathFinder.find_spec(name, there)
+            init = str(folder / "pkg" / "__init__.py")
+            inside = [str(folder / "pkg")]
+            return (
+                spec_from_file_location(name, init, submodule_search_locations=inside)
+                if name == "mylab"
+                else None
+            )
 
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
-    places = Sources([]).files("model", "pkg.deep.block:block")
-    assert {"pkg/__init__.py", "pkg/deep/block.py", "pkg/sizes.py"} < set(places)
+    places = Sources([]).files("model", "mylab.deep.block:block")
+    assert {"mylab/__init__.py", "mylab/deep/block.py", "mylab/sizes.py"} < set(places)
     (folder.parent / "thin").mkdir()
-    (folder.parent / "thin" / "thin.py").write_text("from pkg import sizes\n")
+    (folder.parent / "thin" / "thin.py").write_text("from mylab import sizes\n")
     places = Sources([str(folder.parent / "thin")]).files("model", "thin:net")
-    assert set(places) == {"thin.py", "pkg/__init__.py", "pkg/sizes.py"}
+    assert set(places) == {"thin.py", "mylab/__init__.py", "mylab/sizes.py"}

@@ -68,7 +68,6 @@ class Sources:
     def __init__(self, folders: Sequence[str]) -> None:
         importlib.invalidate_caches()
         self._folders = [*folders]
-        self._places: dict[str, list[Path]] = {}
         self._modules: dict[str, list[_OwnFile]] = {}
         self._digests: dict[tuple[object, ...], str] = {}
 
@@ -121,27 +120,28 @@ class Sources:
             if module in done:
                 continue
             done.add(module)
-            package = module.rpartition(".")[0]
-            left += [package] if package else []
-            root, path = _found(module, self._roots(module.partition(".")[0]))
+            above = module.rpartition(".")[0]
+            left += [above] if above else []
+            path = self._own(module)
             if path is None:
                 continue
-            yield _OwnFile(module, path, os.path.relpath(path, root), imported=True)
-            imports, texts = _read(path, module if path.stem == "__init__" else package)
+            package = module if path.name.startswith("__init__.") else above
+            folder = Path(*package.split("."))
+            yield _OwnFile(module, path, str(folder / path.name), imported=True)
+            imports, texts = _read(path, package)
             left += imports
             for text, file in _files(texts, path.parent, self._folders):
-                place = os.path.relpath(file, root)
+                place = os.path.normpath(folder / os.path.relpath(file, path.parent))
                 outside = place.startswith("..")
                 yield _OwnFile(f"{module}:{text}", file, file.name if outside else place)
 
-    def _roots(self, top: str) -> list[Path]:
-        """Return the user's own folders from which a module, or a top package, is imported."""
-        if top not in self._places:
-            spec = self.spec(top) if top.isidentifier() and top not in _LIBRARIES else None
-            places = (_inside(spec) or [spec.origin or os.devnull]) if spec else []
-            roots = [Path(place).parent for place in places]
-            self._places[top] = [root for root in roots if _is_own(root)]
-        return self._places[top]
+    def _own(self, module: str) -> Path | None:
+        """Return the file of a module, if it is the user's own."""
+        if module.partition(".")[0] in _LIBRARIES:
+            return None
+        spec = self.spec(module)
+        path = Path(spec.origin or os.devnull) if spec and spec.has_location else None
+        return path if path and path.is_file() and _is_own(path) else None
 
     def _content(self, own: _OwnFile) -> str:
         try:
@@ -184,18 +184,8 @@ def _inside(spec: ModuleSpec) -> list[str]:
     return [*getattr(folders, "_path", folders)]
 
 
-def _is_own(root: Path) -> bool:
-    return _INSTALLED.isdisjoint(root.parts) and not any(map(root.is_relative_to, _STANDARD))
-
-
-def _found(module: str, roots: Iterable[Path]) -> tuple[Path, Path | None]:
-    """Return the folder that a module is imported from, and its file; None where it has none."""
-    *above, last = module.split(".")
-    for root in roots:
-        spec = PathFinder.find_spec(last, [str(Path(root, *above))])
-        if spec and spec.has_location and spec.origin and Path(spec.origin).is_file():
-            return root, Path(spec.origin)
-    return Path(), None
+def _is_own(path: Path) -> bool:
+    return _INSTALLED.isdisjoint(path.parts) and not any(map(path.is_relative_to, _STANDARD))
 
 
 def _read(path: Path, package: str) -> tuple[set[str], set[str]]:
