@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from multiprocessing import Pipe
 
 import pytest
 
 from benchmarks import pairs
-from hpcsweep.measure.bench_api import CannotMeasure
-from measuring import point
 
 
 def test_a_ratio_is_that_of_neighbouring_passes():
@@ -32,11 +29,3 @@ def test_with_too_few_pairs_there_is_no_interval():
     assert middle == 2.0
     assert math.isnan(low)
     assert math.isnan(high)
-
-
-def test_what_is_raised_where_a_network_tunes_is_raised_here():
-    """A CPU has no autotuner."""
-    ours, theirs = Pipe()
-    pairs._serve(theirs, point(algorithm="autotune"), "cpu")
-    with pytest.raises(CannotMeasure, match="on cpu there is none"):
-        pairs._answer(ours)

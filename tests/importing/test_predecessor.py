@@ -362,10 +362,6 @@ def test_a_number_is_finite_or_unknown():
     assert [submission.number(text) for text in ("1.5", "", None, "nan?", "inf")] == [
         1.5, None, None, None, None,
     ]  # fmt: skip
-    assert predecessor._times({"mean": "2", "std_ms": "0.5", "max": ""}) == {
-        "mean_ms": 2,
-        "std_ms": 0.5,
-    }
 
 
 def test_a_row_that_is_cut_short_names_no_algorithm(tmp_path):

@@ -17,8 +17,6 @@ from attempts import SLOW, attempt, ids, in_order_of_sizes, prepared, wait_for_r
 from gate import Gate
 from hpcsweep.errors import ResultsError
 from hpcsweep.importing import importer
-from hpcsweep.node.supervisor import Attempt
-from hpcsweep.node.worker_care import Stop
 from hpcsweep.store import attempt as record
 from hpcsweep.store import shards
 from hpcsweep.store.folders import ShardPath
@@ -174,21 +172,3 @@ def test_short_points_that_travel_together_have_one_row_each(desk):
     assert [int(row["place"]) for row in rows] == [*range(300)]
     began = [row["started_at"] for row in rows]
     assert began == sorted(began)
-
-
-def test_a_message_holds_fifty_milliseconds_of_short_points(desk):
-    """The first point of a worker travels alone, and so does one that may have ended a worker."""
-    submission = prepared(desk, SHORT)
-    tried = Attempt(submission, 0, Stop(lifeline=False))
-    todo = tried._todo()
-    counts = []
-    for at, pace, alone in (
-        (0, 0.002, 0),
-        (1, 0.002, 0),
-        (1, 0.002, 3),
-        (1, 0.02, 0),
-        (290, 1e-3, 0),
-    ):
-        tried._pace, tried._alone = pace, alone
-        counts.append(len(tried._together(todo, at)))
-    assert counts == [1, 25, 1, 1, 10]
