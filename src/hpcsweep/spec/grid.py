@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
+from itertools import product
 from math import prod
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -32,6 +33,7 @@ Indices: TypeAlias = tuple[int, ...]  # one row of each dimension
 Masks: TypeAlias = tuple[int, ...]  # one for each of the rows that were joined into this one
 
 NEUTRAL: Final[Masks] = (-1,)  # every bit
+_REMEMBERED: Final = 1_000  # kinds of combinations, while they are walked
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ class Grid:
         self.rules = rules
         self._ends = ends or rules.keep
         self._ways: dict[tuple[int, Masks], int] = {}
+        self._onward = lru_cache(_REMEMBERED)(self._following)
+        # no condition asks for dimensions that follow on the last of these
+        asked = [i for i, dim in enumerate(dims, 1) if dim.counts.keys() != {NEUTRAL}]
+        self._asked = max(asked, default=1)
+        self._free = [range(len(dim.masks)) for dim in dims[self._asked :]]
 
     @property
     def count(self) -> int:
@@ -129,18 +136,21 @@ class Grid:
 
     def walk(self, rows: Indices = (), masks: Masks = NEUTRAL) -> Iterator[Indices]:
         """Yield in order the combinations that are kept and begin with `rows`, of these masks."""
-        depth = len(rows) + 1
-        dim = self.dims[depth - 1]
-        both = {more: joined(masks, more) for more in dim.counts}
-        # rows with which no combination goes on are not followed
-        both = {more: these for more, these in both.items() if self.ways(depth, these)}
-        for row, more in enumerate(dim.masks):
-            if more not in both:
+        depth = len(rows)
+        onward = self._onward(depth, masks)
+        for row, more in enumerate(self.dims[depth].masks):
+            if more not in onward:
                 continue
-            if depth == len(self.dims):
-                yield (*rows, row)
+            if depth + 1 < self._asked:
+                yield from self.walk((*rows, row), onward[more])
             else:
-                yield from self.walk((*rows, row), both[more])
+                for others in product(*self._free):
+                    yield (*rows, row, *others)
+
+    def _following(self, depth: int, masks: Masks) -> Mapping[Masks, Masks]:
+        """Return the masks of rows with which some combination goes on, and what both leave."""
+        both = {more: joined(masks, more) for more in self.dims[depth].counts}
+        return {more: these for more, these in both.items() if self.ways(depth + 1, these)}
 
     def masks_of(self, rows: Iterable[int]) -> Masks:
         """Return the masks of a combination."""
@@ -191,15 +201,17 @@ class Grid:
             for name in condition.keys() & set(dim.names):
                 values = dim.column(name)
                 rows = [row for row in rows if condition[name](values[row])]
+            if len(rows) == len(dim.masks):
+                dims.append(dim)
+                continue
             columns = [[column[row] for row in rows] for column in dim.columns]
             dims.append(Dimension(dim.names, columns, [dim.masks[row] for row in rows]))
         return Grid(dims, self.rules)
 
     def on(self, device: str) -> Grid:
         """Return the combinations with this device as the `gpu` of all of them."""
-        return Grid(
-            [_on(device, dim) if "gpu" in dim.names else dim for dim in self.dims], self.rules
-        )
+        dims = [_on(device, dim) if "gpu" in dim.names else dim for dim in self.dims]
+        return Grid(dims, self.rules)
 
 
 def grid_of(space: Space) -> Grid:
