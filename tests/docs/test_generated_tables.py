@@ -11,6 +11,7 @@ import docscripts
 from docscripts import DOCS
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.spec.axis_values import MAX_VALUES
+from hpcsweep.spec.constraints import MAX_POINTS
 from hpcsweep.spec.expansion import MOST_POINTS, expand
 
 if TYPE_CHECKING:
@@ -58,4 +59,4 @@ def test_the_limits_in_the_text_are_those_of_the_code() -> None:
     """Numbers in prose go stale unseen."""
     text = (DOCS / "sweeps.md").read_text()
     assert f"{MOST_POINTS:,} points at a time" in text
-    assert f"{MAX_VALUES:,} values" in text
+    assert f"{MAX_VALUES:,} values, and a sweep {MAX_POINTS:,} points" in text

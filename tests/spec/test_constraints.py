@@ -114,6 +114,10 @@ def _complaint(folder: Path, text: str) -> str:
             "include: [{model: inception_v3, input_size: 74}]",
             "7: include[0].input_size: found 74, inception_v3 needs at least 75",
         ),
+        (
+            "include: [{model: inception_v3, input_size: 299, input_width: 74}]",
+            "7: include[0].input_width: found 74, inception_v3 needs at least 75",
+        ),
     ],
 )
 def test_a_rule_that_cannot_be_meant_is_named_with_its_line(
@@ -215,6 +219,15 @@ def test_a_size_that_is_excluded_or_unknown_to_matter_is_no_reason_to_complain(
         (
             "workload: command\nrun: 'true {k}'\naxes:\n  k: [1, '1']\n",
             ":4: axes.k[1]: '1' is repeated",
+        ),
+        (
+            (
+                "workload: noop\naxes:\n  model: [a]\n"
+                "  input_size: {start: 1, stop: 100000, step: 1}\n"
+                "  batch_size: {start: 1, stop: 100000, step: 1}\n"
+                "  seed: {start: 1, stop: 1000000, step: 1}\n"
+            ),
+            ":2: axes: 10,000,000,000,000,000 points, at most 1,000,000,000,000,000 in one sweep",
         ),
         (
             (

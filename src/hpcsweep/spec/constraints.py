@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Loc = tuple[str | int, ...]
 
+MAX_POINTS: Final = 10**15  # Python's `len` ends at 9 * 10**18, and nobody samples from so many
 # Counting takes some seconds with so many looks at values, or kinds of combinations.
 MAX_ASKED: Final = 5_000_000
 MAX_KINDS: Final = 1_000_000
@@ -194,6 +195,9 @@ class Reader:
         if not grid.count and not self.include:
             why = "every combination is excluded" if names else "has no axes"
             raise self.doc.complaint(("axes",), f"an empty sweep: {why}")
+        if grid.count > MAX_POINTS:
+            text = f"{grid.count:,} points, at most {MAX_POINTS:,} in one sweep; shorten an axis"
+            raise self.doc.complaint(("axes",), text)
         rules = [("exclude", i) for i in range(len(self.space.excludes))]
         rules += [("when", i) for i in range(len(self.space.whens))]
         met = grid.met()
