@@ -283,9 +283,10 @@ def _layers(
             "visit": rows["visit"], "log": log, "within": rows["within"], "ms": np.exp(log),
             "layer": rows["group"].astype(str), "unique_key": "",
         })  # fmt: skip
-        calls = best_layers.choose(times, "auto")
+        chosen = best_layers.choose(times, "auto")
+        calls = chosen.calls
         none = pd.Series(dtype=float)
-        predicted = best.predicted(calls, none, none, none).iloc[0]
+        predicted = best.predicted(chosen, none, none, none).iloc[0]
         taken = np.where(calls["algorithm"] == names[1], gain * (calls["call_index"] % 3 == 0), 0.0)
         truth = 100 * float((size[calls["call_index"]] * taken).sum() / size.sum())
         changed += predicted["changed"] / (LAYERS * RIVALS)

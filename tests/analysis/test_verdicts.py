@@ -241,7 +241,7 @@ def of_best(run, default, rival):
         config=0, call_index=0, layer="conv", unique_key="k", algorithm=rows["algorithm"],
         ms=rows["median_ms"], control=control,
     )  # fmt: skip
-    (chosen,) = best_layers.choose(times, default)["algorithm"]
+    (chosen,) = best_layers.choose(times, default).calls["algorithm"]
     return rival if chosen == rival else ""
 
 

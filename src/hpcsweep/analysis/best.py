@@ -8,6 +8,7 @@ from the times of other networks.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,9 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import scipy  # its parts are loaded where they are used: they take as long as the rest
 
 from hpcsweep import catalog
-from hpcsweep.analysis import best_layers, dataset, merged
+from hpcsweep.analysis import best_layers, dataset, merged, verdicts
 from hpcsweep.analysis.formats import View
 from hpcsweep.errors import UsageError
 from hpcsweep.store.folders import SweepDir
@@ -26,7 +28,6 @@ from hpcsweep.text import count
 
 _ALWAYS: Final = ("gpu", "dtype", "model", "input_size", "batch_size")
 _TIMES: Final = ("median_ms", "mean_ms")
-_OF_GAIN: Final = 1.96  # standard deviations of a 95 % interval
 _TENTH: Final = 0.1
 _HIDDEN: Final = {"algorithm", *dataset.REPEATS}
 
@@ -91,7 +92,8 @@ def best_of_sweep(
             "say nothing of gradients; measure the networks in an inference sweep"
         )
     points, notes = data.chosen(where, everything=everything, noise=True)
-    calls = best_layers.per_layer(data, points, over)
+    chosen = best_layers.per_layer(data, points, over)
+    calls = chosen.calls
     if not calls["tried"].any():
         raise UsageError(_without_rival(data, points, where, over))
     points = points.assign(config=dataset.configurations(points))
@@ -103,12 +105,15 @@ def best_of_sweep(
     keys = [axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first]
     rows = [row for _, row in first.iterrows()]
     names = [map_name(dataset.format_value(key, row[key]) for key in keys) for row in rows]
-    chosen = maps_of(calls, over)
-    maps = dict(zip(names, [chosen.get(config, {}) for config in first["config"]], strict=True))
+    of_configs = maps_of(calls, over)
+    maps = {
+        name: of_configs.get(config, {})
+        for name, config in zip(names, first["config"], strict=True)
+    }
     whole = _medians(points, dataset.first_known(points, *_TIMES))
     layers = _medians(points, points["point_id"].map(_sums(data, points)))
     off = _off(whole, layers, over)
-    table = predicted(calls, whole[over], layers[over], off).reindex(first["config"])
+    table = predicted(chosen, whole[over], layers[over], off).reindex(first["config"])
     table = pd.concat([first[keys], table.reset_index(drop=True)], axis=1)
     # a gain whose interval holds a loss was not shown, so nothing of it is pinned
     loses = (table["changed"] > 0) & ~(table["gain_lo_pct"] > 0)
@@ -220,31 +225,49 @@ def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
 
 
 def predicted(
-    calls: pd.DataFrame, times: pd.Series[float], layers: pd.Series[float], off: pd.Series[float]
+    chosen: best_layers.Chosen,
+    times: pd.Series[float],
+    layers: pd.Series[float],
+    off: pd.Series[float],
 ) -> pd.DataFrame:
     """Return what each map is predicted to gain, with a 95 % interval; NaN where nothing was tried.
 
     Layers are timed one by one. Where they sum to more than the network, they save as much less.
-    `off` is how far such a sum was off for whole networks of one algorithm, as a share of the time.
+    The interval is that of the visits' own gains; of a single visit it is as wide as two visits may
+    differ. `off` is how far such a sum was off for whole networks of one algorithm, as a share of
+    the gain.
     """
-    changed = calls.assign(changed=calls["saving_ms"] > 0, root=np.sqrt(calls["shared"]))
-    grouped = changed.groupby("config")
-    sums = grouped[["saving_ms", "own", "default_ms", "tried"]].sum()
-    # half of what the layers of an algorithm share is the default's, and so of all algorithms
-    roots = changed.groupby(["config", "algorithm"])["root"].sum()
-    of_each = roots.pow(2).groupby(level="config").sum()
-    of_all = roots.groupby(level="config").sum().pow(2)
-    variance = sums["own"] + (of_each + of_all) / 2
+    calls = chosen.calls.assign(changed=chosen.calls["saving_ms"] > 0)
+    grouped = calls.groupby("config")
+    sums = grouped[["changed", "default_ms", "tried"]].sum()
     whole = times.reindex(sums.index).fillna(sums["default_ms"])
     per_cent = 100 / pd.concat([whole, layers, sums["default_ms"]], axis=1).max(axis=1)
-    gain = sums["saving_ms"] * per_cent
-    of_model = off.reindex(sums.index).fillna(0.0) * gain
-    half = np.hypot(_OF_GAIN * np.sqrt(variance) * per_cent, _OF_GAIN * of_model)
-    gains = pd.DataFrame({"gain_pct": gain, "gain_lo_pct": gain - half, "gain_hi_pct": gain + half})
-    return pd.DataFrame({
-        "layers": grouped.size(), "changed": grouped["changed"].sum(), "default_ms": whole,
-        "predicted_ms": whole * (1 - gain / 100),
-    }).join(gains.where(sums["tried"] > 0))  # fmt: skip
+    gains = chosen.savings.reindex(sums.index).mul(per_cent, axis=0)
+    gain = gains.mean(axis=1).fillna(0.0)
+    changed_ms = calls["ms"].where(calls["changed"], 0.0).groupby(calls["config"]).sum()
+    once = verdicts.OF_MEAN * math.sqrt(2) * verdicts.ONCE * changed_ms * per_cent
+    of_model = verdicts.OF_MEAN * off.reindex(sums.index).fillna(0.0) * gain
+    half = np.hypot(_half_of_visits(gains).fillna(once), of_model)
+    table = pd.DataFrame(
+        {
+            "layers": grouped.size(),
+            "changed": sums["changed"],
+            "default_ms": whole,
+            "predicted_ms": whole * (1 - gain / 100),
+            "gain_pct": gain,
+            "gain_lo_pct": gain - half,
+            "gain_hi_pct": gain + half,
+        }
+    )
+    told = ["gain_pct", "gain_lo_pct", "gain_hi_pct"]
+    return table.assign(**table[told].where(sums["tried"] > 0))
+
+
+def _half_of_visits(gains: pd.DataFrame) -> pd.Series[float]:
+    """Return half of the 95 % interval of the mean gain of each configuration, NaN of one visit."""
+    visits = gains.notna().sum(axis=1)
+    student = scipy.special.stdtrit((visits - 1).clip(lower=1), 0.975)
+    return student * gains.std(axis=1, ddof=1) / np.sqrt(visits)
 
 
 def _off(whole: pd.DataFrame, layers: pd.DataFrame, over: str) -> pd.Series[float]:

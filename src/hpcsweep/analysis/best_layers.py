@@ -2,43 +2,54 @@
 
 A layer keeps the default algorithm unless `verdicts.judge` calls another one faster, by the times
 of the two in this layer alone. The winner of many is partly lucky, so what it saves is told by the
-visits that did not choose it. What a visit did to all layers of an algorithm counts as noise that
-these share in what a network would gain (`best` sums it up).
+visits that did not choose it. What all layers together save in each visit is the noise of what the
+network would gain: what a visit did to all layers at once is in it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
-import scipy
 
 from hpcsweep import catalog
 from hpcsweep.analysis import dataset, verdicts
 from hpcsweep.errors import UsageError
 
 _CALL: Final = ["config", "call_index"]
-_PAIR: Final = ["config", "algorithm"]
 _KEY: Final = [*_CALL, "algorithm"]
+_ONCE: Final = 2 * verdicts.ONCE**2  # variance of a gap between two single visits
 
 
-def per_layer(
-    data: dataset.Dataset, points: pd.DataFrame, default: str = catalog.AUTO
-) -> pd.DataFrame:
-    """Return a row per configuration and convolution call, in call order.
+@dataclass(frozen=True)
+class Chosen:
+    """The choice for each convolution call, and what all choices of a configuration save.
 
-    `config` is the number of the configuration and `default_ms` the time under the default.
-    `algorithm` is the fastest that beats the default, else the default. It saves `saving_ms` with
-    the variance `own` of this layer, and `shared` with all layers that have this algorithm, so its
-    time is `ms`. `tried` counts the others. `UsageError` where no convolution was timed under the
-    default.
+    `calls` has a row per configuration and call, in call order. `config` is the number of the
+    configuration and `default_ms` the time under the default. `algorithm` is the fastest that beats
+    the default, else the default. It saves `saving_ms`, so its time is `ms`. `tried` counts rivals.
+
+    `savings` has a row per configuration, and the ms that each visit says in its column; NaN in
+    visits that the configuration does not have.
+    """
+
+    calls: pd.DataFrame
+    savings: pd.DataFrame
+
+
+def per_layer(data: dataset.Dataset, points: pd.DataFrame, default: str = catalog.AUTO) -> Chosen:
+    """Choose for each convolution of each configuration.
+
+    `UsageError` where no convolution was timed under the default.
     """
     control = dataset.cells(points, "control_ms", np.nan).astype(float)
     numbers = points[["point_id"]].assign(
-        config=dataset.configurations(points), visit=dataset.visits(points),
+        config=dataset.configurations(points),
+        visit=dataset.visits(points),
         control=np.log(control.where(control > 0)),
-    )  # fmt: skip
+    )
     rows = data.of_layers(points).drop(columns="visit").merge(numbers, on="point_id")
     rows = _with_logs(rows[~dataset.gradients(rows) & rows["algorithm"].map(catalog.is_algorithm)])
     times = rows[(rows["op"] == "conv2d") & ~dataset.fell_back(rows)]
@@ -50,25 +61,36 @@ def per_layer(
     return choose(times, default)
 
 
-def choose(times: pd.DataFrame, default: str) -> pd.DataFrame:
-    """Return the default's rows with the fastest algorithm that beats it (see `per_layer`)."""
-    rows = times[times["algorithm"] == default].groupby(_CALL).agg(
-        layer=("layer", "first"), unique_key=("unique_key", "first"), default_ms=("ms", "median")
-    )  # fmt: skip
-    visits = _visits(times, default)
-    gaps = _gaps(visits)
-    passed = gaps[gaps.index.isin(_faster(times, default))]
-    best = passed.sort_values("gap", ascending=False).reset_index("algorithm")
-    best = best.groupby(level=_CALL).first().reindex(rows.index)
-    saved = _without_luck(visits, passed).reindex(rows.index).astype(float)
-    ms = rows["default_ms"] * np.exp(-saved.fillna(0.0))
-    return rows.assign(
-        algorithm=best["algorithm"].astype(object).fillna(default), ms=ms,
-        saving_ms=rows["default_ms"] - ms,
-        own=ms**2 * best["own"].astype(float).fillna(0.0),
-        shared=ms**2 * best["shared"].astype(float).fillna(0.0),
-        tried=gaps.groupby(level=_CALL).size().reindex(rows.index, fill_value=0),
-    ).sort_index().reset_index()  # fmt: skip
+def choose(times: pd.DataFrame, default: str) -> Chosen:
+    """Choose for each call by its rows, which have the time `ms` and its logarithm `log`."""
+    of_default = times[times["algorithm"] == default].groupby(_CALL)
+    calls = of_default.agg(
+        layer=("layer", "first"),
+        unique_key=("unique_key", "first"),
+        default_ms=("ms", "median"),
+    )
+    gaps = _gaps(times, default)
+    tried = gaps.groupby(_KEY).size().groupby(level=_CALL).size()
+    gaps = gaps.merge(_faster(times, default), on=_KEY)
+    means = gaps.groupby(_KEY)["gap"].mean().sort_values()
+    fastest = means.reset_index("algorithm").groupby(level=_CALL)["algorithm"].last()
+    saved = 1 - np.exp(-_without_luck(gaps))
+    savings = saved.mul(calls["default_ms"].reindex(saved.index), axis=0)
+    calls["algorithm"] = fastest.reindex(calls.index).astype(object).fillna(default)
+    calls["saving_ms"] = savings.mean(axis=1).reindex(calls.index).fillna(0.0)
+    calls["ms"] = calls["default_ms"] - calls["saving_ms"]
+    calls["tried"] = tried.reindex(calls.index, fill_value=0)
+    return Chosen(calls.sort_index().reset_index(), _by_configuration(savings))
+
+
+def _by_configuration(savings: pd.DataFrame) -> pd.DataFrame:
+    """Return what the calls of each configuration save in each visit that it has.
+
+    A call that lacks a visit saves there what it saves on average.
+    """
+    filled = savings.T.fillna(savings.mean(axis=1)).T
+    has_visit = savings.notna().groupby(level="config").any()
+    return filled.groupby(level="config").sum().where(has_visit)
 
 
 def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +102,7 @@ def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     return timed.dropna(subset="log").fillna({"within": 0.0})
 
 
-def _faster(times: pd.DataFrame, default: str) -> pd.MultiIndex:
+def _faster(times: pd.DataFrame, default: str) -> pd.DataFrame:
     """Return the calls and algorithms that are faster than the default, by `verdicts.judge`."""
     cells = times.reindex(columns=[*_KEY, "visit", "log", "within", "control"]).assign(origin="")
     is_default = cells["algorithm"] == default
@@ -91,67 +113,32 @@ def _faster(times: pd.DataFrame, default: str) -> pd.MultiIndex:
     both = pd.concat([rivals.merge(pairs, on=_KEY).assign(side=0), own.assign(side=1)])
     judged = pairs.join(verdicts.judge(both), on="pair")
     is_faster = judged["differs"].eq(other=True) & (judged["gap"] > 0)
-    return pd.MultiIndex.from_frame(judged.loc[is_faster, _KEY])
+    return judged.loc[is_faster, _KEY]
 
 
-def _visits(times: pd.DataFrame, default: str) -> pd.DataFrame:
-    """Return a row per call, rival and visit that has both: `gap`, and its variance `within`.
+def _gaps(times: pd.DataFrame, default: str) -> pd.DataFrame:
+    """Return a row per call, rival and visit that has both, with its `gap`.
 
     A gap is the logarithm of the default's time over the rival's: above 0 it saves time.
     """
     keys = [*_CALL, "visit"]
-    mine = times["algorithm"] == default
-    own = times[mine].groupby(keys)[["log", "within"]].mean()
-    rivals = times[~mine].groupby([*_KEY, "visit"])[["log", "within"]].mean()
+    is_default = times["algorithm"] == default
+    own = times[is_default].groupby(keys)["log"].mean()
+    rivals = times[~is_default].groupby([*_KEY, "visit"])["log"].mean()
     both = rivals.reset_index().merge(own.reset_index(), on=keys, suffixes=("", "_default"))
-    return both[[*_KEY, "visit"]].assign(
-        gap=both["log_default"] - both["log"], within=both["within"] + both["within_default"]
-    )
+    return both[[*_KEY, "visit"]].assign(gap=both["log_default"] - both["log"])
 
 
-def _gaps(visits: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per call and rival: `gap` and its variances, for what the network would gain.
-
-    `own` is that of this layer, `shared` what all layers of a configuration's rival have in common.
-    """
-    gaps = visits.groupby(_KEY)[["gap", "within"]].mean()
-    within = gaps["within"].to_numpy()
-    own = np.zeros(len(gaps))
-    shared = np.zeros(len(gaps))
-    wide = visits.set_index([*_KEY, "visit"])["gap"].unstack("visit").to_numpy()  # noqa: PD010
-    for place in gaps.groupby(level=_PAIR).indices.values():
-        logs = wide[place]
-        logs = logs[:, ~np.isnan(logs).all(axis=0)]  # visits that this rival has
-        own[place], shared[place] = _variances(logs, within[place])
-    return gaps.assign(own=own, shared=shared)
-
-
-def _variances(logs: verdicts.Floats, within: verdicts.Floats) -> tuple[verdicts.Floats, ...]:
-    """Return the variances of the mean gaps of one rival, its own and the shared one of each call.
-
-    `logs` has a row per call and a column per visit, `within` the variance of a call in a visit.
-    """
-    visits = (~np.isnan(logs)).sum(axis=1)
-    noise = verdicts.scatter(logs, within)
-    own, shared, _ = noise.of_means(visits, logs.shape[1])
-    if noise.is_common:  # few visits tell it: as wide as Student's t makes an interval
-        shared = shared * (scipy.special.stdtrit(noise.shared_df, 0.975) / verdicts.OF_MEAN) ** 2
-    once = visits < verdicts.VISITS
-    alone = within + 2 * verdicts.ONCE**2
-    return np.where(once, alone, own), np.where(once, 0.0, shared)
-
-
-def _without_luck(visits: pd.DataFrame, passed: pd.DataFrame) -> pd.Series[float]:
-    """Return the gap of each call's winner without the luck that made it win.
+def _without_luck(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return the gap of each call's winner, by visit, without the luck that made it win.
 
     Each visit tells the gap of the rival that the other visits would choose. Of a single visit the
     gap is drawn towards nothing by as much as it may be noise (James and Stein's estimate).
     """
-    rows = visits[[*_KEY, "visit", "gap"]].merge(passed[["own", "shared"]], on=_KEY)
-    gap = rows["gap"]
-    rivals = gap.groupby([rows[name] for name in _KEY])
+    gap = gaps["gap"]
+    rivals = gap.groupby([gaps[name] for name in _KEY])
     others = (rivals.transform("sum") - gap) / (rivals.transform("size") - 1)
-    drawn = gap * (1 - (rows["own"] + rows["shared"]) / gap**2).clip(lower=0.0)
-    rows["told"] = gap.where(others.notna(), drawn)
-    ranked = rows.assign(others=others.fillna(gap)).sort_values("others")
-    return ranked.groupby([*_CALL, "visit"])["told"].last().groupby(level=_CALL).mean()
+    drawn = gap * (1 - _ONCE / gap**2).clip(lower=0.0)
+    rows = gaps.assign(told=gap.where(others.notna(), drawn), others=others.fillna(gap))
+    told = rows.sort_values("others").groupby([*_CALL, "visit"])["told"].last()
+    return told.unstack("visit")  # noqa: PD010

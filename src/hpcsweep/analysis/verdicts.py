@@ -13,7 +13,7 @@ is in a table changes nothing. So two rows have one verdict in `report`, `compar
   controls of the two rows show.
 
 Each verdict is wrong in at most 4 % of pairs that do not differ. `scatter` is about many rows at
-once: the geometric mean of a comparison, the gain of a network. Few repetitions say little of one
+once, for the geometric mean of a comparison. Few repetitions say little of one
 row's noise, so there its variance is drawn towards the usual one, by as much as the rows agree
 (Smyth 2004, "Linear models and empirical Bayes methods").
 """
@@ -37,7 +37,6 @@ OF_MEAN: Final = 1.96
 LEAST: Final = 1e-8  # variance of a logarithm: a ten-thousandth of a time is no difference
 _FEWEST: Final = 5  # rows whose variances say what is usual
 _MOST_DF: Final = 30.0  # a prior that is surer than this would be pooling
-_COMMON: Final = 0.05  # the chance at which rows are taken to share noise
 _LEAST_HALF: Final = 1e-3  # half of the least degrees of freedom of a prior
 _STEPS: Final = 10_000
 _TWO: Final = 1.5  # degrees of freedom: more than those of one difference, give or take a share
@@ -102,23 +101,6 @@ class Scatter:
     own_df: Floats
     shared: float
     shared_df: float
-
-    @property
-    def is_common(self) -> bool:
-        """Say whether what all rows share is more than the median of their own noise."""
-        rows = len(self.own)
-        df = self.shared_df
-        if self.shared == 0:
-            return False
-        chance = np.pi / 2 * float(np.mean(self.own)) / rows
-        return float(scipy.special.fdtrc(df, df * rows, self.shared / chance)) < _COMMON
-
-    def of_means(self, repeats: Floats, runs: int) -> tuple[Floats, Floats, Floats]:
-        """Return the variances of means, own and shared, and Welch and Satterthwaite's degrees."""
-        own = self.own / repeats
-        shared = np.full(len(self.own), self.shared / runs)
-        parts = own**2 / self.own_df.clip(1e-9) + shared**2 / self.shared_df
-        return own, shared, (own + shared) ** 2 / parts
 
 
 def scatter(logs: Floats, within: Floats, *, alone: bool = False) -> Scatter:

@@ -117,7 +117,7 @@ def best(data: dataset.Dataset, rows: pd.DataFrame, seen: Layout) -> pd.DataFram
     if seen.colour != "algorithm" or not default:
         return pd.DataFrame()
     try:
-        calls = best_layers.per_layer(data, rows, default)
+        calls = best_layers.per_layer(data, rows, default).calls
     except UsageError:
         return pd.DataFrame()
     axes = [axis for axis in seen.axes if axis != seen.colour]
