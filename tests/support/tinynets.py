@@ -732,15 +732,6 @@ class DropsLayers(Residual):
         return self.head(x.mean((2, 3)))
 
 
-class WithFeatures(Residual):
-    """Returns what it classifies by, beside the scores."""
-
-    def forward(self, x):
-        """Classify."""
-        features = self.relu(self.stem(x)).mean((2, 3))
-        return self.head(features), features
-
-
 class Normalising(Residual):
     """Normalises its input where it lies."""
 

@@ -6,30 +6,9 @@ import pytest
 import torch
 
 from hpcsweep.conv.shape import ConvShape
-from references import BACKEND, GEMMS, Allocations, error, operands, truth
+from references import BACKEND, Allocations, operands
 
 ODD = ConvShape(2, 6, 17, 20, 4, 3, 5, 2, 3, 2, 1, 2, 1, groups=2)
-
-
-@pytest.mark.parametrize("algorithm", GEMMS)
-@pytest.mark.parametrize(
-    "shape",
-    [
-        ODD,
-        ConvShape(1, 8, 9, 9, 8, 3, 3, groups=8),
-        ConvShape(3, 5, 7, 7, 6, 1, 1, bias=True),
-        ConvShape(1, 5, 8, 8, 6, 1, 1, 2, 2),
-        ConvShape(1, 3, 6, 6, 4, 3, 3, pad_h=5, pad_w=4),
-        ConvShape(1, 3, 7, 8, 4, 7, 8),
-    ],
-    ids=["odd", "depthwise", "pointwise", "pointwise_strided", "mostly_padding", "one_pixel"],
-)
-def test_the_gemm_families_do_every_geometry(algorithm: str, shape: ConvShape) -> None:
-    """Stride, padding, dilation and groups, different in height and width."""
-    assert BACKEND.unsupported(algorithm, shape) is None
-    x, weight, bias = operands(shape)
-    found = BACKEND.forward(algorithm, x, weight, bias, shape)
-    assert error(found, truth(x, weight, bias, shape)) < 2e-6
 
 
 @pytest.mark.parametrize(
