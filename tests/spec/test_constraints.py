@@ -223,11 +223,20 @@ def test_a_size_that_is_excluded_or_unknown_to_matter_is_no_reason_to_complain(
         (
             (
                 "workload: noop\naxes:\n  model: [a]\n"
-                "  input_size: {start: 1, stop: 100000, step: 1}\n"
-                "  batch_size: {start: 1, stop: 100000, step: 1}\n"
-                "  seed: {start: 1, stop: 1000000, step: 1}\n"
+                "  input_size: {start: 1, stop: 4000, step: 1}\n"
+                "  batch_size: {start: 1, stop: 4000, step: 1}\n"
             ),
-            ":2: axes: 10,000,000,000,000,000 points, at most 1,000,000,000,000,000 in one sweep",
+            ":2: axes: 16,000,000 points, at most 10,000,000 in one sweep; shorten an axis",
+        ),
+        (
+            (
+                "workload: noop\naxes:\n  model: [a]\n"
+                "  input_size: {start: 1, stop: 1000000, step: 1}\n"
+                "  batch_size: {start: 1, stop: 1000000, step: 1}\n"
+                "exclude: [{input_size: {gt: 5}}, {input_size: {le: 5}, batch_size: {gt: 1}}]\n"
+                "include: [{model: a, input_size: 5}]\n"
+            ),
+            ":7: include[0]: the axes have this point already; remove it here",
         ),
         (
             (

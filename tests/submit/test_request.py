@@ -54,12 +54,12 @@ def test_a_profile_that_takes_no_point_is_told_with_the_gpus_of_the_sweep(desk):
 def test_more_points_than_anybody_measures_are_refused_at_once(desk):
     """With their number and what to do; `expand` shows the first ten, and a sample is taken."""
     axes = "{model: [a], input_size: {start: 1, stop: 10000, step: 1}, batch_size: {start: 1, stop:"
-    desk.spec(f"workload: noop\naxes: {axes} 10000, step: 1}}}}\n")
+    desk.spec(f"workload: noop\naxes: {axes} 1000, step: 1}}}}\n")
     for command in (["estimate"], ["expand", "--cluster", "local"]):
         done = desk.run(*command, "sweep.yaml")
         assert done.returncode == 2
-        assert "100,000,000 points, at most 300,000 at a time; leave some out" in done.stderr
-    assert desk.run("expand", "sweep.yaml").stdout.startswith("sweep: 100,000,000 points\n")
+        assert "10,000,000 points, at most 300,000 at a time; leave some out" in done.stderr
+    assert desk.run("expand", "sweep.yaml").stdout.startswith("sweep: 10,000,000 points\n")
     assert "9 points" in desk.run("estimate", "sweep.yaml", "--sample", "3").stdout
 
 

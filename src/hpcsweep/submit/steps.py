@@ -134,8 +134,8 @@ def _write_submission(job: Submit, queue: LiveChunks | None = None) -> None:
     job.ready = prepare.prepare(job.sweep_dir, job.request, queue)
     if job.sweep_before in {None, job.request.sweep.text.encode()}:
         return
-    there = {*runs.points_of_file(job.sweep_dir)}
-    if gone := runs.statuses(job.sweep_dir).keys() - there:
+    gone = set(runs.statuses(job.sweep_dir)).difference(runs.points_of_file(job.sweep_dir))
+    if gone:
         points = count(len(gone), "measured point")
         messages.note(f"{points} no longer in the sweep: orphans, which tables keep and mark")
 
