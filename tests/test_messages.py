@@ -61,3 +61,12 @@ def test_what_the_command_line_prints_a_document_lists(desk):
     assert f"warning: {warned}" in printed.stderr
     with pytest.warns(UserWarning, match="t: 1 error: "):
         hpcsweep.run(desk.spec(FAILING.replace("name: s", "name: t")), results=desk.results)
+
+
+def test_after_a_refusal_nobody_listens_any_more(desk):
+    """Whatever is refused: a word of the command line, or the configuration."""
+    assert desk.run("--no-such-option", "status").returncode == 2
+    (desk.folder / "hpcsweep.toml").write_text("results = 3\n")
+    assert desk.run("status").returncode == 2
+    with pytest.warns(UserWarning, match="^a$"):
+        messages.warning("a")

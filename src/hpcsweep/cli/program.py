@@ -159,8 +159,12 @@ class _Program(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         answer.reset()
         ctx.with_resource(messages.told_to(answer.tell))
-        settings.load(ctx)
-        return super().parse_args(ctx, args)
+        try:
+            settings.load(ctx)
+            return super().parse_args(ctx, args)
+        except BaseException:
+            ctx.close()  # click closes no context whose arguments are refused
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands by what they are for."""
