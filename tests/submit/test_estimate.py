@@ -102,6 +102,18 @@ def test_without_rows_a_table_of_peaks_serves(tmp_path):
     assert set(seconds_of.counts) == {Basis.PEAKS}
 
 
+def test_the_time_of_an_own_network_is_a_guess_until_it_has_a_row(tmp_path):
+    """The table of peaks knows the device, and nothing of the network."""
+    asked = asked_of(tmp_path)
+    axes = next(asked.points()).axes
+    own = Point("inference", {**axes, "model": "mine:net"}, {})
+    folder = resultsfolder.make(tmp_path, SIZES)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
+    seconds = seconds_of(own)
+    assert seconds_of.about(seconds).endswith(", a guess: no table has these networks")
+    assert "1 from a guess of 10 GFLOPs an image" in seconds_of.basis()
+
+
 def test_rows_that_are_not_valid_teach_nothing(tmp_path):
     """Six seconds are not told as the minutes that they took on a busy machine."""
     slow = replace(LAW, image={"gemm": 5.0, "winograd": 8.0})

@@ -44,6 +44,10 @@ class Basis(Word):
     RUNS = "runs", "earlier runs of the command"
     OTHERS = "others", "measured points of other networks or algorithms"
     PEAKS = "peaks", "the table of peaks: nothing valid was measured on this device yet"
+    OWN = (
+        "own",
+        "a guess of 10 GFLOPs an image: no table has these networks, no row is valid",
+    )
     GUESS = "guess", "a guess of a minute each: the command has no valid run yet"
     UNKNOWN = (
         "unknown",
@@ -57,6 +61,7 @@ _ABOUT: Final = {
     Basis.RUNS: "about {} by earlier runs",
     Basis.OTHERS: "about {} by rows of other networks or algorithms",
     Basis.PEAKS: "about {} by the table of peaks",
+    Basis.OWN: "about {}, a guess: no table has these networks",
     Basis.GUESS: "about {}, a guess of a minute each",
     Basis.UNKNOWN: "nobody knows how long: the catalogue lacks it, and no row of it is valid",
 }
@@ -189,7 +194,9 @@ class _Networks:
                 rows = [row for row in self.rows if row.kind[place] == kind[place]]
         rows = rows or self.rows
         if not rows:
-            basis = Basis.PEAKS if passes.has_peak(self.device) else Basis.UNKNOWN
+            basis = Basis.PEAKS if passes.has_operations(kind[0]) else Basis.OWN
+            if not passes.has_peak(self.device):
+                basis = Basis.UNKNOWN
         slower = _median([row.slower for row in rows], 1.0)
         return basis, slower, _median(self._beside_factors(rows), self._usual_beside)
 

@@ -103,10 +103,15 @@ def has_peak(device: str) -> bool:
     return device == "cpu" or gpus.sheet(device) is not None
 
 
+def has_operations(model: str) -> bool:
+    """Say whether the table has the operations of a network: those of torchvision, not own ones."""
+    return model in MODELS
+
+
 @cache
 def _image(model: str, device: str, algorithm: str) -> float:
     """Return the seconds of one image of the reference size."""
-    gflops = MODELS[model].gflops if model in MODELS else _UNKNOWN_GFLOPS
+    gflops = MODELS[model].gflops if has_operations(model) else _UNKNOWN_GFLOPS
     if device == "cpu":
         rate = _CPU_FLOPS / _CPU_FACTOR.get(algorithm, 1.0)
     else:
