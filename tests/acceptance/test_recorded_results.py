@@ -49,6 +49,7 @@ SCREENS = {
     "compare-runs": "compare trained@1 trained@2",
     "compare-columns": "compare statuses:algorithm=auto statuses:algorithm=gemm",
     "predict": "predict between.yaml --from statuses",
+    "predict-what-does-not-run": "predict statuses.yaml --from statuses",
     "expand-trained": "expand trained.yaml --json",
     "nothing-to-measure": "submit injected.yaml --cluster local",
     "logs": "logs statuses",

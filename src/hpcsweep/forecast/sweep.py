@@ -16,7 +16,7 @@ import pandas as pd
 
 from hpcsweep import files
 from hpcsweep.catalog import WORKLOADS, columns, gpus
-from hpcsweep.errors import UsageError
+from hpcsweep.errors import HpcsweepError, UsageError, first_line
 from hpcsweep.forecast import Basis, check, energy, intervals, model, training_data
 from hpcsweep.forecast.intervals import LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
@@ -222,20 +222,34 @@ def _network(model: str, dtype: str, memory_format: str, channels: int) -> Any: 
 
 
 def _shape_pass(point: Point, network: Callable[[str, str, str, int], Any]) -> pd.DataFrame:
-    """Return the calls that a shape pass finds, as the columns of layer rows."""
+    """Return the calls that a shape pass finds, as the columns of layer rows.
+
+    `UsageError` where the network does not take the image, or is not to be had.
+    """
     import torch  # noqa: PLC0415 - most predictions need no shape pass
 
     from hpcsweep.measure import models, shape_pass, work  # noqa: PLC0415 - they need torch
 
     axes = point.axes
     shape = models.image_shape(point.axes)
-    model = network(axes["model"], axes["dtype"], axes["memory_format"], shape[0])
     image = torch.empty(axes["batch_size"], *shape, dtype=getattr(torch, axes["dtype"]))
     image = image.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+    try:
+        model = network(axes["model"], axes["dtype"], axes["memory_format"], shape[0])
+        calls = shape_pass.shape_pass(model, image).calls
+    except HpcsweepError:
+        raise
+    except Exception as error:  # whatever the network's author wrote
+        why = f"{type(error).__name__}: {first_line(error)}"
+        size = f"input_size {axes['input_size']}, batch_size {axes['batch_size']}"
+        raise UsageError(
+            f"{axes['model']} at {size} cannot be predicted, since it does not run here: {why}; "
+            "exclude it from the sweep"
+        ) from error
     rows = [
         {**work.call_cells(call), "call_index": index, "direction": "forward",
          "batch_size": axes["batch_size"]}
-        for index, call in enumerate(shape_pass.shape_pass(model, image).calls)
+        for index, call in enumerate(calls)
     ]  # fmt: skip
     return pd.DataFrame(rows).reindex(columns=list(_OF_SHAPE))
 
