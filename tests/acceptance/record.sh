@@ -5,7 +5,8 @@
 #
 # As root, beside Debian's Slurm: the sweeps of by_*.yaml run on a Slurm of this machine, those of
 # waiting*.yaml stay in its queue. The desk lies in a folder whose name has the length of the folders
-# that test_queued_by_the_old.py makes, since submitit pickles paths.
+# that tests/on_slurm/test_queued_by_an_earlier_version.py makes, since submitit pickles paths. The
+# machine was busy when this ran, so that commit's `Control.row` was changed to raise no flag.
 set -euo pipefail
 python=$1 lab=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,6 +31,14 @@ time: 30
 EOF
 done
 cd "$desk"
+
+# Paths of this machine are no part of what is recorded: those of Python, and of torch's compiler.
+without_paths() {
+  prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
+  find "$1" \( -name '*.log' -o -name '*.env.json' \) -exec \
+    sed -i -e "s|$prefix|/usr|g" -e 's|/opt/rh/[^ ,]*/c++|c++|g' {} +
+}
+
 hpcsweep() { "$desk/python" -c 'from hpcsweep.cli import run; run()' "$@" || echo "ended with $?"; }
 
 # every workload and every status on this machine; one sweep is measured twice
@@ -40,6 +49,7 @@ hpcsweep retry statuses --invalid
 hpcsweep submit trained.yaml --cluster local --again
 hpcsweep submit skipped.yaml --cluster local --skip-dominated
 hpcsweep collect statuses trained skipped injected own_program
+without_paths results
 hpcsweep bundle statuses --out "$here/recorded/statuses.zip"
 
 # a run that was killed, on a host that nobody can ask any more
@@ -68,6 +78,7 @@ hpcsweep status by_sbatch
 scontrol update nodename=v100n1 state=drain reason=recording
 hpcsweep submit waiting.yaml --cluster by_sbatch
 hpcsweep submit waiting_submitit.yaml --cluster by_submitit
+without_paths results
 cp -r results "$here/recorded/results"
 "$python" "$lab" stop /tmp/lab-recorded
 find "$here/recorded/results" -name .lock -delete

@@ -196,7 +196,7 @@ def test_failed_points_are_measured_again(desk: Desk) -> None:
     assert len(desk.table("injected", "overall")) == 8
 
 
-def test_its_bundle_is_imported(desk: Desk, tmp_path: Path) -> None:
+def test_its_bundle_is_imported(desk: Desk) -> None:
     """Into a folder without anything; the report is that of the sweep itself."""
     report = desk.run("report statuses")
     shutil.rmtree(desk.folder / "results")

@@ -26,10 +26,9 @@ def test_a_measured_point_keeps_its_time(points: dict[float, float]):
         assert found.at(work) == pytest.approx(seconds, rel=1e-6)
 
 
-def test_one_point_grows_by_what_is_not_fixed():
-    """Twice the work is twice that part."""
-    assert curves.fit([(1.0, 5.0)], fixed=1.0).at(2.0) == pytest.approx(9.0)
-    assert curves.fit([(1.0, 0.5)], fixed=1.0).at(2.0) == pytest.approx(0.5)
+def test_one_point_alone_begins_at_nothing():
+    """Twice the work takes twice as long."""
+    assert curves.fit([(1.0, 5.0)]).at(2.0) == pytest.approx(10.0)
 
 
 def test_repeated_works_count_with_their_median():

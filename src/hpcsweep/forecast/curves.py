@@ -38,8 +38,8 @@ class Curve:
         return (1 - share) * self.errors[before] + share * self.errors[after]
 
 
-def fit(points: Iterable[tuple[float, float]], fixed: float = 0.0) -> Curve:
-    """Return the curve through (work, seconds); one point alone has so many `fixed` seconds."""
+def fit(points: Iterable[tuple[float, float]]) -> Curve:
+    """Return the curve through (work, seconds); that of one point alone begins at nothing."""
     by_work: dict[float, list[float]] = defaultdict(list)
     for work, seconds in points:
         by_work[work].append(max(seconds, _LEAST))
@@ -48,8 +48,7 @@ def fit(points: Iterable[tuple[float, float]], fixed: float = 0.0) -> Curve:
     if len(works) > 1:
         fixed, slope = line(list(zip(works, middle, strict=True)))
     else:
-        fixed = min(fixed, middle[0])
-        slope = (middle[0] - fixed) / works[0]
+        fixed, slope = 0.0, middle[0] / works[0]
     errors = [math.log(s / (fixed + slope * work)) for work, s in zip(works, middle, strict=True)]
     return Curve(fixed, slope, list(map(math.log, works)), errors)
 

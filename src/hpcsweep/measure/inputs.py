@@ -32,7 +32,6 @@ from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.workloads.training import network
-from hpcsweep.measure.workloads.training.trainer import AUTOCAST
 from hpcsweep.point import Point
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
@@ -150,7 +149,7 @@ def shapes(workload: str, case: str) -> Shapes:
     shape = models.image_shape(axes)
     batch = axes["batch_size"]
     images = min(batch, _IMAGES)
-    amp = AUTOCAST.get(axes.pop("amp", "off"))
+    amp = models.AUTOCAST.get(axes.pop("amp", "off"))
     if WORKLOADS[workload].learns and ":" in axes["model"]:  # a pass tells the last layer of it
         axes["batch_size"] = images
     else:

@@ -37,6 +37,8 @@ _EXTRA: Final = {name: {"init_weights": True} for name in ("googlenet", "incepti
 # Sizes for the pass that scales batch norms: the first one that the network takes.
 _SETTLING_SIZES: Final = (224, 299, 64)
 _COMPLEX: Final = {"float64": torch.complex128}
+# what mixed precision computes in, by the axis `amp`; others are without
+AUTOCAST: Final = {"fp16": torch.float16, "bf16": torch.bfloat16}
 LAYOUTS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 

@@ -44,7 +44,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _SIGMAS: Final = 6.0
-_TF32: Final = 2.0**-11
+TF32: Final = 2.0**-11  # the unit roundoff of operands
 _PLAIN: Final = frozenset({"gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"})
 _FFTS: Final = frozenset({"fft", "fft_tiling"})
 _WINOGRADS: Final = frozenset({"winograd", "winograd_nonfused"})
@@ -127,7 +127,7 @@ class Arithmetic:
         on_gpu = device != "cpu"
         stored = unit(getattr(torch, shape.dtype))
         transforms = choice.used in _FFTS | _WINOGRADS or (on_gpu and choice.used not in _PLAIN)
-        reduced = _TF32 if tf32 and device == "cuda" and shape.dtype == "float32" else 0.0
+        reduced = TF32 if tf32 and device == "cuda" and shape.dtype == "float32" else 0.0
         return cls(
             stored=stored,
             sums=stored if on_gpu and transforms else min(stored, unit(torch.float32)),

@@ -28,19 +28,17 @@ from hpcsweep.conv import parts, swap
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.measure import models, rounding, switches
 from hpcsweep.measure.network import Network, Times
-from hpcsweep.measure.rounding import Exactness, compared, unit, widened
+from hpcsweep.measure.rounding import TF32, Exactness, compared, unit, widened
 
 # What a layer may round, in unit roundoffs of its sums: the root of 4096 products, as many as the
 # largest layers of usual networks have. The growth of the largest Winograd tile, 46, is below it.
 _SUM: Final = 64.0
-_TF32: Final = 2.0**-11  # of operands
 # Honest points stay below 0.9 of the bound with this margin, and below 0.2 where nothing jumps, as
 # the gradient of a ReLU does near zero; TF32 in one of ten layers is ten times above it.
 _MARGIN: Final = 4.0
 # In such a jump a nudged pass may miss what the pass had: so what looks wrong gets more of them.
 _MORE: Final = 4
 _LOST: Final = 0.5  # of the largest value: with such a bound nearly everything would be right
-_REDUCED: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}  # mixed precision
 _UNSTEADY: Final = "plain passes differ as much as wrong ones: random, with a state, or by choice"
 
 # what a pass gave, by name, as float64 on the host: outputs, and gradients of parameters
@@ -59,7 +57,7 @@ class _Limits:
     def of(cls, dtype: torch.dtype, *, tf32: bool) -> _Limits:
         """Return those of a type in which a point computes."""
         sums = min(unit(dtype), unit(torch.float32))
-        rounds = 2 * unit(dtype) + _SUM * sums + (_TF32 if tf32 else 0.0)
+        rounds = 2 * unit(dtype) + _SUM * sums + (TF32 if tf32 else 0.0)
         # devices may take subnormal numbers of float32 for zero, but not those of float16
         step = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
         return cls(rounds, _SUM * max(step, torch.finfo(torch.float32).tiny))
@@ -90,7 +88,7 @@ def _verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
     with models.seeded(network.point):
         seen = plainly.answers(lambda: network.output(times))
     swap.restore(network.model)
-    dtype = _REDUCED.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
+    dtype = models.AUTOCAST.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
     limits = _Limits.of(dtype, tf32=tf32)
     plain = plainly.run()
     nudged = [plainly.run(limits.rounds, 1)]

@@ -32,7 +32,7 @@ _EFFICIENCY: Final = 0.25
 _CPU_FLOPS: Final = 60e9  # of two cores, 27e9 each, by the same rows
 # Of a pass, however small: some hundred operators are called one after the other.
 _LAUNCH_SECONDS: Final = 0.004
-_UNKNOWN_GFLOPS: Final = 10.0  # of an image of a network that no table has
+UNKNOWN_GFLOPS: Final = 10.0  # of an image of a network that no table has
 # Seconds of reference families on a CPU over those of its own library: medians over twelve networks
 # and twelve sizes (results/reference/prediction), the others of ResNet-18 at 112 pixels.
 _CPU_FACTOR: Final[Mapping[str, float]] = {
@@ -111,7 +111,7 @@ def has_operations(model: str) -> bool:
 @cache
 def _image(model: str, device: str, algorithm: str) -> float:
     """Return the seconds of one image of the reference size."""
-    gflops = MODELS[model].gflops if has_operations(model) else _UNKNOWN_GFLOPS
+    gflops = MODELS[model].gflops if has_operations(model) else UNKNOWN_GFLOPS
     if device == "cpu":
         rate = _CPU_FLOPS / _CPU_FACTOR.get(algorithm, 1.0)
     else:

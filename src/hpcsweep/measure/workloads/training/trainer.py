@@ -81,7 +81,6 @@ def factor(step: int, warmup: int, steps: int, *, cosine: bool) -> float:
 Batch = tuple[Tensor, Tensor]
 Phase = Callable[[str], AbstractContextManager[object]]
 _UNTIMED: Final = nullcontext()
-AUTOCAST: Final[Mapping[str, torch.dtype]] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 # Weight of auxiliary heads (googlenet, inception_v3): Szegedy et al. 2014, section 5.
 _AUXILIARY: Final = 0.3
 
@@ -154,7 +153,7 @@ class Trainer:
         self._dtype = getattr(torch, axes["dtype"])
         self._layout = models.LAYOUTS[axes["memory_format"]]
         self._smoothing = axes["label_smoothing"]
-        self._amp = AUTOCAST.get(axes["amp"])
+        self._amp = models.AUTOCAST.get(axes["amp"])
 
     def step(self, batches: Iterator[Batch], score: Score, phase: Phase = untimed) -> None:
         """Train on the next batch; StopIteration at the end."""
