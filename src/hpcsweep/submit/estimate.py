@@ -46,8 +46,7 @@ class Basis(Word):
     PEAKS = "peaks", "the table of peaks: nothing valid was measured on this device yet"
     OWN = (
         "own",
-        f"a guess of {passes.UNKNOWN_GFLOPS:g} GFLOPs an image: "
-        "no table has these networks, no row is valid",
+        f"a guess of {passes.UNKNOWN_GFLOPS:g} GFLOPs an image: no table has them, no row is valid",
     )
     GUESS = "guess", "a guess of a minute each: the command has no valid run yet"
     UNKNOWN = (
