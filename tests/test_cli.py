@@ -69,28 +69,6 @@ def test_expand_loads_no_torch(desk):
     assert loaded(desk, "expand", "sweep.yaml") <= {"yaml", "pydantic"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("expnad", "x"), "did you mean 'expand'"),
-        (("expand", "quikstart"), "did you mean 'quickstart'"),
-        (("expand", "missing.yaml"), "missing.yaml"),
-        (("submit", "quickstart", "--cluster", "l04"), "did you mean 'l40'"),
-        (("status", "nothing"), "no results of a sweep 'nothing'"),
-        (("collect",), "no results yet"),
-        (("report", "nothing"), "no results of a sweep"),
-        (("logs", "nothing"), "no results of a sweep"),
-    ],
-)
-def test_what_does_not_exist_is_told_in_a_line_or_two(desk, arguments, words):
-    """Exit code 2, the nearest spelling, no traceback."""
-    done = desk.run(*arguments)
-    assert done.returncode == 2, done.stderr
-    assert words in done.stderr
-    assert len(done.stderr.strip().splitlines()) <= 2
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("arguments", [("--help",), ("expand", "missing.yaml")])
 def test_python_m_hpcsweep_is_the_same_command(desk, arguments):
     """Where the script is not on the PATH: the same words, streams and exit code."""
@@ -169,24 +147,6 @@ def test_an_option_has_one_meaning():
     own = {"--metric", "--from", "--cluster", "--gpu", "--dry-run", "--watch", "--by", "--out"}
     own |= {"--format", "--status"}
     assert several <= own | {"--all"}  # --all: nothing of a list is left out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("submit",), "Missing argument 'SPEC'; there are: amd_resnet_baseline"),
-        (("status", "--jsn"), "did you mean"),
-        (("status", "--results", "x"), "--results belongs before the command: hpcsweep --results"),
-        (("status", "--debug"), "--debug belongs before the command: hpcsweep --debug ... status"),
-        (("--reslts", "x", "status"), "(see `hpcsweep --help`)"),
-    ],
-)
-def test_wrong_arguments_are_told_with_the_help_to_read(desk, arguments, words):
-    """That of the command, not of the program."""
-    done = desk.run(*arguments)
-    assert done.returncode == 2
-    assert words.lower() in done.stderr.lower()
-    assert len(done.stderr.splitlines()) == 1
 
 
 STRUCK = """

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from benchmarks.chaos import faults, reading, story
-from benchmarks.chaos.place import Place
+from benchmarks.chaos import faults, reading
 from paths import ROOT
 
 pytestmark = [
@@ -87,23 +86,6 @@ def test_the_reader_counts_rows_without_hpcsweep(tmp_path):
     assert reading.merged(tmp_path) == {"a": 1, "e": 1}
     assert reading.whole_rows(tmp_path) == {("a", "1"), ("b", "2"), ("c", "3"), ("a", "4")}
     assert reading.invented(tmp_path) == {("e", "6")}
-
-
-@pytest.mark.parametrize(
-    ("after", "missed"),
-    [("a,ok,2\nb,ok,3\n", 0), ("a,ok,2\nb,ok,4\n", 1), ("a,ok,5\nb,ok,3\nb,ok,4\n", 2)],
-)
-def test_a_removed_row_is_missed_unless_another_one_counted_then(tmp_path, after, missed):
-    """Not one that was measured later, which it may have been since the row was gone."""
-    place = Place(tmp_path, tmp_path, points=2)
-    shards = place.sweep / "shards" / "s"
-    shards.mkdir(parents=True)
-    (shards / "0.0.overall.csv").write_text("point_id,status,started_at\na,ok,1\na,ok,2\nb,ok,3\n")
-    told = story.Told("s", 2, rows=reading.whole_rows(place.sweep))
-    before = reading.good_rows(place.sweep)
-    (shards / "0.0.overall.csv").write_text(f"point_id,status,started_at\n{after}")
-    story.allow_removal(place, told, before)
-    assert len(told.rows - reading.whole_rows(place.sweep)) == missed
 
 
 DISK = """\

@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import shlex
 import subprocess
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -145,7 +143,7 @@ def test_quiet_leaves_only_answers(desk):
 @pytest.mark.parametrize("words", ["status", f"show {LONG}", "report demo", "layers demo"])
 def test_tables_fit_a_terminal_and_only_a_terminal(wide, words):
     """Pipes and files get whole lines, whatever COLUMNS is."""
-    shown = _on_terminal(wide, *words.split(), COLUMNS="80")
+    shown = wide.run_on_a_terminal(*words.split(), COLUMNS="80")
     assert max(map(len, shown.splitlines())) <= 80, shown
     assert max(map(len, wide.run(*words.split(), COLUMNS="80").stdout.splitlines())) > 80
 
@@ -161,23 +159,6 @@ def wide(tmp_path_factory) -> Desk:
     desk.spec(f"name: {LONG}\n{NOOP.replace('[a]', f'[{LONG}]')}")
     assert desk.submit().returncode == 0
     return desk
-
-
-def _on_terminal(desk: Desk, *words: str, **env: str) -> str:
-    """Return what a command shows on a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *words], cwd=desk.folder, stdin=theirs, stdout=theirs, stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color", **env},
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-    with suppress(OSError):  # Linux: the other end is closed
-        while piece := os.read(ours, 4096):
-            shown += piece
-    os.close(ours)
-    assert process.wait() == 0
-    return shown.decode()
 
 
 def test_the_page_on_documents_names_every_list():
@@ -242,17 +223,6 @@ def test_a_mistake_keeps_its_exit_code_where_nobody_can_read_of_it(desk: Desk):
     """Scripts branch on it."""
     for redirected in ("2>&-", "2>/dev/full", "<&- >&- 2>&-"):
         assert shell(desk, "submit nowhere", redirected) == 2
-
-
-def test_a_table_that_is_cut_short_ends_quietly(desk: Desk):
-    """`hpcsweep status | head` prints no traceback, and says by its code that not all was read."""
-    desk.spec(SWEEP)
-    assert shell(desk, "submit sweep.yaml --cluster local", ">/dev/null 2>&1") == 0
-    line = f"{shlex.join(COMMAND)} status | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=desk.folder, capture_output=True, text=True, check=False
-    )
-    assert not done.stderr
 
 
 def test_a_name_that_is_not_utf_8_is_shown() -> None:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-
-from localruns import COMMAND
-
 NOOP = "workload: noop\naxes: {model: [a], input_size: [1, 2, 3]}\n"
 
 
@@ -38,25 +32,6 @@ def test_a_sweep_is_named_by_its_file_or_its_folder_too(desk):
     assert desk.run("status", "other.yaml").returncode == 0
 
 
-def on_a_terminal(folder, *arguments, **env):
-    """Run hpcsweep on a terminal of its own; return what it printed there."""
-    ours, theirs = pty.openpty()
-    env = {**os.environ, "NO_COLOR": "1", "TERM": "xterm", **env}
-    done = subprocess.Popen(
-        [*COMMAND, *arguments], cwd=folder, stdout=theirs, stderr=theirs, env=env
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while part := os.read(ours, 4096):
-            shown += part
-    except OSError:  # Linux says the end so
-        pass
-    os.close(ours)
-    done.wait()
-    return shown.decode()
-
-
 def test_escape_sequences_do_not_reach_a_terminal(desk):
     """They are shown; what goes into a file or a pipe is as it was."""
     desk.spec(NOOP)
@@ -64,7 +39,7 @@ def test_escape_sequences_do_not_reach_a_terminal(desk):
     (submission,) = desk.sweep().submissions()
     with submission.log(0, 0).open("a") as file:
         file.write("\x1b]0;owned\x07 \x1b[2J\n")
-    shown = on_a_terminal(desk.folder, "logs", "sweep")
+    shown = desk.run_on_a_terminal("logs", "sweep")
     assert "\x1b" not in shown
     assert "\\x1b]0;owned\\x07 \\x1b[2J" in shown
     assert "\x1b]0;owned\x07 \x1b[2J" in desk.run_process("logs", "sweep").stdout
@@ -72,7 +47,7 @@ def test_escape_sequences_do_not_reach_a_terminal(desk):
 
 def test_escape_sequences_in_an_error_do_not_reach_a_terminal(desk):
     """A message names what it was given."""
-    assert "no command '\\x1b[31mx'" in on_a_terminal(desk.folder, "\x1b[31mx")
+    assert "no command '\\x1b[31mx'" in desk.run_on_a_terminal("\x1b[31mx")
 
 
 def test_no_sweep_is_measured_on_a_login_node_by_accident(desk):

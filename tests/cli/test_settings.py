@@ -18,19 +18,14 @@ NOOP = "name: s\nworkload: noop\naxes: {model: [a, b]}\n"
 MISTAKES = [
     ("resluts = 'x'", "resluts: unknown key, allowed are ", "did you mean 'results'?"),
     ("sample = 3", "sample: unknown key", "[expand] or [estimate] or [submit]"),
-    ("submit = 3", "submit: found 3, needs a table: [submit]", ""),
     ("cluster = 3", "cluster: found 3, needs text", ""),
-    ("[sumbit]", "sumbit: unknown key", "did you mean 'submit'?"),
     ("submit.sampel = 3", "submit.sampel: unknown key", "did you mean 'sample'?"),
     ("submit.sample = 0", "submit.sample: found 0, ", "x>=1"),
     ("submit.sample = 'few'", "submit.sample: found 'few', needs a whole number", ""),
-    ("submit.sample = true", "submit.sample: found true, needs a whole number", ""),
     ("submit.max_gpu_hours = '1'", "submit.max_gpu_hours: found '1', needs a number", ""),
     (f"submit.max_gpu_hours = 1{'0' * 400}", "submit.max_gpu_hours: found 1000", "too large"),
     ("submit.doctor = 'no'", "submit.doctor: found 'no', needs true or false", ""),
-    ("submit.cluster = [1]", "submit.cluster: found a list, needs text", ""),
     ("layers.format = 'pdf'", "layers.format: found 'pdf', 'pdf' is not one of", "md"),
-    ("discover.outt = 'x'", "discover.outt: unknown key", "did you mean 'out'?"),
     ("results = ", "not TOML: ", ""),
     ("submit.again = true", "submit.again: only the command line gives it", ""),
 ]
@@ -113,16 +108,12 @@ def test_the_nearest_folder_above_has_the_project_file(desk, config, monkeypatch
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to somebody else")
-def test_a_file_that_anybody_could_have_written_does_not_count(desk, config):
-    """As one of another user, or one in /tmp, whoever owns it."""
+def test_a_file_of_another_user_does_not_count(desk, config):
+    """It may name folders and profiles as it likes."""
     path = desk.spec("results = 'theirs'\n", "hpcsweep.toml")
     assert shown(desk, "config")["results"][0] == "theirs"
     os.chown(path, 12345, -1)
     assert shown(desk, "config")["results"][0] == "results"
-    os.chown(path, os.getuid(), -1)
-    desk.folder.chmod(0o1777)
-    assert shown(desk, "config")["results"][0] == "results"
-    desk.folder.chmod(0o700)
 
 
 def test_results_stand_beside_the_project_file(desk):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
 from torch import nn
 
 from hpcsweep.cli import verify
@@ -34,7 +33,7 @@ def found(bench: Bench, *points) -> list[Verification]:
     return list(verify.verify(points, bench))
 
 
-@pytest.mark.parametrize("algorithm", ["gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"])
+@pytest.mark.parametrize("algorithm", ["gemm", "direct"])
 def test_an_honest_point_is_proven(bench: PointBench, algorithm: str) -> None:
     """All calls seen, none contradicting, the output exact."""
     (finding,) = found(bench, point(NET, algorithm=algorithm))
@@ -116,16 +115,6 @@ def test_a_map_with_a_pattern_that_matches_nothing_is_not_proven(bench: PointBen
     assert "matches no convolution" in verify.text([finding])
 
 
-def test_every_layer_is_told_on_request(bench: PointBench) -> None:
-    """One line per call: layer, what ran, why, and the evidence."""
-    findings = found(bench, point(NET, algorithm="winograd"))
-    lines = verify.text(findings, layers=True).splitlines()
-    assert any(line.split()[:2] == ["0", "winograd"] and "profiler:" in line for line in lines)
-    fallback = [line for line in lines if "auto (kernel 1x3: needs 3x3)" in line]
-    assert any(line.split()[0] == "3" and "profiler: " in line for line in fallback)
-    assert not any(line.startswith("    3  ") for line in verify.text(findings).splitlines())
-
-
 def test_a_policy_that_forbids_fallback_is_a_finding(bench: PointBench) -> None:
     """The point could not run; the others could."""
     points = [
@@ -195,52 +184,33 @@ def test_many_contradictions_are_counted() -> None:
     assert finding.problems[-1] == "and 47 more such calls"
 
 
-def test_the_bench_is_left_usable(bench: PointBench) -> None:
-    """Verification and measurement take turns on one bench."""
-    before = torch.get_num_threads()
-    found(bench, point(NET, algorithm="gemm"))
-    assert bench.measure(point(NET, algorithm="auto")).row["algorithm_used"] == "auto"
-    assert torch.get_num_threads() == before
+def test_layers_show_what_ran_why_its_error_and_what_was_seen(bench: PointBench) -> None:
+    """One line per convolution, on request."""
+    (finding,) = found(bench, point(NET, algorithm="winograd"))
+    head, first, second = (
+        line.split() for line in verify.text([finding], layers=True).splitlines()[5:8]
+    )
+    assert head == ["layer", "ran", "MiB", "error", "of", "bound", "seen"]
+    # how much memory operators of torch take is not known
+    assert (first[:2], first[4]) == (["0", "winograd"], "profiler:")
+    assert float(first[2]) < 1e-5
+    assert float(first[3]) < 1
+    assert " ".join(second[:6]) == "3 auto (kernel 1x3: needs 3x3)"
+    assert "profiler:" in second
+    assert "MiB" not in verify.text([finding])
 
 
-def test_layers_show_what_ran_its_workspace_its_error_and_its_time(bench: PointBench) -> None:
-    """One line per convolution."""
-    (finding,) = found(bench, point(NET, algorithm="gemm"))
-    assert all(row["max_rel_error"] < 1e-5 for row in finding.convolutions)
-    heading, first, second = [
-        line.split() for line in verify.text([finding], layers=True).splitlines()[3:-2]
-    ][-3:]
-    assert heading == ["layer", "ran", "MiB", "error", "of", "bound", "seen"]
-    for line in (first, second):  # how much memory operators of torch take is not known
-        assert line[1] == "gemm"
-        assert float(line[2]) < 1e-5
-        assert float(line[3]) < 1
-        assert line[4] == "profiler:"
-
-
-@pytest.mark.parametrize(
-    ("network", "told", "ran"),
-    [
-        ("Functional", "92.3 % conv2d", "1 of 2"),
-        ("OtherKinds", "52.7 % conv1d (line); 17.6 % conv_transpose2d (up)", "1 of 3"),
-        ("Volume", "100 % conv3d (conv)", "0 of 1"),
-        ("OfItsOwn", "57.1 % conv2d (own)", "1 of 2"),
-    ],
-)
-def test_convolutions_that_no_backend_runs_are_not_proven(
-    bench: PointBench, network: str, told: str, ran: str
-) -> None:
+def test_convolutions_that_no_backend_runs_are_not_proven(bench: PointBench) -> None:
     """They are named with their share; the framework's own choice is proven all the same."""
-    points = [point(f"tinynets:{network}", algorithm=name) for name in ("gemm", "auto")]
+    points = [point("tinynets:OtherKinds", algorithm=name) for name in ("gemm", "auto")]
     explicit, default = found(bench, *points)
+    told = "no back-end can run all of it: 52.7 % conv1d (line); 17.6 % conv_transpose2d (up)"
     assert not explicit.proven
-    assert f"no back-end can run all of it: {told}" in explicit.problems
-    assert "uncovered" in explicit.row["flags"].split(";")
+    assert told in explicit.problems
     assert default.proven
-    assert "uncovered" not in default.row["flags"].split(";")
     screen = verify.text([explicit, default])
-    assert f"NOT PROVEN: no back-end can run all of it: {told}" in screen
-    assert ran in screen
+    assert f"NOT PROVEN: {told}" in screen
+    assert "1 of 3" in screen
     assert screen.endswith("proven: 1 of 2 points")
 
 
@@ -280,38 +250,14 @@ def test_a_network_is_not_doubted_for_what_it_is(bench: PointBench, network: str
     assert finding.proven
 
 
-@pytest.mark.parametrize(
-    "network", ["Records", "Indices", "Complex", "Masked", "InPlace", "Float32Alone"]
-)
+@pytest.mark.parametrize("network", ["Complex", "Masked", "InPlace", "Float32Alone"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_odd_outputs_that_are_right_are_compared(bench: PointBench, network: str, dtype) -> None:
-    """Records, indices, infinities, complex numbers, and a network that changes its input."""
+    """Infinities, complex numbers, and a network that changes its input."""
     (finding,) = found(bench, point(f"oddoutputs:{network}", dtype=dtype))
     assert finding.problems == []
     assert finding.row["numerics_reason"] is None
     assert 0 < finding.row["error_over_bound"] < 1
-
-
-@pytest.mark.parametrize("numerics", [True, "layers"])
-def test_a_wrong_layer_that_no_output_shows_makes_a_row_invalid(
-    bench: PointBench, monkeypatch: pytest.MonkeyPatch, numerics
-) -> None:
-    """The last convolution drops a tap; what follows adds next to nothing of it to the output."""
-    honest = FAMILIES["gemm"].convolve
-
-    def lie(x: torch.Tensor, weight: torch.Tensor, shape) -> torch.Tensor:
-        weight = weight.clone()
-        weight[..., 0, 0] *= weight.shape[1] == 3
-        return honest(x, weight, shape)
-
-    lying(monkeypatch, "gemm", lie)
-    asked = point("oddoutputs:Faint", algorithm="gemm", measure={"numerics": numerics})
-    with torch.inference_mode():
-        row = bench.measure(asked).row
-    assert "inaccurate" in row["flags"].split(";")
-    assert not row["valid"]
-    assert row["numerics_reason"].startswith("late: error is ")
-    assert "output" not in row["numerics_reason"]
 
 
 def test_what_was_not_to_be_compared_is_told(bench: PointBench) -> None:

@@ -6,7 +6,6 @@ of them damaged afterwards. A slow, obvious reading of the same history says whi
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,29 +172,6 @@ def test_the_tables_do_not_depend_on_when_it_was_collected(
     assert reports[0] == reports[1]
 
 
-@given(rows=st.lists(ROWS, min_size=2, max_size=6, unique_by=lambda row: row.point), data=st.data())
-def test_a_shard_that_grows_ends_as_if_it_was_read_at_once(
-    home: Path, rows: list[Measured], data: st.DataObject
-) -> None:
-    """Cut anywhere, also within a line, and collected in between."""
-    whole, parts = fresh(home), fresh(home)
-    source = write(whole, ("a", 0, 0), rows)
-    target = parts.shard("a")
-    for name in ("layers", "samples"):
-        if getattr(source, name).exists():
-            shutil.copy(getattr(source, name), getattr(target, name))
-    text = source.overall.read_bytes()
-    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=3))
-    written = 0
-    for cut in [*sorted(cuts), len(text)]:
-        with target.overall.open("ab") as file:
-            file.write(text[written:cut])
-        written = max(written, cut)
-        parts_report = collect(parts.sweep_dir)
-    assert _without_times(parts_report) == _without_times(collect(whole.sweep_dir))
-    assert parts.tables() == whole.tables()
-
-
 @given(history=HISTORIES)
 def test_collecting_again_changes_nothing(home: Path, history: History) -> None:
     """Not a byte, not even a time stamp; and it reports the same."""
@@ -208,19 +184,6 @@ def test_collecting_again_changes_nothing(home: Path, history: History) -> None:
     assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.paths()] == before
     assert (second.written, second.shards_read) == ([], 0)
     assert _without_times(first) == _without_times(second)
-
-
-@given(history=HISTORIES)
-def test_what_was_remembered_may_be_deleted(home: Path, history: History) -> None:
-    """It is a cache: from scratch the tables are the same."""
-    folder = fresh(home)
-    for where, rows in history.items():
-        write(folder, where, rows)
-        collect(folder.sweep_dir)
-    before = folder.tables()
-    folder.sweep_dir.collect_index.unlink()
-    collect(folder.sweep_dir)
-    assert folder.tables() == before
 
 
 def _without_times(report: CollectReport) -> dict[str, object]:

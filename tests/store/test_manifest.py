@@ -55,6 +55,7 @@ def test_a_newer_layout_is_refused(path: Path) -> None:
         ({"round": True}, "`round` cannot be True"),
         ({"chunks": 1.5}, "`chunks` cannot be 1.5"),
         ({"layout": [1]}, "`layout` cannot be [1]"),
+        ({"seconds": 10**400}, "`seconds` cannot be 1000"),
         ({"run": []}, "`run` cannot be []"),
         ({"run": {"kill_wait": "long"}}, "`kill_wait` cannot be 'long'"),
         ({"run": {"known_oom": [1]}}, "`known_oom` cannot be [1]"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -199,26 +198,6 @@ def test_a_writer_killed_at_its_header_left_nothing_to_complain_of(
     assert found.torn is bool(left)
 
 
-def rewritten(shard: ShardPath, names: list[str], cell: bytes) -> None:
-    """Write a shard again as a version with one more column would have, before the last five."""
-    rows = shards.read_shard(shard).rows
-    heads = seals.Heads((*SHARD_COLUMNS[:-5], *names, *SHARD_COLUMNS[-5:]), LAYER_COLUMNS)
-    lines = [seals.header(heads.columns)]
-    for row in rows:
-        cells = row["_line"].split(b",")
-        text = b",".join([*cells[:-5], cell, *cells[-5:-1], b""])
-        crc = seals.seal(text, heads, *blocks_of(shard, row))
-        lines.append(text + crc + b"\n")
-    shard.overall.write_bytes(b"".join(lines))
-
-
-def test_a_newer_column_is_kept_by_its_name(full: ShardPath) -> None:
-    """Schema versions that add columns stay readable; the checksum covers their header."""
-    rewritten(full, ["new"], b"7")
-    assert shards.read_shard(full).rows[1]["new"] == "7"
-    assert shards.read_shard(full).problems == []
-
-
 def test_a_shard_whose_layers_lost_their_header_has_those_of_today(full: ShardPath) -> None:
     """Its rows are proven by their checksums."""
     whole = full.layers.read_bytes()
@@ -315,28 +294,6 @@ def test_a_submission_that_did_not_reach_the_disk_is_not_started(tmp_path: Path,
     assert done.returncode == ResultsError.exit_code, done.stdout + done.stderr
     assert "cannot be written (Disk quota exceeded)" in done.stderr
     assert desk.rows() == []
-
-
-def test_a_killed_writer_loses_nothing_that_it_committed(shard: ShardPath) -> None:
-    """SIGKILL right after a commit, without a close or an fsync."""
-    code = f"""
-import os, signal, sys
-sys.path.insert(0, {str(resultsfolder.__file__).rpartition("/")[0]!r})
-import resultsfolder as rf
-from pathlib import Path
-from hpcsweep.store.attempt import AttemptRecord
-from hpcsweep.store.folders import ShardPath
-from hpcsweep.store.shards import ShardWriter
-from hpcsweep.store.state import AttemptState
-shard = ShardPath(Path({str(shard.folder)!r}), 0, 0)
-writer = ShardWriter(shard)
-for point in rf.points_of(Path({str(shard.folder.parent)!r}))[:3]:
-    rf.commit(writer, point, shard)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert sealed(shard) == [True] * 3
 
 
 def test_a_shard_of_an_older_version_without_a_row_is_not_damaged(tmp_path):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import resultsfolder
 from hpcsweep import processes
-from hpcsweep.catalog.columns import COMMIT
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import bad_nodes, liveness
 from hpcsweep.store import attempt, rounds
@@ -17,7 +15,6 @@ from hpcsweep.store.jobs_file import Cancelled, Ended, Queued, Sending, Started
 from hpcsweep.store.state import AttemptState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from hpcsweep.store.folders import SweepDir
@@ -35,19 +32,6 @@ class Folder:
 
     sweep_dir: SweepDir
     waits: str  # a point of a chunk that is in the queue
-
-    @cached_property
-    def rows(self) -> dict[Path, list[bytes]]:
-        """Return the lines of the rows of each shard, as they were written."""
-        paths = [shard.overall for shard in self.sweep_dir.shards()]
-        return {path: path.read_bytes().splitlines()[1:] for path in paths}
-
-    @cached_property
-    def content(self) -> dict[Path, bytes]:
-        """Return the files of the shards as they were written."""
-        shards = self.sweep_dir.shards()
-        paths = [path for one in shards for path in (one.overall, one.layers, one.samples)]
-        return {path: path.read_bytes() for path in paths}
 
     def queue(self, submission: Any) -> set[int]:
         """Say what lives, as `submit` asks Slurm."""
@@ -88,17 +72,3 @@ def make(path: Path) -> Folder:
     run.bad_nodes.write_text(f'{{"nodes": [{str(vars(node)).replace(chr(39), chr(34))}]}}')
     collect(run)
     return Folder(run, points[3].point_id)
-
-
-def kept(folder: Folder, shard: Path, now: dict[Path, bytes]) -> Iterator[bytes]:
-    """Yield the rows of a shard that are intact, with their blocks."""
-    lines = set(now[shard].split(b"\n")[:-1])
-    for line in folder.rows[shard]:
-        places = [int(cell) for cell in line.rsplit(b",", len(COMMIT))[1:-1]]
-        blocks = (shard.with_name(shard.name.replace("overall", n)) for n in ("layers", "samples"))
-        same = all(
-            now[block][at : at + size] == folder.content[block][at : at + size]
-            for block, at, size in zip(blocks, places[::2], places[1::2], strict=True)
-        )
-        if same and line in lines:
-            yield line

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import io
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import traceback
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -96,6 +97,26 @@ class Desk:
             timeout=300,
             check=False,
         )
+
+    def run_on_a_terminal(self, *arguments: str, **env: str) -> str:
+        """Run hpcsweep on a terminal of its own; return what it showed there."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=self.folder,
+            env={**os.environ, "NO_COLOR": "1", "TERM": "xterm", **env},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # as Linux says that the other end is closed
+            while piece := os.read(ours, 4096):
+                shown += piece
+        os.close(ours)
+        process.wait()
+        return shown.decode()
 
     def submit(self, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Measure sweep.yaml on this machine."""

@@ -3,26 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import nn
-
-
-@dataclass(slots=True)
-class Scores:
-    """A record."""
-
-    scores: torch.Tensor
-    more: object
-
-
-class Boxes(NamedTuple):
-    """A tuple with names."""
-
-    boxes: torch.Tensor
-    nothing: None
 
 
 class Odd(nn.Module):
@@ -52,25 +35,6 @@ class Dropout(Odd):
     def odd(self, y, x):
         """Drop."""
         return nn.functional.dropout(y, 0.1)
-
-
-@torch.library.custom_op("oddoutputs::small", mutates_args=())
-def small(x: torch.Tensor) -> torch.Tensor:
-    """Return a thousandth, too much but in float64."""
-    return x * (1e-3 if x.element_size() == 8 else 1.1e-3)
-
-
-@small.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
-class WrongHead(Odd):
-    """Its second output is by an operator that is wrong but in float64."""
-
-    def odd(self, y, x):
-        """Return both."""
-        return y, small(y.mean())
 
 
 class Growing(Odd):
@@ -108,49 +72,6 @@ class Nothing(Odd):
     def odd(self, y, x):
         """Return it."""
         return 3
-
-
-class Records(Odd):
-    """Returns a record with a named tuple and a plain object inside."""
-
-    def odd(self, y, x):
-        """Wrap."""
-        return Scores(y, {"boxes": Boxes(y * 2, None), "text": "none"})
-
-
-class Indices(Odd):
-    """Returns whole numbers and truths beside its scores."""
-
-    def odd(self, y, x):
-        """Return all three."""
-        y = y.mean((2, 3))
-        return y, y.argmax(1), y > y.mean()
-
-
-class Chosen(Odd):
-    """Returns the largest of many scores that are nearly equal, and what they belong to."""
-
-    def odd(self, y, x):
-        """Choose, as a detector of objects does."""
-        scores, places = (1 + 1e-6 * y.mean(1).flatten()).topk(50)
-        return y.flatten(2)[..., places], scores
-
-
-class Kept(Odd):
-    """Returns what is above a threshold that lies among nearly equal scores."""
-
-    def odd(self, y, x):
-        """Choose; how many there are depends on rounding."""
-        scores = 1 + 1e-6 * y.mean(1).flatten()
-        return y.flatten(2)[..., scores > scores.mean()]
-
-
-class KeptByFunction(Kept):
-    """The same, with a convolution that nobody can compare."""
-
-    def forward(self, x):
-        """Run a pass."""
-        return self.odd(nn.functional.conv2d(x, self.conv.weight, padding=1), x)
 
 
 class ChosenByNoise(Odd):
@@ -199,17 +120,3 @@ class InPlace(Odd):
     def forward(self, x):
         """Halve it, in place."""
         return self.conv(x.mul_(0.5))
-
-
-class Faint(nn.Module):
-    """Adds a thousand-millionth of its last convolution to its output."""
-
-    def __init__(self):
-        """Make the layers."""
-        super().__init__()
-        self.first, self.late = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
-
-    def forward(self, x):
-        """Run a pass."""
-        y = self.first(x)
-        return y.mean((2, 3)) + 1e-9 * self.late(y).mean((2, 3))

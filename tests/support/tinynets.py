@@ -691,21 +691,6 @@ class Lazily(Residual):
         return super().forward(x).as_subclass(Late)
 
 
-class FusedAttention(nn.Module):
-    """Ends in an attention that torch runs as one operator."""
-
-    def __init__(self):
-        """Make the layers."""
-        super().__init__()
-        self.patch = nn.Conv2d(3, 16, 8, stride=8)
-        self.project = nn.Linear(16, 48)
-
-    def forward(self, x):
-        """Run a pass."""
-        query, key, value = self.project(self.patch(x).flatten(2).mT).chunk(3, -1)
-        return nn.functional.scaled_dot_product_attention(query, key, value).mean(1)
-
-
 class Casting16(Residual):
     """Computes its body in bfloat16 by an autocast of its own."""
 

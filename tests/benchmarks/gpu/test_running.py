@@ -55,25 +55,6 @@ def test_the_whole_kit_runs_on_a_pretend_gpu_and_a_call_more_measures_nothing(
     assert (out / "summary.md").read_text() == page
 
 
-@pytest.mark.slow
-def test_a_step_that_was_cut_off_goes_on_with_what_it_lacks(pretend_gpu, tmp_path):
-    """On the pretend GPU: what the file has stays, what is missing is measured there."""
-    known = {"kind": "pretended", "name": "NVIDIA H100 80GB HBM3"}
-    kept = {"kept": 1}
-    note = "ended with its time over after 25 s"
-    of = {"planned": ["torch", "delay"], "found": {"torch": kept}, "folder": tmp_path}
-    record.Record("device", known, state=record.STOPPED, note=note, **of).write()
-    told = {"step": "device", "folder": str(tmp_path), "environment": known, "ends": 1e9}
-    words = ("-m", "benchmarks.gpu.step", json.dumps(told))
-    path = os.pathsep.join(map(str, (ROOT, ROOT / "src", ROOT / "tests" / "support")))
-    done = pretend_gpu.run(sys.executable, *words, cwd=ROOT, timeout=ENOUGH, PYTHONPATH=path)
-    after = record.read(tmp_path / "device.json")
-    assert (after.state, after.note) == (record.COMPLETE, ""), done.stderr
-    assert after.found["torch"] == kept
-    assert set(after.found["delay"]) == {"asked_1_ms", "asked_10_ms", "asked_50_ms"}
-    assert len(after.found) == len(after.planned) > 10
-
-
 def begins(monkeypatch, tmp_path, *, ends=lambda _name, _environ: processes.DONE):
     """Let steps end at once in some way; return a function that calls the kit, and what began."""
     began = []

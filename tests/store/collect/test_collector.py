@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from filelock import FileLock
 
 import resultsfolder
-from hpcsweep.errors import Busy, DamagedResults, ResultsError
+from hpcsweep.errors import DamagedResults, ResultsError
 from hpcsweep.store.collect.collector import collect
-from hpcsweep.store.folders import SweepDir
 from localruns import Desk
 from resultsfolder import SWEEP, by_point, collect_in_a_process, overall
 from standins import compile_library
@@ -42,18 +37,6 @@ def test_a_shard_that_is_no_shard_is_an_error_after_all_others_are_merged(
     assert isinstance(report.error(), DamagedResults)
     assert str(broken.overall) in str(report.error())
     assert collect(measured.sweep_dir).unreadable == report.unreadable
-
-
-def test_an_unreadable_shard_that_grows_stays_unreadable(measured: Folder) -> None:
-    """Until a row of it can be read."""
-    broken = measured.shard("s1", 7)
-    broken.overall.write_bytes(b"hello\n")
-    assert collect(measured.sweep_dir).unreadable == [str(broken.overall)]
-    with broken.overall.open("ab") as file:
-        file.write(b"torn")
-    report = collect(measured.sweep_dir)
-    assert (report.unreadable, report.shards_read) == ([str(broken.overall)], 2)
-    assert len(report.left_out) == 2  # the header, and a torn line
 
 
 def test_a_shard_that_cannot_be_opened_is_an_error_every_time(measured: Folder) -> None:
@@ -167,34 +150,6 @@ def test_a_read_only_folder_is_told(measured: Folder) -> None:
         pytest.skip("another user cannot read this Python")
     assert "cannot be written (Permission denied)" in done.stdout, done.stderr
     assert measured.tables() == before
-
-
-def test_two_collects_do_not_run_at_once(measured: Folder) -> None:
-    """The second is told who holds the lock."""
-    with FileLock(measured.sweep_dir.lock), pytest.raises(Busy, match="locked for more than"):
-        collect(measured.sweep_dir, timeout=0.1)
-    assert collect(measured.sweep_dir).points == 8
-
-
-def test_a_copied_folder_collects_to_the_same_tables(measured: Folder, tmp_path: Path) -> None:
-    """From the cluster's disk to a laptop: inodes and times change, results do not."""
-    collect(measured.sweep_dir)
-    copy = tmp_path / "elsewhere" / "demo"
-    shutil.copytree(measured.sweep_dir.path, copy)
-    report = collect(SweepDir(copy))
-    assert report.points == 8
-    assert Path(copy / "overall.csv").read_bytes() == measured.sweep_dir.overall.read_bytes()
-
-
-def test_collecting_loads_neither_pandas_nor_pydantic(measured: Folder) -> None:
-    """The quick path is what `submit` and scripts wait for."""
-    done = collect_in_a_process(measured.sweep_dir, "import sys")
-    assert done.stdout == "8\n", done.stderr
-    code = "import sys, hpcsweep.store.collect.collector; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert not {"pandas", "numpy", "pydantic", "torch", "yaml"} & set(loaded.stdout.split())
 
 
 def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path) -> None:
