@@ -15,7 +15,6 @@ import importlib.util
 import os
 import re
 import sys
-import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -34,7 +33,6 @@ AXES: Final = (*FACTORIES, "weights", "resume_from")  # that name files of the u
 # what rows name the version of, also where it is installed from a checkout
 _LIBRARIES: Final = frozenset({*sys.stdlib_module_names, "hpcsweep", "torch", "torchvision"})
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_STANDARD: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 # files that a module may name in a text; others are rather what it writes
 _READ: Final = (
     ".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".pt", ".pth", ".bin",
@@ -44,6 +42,8 @@ _LONGEST: Final = 255  # bytes of a name, by most file systems; longer texts are
 _LARGEST: Final = 1 << 30  # bytes of such a file; of a larger one the size counts
 DIGITS: Final = 16  # 64 bits, as the id of a point
 _DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGITS}}}")
+
+
 # unlike the methods of Path, these are False for what may not be read
 _is_file = os.path.isfile
 _is_dir = os.path.isdir
@@ -89,14 +89,17 @@ class Sources:
         return {file.place: file.path for file in self._named(axis, value)}
 
     def _named(self, axis: str, value: str) -> list[_OwnFile]:
-        if axis in FACTORIES:
-            module, colon, _ = value.partition(":")
-            if colon and module not in self._modules:
-                self._modules[module] = [*self._walk(module)]
-            return self._modules[module] if colon else []
-        path = search_path.file(value, self._folders)
-        is_name = axis == "weights" and not search_path.is_file(value)
-        return [] if not value or is_name or not path.is_file() else [_OwnFile("", path, path.name)]
+        if axis not in FACTORIES:
+            path = search_path.file(value, self._folders)
+            is_name = axis == "weights" and not search_path.is_file(value)
+            is_there = value and not is_name and path.is_file()
+            return [_OwnFile("", path, path.name)] if is_there else []
+        module, colon, _ = value.partition(":")
+        if not colon:  # a name of torchvision
+            return []
+        if module not in self._modules:
+            self._modules[module] = [*self._walk(module)]
+        return self._modules[module]
 
     def spec(self, module: str) -> ModuleSpec | None:
         """Find a module as an import would, without importing it or its packages."""
@@ -141,7 +144,9 @@ class Sources:
             return None
         spec = self.spec(module)
         path = Path(spec.origin or os.devnull) if spec and spec.has_location else None
-        return path if path and path.is_file() and _is_own(path) else None
+        if path is None or not path.is_file():
+            return None
+        return path if _INSTALLED.isdisjoint(path.parts) else None
 
     def _content(self, own: _OwnFile) -> str:
         try:
@@ -184,10 +189,6 @@ def _inside(spec: ModuleSpec) -> list[str]:
     return [*getattr(folders, "_path", folders)]
 
 
-def _is_own(path: Path) -> bool:
-    return _INSTALLED.isdisjoint(path.parts) and not any(map(path.is_relative_to, _STANDARD))
-
-
 def _read(path: Path, package: str) -> tuple[set[str], set[str]]:
     """Return the modules that a module of a package may import, most of them none, and its texts.
 
@@ -224,7 +225,9 @@ def _files(
     named = [root / name for root in near for name in names if _is_dir(root / name)]
     roots = [*near, *named, *map(Path, folders)]
     for name in names:
-        if name.endswith(_READ):
-            places = [root / name for root in roots if _is_file(root / name)]
-            if places:
-                yield name, places[0]
+        if not name.endswith(_READ):
+            continue
+        for root in roots:
+            if _is_file(root / name):
+                yield name, root / name
+                break

@@ -85,17 +85,15 @@ class PointTally:
 
     def counts(self) -> dict[str, int]:
         """Return points by status, in the order of the statuses' table."""
-        return {name: n for name in PointStatus if (n := self.statuses[name])}
+        return {name: self.statuses[name] for name in PointStatus if self.statuses[name]}
 
     def __str__(self) -> str:
         """Return ``36 ok, 32 of them not valid: very_noisy 30, inaccurate 2; 1 error``."""
         if not self.not_valid:
             return text.tally(self.statuses, PointStatus)
         measured = f"{self.statuses[PointStatus.OK]:,} ok, {self.not_valid:,} of them not valid"
-        others = {name: n for name, n in self.statuses.items() if name != PointStatus.OK}
-        return "; ".join(
-            filter(None, (f"{measured}: {self.flagged()}", text.tally(others, PointStatus)))
-        )
+        others = text.tally({**self.statuses, PointStatus.OK: 0}, PointStatus)
+        return f"{measured}: {self.flagged()}{others and f'; {others}'}"
 
     def flagged(self) -> str:
         """Return ``very_noisy 30, inaccurate 2``, the most frequent first."""
@@ -117,8 +115,10 @@ def doubts_of(row: Row) -> str:
 
 def doubts_in(attempts: Iterable[ShardPath]) -> dict[str, str]:
     """Return the doubts of the points that have an ok row; of several rows the last counts."""
-    each = (doubts_in_lines(shards.complete_lines(shard.overall)) for shard in attempts)
-    return {point: doubts for of_shard in each for point, doubts in of_shard.items()}
+    doubts = dict[str, str]()
+    for shard in attempts:
+        doubts |= doubts_in_lines(shards.complete_lines(shard.overall))
+    return doubts
 
 
 def doubts_in_lines(lines: Sequence[bytes]) -> dict[str, str]:
@@ -161,17 +161,16 @@ def failures_in(rows: Iterable[Row], maps: Mapping[str, str] = NO_MAPS) -> list[
 
     Reasons that differ only in numbers are one. `maps` has the names of maps of algorithms.
     """
-    first: dict[tuple[str, str], tuple[str, Row]] = {}
-    points: Counter[tuple[str, str]] = Counter()
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        reason = row.get("status_reason") or "no reason was given"
-        group = row["status"], _DIGITS.sub("#", reason)
-        first.setdefault(group, (reason, row))
-        points[group] += 1
-    return [
-        FailureGroup(group[0], first[group][0], n, _label(first[group][1], maps))
-        for group, n in points.most_common()
-    ]
+        reason = _DIGITS.sub("#", row.get("status_reason") or "")
+        groups.setdefault((row["status"], reason), []).append(row)
+    found = []
+    for alike in sorted(groups.values(), key=len, reverse=True):
+        first = alike[0]
+        reason = first.get("status_reason") or "no reason was given"
+        found.append(FailureGroup(first["status"], reason, len(alike), _label(first, maps)))
+    return found
 
 
 def _label(row: Row, maps: Mapping[str, str]) -> str:
@@ -208,8 +207,11 @@ def told_of(row: Row) -> Row:
     """
     if row["status"] in WELL and not doubts_of(row):
         return _WELL_ROWS[row["status"]]
-    names = (*TOLD, *_axes_of_command(row))
-    return {name: sys.intern(str(text)) for name in names if (text := row.get(name))}
+    told = dict[str, str]()
+    for name in (*TOLD, *_axes_of_command(row)):
+        if row.get(name):
+            told[name] = sys.intern(str(row[name]))
+    return told
 
 
 def failures_of(
@@ -225,19 +227,29 @@ def disturbance(sweep_dir: SweepDir, rows: Iterable[Row]) -> str:
 
     Measuring again does not help rows with lasting flags, such as `algorithm_absent`.
     """
-    doubted = ((doubts, row) for row in rows if (doubts := doubts_of(row)))
-    measured = (pair for pair in doubted if pair[1]["status"] == PointStatus.OK)
-    flags = [({*doubts.split(";")} - _EXCEPT, row) for doubts, row in measured]
-    passing = [row for names, row in flags if names - LASTING and names != _NOT_HERE]
-    lasting = {name for names, _ in flags if names <= LASTING for name in names} - {FOREIGN}
+    doubted = []
+    passing = []
+    lasting = set[str]()
+    for row in rows:
+        doubts = doubts_of(row)
+        if not doubts or row["status"] != PointStatus.OK:
+            continue
+        doubted.append(row)
+        flags = {*doubts.split(";")} - _EXCEPT
+        if flags <= LASTING:
+            lasting |= flags - {FOREIGN}
+        elif flags != _NOT_HERE:
+            passing.append(row)
     parts = []
     if passing:
         these = "this point" if len(passing) == 1 else f"these {count(len(passing), 'point')}"
         again = f"to measure {these} again: {sweep_dir.command('retry', '--invalid')}"
         why = "; ".join(_causes(passing)) or "no column says what by"
-        parts = [f"disturbed ({why})", *([again] if sweep_dir.sweep_file.is_file() else [])]
+        parts.append(f"disturbed ({why})")
+        if sweep_dir.sweep_file.is_file():  # tables that were imported have none
+            parts.append(again)
     if lasting:
-        told = ", ".join(_in_words(flag, [row for _, row in flags]) for flag in sorted(lasting))
+        told = ", ".join(_in_words(flag, doubted) for flag in sorted(lasting))
         parts.append(f"{told}: would be so again (hpcsweep show {sweep_dir.name})")
     return "; ".join(parts)
 
@@ -246,28 +258,42 @@ def _in_words(flag: str, rows: Iterable[Row]) -> str:
     """Return a lasting flag; of `undecided` with the checks in which processes ended."""
     if flag != UNDECIDED:
         return flag
-    missing = (row.get("checks_missing") for row in rows)
-    ended = {of.partition(":")[0] for of in missing if isinstance(of, str)}  # of tables, NaN
-    return f"{flag} (a process ended in the check {', '.join(sorted(ended))})"
+    missing = _texts(rows, "checks_missing")
+    ended = sorted({text.partition(":")[0] for text in missing})
+    return f"{flag} (a process ended in the check {', '.join(ended)})"
+
+
+def _texts(rows: Iterable[Row], name: str) -> list[str]:
+    """Return the filled cells of a column; an empty one is a NaN in tables."""
+    cells = (row.get(name) for row in rows)
+    return [cell for cell in cells if isinstance(cell, str) and cell]
 
 
 def _causes(rows: Sequence[Row]) -> list[str]:
     """Return the causes of disturbance: medians over rows above a threshold, and flags."""
     from statistics import median  # noqa: PLC0415 - decimal and fractions come with it
 
-    flags = {flag for row in rows for flag in doubts_of(row).split(";")}
+    flags = set[str]()
+    loads = []
+    for row in rows:
+        flags.update(doubts_of(row).split(";"))
+        load = _number(row, "load_avg_1min")
+        if load >= 1 + _number(row, "threads", 1):  # the point's own threads disturb nobody
+            loads.append(load)
     causes = []
-    busy = [row for row in rows if _number(row, "load_avg_1min") >= 1 + _number(row, "threads", 1)]
-    if busy:
-        causes.append(f"load {median(_number(row, 'load_avg_1min') for row in busy):.1f}")
+    if loads:
+        causes.append(f"load {median(loads):.1f}")
     for name, above, words in _FIGURES:
-        if values := [value for row in rows if (value := _number(row, name)) > above]:
-            causes.append(_figure(name, words, median(values)))
-    cells = (row.get("throttle_reasons") for row in rows)  # of tables, NaN is an empty one
-    reasons = dict.fromkeys(of for of in cells if isinstance(of, str))
-    why = {"throttled": ", ".join(filter(None, reasons))}
-    named = [flag for flag in _WORDS if flag in flags]
-    return causes + [": ".join(filter(None, (_WORDS[flag], why.get(flag)))) for flag in named]
+        figures = [_number(row, name) for row in rows]
+        large = [figure for figure in figures if figure > above]
+        if large:
+            causes.append(_figure(name, words, median(large)))
+    reasons = ", ".join(dict.fromkeys(_texts(rows, "throttle_reasons")))
+    for flag, words in _WORDS.items():
+        if flag in flags:
+            is_told = flag == "throttled" and reasons
+            causes.append(f"{words}: {reasons}" if is_told else words)
+    return causes
 
 
 def _figure(name: str, words: str, percent: float) -> str:

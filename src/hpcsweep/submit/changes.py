@@ -34,25 +34,28 @@ def changed(sweep_dir: SweepDir, request: Request) -> dict[str, str]:
     now = sources.Sources(request.search_path)
     found = dict[str, str]()
     for point in request.points():
-        if point.point_id in made_of:
-            before = sources.parts(made_of[point.point_id])
-            is_now = sources.parts(now.cell(point))
-            if other := [axis for axis, digest in is_now.items() if before.get(axis) != digest]:
-                values = (point.axes.get(axis, point.measure.get(axis)) for axis in other)
-                found[point.point_id] = ", ".join(map(str, values))
+        if point.point_id not in made_of:
+            continue
+        before = sources.parts(made_of[point.point_id])
+        values = {**point.measure, **point.axes}
+        other = []
+        for axis, digest in sources.parts(now.cell(point)).items():
+            if before.get(axis) != digest:
+                other.append(str(values[axis]))
+        if other:
+            found[point.point_id] = ", ".join(other)
     return found
 
 
 def other_than(made_of: Mapping[str, str], request: Request) -> list[str]:
     """Return the networks of a sweep whose own files are others by now than in these cells."""
     now = sources.Sources(request.search_path)
-    models = {p.axes["model"] for p in request.points()}
-    return [
-        model
-        for model in sorted(models)
-        if model in made_of
-        and sources.parts(made_of[model]).get("model", "") != now.digest("model", model)
-    ]
+    other = []
+    for model in named(request.sweep, "model"):
+        before = sources.parts(made_of.get(model, "")).get("model", "")
+        if model in made_of and before != now.digest("model", model):
+            other.append(model)
+    return other
 
 
 def told_of_changes(sweep_dir: SweepDir, request: Request) -> Request:
@@ -66,25 +69,25 @@ def told_of_changes(sweep_dir: SweepDir, request: Request) -> Request:
     found = changed(sweep_dir, request)
     statuses = runs.statuses(sweep_dir) if found else {}
     mended = {what for point_id, what in found.items() if statuses[point_id] in FAILED}
-    anew = {point_id: what for point_id, what in found.items() if what in mended}
-    kept = {point_id: what for point_id, what in found.items() if what not in mended}
-    if anew:
-        points = count(len(anew), "point")
+    anew = frozenset(point_id for point_id, what in found.items() if what in mended)
+    again = Counter(found[point_id] for point_id in anew)
+    kept = Counter(found.values()) - again
+    if again:
+        points = count(again.total(), "point")
         why = "since some failed and files changed"
-        messages.note(f"{points} measured again, {why}: {_counted(anew)}")
+        messages.note(f"{points} measured again, {why}: {_counted(again)}")
     if kept:
-        points = f"{count(len(kept), 'point')} of {sweep_dir.name}"
+        points = f"{count(kept.total(), 'point')} of {sweep_dir.name}"
         versions = "another version, or an unknown one, of your own files"
         messages.note(
             f"{points} measured with {versions}: {_counted(kept)}; they keep their rows",
             f"to measure them again: {sweep_dir.command('retry', '--changed')}",
         )
-    return replace(request, anew=frozenset(anew))
+    return replace(request, anew=anew)
 
 
-def _counted(changed_files: Mapping[str, str]) -> str:
-    counts = Counter(changed_files.values())
-    return ", ".join(f"{name} ({number:,})" for name, number in counts.items())
+def _counted(points: Counter[str]) -> str:
+    return ", ".join(f"{name} ({number:,})" for name, number in points.items())
 
 
 def _made_of(sweep_dir: SweepDir) -> dict[str, str]:
