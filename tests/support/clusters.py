@@ -23,10 +23,9 @@ def partition(name, **settings):
 
 
 CLUSTER = Cluster(
-    config={"AccountingStorageEnforce": "associations,limits,qos"},
+    config={},
     partitions=[partition("gpu", Default="YES"), partition("long", MaxTime="7-00:00:00")],
     nodes=[node("n1", features=("v100",)), node("n2", features=("v100",), partitions=("long",))],
-    qos={"normal": None, "long": None},
     own={"account": frozenset({"phys"}), "qos": frozenset({"normal"})},
     groups=frozenset({"users"}),
 )

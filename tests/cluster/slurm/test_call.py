@@ -74,8 +74,6 @@ def test_without_slurm_every_question_is_answered_at_once(
         slurm.config(),
         site.nodes(),
         site.partitions(),
-        site.qos(),
-        site.own(),
         slurm.hostnames("a[1-2]"),
         slurm.would_accept(tmp_path / "job.sh"),
     ]

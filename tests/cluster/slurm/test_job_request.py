@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,12 +47,9 @@ def test_a_verbatim_option_stands_over_the_key_and_is_named_by_its_line(option, 
     assert found.places["partition"] == f"{tmp_path / 'x.yaml'}:3"
 
 
-def test_numbers_are_those_of_slurm(tmp_path):
-    """Minutes are rounded up; memory without a unit is in MiB."""
-    found = asked("time: '00:04:30'\nmem: 2G\nsbatch_options: [--mem=500]\n", tmp_path)
-    assert (found.time_s, found.mem_mb) == (300, 500)
-    assert asked("gpu_name: x\n", tmp_path).time_s is None
-    assert asked("time: UNLIMITED\n", tmp_path).time_s == math.inf
+def test_memory_without_a_unit_is_in_mib(tmp_path):
+    """As sbatch reads it."""
+    assert asked("mem: 2G\nsbatch_options: [--mem=500]\n", tmp_path).mem_mb == 500
 
 
 @pytest.mark.parametrize(

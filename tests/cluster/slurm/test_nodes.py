@@ -169,13 +169,9 @@ def test_slices_do_not_count_as_the_whole_gpu_that_a_feature_names(look, tmp_pat
     ((level, what, told),) = look(f"{A100}gres: gpu:1\n", alone, "a100")
     assert (level, what) == ("warn", "gpu")
     assert told.startswith("6 nodes match this profile, 6 with slices (MIG), which do not count: a")
-    refused = look("gres: gpu:a100:1\n", alone, "a100", answer=NO_NODE)
-    assert [(level, what) for level, what, _ in refused] == [
-        ("warn", "gpu"), ("fail", "gres"), ("fail", "sbatch"),
-    ]  # fmt: skip
-    assert refused[0][2].startswith("0 nodes match this profile, 6 with slices (MIG)")
-    other = look("gres: gpu:l40:1\n", alone, "l40", answer=NO_NODE)
-    assert [what for level, what, _ in other] == ["gres", "sbatch"]  # slices of another GPU
+    name, said = look("gres: gpu:a100:1\n", alone, "a100", answer=NO_NODE)  # the type decides
+    assert name[2].startswith("no gres 'gpu:a100' on this cluster; did you mean 'gpu:a100_3g.20gb'")
+    assert (said[0], said[1]) == ("fail", "sbatch")
     for meant in ("gres: gpu:a100_3g.20gb:1\n", "gres: gpu:1\ngpu_name: MIG\n"):
         assert look(f"constraint: a100\n{meant}", alone, "a100") == []
 

@@ -43,7 +43,7 @@ NO_NODE = "Requested node configuration is not available"
         (f"sbatch: error: AssocMaxGRESPerJob\n{FAILED}{POLICY}", "gres"),
         (f"{FAILED}{POLICY}", ""),
         (f"{FAILED}More processors requested than permitted", "cpus_per_task"),
-        (f"{FAILED}Invalid node name specified", "exclude"),
+        (f"{FAILED}Invalid node name specified", ""),
         (f"{FAILED}Invalid job array specification", "array"),
         ("sbatch: error: Invalid --time specification", "time"),
         ("sbatch: error: Invalid --cpus-per-task specification", "cpus_per_task"),

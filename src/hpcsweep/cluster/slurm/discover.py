@@ -18,7 +18,7 @@ from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, nodes, site
 from hpcsweep.cluster.slurm.job_request import Wants, listed
 from hpcsweep.cluster.slurm.nodes import GpuKind
-from hpcsweep.cluster.slurm.profile_checks import closed_to, wall_of_qos
+from hpcsweep.cluster.slurm.profile_checks import closed_to
 from hpcsweep.cluster.slurm.site import Cluster, Partition
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.text import count
@@ -110,7 +110,7 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     if feature := nodes.own_feature(kind, kinds):
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
-    keys["time"] = units.written(_time(chosen, cluster))
+    keys["time"] = units.written(_longest(chosen))
     keys |= _share(kind, chosen)
     for key, what in (("account", "Accounts"), ("qos", "Qos")):
         allowed = chosen.allowed(what) if chosen else set()
@@ -135,12 +135,11 @@ def _partition(kind: GpuKind, cluster: Cluster) -> Partition | None:
     ranked = {}  # of a partition that scontrol prints twice, the last
     for partition in cluster.partitions:
         inside = {node for node in cluster.nodes if partition.name in node.partitions}
-        longest = min(partition.max_time_s or _LONGEST_S, _LONGEST_S)
         gives_way = partition.settings.get("PreemptMode", "OFF") != "OFF"
         fits = len(inside & kind.counts.keys())
         others = len(inside - kind.counts.keys())
         if fits and _usable(partition, cluster):
-            ranked[-fits, -longest, gives_way, others, partition.name] = partition
+            ranked[-fits, -_longest(partition), gives_way, others, partition.name] = partition
     return ranked[min(ranked)] if ranked else None
 
 
@@ -151,10 +150,10 @@ def _usable(partition: Partition, cluster: Cluster) -> bool:
     return is_open and long_enough and not any(closed_to(partition, _NO_WISH, cluster))
 
 
-def _time(partition: Partition | None, cluster: Cluster) -> int:
+def _longest(partition: Partition | None) -> int:
     """Return the longest time limit of a job in seconds, a day at most."""
-    walls = [wall_of_qos("", cluster), partition.max_time_s if partition else None]
-    return min([_LONGEST_S, *filter(None, walls)])
+    most = partition.max_time_s if partition else None
+    return min(most or _LONGEST_S, _LONGEST_S)
 
 
 def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:

@@ -5,7 +5,6 @@ A profile's `sbatch_options` override its keys.
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hpcsweep import units
-from hpcsweep.cluster.slurm import duration
 from hpcsweep.cluster.slurm.site import Gres, words
 from hpcsweep.errors import suggest
 from hpcsweep.spec.profile import Profile, sbatch_option
@@ -74,6 +72,10 @@ _SHORT: Final = {
 }  # fmt: skip
 
 
+# What a key names, where that has another name.
+_KINDS: Final = {"constraint": "feature", "nodelist": "node", "exclude": "node"}
+
+
 @dataclass(frozen=True)
 class Wants:
     """The GPU and the options of sbatch that a profile sets; others are empty or None."""
@@ -88,11 +90,11 @@ class Wants:
         """Return a finding with the line of its key."""
         return Finding(level, key, detail, do, self.places.get(key, ""))
 
-    def unknown(self, level: Level, key: str, name: str, existing: Collection[str]) -> Finding:
+    def unknown(self, key: str, name: str, existing: Collection[str]) -> Finding:
         """Return a finding for a missing name, with the nearest one, and those that exist."""
-        kind = "feature" if key == "constraint" else key
+        kind = _KINDS.get(key, key)
         detail = f"no {kind} '{name}' on this cluster{suggest(name, existing)}"
-        return self.finding(level, key, detail, f"correct `{key}`; there are: {listed(existing)}")
+        return self.finding("fail", key, detail, f"correct `{key}`; there are: {listed(existing)}")
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -108,22 +110,6 @@ class Wants:
     def gpu_types(self) -> list[str]:
         """The type of each GPU that is asked for, empty where none is named."""
         return [gres.type for gres in self.gres if gres.name == "gpu"]
-
-    @property
-    def time_s(self) -> float | None:
-        """Time limit in seconds, rounded up to minutes like Slurm's; infinite if it is to be none.
-
-        None without `time`: the partition sets it.
-        """
-        if not self["time"]:
-            return None
-        seconds = duration(self["time"])
-        return math.inf if seconds is None else -(-seconds // 60) * 60
-
-    @property
-    def time(self) -> str:
-        """Time limit as Slurm writes it."""
-        return units.written(duration(self["time"]))
 
     @property
     def mem_mb(self) -> int:

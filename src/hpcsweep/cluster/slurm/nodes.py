@@ -35,8 +35,10 @@ def _has(wish: Gres, node: Node, *, whole: bool) -> bool:
     """Say whether a node has a generic resource; `whole` leaves slices of a GPU out."""
     count = 0
     for gres in node.gres:
-        fits = gres.type == wish.type if wish.type else not (whole and gpus.is_slice(gres.type))
-        if gres.name == wish.name and fits:
+        if gres.name != wish.name:
+            continue
+        is_slice = gpus.is_slice(gres.type)
+        if gres.type == wish.type or not (wish.type or (whole and is_slice)):
             count += gres.count
     return count >= wish.count
 
@@ -59,11 +61,12 @@ class Matches:
     @property
     def summary(self) -> str:
         """Return how many nodes of the partition were found, and in what state they are."""
+        total = f"{len(self.found)} of {len(self.of_partition)} match {self.wanted}"
+        if not self.found:
+            return total
         states = Counter(node.state for node in self.found)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        total = f"{len(self.found)} of {len(self.of_partition)} match {self.wanted}"
-        names = listed(node.name for node in self.found)
-        return f"{total}: {counts} ({names})" if self.found else total
+        return f"{total}: {counts} ({listed(node.name for node in self.found)})"
 
     @property
     def hardware(self) -> str:
@@ -77,77 +80,67 @@ class Matches:
 
 def match(wants: Wants, partitions: Sequence[str], nodes: Sequence[Node]) -> Matches:
     """Find the nodes of a profile; a slice of a GPU counts only if the profile means slices."""
-    whole = not _means_slices(wants)
     inside = list(nodes)
     if partitions:
         inside = [node for node in nodes if {*node.partitions} & {*partitions}]
     fitting = [node for node in inside if _fits(wants["constraint"], node)]
     found = fitting
     for gres in wants.gres:
-        found = [node for node in found if _has(gres, node, whole=whole)]
-    values = {
-        "partition": " or ".join(partitions),
-        "constraint": wants["constraint"],
-        "gres": wants["gres"],
-    }
-    wanted = ", ".join(f"{key} {value}" for key, value in values.items() if value)
-    return Matches(wanted or "anything", inside, fitting, found)
+        found = [node for node in found if _has(gres, node, whole=not _means_slices(wants))]
+    wanted = [f"partition {' or '.join(partitions)}"] if partitions else []
+    wanted += [f"{key} {wants[key]}" for key in ("constraint", "gres") if wants[key]]
+    return Matches(", ".join(wanted) or "anything", inside, fitting, found)
 
 
 def _means_slices(wants: Wants) -> bool:
-    return any(map(gpus.is_slice, (wants["gpu"], wants["gpu_name"], *wants.gpu_types)))
+    return any(map(gpus.is_slice, (wants["gpu"], wants["gpu_name"])))
 
 
-def other_gpus(wants: Wants, matches: Matches) -> Iterator[Finding]:
-    """Say if jobs may get another GPU than the profile names, or a slice, and what chooses it.
+def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Say if jobs may get another GPU on these nodes than the profile names, or a slice of one.
 
-    The features of a node with slices (MIG) may name the whole GPU, and `gpu:1` may be a slice.
+    `gpu:1` may be a slice (MIG), and the features of its node may name the whole GPU.
     """
-    types = wants.gpu_types
-    if not types or (any(types) and matches.found):  # a type is the GPU
+    if not wants.gpu_types or any(wants.gpu_types):  # a type is the GPU: sbatch looks for it
         return
-    kinds = kinds_on(matches.with_features)
-    own = [] if any(types) else [kind for kind in kinds if _is_of(wants, kind)]
-    slices = [kind for kind in kinds if _is_slice_of(wants, kind)]
-    if not slices and (not own or len(kinds) == 1):
+    kinds = kinds_on(nodes)
+    counts: list[str] = []
+    ways: list[str] = []
+    has_slices = False
+    for kind in kinds:
+        name = gpus.by_label(kind.gpu) or kind.gpu
+        if gpus.is_slice(kind.gres_type) and not _means_slices(wants):
+            has_slices = True
+        elif name == wants["gpu"] or _matches(wants["gpu_name"], name):
+            counts.append(f"{len(kind.counts)} of them with {name.upper()}")
+            ways += _ways_to(wants, kind, kinds)
+    if not has_slices and (not counts or len(kinds) == 1):  # nothing to tell, or nothing else
         return
-    total = 0 if any(types) else len({node for kind in kinds for node in kind.counts})
-    parts = [f"{len(kind.counts)} of them with {_short(kind).upper()}" for kind in own]
-    ways = [way for kind in own for way in _ways_to(wants, kind, kinds)]
-    if slices:
-        sliced = {node for kind in slices for node in kind.counts}
-        names = listed(kind.gres_type for kind in slices)
-        parts.append(f"{len(sliced)} with slices (MIG), which do not count: {names}")
+    if has_slices:
+        sliced = [kind for kind in kinds if gpus.is_slice(kind.gres_type)]
+        number = len({node.name for kind in sliced for node in kind.counts})
+        names = listed(kind.gres_type for kind in sliced)
+        counts.append(f"{number} with slices (MIG), which do not count: {names}")
         ways.append("if slices are meant, say so: `gpu_name: MIG`; else a job that gets one stops")
-    do = ", or ".join(ways) or "ask the site what chooses them"
-    detail = f"{total} nodes match this profile, {', '.join(parts)}"
-    yield wants.finding("warn", "gpu", detail, do)
+    total = len({node.name for kind in kinds for node in kind.counts})
+    detail = f"{total} nodes match this profile, {', '.join(counts)}"
+    yield wants.finding("warn", "gpu", detail, ", or ".join(ways) or "ask the site")
 
 
-def _is_slice_of(wants: Wants, kind: GpuKind) -> bool:
-    """Say whether a kind is slices of a GPU that the profile wants whole."""
-    is_wanted = any(name in kind.gres_type for name in wants.gpu_types)
-    return gpus.is_slice(kind.gres_type) and is_wanted and not _means_slices(wants)
-
-
-def _is_of(wants: Wants, kind: GpuKind) -> bool:
-    """Say whether a kind of GPU is one that the profile names."""
-    pattern = wants["gpu_name"] or "(?!)"  # which nothing matches
-    is_named = _short(kind) == wants["gpu"] or re.search(pattern, _short(kind).upper())
-    return bool(is_named) and not _is_slice_of(wants, kind)
-
-
-def _short(kind: GpuKind) -> str:
-    return gpus.by_label(kind.gpu) or kind.gpu
+def _matches(pattern: str, name: str) -> bool:
+    """Say whether a profile's pattern for a device's name, if it has one, takes a GPU."""
+    return bool(pattern) and re.search(pattern, name.upper()) is not None
 
 
 def _ways_to(wants: Wants, kind: GpuKind, kinds: Sequence[GpuKind]) -> Iterator[str]:
     """Yield what to write in the profile so that jobs get one kind of GPU."""
-    if feature := own_feature(kind, kinds):
-        before = wants["constraint"]
+    before = wants["constraint"]
+    feature = own_feature(kind, kinds)
+    if feature and before:
         before = f"({before})" if "|" in before else before
-        and_feature = f"write `constraint: {before}&{feature}`"
-        yield and_feature if before else f"add `constraint: {feature}`"
+        yield f"write `constraint: {before}&{feature}`"
+    elif feature:
+        yield f"add `constraint: {feature}`"
     elif kind.gres_type:
         yield f"write `gres: gpu:{kind.gres_type}:1`"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -17,10 +17,10 @@ from hpcsweep import units
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import job_request, nodes, site
 from hpcsweep.cluster.slurm.call import CouldNotAsk
-from hpcsweep.cluster.slurm.job_request import Finding, Level, Wants, listed
+from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.nodes import Matches
 from hpcsweep.cluster.slurm.sbatch import LimitReached, Place, Rejected
-from hpcsweep.cluster.slurm.site import Cluster, Partition
+from hpcsweep.cluster.slurm.site import Cluster, Partition, words
 from hpcsweep.spec.profile import Profile
 
 Answer: TypeAlias = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
@@ -30,6 +30,11 @@ _ADMITS: Final = {"Groups": "groups", "Accounts": "account", "Qos": "qos"}
 # also for what would wait for nodes that are out of service.
 _NO_NODE: Final = "node configuration is not available"
 _NOT_NOW: Final = re.compile("Required node not available|nodes are busy")
+# What lists the names or limits of a site that a refusal is about.
+_LISTS: Final = {
+    "partition": "`sinfo -s` lists the partitions",
+    "time": "`sacctmgr show qos format=Name,MaxWall` lists the limits",
+}
 _AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
 
 
@@ -52,22 +57,23 @@ def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[Finding]
     chosen = _chosen(wants, cluster, answer)
     matches = nodes.match(wants, [partition.name for partition in chosen], cluster.nodes)
     asked = shlex.join(job_request.arguments(profile))
-    said = _of_sbatch(wants, asked, matches, answer)
-    findings = [*_partitions(wants, cluster, chosen), *nodes.other_gpus(wants, matches)]
-    if said.level != "ok":  # a plugin of the site may know names that sinfo lacks
-        findings += _unknown_names(wants, cluster, said.level)
-    if matches.of_partition and matches.summary not in said.words:
-        well = matches.found or said.level == "ok"
+    verdict = _of_sbatch(wants, asked, matches, answer)
+    findings = [*_partitions(profile, wants, cluster, chosen)]
+    findings += nodes.other_gpus(wants, matches.with_features)
+    if verdict.level == "fail":  # else a plugin of the site may know names that sinfo lacks
+        findings += _unknown_names(wants, cluster)
+    if matches.of_partition and matches.summary not in verdict.words:
+        well = matches.found or verdict.level == "ok"
         do = "" if well else f"there are {matches.hardware}"
         findings.append(Finding("ok" if well else "warn", "nodes", matches.summary, do))
-    return [*findings, said]
+    return [*findings, verdict]
 
 
 def _chosen(wants: Wants, cluster: Cluster, answer: Answer) -> list[Partition]:
     """Return the partitions of the jobs: the profile's, that of a site's plugin, or the default."""
-    names: Collection[str] = wants.partitions
+    names = wants.partitions
     if isinstance(answer, Place) and answer.partition not in {*names, ""}:
-        names = {answer.partition}
+        names = (answer.partition,)
     if names:
         return [one for one in cluster.partitions if one.name in names]
     return [one for one in cluster.partitions if one.settings.get("Default") == "YES"]
@@ -85,46 +91,46 @@ def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: Answer) -> Fi
         do = f"jobs wait until nodes are in service, or are refused when sent; {away or why}"
         return Finding("warn", "nodes", f"{matches.summary}; sbatch finds none now: {why}", do)
     detail = f"sbatch refuses these jobs: {why}"
-    do = "`sinfo -s` lists the partitions" if answer.about == "partition" else ""
+    do = _LISTS.get(answer.about, "")
     if _NO_NODE in why:
         detail += f"; {matches.summary}"
         do = f"asked for: {asked}; there are {matches.hardware}"
     return wants.finding("fail", answer.about or "sbatch", detail, do)
 
 
-def _unknown_names(wants: Wants, cluster: Cluster, level: Level) -> Iterator[Finding]:
+def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     """Yield the names that the cluster does not have, with the nearest ones."""
     gres = [gres for node in cluster.nodes for gres in node.gres]
-    there = {
+    node_names = {node.name for node in cluster.nodes}
+    existing = {
         "partition": {partition.name for partition in cluster.partitions},
         "constraint": {feature for node in cluster.nodes for feature in node.features},
         "gres": {one.name for one in gres} | {one.kind for one in gres},
-        **cluster.own,
+        "nodelist": node_names,
+        "exclude": node_names,
+        **cluster.own,  # account and QOS
     }
-    asked = {
-        "partition": wants.partitions,
-        "constraint": nodes.feature_names(wants["constraint"]),
-        "gres": [wish.kind for wish in wants.gres],
-        "account": [wants["account"].lower()],
-        "qos": [wants["qos"].lower()],
-    }
-    for key, names in there.items():
-        for name in asked[key]:
-            if name and names and name not in names:
-                yield wants.unknown(level, key, name, names)
+    for key, names in existing.items():
+        if key == "constraint":
+            asked = nodes.feature_names(wants[key])
+        elif key == "gres":
+            asked = tuple(wish.kind for wish in wants.gres)
+        elif key in cluster.own:
+            asked = words(wants[key].lower())  # of these Slurm keeps small letters
+        else:
+            asked = words(wants[key])
+        is_range_or_file = names is node_names and {"[", "/"} & {*wants[key]}
+        if names and not is_range_or_file:  # a site may hide the names of a kind
+            for name in asked:
+                if name not in names:
+                    yield wants.unknown(key, name, names)
 
 
-def wall_of_qos(name: str, cluster: Cluster) -> int | None:
-    """Return the time limit of a QOS in seconds; without a name, that of the only one."""
-    mine = [*cluster.own.get("qos", ())]
-    name = name or (mine[0] if len(mine) == 1 else "")
-    enforced = cluster.config.get("AccountingStorageEnforce", "")
-    return cluster.qos.get(name) if "limits" in enforced else None
-
-
-def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> Iterator[Finding]:
+def _partitions(
+    profile: Profile, wants: Wants, cluster: Cluster, chosen: Sequence[Partition]
+) -> Iterator[Finding]:
     """Yield the findings of each partition; one good partition is enough."""
-    wrong = {one.name: [*_never_starts(one, wants, cluster)] for one in chosen}
+    wrong = {one.name: [*_never_starts(one, profile, wants, cluster)] for one in chosen}
     hopeless = all(wrong.values())
     for partition in chosen:
         name = partition.name
@@ -136,7 +142,7 @@ def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> 
             by = "" if name in wants.partitions else ", which the cluster chooses"
             state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
             yield Finding("ok", "partition", f"{name}{by}: {state}")
-    if chosen and not wants["time"]:
+    if chosen and not profile.time_limit:
         first = chosen[0]
         most = first.max_time_s
         default = slurm.duration(first.settings.get("DefaultTime", "")) or most
@@ -156,22 +162,21 @@ def closed_to(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[
             yield f"{partition.name} is for {what.lower()} {listed(allowed)}; yours: {listed(mine)}"
 
 
-def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+def _never_starts(
+    partition: Partition, profile: Profile, wants: Wants, cluster: Cluster
+) -> Iterator[Finding]:
     """Yield why Slurm would never start in a partition the jobs that it may accept there."""
     name = partition.name
     if partition.state not in {"UP", ""}:
         does = "starts no jobs" if partition.state == "DOWN" else "accepts no jobs"
         do = "wait until the site opens it, or use another one: `sinfo -s` lists them"
         yield wants.finding("fail", "partition", f"{name} is {partition.state}: it {does}", do)
-    limits = {
-        f"partition {name}": partition.max_time_s,
-        "your QOS": wall_of_qos(wants["qos"].lower(), cluster),
-    }
-    for whose, limit in limits.items():
-        if limit is not None and wants.time_s is not None and wants.time_s > limit:
-            most = units.written(limit)
-            detail = f"{wants.time} is over the limit of {whose}, {most}"
-            yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
+    seconds = profile.time_seconds  # None: no limit, or without a `time` that of the partition
+    limit = partition.max_time_s
+    if profile.time_limit and limit is not None and (seconds is None or seconds > limit):
+        most = units.written(limit)
+        detail = f"{units.written(seconds)} is over the limit of partition {name}, {most}"
+        yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
     setting = "MaxMemPerNode"
     memory = partition.limit(setting) or slurm.number(cluster.config.get(setting))
     if memory is not None and wants.mem_mb > memory:

@@ -97,7 +97,6 @@ _ABOUT: Final = {
     "mem": r"Memory specification|Max\w*Mem\w*PerJob|MinMemory|--mem\b|[Mm]emory limit",
     "time": "time limit is invalid|MaxWall",
     "cpus_per_task": r"More processors requested|Max\w*Cpu\w*Per(?:Job|Node)",
-    "exclude": "Invalid node name",
     "array": "Invalid job array",
     "dependency": "Job dependency problem",
     "script": "Unable to open file|batch script|DOS line breaks",

@@ -1,4 +1,4 @@
-"""Asks for a cluster's configuration, nodes, partitions, and for the names of QOS and accounts."""
+"""Asks for a cluster's configuration, nodes and partitions, and for the user's QOS and accounts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.cluster.slurm import call
 from hpcsweep.cluster.slurm.call import (
     SEPARATOR,
     CouldNotAsk,
     amount,
     ask,
-    cause,
     config,
     duration,
     number,
@@ -141,22 +139,6 @@ def partitions() -> list[Partition] | CouldNotAsk:
     return [Partition(name=settings["PartitionName"], settings=settings) for settings in named]
 
 
-def qos() -> dict[str, int | None] | CouldNotAsk:
-    """Return the time limit of every QOS; some sites deny the question."""
-    answer = _sacctmgr("qos", ("Name", "MaxWall"))
-    return answer if isinstance(answer, CouldNotAsk) else {n: duration(wall) for n, wall in answer}
-
-
-def own(cluster: str = "") -> dict[str, frozenset[str]] | CouldNotAsk:
-    """Return the names of this user's accounts and QOS, on one cluster or on all."""
-    chosen = [f"user={user_name()}", *([f"cluster={cluster}"] if cluster else [])]
-    answer = _sacctmgr("assoc", ("Account", "QOS"), *chosen)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    accounts = frozenset(account for account, _ in answer)
-    return {"account": accounts, "qos": frozenset(q for _, text in answer for q in names(text))}
-
-
 def names(text: str) -> tuple[str, ...]:
     """Split a list of names; ALL and an empty text are an empty tuple."""
     return () if text.upper() in _LIMITLESS else words(text)
@@ -167,15 +149,6 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _sacctmgr(entity: str, fields: tuple[str, ...], *chosen: str) -> list[list[str]] | CouldNotAsk:
-    arguments = ["-n", "-P", "--readonly", "show", entity, *chosen, f"format={','.join(fields)}"]
-    answer = ask("sacctmgr", *arguments)
-    if isinstance(answer, CouldNotAsk):
-        return answer
-    split = (line.split("|") for line in answer.splitlines())
-    return [row for row in split if len(row) == len(fields)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """A cluster's configuration; names and limits of users are empty where a site hides them."""
@@ -183,44 +156,45 @@ class Cluster:
     config: Mapping[str, str]
     nodes: Sequence[Node]
     partitions: Sequence[Partition]
-    qos: Mapping[str, int | None]  # their time limits
     own: Mapping[str, frozenset[str]]  # the user's account, qos
     groups: frozenset[str] = frozenset()  # the user's own, by name
 
 
 def describe() -> Cluster | CouldNotAsk:
     """Ask all questions; where one to the controller is not answered, no other is asked."""
-    settings = _down() or config()
+    settings = config()
     if isinstance(settings, CouldNotAsk):
         return settings
-    there = nodes()
-    if isinstance(there, CouldNotAsk):
-        return there
-    groups_of_nodes = partitions()
-    if isinstance(groups_of_nodes, CouldNotAsk):
-        return groups_of_nodes
-    limits = qos()
-    mine = own(settings.get("ClusterName", ""))
+    every_node = nodes()
+    if isinstance(every_node, CouldNotAsk):
+        return every_node
+    every_partition = partitions()
+    if isinstance(every_partition, CouldNotAsk):
+        return every_partition
     return Cluster(
         config=settings,
-        nodes=there,
-        partitions=groups_of_nodes,
-        qos={} if isinstance(limits, CouldNotAsk) else limits,
-        own={} if isinstance(mine, CouldNotAsk) else mine,
+        nodes=every_node,
+        partitions=every_partition,
+        own=_own(settings.get("ClusterName", "")),
         groups=frozenset(_groups()),
     )
 
 
-def _down() -> CouldNotAsk | None:
-    """Return why no controller is up; `scontrol ping` fails at once, other questions in 19 s."""
-    reply = call.run(["scontrol", "ping"], call.TIMEOUT)
-    if isinstance(reply, CouldNotAsk):
-        return reply
-    if reply.code == 0 or re.search(r"\bUP\b", reply.out):
-        return None
-    if reply.code is None or re.search(call.UNCONFIGURED, reply.err):
-        return cause("scontrol", reply)
-    return CouldNotAsk("scontrol", "slurmctld cannot be reached")
+def _own(cluster: str) -> dict[str, frozenset[str]]:
+    """Return this user's accounts and QOS; none without accounting, or if a site does not tell."""
+    command = ["sacctmgr", "-n", "-P", "--readonly", "show", "assoc", "format=Account,QOS"]
+    command.append(f"user={user_name()}")
+    if cluster:  # the database may be that of several
+        command.append(f"cluster={cluster}")
+    answer = ask(*command)
+    accounts: set[str] = set()
+    every_qos: set[str] = set()
+    for line in () if isinstance(answer, CouldNotAsk) else answer.splitlines():
+        account, bar, listed = line.partition("|")
+        if bar:
+            accounts.add(account)
+            every_qos.update(names(listed))
+    return {"account": frozenset(accounts), "qos": frozenset(every_qos)}
 
 
 def _groups() -> Iterator[str]:
