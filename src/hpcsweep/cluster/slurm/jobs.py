@@ -68,6 +68,9 @@ def state_of(text: str) -> State:
     return state or State(text, ChunkState.UNKNOWN, "unknown to this version of hpcsweep")
 
 
+# Limits of a QOS or an association on one job, as all releases name them. One on all jobs of a
+# user, an account or a group lets a job start when others end.
+_TOO_MUCH: Final = re.compile(r"(?:QOS|Assoc)(?:Min\w+|Max\w+Per(?:Job|Node)(?:Limit)?)")
 # of jobs that never start
 _IN_VAIN: Final = {row["reason"]: row["says"] for row in packaged("slurm_reasons.csv")}
 
@@ -75,8 +78,8 @@ _IN_VAIN: Final = {row["reason"]: row["says"] for row in packaged("slurm_reasons
 def in_vain(reason: str) -> str:
     """Return why a job that waits for this reason will never start, or an empty text."""
     reason = reason.strip().strip("()")
-    if reason.startswith(("QOS", "Assoc")) and reason.endswith("PerJobLimit"):
-        return "asks for more than its account or QOS allows for one job"
+    if _TOO_MUCH.fullmatch(reason):
+        return "asks for more, or less, than its account or QOS allows for one job"
     words = reason.replace("_", " ")
     return next((says for begin, says in _IN_VAIN.items() if words.startswith(begin)), "")
 
