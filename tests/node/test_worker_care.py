@@ -19,8 +19,7 @@ from hpcsweep import processes
 from hpcsweep.catalog import INJECTIONS
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import EXIT_REQUEUE, Incomplete
-from hpcsweep.node.supervisor import Attempt
-from hpcsweep.node.worker_care import Stop
+from hpcsweep.node import todo
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
 from hpcsweep.store.folders import ShardPath
@@ -271,9 +270,9 @@ def test_points_of_a_chunk_are_ordered_so_that_each_network_costs_one_worker(des
     """Those that tune come after the others of their visit and network."""
     axes = "{model: [resnet18, resnet34], input_size: [32, 64], algorithm: [autotune, auto]}"
     submission = prepared(desk, f"workload: inference\naxes: {axes}\nmeasure: {{repeats: 2}}\n")
-    todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
-    keys = [key for key, _ in groupby(map(worker_key, todo))]
-    assert len(todo) == 16
+    points = todo.by_worker(chunk_file.read_chunk(submission.chunks, 0).points)
+    keys = [key for key, _ in groupby(map(worker_key, points))]
+    assert len(points) == 16
     assert len(keys) == len(set(keys)) == 8
     assert [visit for visit, _ in groupby(key[0] for key in keys)] == [1, 2]
 
@@ -282,16 +281,16 @@ def test_what_asks_for_deterministic_products_has_a_worker_of_its_own(desk):
     """With the first product of a process, torch settles whether cuBLAS gives them."""
     axes = "{model: [resnet18], input_size: [32, 64], deterministic: [false, true]}"
     submission = prepared(desk, f"workload: training\naxes: {axes}\n")
-    todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
-    assert len(todo) == 4
-    assert len([*groupby(map(worker_key, todo))]) == 2
+    points = todo.by_worker(chunk_file.read_chunk(submission.chunks, 0).points)
+    assert len(points) == 4
+    assert len([*groupby(map(worker_key, points))]) == 2
 
 
 def test_points_that_run_no_network_share_a_worker(desk):
     """No code runs but ours; only visits are apart."""
     submission = prepared(desk, "workload: noop\naxes: {model: [a, b], input_size: [1, 2]}\n")
-    todo = Attempt(submission, 0, Stop(lifeline=False))._todo()
-    assert len(set(map(worker_key, todo))) == 1
+    points = todo.by_worker(chunk_file.read_chunk(submission.chunks, 0).points)
+    assert len(set(map(worker_key, points))) == 1
 
 
 @pytest.mark.parametrize("act", ["hears_nothing", "reads_nothing", "ends_later"])

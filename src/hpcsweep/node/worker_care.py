@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,59 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.node import worker_process
+    from hpcsweep.node.stop import Stop
     from hpcsweep.point import Point
-
-
-_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-
-
-class Stop:
-    """Whether and why to stop, once `listen` has installed the signal handlers.
-
-    With `lifeline`, end-of-file on stdin means that the launcher is gone. `fd` becomes readable at
-    each of these events.
-    """
-
-    def __init__(self, *, lifeline: bool) -> None:
-        self._lifeline = lifeline
-        self.reason = ""
-        self.orphaned = False
-        self.fd, self._write = os.pipe()
-        os.set_blocking(self._write, False)
-        os.set_blocking(self.fd, False)
-
-    def listen(self) -> None:
-        """Install the handlers, for as long as the process runs."""
-        for number in _STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
-        if self._lifeline:
-            threading.Thread(target=self._watch, daemon=True).start()
-
-    def wanted(self) -> bool:
-        """Say whether to stop."""
-        return bool(self.reason)
-
-    def launcher_is_gone(self) -> bool:
-        """Say whether the launcher is gone; signals that came meanwhile are forgotten."""
-        with suppress(BlockingIOError):
-            while os.read(self.fd, 64):
-                pass
-        return self.orphaned
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        self.reason = self.reason or signal.Signals(number).name
-        self._wake()
-
-    def _watch(self) -> None:
-        while os.read(0, 64):
-            pass
-        self.orphaned = True
-        self.reason = "the launcher is gone"
-        self._wake()
-
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):
-            os.write(self._write, b"x")
 
 
 # Signals that come from outside the process: the point is tried once more before it is blamed.
