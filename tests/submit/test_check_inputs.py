@@ -285,7 +285,7 @@ def test_weights_that_a_job_would_have_to_download_are_refused_before_the_queue(
 
     The process that is asked is tried with maps; here it answers without another import of torch.
     """
-    monkeypatch.setattr(questions, "ask", askinghere.ask)
+    monkeypatch.setattr(questions, "asking", askinghere.asking)
     monkeypatch.setenv("TORCH_HOME", "")
     _look_as_a_process_of_its_own(monkeypatch)
     home = tmp_path / "home"

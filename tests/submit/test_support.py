@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 
@@ -41,11 +42,19 @@ def asked(desk, monkeypatch, tmp_path):
     (desk.folder / "mynets.py").write_text(NETWORK)
     asked = []
 
-    def ask(folders, networks, seconds=0.0, devices=None):
+    @contextmanager
+    def asking(folders, seconds=0.0):
+        networks = {}
         asked.append(networks)
-        return askinghere.ask(folders, networks, seconds, devices)
+        with askinghere.asking(folders, seconds) as ask:
 
-    monkeypatch.setattr(questions, "ask", ask)
+            def noted(network, questions):
+                networks[network] = questions
+                return ask(network, questions)
+
+            yield noted
+
+    monkeypatch.setattr(questions, "asking", asking)
     return desk, asked
 
 

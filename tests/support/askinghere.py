@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hpcsweep import search_path
-from hpcsweep.measure import inputs, trials
+from hpcsweep.measure import inputs
+from hpcsweep.submit.questions import Ask
 
 
-def ask(
-    folders: Any, networks: Any, _seconds: float = 0.0, devices: Any = None
-) -> dict[str, list[Any]]:
-    """Answer as `hpcsweep.submit.questions.ask` does, but for what keeps networks apart."""
+@contextmanager
+def asking(folders: Any, _seconds: float = 0.0) -> Iterator[Ask]:
+    """Answer as `hpcsweep.submit.questions.asking` does, but for what keeps networks apart."""
     search_path.use(folders)
-    asked = json.loads(json.dumps(networks))  # as it is sent
-    found = {name: [inputs.answer(one) for one in some] for name, some in asked.items()}
-    if devices is not None:
-        found[trials.CUDNN] = [inputs.answer(trials.engines_for(found, devices))]
-    return found
+    # through JSON, as it is sent
+    yield lambda _, asked: [inputs.answer(one) for one in json.loads(json.dumps(asked))]

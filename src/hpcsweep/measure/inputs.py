@@ -42,7 +42,7 @@ _OF_NODES: Final = re.compile("CUDA|cuda|HIP|NVIDIA|GPU|not implemented for|allo
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is asked `about` weights, a map, a network, its convolutions, or engines.
+    """Return what is asked `about` weights, a map, a network, or engines for convolutions.
 
     What cannot be told here is `failed`, the reason.
     """
@@ -53,10 +53,13 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         return {"failed": words(error)}
 
 
-def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, str]:
-    """Build a network and pass images through it; return what is `wrong`, or `failed` here."""
+def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Build a network and pass images through it; return what is `wrong`, or `failed` here.
+
+    Else return the `calls` of its convolutions, the `gflops` of an image, and how many `layers` run.
+    """
     try:
-        shapes(workload, json.dumps(axes))
+        found = shapes(workload, json.dumps(axes))
     except BaseException as error:  # noqa: BLE001 - whatever its author wrote, such as sys.exit
         where = search_path.own_line(error)
         told = f"{where}: {words(error)}" if where else words(error)
@@ -65,7 +68,12 @@ def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, str]:
         if is_open or isinstance(error, _LACKING) or _OF_NODES.search(f"{error} {_source(where)}"):
             return {"failed": told}
         return {"wrong": told}
-    return {}
+    calls = [
+        {"layer": layer, "key": shape.unique_key, "flops": shape.flops, "shape": asdict(shape)}
+        for layer, shape in found.convolutions
+    ]
+    gflops = found.flops / min(axes["batch_size"], _IMAGES) / 1e9
+    return {"calls": calls, "gflops": gflops, "layers": len(found.calls)}
 
 
 def _source(where: str) -> str:
@@ -89,31 +97,20 @@ def _look(
     `cases` are the axes of points with the map and one network. A pattern may name shapes, so it
     needs to match in one case only. `failed` is the reason if no case could be checked.
     """
-    names = list[tuple[str, str]]()
+    idle = layers  # as a map; in the end the hints, by pattern
     looked = False
     why = ""
-    left = layers  # without a match in the cases so far
     for axes in cases:
         try:
-            layer_names = convolutions.names_of(shapes(workload, json.dumps(axes)))
+            names = convolutions.names_of(shapes(workload, json.dumps(axes)))
         except Exception as error:  # noqa: BLE001 - a factory runs whatever its author wrote
             why = words(error)
-        else:
-            names = names + layer_names
-            left = convolutions.idle(left, layer_names)
-            looked = True
-        if looked and not left:
+            continue
+        looked = True
+        idle = convolutions.idle(idle, names)
+        if not idle:
             break
-    return {"idle": convolutions.idle(layers, names)} if looked else {"failed": why}
-
-
-def _convolutions(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `calls` of convolutions in a case; raise what the network does."""
-    calls = [
-        {"layer": layer, "key": shape.unique_key, "flops": shape.flops, "shape": asdict(shape)}
-        for layer, shape in shapes(workload, json.dumps(axes)).convolutions
-    ]
-    return {"calls": calls}
+    return {"idle": idle} if looked else {"failed": why}
 
 
 def _engines(
@@ -137,7 +134,6 @@ _ABOUT: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "weights": _weights,
     "map": _look,
     "network": _try,
-    "convolutions": _convolutions,
     "engines": _engines,
 }
 

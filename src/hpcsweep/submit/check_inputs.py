@@ -113,12 +113,14 @@ def _ask_torch(results: Path, requests: Sequence[Request], mistakes: _Mistakes) 
     asked += questions.maps(requests)
     if not asked:
         return
-    of_network: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    by_network: dict[str, list[Question]] = defaultdict(list)
     for one in asked:
-        of_network[one.network].append(one.about)
-    answers = questions.ask(requests[0].search_path, of_network)
-    for one in asked:
-        mistakes.note(one, answers[one.network].pop(0))
+        by_network[one.network].append(one)
+    with questions.asking(requests[0].search_path) as ask:
+        for network, some in by_network.items():
+            answers = ask(network, [one.about for one in some])
+            for one, answer in zip(some, answers, strict=True):
+                mistakes.note(one, answer)
 
 
 def _tell_unknown_gpus(sweep: Sweep) -> None:

@@ -1,4 +1,4 @@
-"""Asks torch about the networks of a sweep, in other processes: `submit` itself imports no torch.
+"""Asks torch about the networks of a sweep, in another process: `submit` itself imports no torch.
 
 Own networks are tried with their smallest and their largest input, maps of algorithms are compared
 with the layers of the networks that have them, and weights by torchvision's name must be there.
@@ -7,9 +7,12 @@ with the layers of the networks that have them, and weights by torchvision's nam
 from __future__ import annotations
 
 import json
+import select
+import socket
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +27,11 @@ from hpcsweep.submit.factories import is_factory, named
 from hpcsweep.submit.request import Request
 
 Answer = dict[str, Any]
+Ask = Callable[[str, Sequence[Mapping[str, Any]]], list[Answer]]
 
 _PROGRAM: Final = "hpcsweep.measure.trials"
 _SECONDS: Final = 120.0  # of one network: its factory may compile something, or wait for a disk
-CUDNN: Final = "cuDNN"  # stands in place of a network, as in `measure.trials`
+_SLOW_SECONDS: Final = 10.0  # after which a person wonders what is going on
 # the axes that the shapes of a network, and the types of its calls, depend on
 _SHAPES: Final = (
     *(
@@ -52,49 +56,44 @@ class Question:
     about: Mapping[str, Any]
 
 
-def ask(
-    folders: Sequence[str],
-    networks: Mapping[str, Sequence[Mapping[str, Any]]],
-    seconds: float = _SECONDS,
-    devices: Mapping[str, Any] | None = None,
-) -> dict[str, list[Answer]]:
-    """Return the answers to what is asked about each network, each in a process of its own.
+@contextmanager
+def asking(folders: Sequence[str], seconds: float = _SECONDS) -> Iterator[Ask]:
+    """Give a function that answers what is asked about a network, which has a process of its own.
 
-    Each network has so many seconds. What was not answered has `failed`, the reason. With devices,
-    the one answer about `CUDNN` has the engines for the convolutions that were answered.
+    So many seconds are for all that is asked at once. What was not answered has `failed`, the
+    reason.
     """
-    question = {
-        "search_path": folders,
-        "networks": networks,
-        "seconds": seconds,
-        "devices": devices,
-    }
-    found: dict[str, list[Answer]] = {}
-    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as said:
-        json.dump(question, asked)
-        asked.seek(0)
-        # it hears no Ctrl-C, and ends with what it started as soon as nobody reads its answers
-        with subprocess.Popen(
-            processes.python(_PROGRAM),
-            stdin=asked,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-            start_new_session=True,
-        ) as child:
-            for line in child.stdout or ():
-                reply = json.loads(line)
-                if "slow" in reply:
-                    messages.progress(f"waits for {reply['slow']}, for {seconds:.0f} s at most")
-                else:
-                    found[reply["network"]] = reply["answers"]
-        said.seek(0)
-        lines = said.read().strip().splitlines()
-    why = lines[-1] if lines else f"exit code {child.returncode}"  # such as that there is no torch
-    wanted = {name: len(questions) for name, questions in networks.items()}
-    if devices is not None:
-        wanted[CUDNN] = 1
-    return {name: found.get(name, [{"failed": why}] * number) for name, number in wanted.items()}
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryFile("w+") as said:
+        with theirs:
+            # it hears no Ctrl-C, and ends with what it started when the socket is closed
+            child = subprocess.Popen(
+                processes.python(_PROGRAM, *folders),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=said,
+                start_new_session=True,
+            )
+
+        def ask(network: str, questions: Sequence[Mapping[str, Any]]) -> list[Answer]:
+            asked = {"network": network, "questions": questions, "seconds": seconds}
+            with suppress(ConnectionError):  # it has ended
+                ours.sendall(json.dumps(asked).encode() + b"\n")
+            readable, _, _ = select.select([ours], [], [], _SLOW_SECONDS)
+            if not readable:
+                messages.progress(f"waits for {network}, for {seconds:.0f} s at most")
+            reply = replies.readline()
+            if reply:
+                answers: list[Answer] = json.loads(reply)
+                return answers
+            code = child.wait()
+            said.seek(0)
+            lines = said.read().strip().splitlines() or [f"exit code {code}"]
+            return [{"failed": lines[-1]}] * len(questions)  # such as that there is no torch
+
+        with child, ours, ours.makefile() as replies:
+            replies.readline()  # it has torch now, or has ended
+            yield ask
 
 
 def shape_axes(point: Point) -> dict[str, Any]:
@@ -102,10 +101,15 @@ def shape_axes(point: Point) -> dict[str, Any]:
     return {name: point.axes[name] for name in _SHAPES if name in point.axes}
 
 
+def about_network(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the question whether a network takes an input, and what it computes then."""
+    return {"about": "network", "workload": workload, "axes": axes}
+
+
 def own_networks(
     results: Path, requests: Sequence[Request], wrong: Collection[object]
 ) -> Iterator[Question]:
-    """Ask of each own network whether it takes its inputs that are not measured.
+    """Ask of each own network about its smallest and its largest input that is not measured.
 
     Those that are known to be `wrong` are not tried.
     """
@@ -122,11 +126,10 @@ def own_networks(
                 continue
             case = _Case(request, shape_axes(point))
             least, most = ends.get(model, (case, case))
-            if case.numbers < least.numbers:
-                least = case
-            if case.numbers > most.numbers:
-                most = case
-            ends[model] = least, most
+            ends[model] = (
+                min(least, case, key=_Case.numbers),
+                max(most, case, key=_Case.numbers),
+            )
     for least, most in ends.values():
         yield least.question(most)
         if most is not least:
@@ -140,7 +143,6 @@ class _Case:
     request: Request
     axes: Mapping[str, Any]
 
-    @property
     def numbers(self) -> int:
         """Return how many numbers a batch has, without a factor that is the same for all."""
         height = self.axes["input_size"]
@@ -152,7 +154,7 @@ class _Case:
         names = [n for n in self.axes if n == "input_size" or self.axes[n] != other.axes[n]]
         at = "at " + ", ".join(f"{name} {self.axes[name]}" for name in names)
         model = self.axes["model"]
-        about = {"about": "network", "workload": self.request.sweep.workload, "axes": self.axes}
+        about = about_network(self.request.sweep.workload, self.axes)
         return Question(self.request, model, "model", model, at, about)
 
 
@@ -192,7 +194,6 @@ def maps(requests: Sequence[Request]) -> Iterator[Question]:
                 if len(cases) < _MOST_CASES:
                     axes = shape_axes(point)
                     cases[tuple(axes.values())] = axes
-
     for (model, _), (layers, cases) in found.items():
         about = {
             "about": "map",

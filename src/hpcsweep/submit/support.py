@@ -220,15 +220,11 @@ def support_of(  # noqa: PLR0913 - the points, the GPUs, and how long
         algorithms.setdefault(named(point.axes["algorithm"]), point.axes["algorithm"])
     order = [*catalog.ALGORITHMS, *algorithms]
     networks = {
-        model: [
-            {"about": "convolutions", "workload": workload, "axes": axes}
-            for axes in _spread(each, most)
-        ]
+        model: [questions.about_network(workload, axes) for axes in _spread(each, most)]
         for model, each in cases.items()
     }
     devices = {gpu.name: gpu.properties for gpu in gpus_asked if gpu.properties}
-    answers = _answers(folders, networks, devices, seconds)
-    cudnn = answers.pop(questions.CUDNN)[0]
+    answers, cudnn = _answers(folders, networks, devices, seconds)
     calls: dict[str, list[Mapping[str, Any]]] = {}
     unchecked: dict[str, str] = {}
     for model, of_network in answers.items():
@@ -326,7 +322,7 @@ def _answers(
     networks: Mapping[str, Sequence[Mapping[str, Any]]],
     devices: Mapping[str, Any],
     seconds: float,
-) -> dict[str, list[Answer]]:
+) -> tuple[dict[str, list[Answer]], Answer]:
     """Return what networks and libcudnn tell, from the user's cache where that was asked before.
 
     Networks of one's own may have changed meanwhile. A cache that cannot be read or written costs
@@ -336,20 +332,26 @@ def _answers(
     stamp = hashlib.sha256(question.encode()).hexdigest()[:24]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = cache / "hpcsweep" / "support" / f"{stamp}.json"
-    with suppress(HpcsweepError, OSError, ValueError):
-        kept: dict[str, list[Answer]] = files.read_json(path)
-        return kept
+    with suppress(HpcsweepError, OSError, ValueError, KeyError):
+        kept = files.read_json(path)
+        return kept["networks"], kept["cudnn"]
     cases = sum(len(of_network) for of_network in networks.values())
     if cases > _FEW:
         names = ", ".join(devices)
         messages.note(f"asks cuDNN about {cases} cases on {names}: minutes, but only once")
-    new = questions.ask(folders, networks, seconds, devices)
-    answered = all("failed" not in one for answers in new.values() for one in answers)
+    with questions.asking(folders, seconds) as ask:
+        answers = {model: ask(model, asked) for model, asked in networks.items()}
+        every = [answer for of_network in answers.values() for answer in of_network]
+        calls = [call for answer in every for call in answer.get("calls", ())]
+        shapes = {call["key"]: call["shape"] for call in calls}
+        about = {"about": "engines", "devices": devices, "convolutions": shapes}
+        (cudnn,) = ask("cuDNN", [about])
+    answered = not any({"failed", "wrong"} & answer.keys() for answer in (*every, cudnn))
     if answered and not any(map(is_factory, networks)):
         with suppress(HpcsweepError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            files.write_json(path, new)
-    return new
+            files.write_json(path, {"networks": answers, "cudnn": cudnn})
+    return answers, cudnn
 
 
 def _versions() -> Iterator[str]:

@@ -183,7 +183,7 @@ def test_submit_fetches_the_weights_of_a_sweep_to_where_a_point_looks(
     published: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once; the second time they are there."""
-    monkeypatch.setattr(questions, "ask", askinghere.ask)  # with the URL of this process
+    monkeypatch.setattr(questions, "asking", askinghere.asking)  # with the URL of this process
     desk.spec(SWEEP)
     place = desk.folder / "home" / "hub" / "checkpoints" / published.name
     for told in ("were downloaded", "are there"):
