@@ -44,12 +44,13 @@ class Mode:
     messages: list[Message] = field(default_factory=list)  # what was told besides the answer
 
 
-mode: Final = Mode()
+mode = Mode()
 
 
 def reset() -> None:
     """Begin a call of the program."""
-    mode.__init__()  # type: ignore[misc]
+    global mode  # noqa: PLW0603 - of the process, as its streams are
+    mode = Mode()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,6 +97,12 @@ def as_text(views: Sequence[View], form: str) -> str:
     return formats.written(views, form, answer.width(), None if answer.mode.whole else _ROWS)
 
 
+def listed(text: str) -> list[str]:
+    """Return the words of a list with commas."""
+    words = map(str.strip, text.split(","))
+    return [word for word in words if word]
+
+
 def percentage(name: str, text: str) -> float:
     """Return ``3%`` as 0.03; `UsageError` for what is no percentage between 0 and 100."""
     number = text.strip().removesuffix("%").strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -185,20 +186,25 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis import compare
     from hpcsweep.errors import Regression
 
-    limit = _limit(fail_on) if fail_on else None
+    limit = _limit(fail_on) if fail_on else None  # before anything is read
     last_two = [] if others else compare.sides_of_last_runs(results, first)
     base, *sides = (
         compare.read_side(results, text, where, everything=unreliable, renewed=common.renewed)
         for text in last_two or (first, *others)
     )
-    named = [name.strip() for name in across.split(",")]
-    compared = [compare.compare(base, side, metric=metric, across=named) for side in sides]
-    bad = [row for each in compared for row in each.beyond(*limit)] if limit else []
-    worse = f"{limit[0]} by at least {100 * limit[1]:g} %: {', '.join(bad)}" if limit else ""
+    differing = common.listed(across)
+    compared = [compare.compare(base, side, metric=metric, across=differing) for side in sides]
+    views = [each.view() for each in compared]
+    error = None
+    if limit:
+        verdict, share = limit
+        bad = [row for each in compared for row in each.beyond(verdict, share)]
+        if bad:
+            error = Regression(f"{verdict} by at least {100 * share:g} %: {', '.join(bad)}")
     return Answer(
-        record=lambda: {"comparisons": [each.view().to_json() for each in compared]},
-        text=lambda: common.as_text([each.view() for each in compared], format),
-        error=Regression(worse) if bad else None,
+        record=lambda: {"comparisons": [view.to_json() for view in views]},
+        text=lambda: common.as_text(views, format),
+        error=error,
     )
 
 
@@ -290,8 +296,7 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit import changes, request
 
-    named = [name for name in sources.split(",") if name] if sources else None
-    learnt = _learnt(results, named)
+    learnt = _learnt(results, common.listed(sources) if sources else None)
     if other := changes.other_than(learnt.own_files, asked):
         changed = f"{', '.join(other)} as it was measured"
         messages.note(f"predicts {changed}, with other own files than there are now")
@@ -299,8 +304,8 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     sweep_dir = SweepDir(results / asked.sweep.name)
     points = list(asked.points())
     if asked.rehearsal:  # nothing is measured here, so the answer is about the GPUs that it names
-        named_gpus = request.gpus(asked.sweep)
-        points = [of for gpu in named_gpus for of in expansion.expand(asked.sweep, gpu=gpu)]
+        gpus = request.gpus(asked.sweep)
+        points = list(chain.from_iterable(expansion.expand(asked.sweep, gpu=gpu) for gpu in gpus))
     controls = past_rows.controls(sweep_dir, asked.device)
     predicted = predicting.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
     paths = predicted.write(sweep_dir.path)

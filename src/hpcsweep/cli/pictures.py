@@ -94,7 +94,7 @@ def plot(  # noqa: PLR0913, PLR0917 - one argument per option
     from hpcsweep.analysis.plot import read_plot
 
     sweep_dir = common.tables_of(results, sweep)
-    columns = [name.strip() for text in by for name in text.split(",")]
+    columns = common.listed(",".join(by))
     lines = read_plot(sweep_dir, x, y, by=columns, where=where, baseline=baseline)
     views = lines.views()
     for path in drawn:

@@ -81,26 +81,39 @@ def _support_lines(table: Support) -> Iterator[str]:
 
     yield f"{table.library}: distinct convolutions with an engine, and their share of the FLOPs"
     for network in table.calls:
-        rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
-        unknown: dict[str, list[str]] = {}
-        of_algorithm: dict[str, list[Cell]] = {}
-        for one in table.cells:
-            if one.network == network:
-                of_algorithm.setdefault(one.algorithm, []).append(one)
-        for name, cells in of_algorithm.items():
-            if any(cell.found is not None for cell in cells):
-                rows.append([name, *(cell.says for cell in cells)])
-            else:
-                unknown.setdefault(max((cell.says for cell in cells), key=len), []).append(name)
-        yield from ("", network, *(f"  {line}" for line in aligned(rows) if len(rows) > 1))
-        yield from (f"  {why}: {', '.join(names)}" for why, names in unknown.items())
+        yield ""
+        yield network
+        yield from _support_of(network, table)
     yield ""
     sources = {gpu.name: gpu.source for gpu in table.gpus if gpu.properties}
-    yield from (f"{name} by {source}" for name, source in sources.items())
+    for name, source in sources.items():
+        yield f"{name} by {source}"
     if support.SHEETS in sources.values():
         yield "  `hpcsweep doctor --cluster NAME` on a node writes the true properties"
-    yield from (f"note: {name}: looked at {some}" for name, some in table.looked.items())
-    yield from (f"note: {name}: not looked at: {why}" for name, why in table.unchecked.items())
+    for name, some in table.looked.items():
+        yield f"note: {name}: looked at {some}"
+    for name, why in table.unchecked.items():
+        yield f"note: {name}: not looked at: {why}"
+
+
+def _support_of(network: str, table: Support) -> Iterator[str]:
+    """Yield a line per algorithm that is known of some GPU, then why the others are of none."""
+    of_algorithm: dict[str, list[Cell]] = {}
+    for cell in table.cells:
+        if cell.network == network:
+            of_algorithm.setdefault(cell.algorithm, []).append(cell)
+    rows = [["algorithm", *(gpu.name for gpu in table.gpus)]]
+    unknown: dict[str, list[str]] = {}
+    for name, cells in of_algorithm.items():
+        says = [cell.says for cell in cells]
+        if all(cell.found is None for cell in cells):
+            unknown.setdefault(max(says, key=len), []).append(name)
+        else:
+            rows.append([name, *says])
+    if len(rows) > 1:
+        yield from (f"  {line}" for line in aligned(rows))
+    for why, names in unknown.items():
+        yield f"  {why}: {', '.join(names)}"
 
 
 def _expansion_lines(what: str, points: Expansion, limit: int | None) -> Iterator[str]:
@@ -130,15 +143,16 @@ def _table(points: Expansion, limit: int | None) -> Iterator[str]:
 
     first = expansion.flat(next(iter(points)))
     widths: dict[str, int] = {}
+    if first["point_id"]:  # none where the profile names the GPU
+        widths["point_id"] = len(first["point_id"])
     for name, value in first.items():
-        texts = {text(name, each) for each in chain([value], sweep.values(name))}
-        if name == "point_id":
-            texts = {text(name, value)} if value else set()
-        if texts and (name in _ALWAYS or name == "point_id" or len(texts) > 1):
+        texts = {text(name, each) for each in (value, *sweep.values(name))}
+        if name in _ALWAYS or len(texts) > 1:
             widths[name] = max(map(len, (name, *texts)))
     yield in_columns(list(widths), list(widths.values()))
-    for point in map(expansion.flat, islice(points, limit)):
-        yield in_columns([text(name, point[name]) for name in widths], list(widths.values()))
+    for point in islice(points, limit):
+        values = expansion.flat(point)
+        yield in_columns([text(name, values[name]) for name in widths], list(widths.values()))
 
 
 @click.command()

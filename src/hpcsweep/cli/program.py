@@ -62,9 +62,6 @@ def run() -> NoReturn:
             sys.exit(0)
         misplaced = getattr(error, "option_name", "") == "--debug"
         _fail(_usage(error), error, debug=debug and not misplaced)
-    except BrokenPipeError:
-        answer.discard(sys.stdout)
-        sys.exit(1)
     except Exception as error:  # noqa: BLE001 - people get a line, --debug the traceback
         text = f"unexpected {type(error).__name__}: {error}"
         _fail(f"{text} (`hpcsweep --debug ...` shows where; please report it)", error, debug=debug)
@@ -87,31 +84,40 @@ def _usage(error: click.ClickException) -> str:
     """Return click's complaint, and the command that shows the right usage."""
     ctx = getattr(error, "ctx", None)
     option = getattr(error, "option_name", "")
-    if ctx is not None and ctx.parent and option in {o for p in main.params for o in p.opts}:
+    if ctx is not None and ctx.parent and option in _options_of(main):
         return f"{option} belongs before the command: hpcsweep {option} ... {ctx.info_name} ..."
-    if isinstance(error, click.NoSuchOption) and ctx is not None:
-        from hpcsweep import catalog
-
-        axis = option.lstrip("-").replace("-", "_")
-        if axis in catalog.AXES:
-            filters = any("--where" in param.opts for param in ctx.command.params)
-            written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
-            return f"no option {option}: {axis} is an axis; {written}"
-        homes = (
-            name for name, one in main.commands.items() for p in one.params if option in p.opts
-        )
-        near = suggest(option, (name for param in ctx.command.params for name in param.opts))
-        if home := None if near else next(homes, None):
-            return f"no option {option}: it belongs to `hpcsweep {home}`"
-        if ctx.info_name == "config":
-            return (
-                f"no option {option}: to set one, write a line into hpcsweep.toml, such as top = 5"
-            )
+    if ctx is not None and isinstance(error, click.NoSuchOption):
+        told = _of_others(option, ctx.command)
+        if told:
+            return f"no option {option}: {told}"
     text = f"{error.format_message().rstrip('.')}{settings.blamed(error)}"
     param = error.param if isinstance(error, click.MissingParameter) else None
     if ctx is not None and param and param.name in _KNOWN:
         text += f"; there are: {', '.join(_names(ctx, _KNOWN[param.name])) or 'none yet'}"
     return f"{text} (see `{ctx.command_path if ctx else 'hpcsweep'} --help`)"
+
+
+def _of_others(option: str, command: click.Command) -> str:
+    """Say what an option is that a command lacks; empty where it may be one that is misspelt."""
+    from hpcsweep import catalog
+
+    axis = option.lstrip("-").replace("-", "_")
+    if axis in catalog.AXES:
+        filters = "--where" in _options_of(command)
+        written = f"--where {axis}=VALUE" if filters else "the sweep file has its values"
+        return f"{axis} is an axis; {written}"
+    if suggest(option, _options_of(command)):
+        return ""
+    for name, other in main.commands.items():
+        if option in _options_of(other):
+            return f"it belongs to `hpcsweep {name}`"
+    if command is settings.config:
+        return "to set one, write a line into hpcsweep.toml, such as top = 5"
+    return ""
+
+
+def _options_of(command: click.Command) -> list[str]:
+    return [option for param in command.params for option in param.opts]
 
 
 def _fail(text: str, error: BaseException, code: int = 1, *, debug: bool) -> NoReturn:

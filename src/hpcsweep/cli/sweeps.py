@@ -236,11 +236,7 @@ def retry(
 
     run = runs.of_sweep(results, sweep)
     options = Options(workers=workers, doctor=doctor)
-    return _ran(run, measure_again(run, _listed(status), options=options, **others))
-
-
-def _listed(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return _ran(run, measure_again(run, common.listed(status), options=options, **others))
 
 
 @click.command("show")
@@ -262,7 +258,7 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
 
     sweep_dir = runs.of_run(results, sweep)
     every = points.read_points(sweep_dir)
-    wanted = _listed(status)
+    wanted = common.listed(status)
     chosen = points.of_status(every, wanted)
     if point:
         named = points.named(chosen, point)

@@ -64,8 +64,8 @@ class Verification:
     @property
     def unseen(self) -> list[str]:
         """The evidence of each call of which the profiler does not show what it claims."""
-        cells = ((row["layer"], row["algorithm_evidence"]) for row in self.convolutions)
-        return [f"{layer}: {cell}" for layer, cell in cells if not cell.startswith(_SEEN)]
+        rows = (r for r in self.convolutions if not r["algorithm_evidence"].startswith(_SEEN))
+        return [f"{row['layer']}: {row['algorithm_evidence']}" for row in rows]
 
     @property
     def problems(self) -> list[str]:
@@ -132,17 +132,18 @@ def text(
     profiler saw; error against float64.
     """
     telling = varying(finding.point for finding in findings)
-    head, *rows = aligned(
-        [_HEADINGS, *((each.point.label(maps, telling), *_cells(each)) for each in findings)]
-    )
+    cells = [(each.point.label(maps, telling), *_cells(each)) for each in findings]
+    head, *rows = aligned([_HEADINGS, *cells])
     lines = [head]
     for finding, row in zip(findings, rows, strict=True):
-        lines += [row, *(f"    {note}" for note in _notes(finding))]
+        lines.append(row)
+        lines += [f"    {note}" for note in _notes(finding)]
         lines += _layer_table(finding) if layers else []
     proven = sum(finding.proven for finding in findings)
     refused = sum(finding.refusal is not None for finding in findings)
     verdict = f"proven: {proven} of {len(findings)} points"
-    verdict += f", {refused} could not run" if refused else ""
+    if refused:
+        verdict += f", {refused} could not run"
     return "\n".join([*lines, "", *space.legend(maps), verdict])
 
 
@@ -169,16 +170,22 @@ def _notes(finding: Verification) -> list[str]:
     explicit = [row for row in finding.convolutions if row.get("backend") != FRAMEWORK]
     if explicit:
         kinds = ", ".join(sorted({row["backend"] for row in explicit}))
-        ran = Counter(row["algorithm_used"] for row in finding.convolutions)
-        tally = ", ".join(f"{n} {name}" for name, n in ran.most_common())
         swapped = len({row["layer"] for row in explicit})
-        notes.append(f"layers swapped: {swapped} ({kinds}); calls ran: {tally}")
+        tally = _tally(finding, "algorithm_used", "")
+        notes.append(f"layers swapped: {swapped} ({kinds}); calls ran: {', '.join(tally)}")
         notes.append(f"{explicit[0]['layer']}: {explicit[0]['algorithm_evidence']}")
-    why = Counter(row["fallback_reason"] for row in finding.convolutions if row["fallback_reason"])
-    if why:
-        reasons = "; ".join(f"{n}x {reason}" for reason, n in why.most_common(_SHOWN))
-        notes.append(f"auto because: {reasons}{'; ...' * (len(why) > _SHOWN)}")
+    reasons = _tally(finding, "fallback_reason", "x")
+    if len(reasons) > _SHOWN:
+        reasons = [*reasons[:_SHOWN], "..."]
+    if reasons:
+        notes.append(f"auto because: {'; '.join(reasons)}")
     return notes
+
+
+def _tally(finding: Verification, column: str, times: str) -> list[str]:
+    """Return how many convolution calls have each text in a column, the commonest first."""
+    counts = Counter(row[column] for row in finding.convolutions if row[column])
+    return [f"{number}{times} {text}" for text, number in counts.most_common()]
 
 
 def _layer_table(finding: Verification) -> list[str]:

@@ -83,7 +83,7 @@ def tables_of(sweep_dir: SweepDir) -> tuple[SweepDir, list[str]]:
     parquet = sweep_dir.overall.with_suffix(".parquet")
     again = f"{sweep_dir.command('collect', '--parquet')} renews it"
     old = [f"{parquet} is older than the tables: {again}"] if parquet.exists() else []
-    return sweep_dir, [*([str(error)] if error else []), *old]
+    return sweep_dir, [str(error), *old] if error else old
 
 
 def superseded(sweep_dir: SweepDir) -> tuple[list[ShardPath], list[str]]:
@@ -208,9 +208,17 @@ def _report(
     counted = PointTally()
     for entry in winners:
         counted.add(entry.status, entry.doubts)
-    unread = [seen for seen in reading.shards if seen.unread]
-    lost = [seen for seen in reading.shards if seen.unread or (seen.left_out and not seen.taken)]
-    torn = [seen.path.overall for seen in reading.shards if seen.torn]
+    unread = []
+    problems = []
+    torn = []
+    lost = []
+    for seen in reading.shards:
+        unread += seen.unread
+        problems += seen.problems
+        if seen.torn:
+            torn.append(f"{seen.path.overall}: torn last line left out")
+        if seen.unread or (seen.left_out and not seen.taken):
+            lost.append(str(seen.path.overall))
     return CollectReport(
         sweep=sweep_dir.name,
         points=len(winners),
@@ -223,13 +231,9 @@ def _report(
         missing=len(missing) - len(destroyed),
         destroyed=destroyed,
         remedy=_remedy(sweep_dir, destroyed) or (sweep_dir.command("collect") if unread else ""),
-        left_out=[
-            *chain.from_iterable(seen.unread for seen in unread),
-            *chain.from_iterable(seen.problems for seen in reading.shards),
-            *(f"{path}: torn last line left out" for path in torn),
-        ],
-        unreadable=[str(seen.path.overall) for seen in lost],
-        unread=len(unread),
+        left_out=[*unread, *problems, *torn],
+        unreadable=lost,
+        unread=sum(bool(seen.unread) for seen in reading.shards),
         version_mixes=mixes_to_json(written.mixes),
         notes=[*damage, *plan.notes, *_old_files(sweep_dir, reading.pool, winners)],
         disturbed=outcomes.disturbance(sweep_dir, written.told),
@@ -239,7 +243,7 @@ def _report(
 
 def _old_files(sweep_dir: SweepDir, pool: Pool, winners: Iterable[TableRow]) -> list[str]:
     """Return a line on rows that were measured with earlier versions of the user's files."""
-    old = [names for entry in winners if (names := pool.old_files(entry))]
+    old = list(filter(None, map(pool.old_files, winners)))
     if not old:
         return []
     files = ", ".join(dict.fromkeys(chain.from_iterable(old)))

@@ -184,14 +184,10 @@ class Pool:
 
     def best(self, rows: Sequence[TableRow]) -> TableRow:
         """Return the row of a point that counts."""
-        if len(rows) == 1:
-            return rows[0]
-        brought = [row for row in rows if row.origin.submission in self.imported]
         own = [row for row in rows if row.origin.submission not in self.imported]
-        if not (brought and own):
-            return max(rows, key=TableRow.rank)
+        brought = [row for row in rows if row.origin.submission in self.imported]
+        best = [max(some, key=TableRow.rank) for some in (own, brought) if some]
         # the clocks of two machines are compared only where nothing else can be
-        best = (max(of_one_kind, key=TableRow.rank) for of_one_kind in (own, brought))
         return max(best, key=lambda row: (state.rank(row.status), row.started))
 
     def winners(self) -> list[TableRow]:
@@ -206,8 +202,11 @@ def mixes(winners: Iterable[TableRow]) -> Mixes:
     for row in winners:
         if row.status is PointStatus.OK:
             counts.setdefault(row.gpu, Counter())[row.versions] += 1
-    mixed = {gpu: rows.items() for gpu, rows in sorted(counts.items()) if len(rows) > 1}
-    return {gpu: sorted(rows, key=lambda item: (-item[1], item[0])) for gpu, rows in mixed.items()}
+    mixed: Mixes = {}
+    for gpu, rows in sorted(counts.items()):
+        if len(rows) > 1:
+            mixed[gpu] = sorted(rows.items(), key=lambda item: (-item[1], item[0]))
+    return mixed
 
 
 def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
@@ -219,8 +218,8 @@ def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
             OLD_FILES: bool(pool.old_files(row)),
         }
         before = row.flags.split(";")
-        kept = [flag for flag in before if flag and flag not in marks]
-        flags = [*kept, *(flag for flag, raised in marks.items() if raised)]
+        flags = [flag for flag in before if flag and flag not in marks]
+        flags += [flag for flag, raised in marks.items() if raised]
         row.flags = ";".join(flags)
         if OLD_FILES in {*before, *flags}:
             row.valid = str(DOUBTFUL.isdisjoint(flags)).lower()
@@ -228,14 +227,15 @@ def mark(winners: Iterable[TableRow], pool: Pool, mixes: Mixes) -> None:
 
 def named_axes(winners: Iterable[TableRow]) -> set[str]:
     """Return the axes that have another value than the default in some row."""
-    values = map(set, zip(*(row.order for row in winners), strict=True))
-    return {
-        name
-        for (name, axis), numeric, there in zip(
-            catalog.AXES.items(), _NUMERIC, values, strict=False
-        )
-        if there - {_sortable("", numeric), _sortable(cell(axis.default), numeric)}
-    }
+    defaults = []
+    for axis, numeric in zip(catalog.AXES.values(), _NUMERIC, strict=True):
+        defaults.append({_sortable("", numeric), _sortable(cell(axis.default), numeric)})
+    named = set[str]()
+    for row in winners:
+        for name, key, usual in zip(_AXES, row.order, defaults, strict=True):
+            if key not in usual:
+                named.add(name)
+    return named
 
 
 def _number(row: Mapping[str, str], name: str) -> int:

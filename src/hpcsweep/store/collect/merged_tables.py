@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import compress
 from typing import IO, Final
 
 from hpcsweep import files
@@ -109,10 +109,10 @@ def _row_writer(
     filled = set[str]().union(*{row.filled for row in winners}).difference(_UNTOLD)
     if any(row.origin.submission in plan.sources for row in winners):
         filled.add("source")
-    own = [
-        dict.fromkeys(chain(*of))
-        for of in zip(*dict.fromkeys(row.own for row in winners), strict=True)
-    ]
+    own: list[dict[str, None]] = [{} for _ in schema.OWN]  # the names of commands, each once
+    for of_row in dict.fromkeys(row.own for row in winners):
+        for known, more in zip(own, of_row, strict=True):
+            known.update(dict.fromkeys(more))
     split = short_table.split(filled, merge.named_axes(winners), *own)
     tables = []
     for file, names in zip((overall, details), split, strict=True):
@@ -123,7 +123,8 @@ def _row_writer(
         texts = shards.split(line)
         cells = defaultdict(str, compress(zip(row.columns, texts, strict=True), texts))
         for text in filter(None, map(cells.get, schema.OWN)):  # a command's
-            cells |= {own: _own_cell(value) for own, value in json.loads(text).items()}
+            for name, value in json.loads(text).items():
+                cells[name] = _own_cell(value)
         submission = row.origin.submission  # an imported one may have another name here
         cells |= {
             "submission": submission, "valid": row.valid, "flags": row.flags,
