@@ -13,7 +13,6 @@ from hpcsweep.cluster import doctor
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.cluster.slurm.job_request import Wants
-from hpcsweep.measure.machine import fit
 from hpcsweep.spec import profile
 from localruns import COMMAND
 
@@ -29,14 +28,9 @@ def test_a_log_folder_that_is_not_there_is_told(tmp_path):
     fine = ("logs/x-%j.out", f"{there}/%j.out", "x.out", "", f"{tmp_path}/%u/x.out", "/dev/null")
     for text in fine:
         assert list(doctor.logs(Wants({"output": text}, places))) == [], text
-
-
-def test_a_relative_log_folder_lies_in_the_submission(tmp_path):
-    """Jobs run there."""
-    (tmp_path / "mine").mkdir()
-    asked = Wants({"error": "mine/x.err"}, {})
-    assert list(doctor.logs(asked, tmp_path)) == []
-    assert len(list(doctor.logs(asked, tmp_path / "mine"))) == 1
+    relative = Wants({"error": "there/x.err"}, {})  # jobs run in the submission's folder
+    assert list(doctor.logs(relative, tmp_path)) == []
+    assert len(list(doctor.logs(relative, there))) == 1
 
 
 def by_what(findings):
@@ -86,13 +80,6 @@ def test_a_results_path_that_cannot_be_written_fails(desk):
     assert "--results" in found["results"].do
 
 
-@pytest.mark.slow
-def test_torch_is_imported_in_a_process_of_its_own(desk):
-    """The process that really runs; what it says is tried in this one every day."""
-    found = by_what(doctor.examine(None, desk.results, deep=True))
-    assert found["torch import"].level == "ok"
-
-
 def test_without_torch_the_deep_look_names_the_extra(desk, monkeypatch):
     """No process is started in vain."""
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -100,23 +87,17 @@ def test_without_torch_the_deep_look_names_the_extra(desk, monkeypatch):
     assert (found.level, found.do) == ("fail", "pip install 'hpcsweep[measure]'")
 
 
-def test_what_the_process_says_is_what_the_doctor_reads(desk, monkeypatch):
-    """Its line of JSON, here without another import of torch."""
-    python = desk.folder / "python"
-    said = json.dumps(fit.report())
-    python.write_text(f"#!/bin/sh\n[ $2 = {fit.__name__} ] && echo {shlex.quote(said)}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
-    found = by_what(doctor.examine(None, desk.results, deep=True))
-    assert found["torch import"].level == "ok"
+def _python(folder, monkeypatch, text):
+    """Let a script answer for the Python that the doctor starts."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(path))
 
 
 def test_a_broken_installation_is_a_finding(desk, monkeypatch):
     """Not a crash: the last line of what the process said."""
-    python = desk.folder / "python"
-    python.write_text("#!/bin/sh\necho 'ImportError: libcudart.so.12' >&2\nexit 1\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
+    _python(desk.folder, monkeypatch, "echo 'ImportError: libcudart.so.12' >&2\nexit 1")
     found = by_what(doctor.examine(None, desk.results, deep=True))["torch import"]
     assert (found.level, found.detail) == ("fail", "ImportError: libcudart.so.12")
 
@@ -129,10 +110,7 @@ def test_what_torch_says_of_the_gpu_is_told(desk, monkeypatch, refused, level, t
     """The process answers as a worker on that machine would; here a script answers for it."""
     seen = {"threads": 4, "mkldnn": True, "cudnn": 91900, "gpu": "Tesla V100 (sm_70)"}
     seen |= {"refused": refused, "do": "install another", "lacking": "no NVML"}
-    python = desk.folder / "python"
-    python.write_text(f"#!/bin/sh\necho {shlex.quote(json.dumps(seen))}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
+    _python(desk.folder, monkeypatch, f"echo {shlex.quote(json.dumps(seen))}")
     found = by_what(doctor.examine(None, desk.results, deep=True))
     gpu = found["gpu"]
     assert (gpu.level, told in gpu.detail) == (level, True)
@@ -186,27 +164,15 @@ def _gpu_on_path(folder, monkeypatch, name):
 def test_on_a_gpu_its_properties_are_written_beside_the_profile(tmp_path, monkeypatch):
     """What the program tells of the device; a profile of another GPU gets none."""
     _gpu_on_path(tmp_path, monkeypatch, "NVIDIA L40")
-    told = tmp_path / "told.py"
-    told.write_text("print('{\"deviceVer\": 890}')")
-    monkeypatch.setattr(doctor, "_PROPERTIES", "told")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    _python(tmp_path, monkeypatch, "[ $1 != -m ] || echo '{\"deviceVer\": 890}'")
     for name in ("l40", "h100"):
         (tmp_path / f"{name}.yaml").write_text(f"launcher: local\ngpu: {name}\n")
-    (found,) = doctor._properties(profile.load(tmp_path / "l40.yaml"))
+    found = by_what(doctor.examine(profile.load(tmp_path / "l40.yaml"), tmp_path))["properties"]
     assert (found.level, "l40.device.json" in found.detail) == ("ok", True)
     written = json.loads((tmp_path / "l40.device.json").read_text())
     assert written == {"deviceVer": 890}
-    assert list(doctor._properties(profile.load(tmp_path / "h100.yaml"))) == []
-
-
-def test_a_gpu_whose_properties_cudnn_does_not_tell_is_a_warning(tmp_path, monkeypatch):
-    """Such as where there is no driver: nothing is written."""
-    _gpu_on_path(tmp_path, monkeypatch, "NVIDIA L40")
-    monkeypatch.setattr(doctor, "_PROPERTIES", "hpcsweep.no_such_program")
-    (tmp_path / "l40.yaml").write_text("launcher: local\ngpu: l40\n")
-    (found,) = doctor._properties(profile.load(tmp_path / "l40.yaml"))
-    assert (found.level, "data sheets" in found.do) == ("warn", True)
-    assert not (tmp_path / "l40.device.json").exists()
+    other = by_what(doctor.examine(profile.load(tmp_path / "h100.yaml"), tmp_path))
+    assert "properties" not in other
 
 
 def test_a_mute_cudnn_is_a_line_of_the_doctor(pretend_gpu, tmp_path):

@@ -118,13 +118,13 @@ def test_the_pace_is_that_of_the_ends_of_points(tmp_path):
     shard.overall.parent.mkdir(parents=True, exist_ok=True)
     shard.overall.touch()
     files.write_json(shard.env, {})  # as it is when the attempt stops
-    assert status._pace(shard, row_lines(10, 13, 16, 19)) == pytest.approx(1 / 3)
-    assert status._pace(shard, row_lines(10, 13)) == 0
-    assert status._pace(shard, row_lines(10, 10, 10)) == 0
-    assert status._pace(shard, [b"point_id,status\n", b"a,ok\n"] * 4) == 0
-    assert status._pace(None, []) == 0
+    assert status.points_per_second(shard, row_lines(10, 13, 16, 19)) == pytest.approx(1 / 3)
+    assert status.points_per_second(shard, row_lines(10, 13)) == 0
+    assert status.points_per_second(shard, row_lines(10, 10, 10)) == 0
+    assert status.points_per_second(shard, [b"point_id,status\n", b"a,ok\n"] * 4) == 0
+    assert status.points_per_second(None, []) == 0
     os.utime(shard.overall, (0, 0))  # long ago
-    assert status._pace(shard, row_lines(10, 13, 16, 19)) == 0
+    assert status.points_per_second(shard, row_lines(10, 13, 16, 19)) == 0
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def _shared(_slurm_is_here: None) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def _shared_bare(_slurm_is_here: None) -> Iterator[Lab]:
-    yield from _running(Options(accounting=False))
+    yield from _running(Options(accounting=False, max_array_size=5))
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def cluster(_shared: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def bare_cluster(_shared_bare: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """Give an idle cluster without accounting, and point this process at it."""
+    """Give an idle cluster without accounting, of five tasks an array, and point us at it."""
     yield from _lent(_shared_bare, monkeypatch)
 
 

@@ -54,10 +54,12 @@ def test_a_job_that_finds_no_gpu_is_told_with_its_reason(cluster: Lab, desk: Des
 PROFILE = "partition: gpu\nconstraint: gpu2v100\ntime: 30\nmem: 2G\n"
 
 
-@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
-def test_a_node_tells_what_it_lacks(cluster: Lab, desk: Desk, launcher: str):
-    """In one job of the profile's own launcher: data, GPU; each with what to do."""
-    keys = f"gpu: v100\nlauncher: {launcher}\nenv: {{HPCSWEEP_DATA: /nowhere}}\n"
+def test_a_node_tells_what_it_lacks(cluster: Lab, desk: Desk):
+    """In one job of the profile's own launcher: data, torch, GPU; each with what to do."""
+    (desk.folder / "lib").mkdir()
+    (desk.folder / "lib/torch.py").write_text("raise ImportError('libcudart.so.12')\n")
+    env = f"{{HPCSWEEP_DATA: /nowhere, PYTHONPATH: {desk.folder}/lib}}"
+    keys = f"gpu: v100\nlauncher: submitit\nenv: {env}\n"
     desk.spec(f"{PROFILE}{keys}", "mine.yaml")
     done = desk.run("doctor", "--cluster", "mine.yaml", "--on-node")
     assert done.returncode == Refused.exit_code
@@ -68,7 +70,8 @@ def test_a_node_tells_what_it_lacks(cluster: Lab, desk: Desk, launcher: str):
     assert "/nowhere is not there" in node
     assert "this job sees no GPU; the profile's is v100" in node
     assert "-> correct `gres` and `constraint`" in node
-    assert "torch import" in node
+    assert "fail  torch import" in node
+    assert "libcudart.so.12" in node
     wait_for_the_end(cluster)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.store import shards
-from labtools import arrays, job_numbers, requeue, running, wait_for_the_end
+from labtools import arrays, requeue, running, wait_for_the_end
 from localruns import Desk
 
 if TYPE_CHECKING:
@@ -104,35 +104,14 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     assert len(rows) == len({key.point_id for key in rows}) == 6
 
 
-def test_a_dry_run_asks_slurm_and_submits_nothing(cluster: Lab, desk: Desk):
-    """The script is shown, a misspelt partition is told, and the queue stays as it is."""
-    before = job_numbers()
-    done = desk.run("submit", "s.yaml", "--cluster", "v100", "--dry-run", TMPDIR=str(desk.folder))
-    assert done.returncode == 0, done.stderr
-    assert "Slurm would accept this job: partition gpu, nodes v100n1" in done.stdout
-    assert "#SBATCH --constraint=gpu2v100" in done.stdout
-    bad = "extends: v100\npartition: gpuu\n"
-    (desk.folder / "cluster_profiles/bad.yaml").write_text(bad)
-    done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run")
-    assert (done.returncode, "did you mean 'gpu'?" in done.stderr) == (5, True)
-    done = desk.run(
-        "submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-doctor", TMPDIR=str(desk.folder)
-    )
-    assert (done.returncode, "`partition`" in done.stderr) == (7, True)
-    assert job_numbers() <= before
-
-
-def test_arrays_are_split_where_the_cluster_caps_the_index(
-    special_cluster: StartCluster, desk: Desk
-):
-    """Six chunks at four tasks an array: two arrays, the second with an offset."""
-    lab = special_cluster(accounting=False, max_array_size=4)
+def test_arrays_are_split_where_the_cluster_caps_the_index(bare_cluster: Lab, desk: Desk):
+    """Six chunks at five tasks an array: two arrays, the second with an offset."""
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
     (submission,) = desk.sweep("s").submissions()
     sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
-    assert sent == [(0, 4), (4, 2)]
-    wait_for_the_end(lab)
+    assert sent == [(0, 5), (5, 1)]
+    wait_for_the_end(bare_cluster)
     rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
     assert len(rows) == len({key.point_id for key in rows}) == 6
 

@@ -187,6 +187,8 @@ def test_a_mistake_has_its_line_and_an_exit_code(cluster: Lab, desk: Desk):
         assert "cluster_profiles/bad.yaml:2: partition: no partition 'gpuu'" in done.stderr
         assert "cluster_profiles/bad.yaml:2: partition: sbatch refuses these jobs: " in done.stderr
         assert "Traceback" not in done.stderr
+    done = desk.run("submit", "s.yaml", "--cluster", "bad", "--dry-run", "--no-doctor")
+    assert (done.returncode, "`partition`" in done.stderr) == (7, True)
     assert job_numbers() <= before
 
 

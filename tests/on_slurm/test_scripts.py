@@ -111,25 +111,6 @@ def test_usr1_requeues_a_job_that_continues_where_it_was(cluster: Lab, desk: Des
     assert log(submission).index("attempt 0") < log(submission).index("attempt 1")
 
 
-@pytest.mark.no_second_try
-def test_a_cancelled_job_stays_cancelled(cluster: Lab, desk: Desk):
-    """It finishes its point and does not put itself back into the queue; submit continues."""
-    gate = Gate(desk)
-    gate.sweep(points=12, passes=2, name="s")
-    submission = submitted(cluster, desk, rows=2)
-    cluster.wait_for("point at the gate", gate.waiting)
-    cluster.run("scancel", arrays(submission)[0].job_id)
-    cluster.wait_for("SIGTERM", gate.was_told)
-    gate.open()
-    cluster.wait_for(
-        "end of the attempt", lambda: log(submission), enough=lambda text: "stopped" in text
-    )
-    wait_for_the_end(cluster)
-    assert len(ids(submission)) == 3
-    assert len(submission.attempts(0)) == 1
-    assert "points on v100" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
-
-
 def test_a_folder_with_a_hostile_name_runs_under_a_profiler(cluster: Lab, tmp_path: Path):
     """Blanks, quotes, substitutions, percent signs: the report lies beside the shard."""
     folder = tmp_path / 'it\'s a 100%j "hostile" $(touch pwned) `folder` #1, ünï'

@@ -19,7 +19,6 @@ from localruns import Desk
 if TYPE_CHECKING:
     from hpcsweep.store.folders import SubmissionDir
     from lab import Lab
-    from labtools import StartCluster
 
 SIX = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
 SLOW = """\
@@ -89,32 +88,16 @@ def log(submission: SubmissionDir) -> str:
     return "".join(path.read_text() for path in submission.submitit.glob("*.out"))
 
 
-@pytest.mark.no_second_try
-@pytest.mark.slow
-def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
-    """Rows, journal and environment are those of any launcher; GPUs are what was asked for."""
-    for gpu in ("v100", "l40"):
-        submission = submit(desk, gpu)
-        (sent,) = arrays(submission)
-        assert (sent.first_chunk, sent.tasks) == (0, 6)
-    again = desk.run("submit", "s.yaml", "--cluster", "l40").stdout
-    assert "nothing to measure" in again
-    wait_for_the_end(cluster)
-    assert sorted(tries(desk).values()) == [1] * 12
-    for shard in desk.sweep("s").shards():
-        seen = json.loads(shard.env.read_text())["slurm"]
-        assert seen["SLURMD_NODENAME"] == ("v100n1" if "v100" in shard.submission else "l40sn1")
-        assert seen["SLURM_STEP_GPUS"] in {"0", "1"}
-        assert (seen["SLURM_NTASKS"], seen["SLURM_CPUS_PER_TASK"]) == ("1", "2")
-        assert seen["SLURM_ARRAY_JOB_ID"]
-    assert "nothing to measure" in desk.run("submit", "s.yaml", "--cluster", "v100").stdout
-
-
 def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, tmp_path: Path):
-    """And on the node submitit loads its launcher, but nothing of the submitting side."""
+    """And on the node submitit loads its launcher, but nothing of the submitting side.
+
+    Six chunks at five tasks an array; the one that is left is listed as a task, too.
+    """
     (tmp_path / "sitecustomize.py").write_text(WITNESS)
     profile(desk, "seen", f"env: {{PYTHONPATH: {tmp_path}, WITNESS: {tmp_path}}}\n")
-    submit(desk, "seen")
+    first, second = arrays(submit(desk, "seen"))
+    assert [(job.first_chunk, job.tasks) for job in (first, second)] == [(0, 5), (5, 1)]
+    assert [job.id.key for job in queue([second.job_id])] == [(int(second.job_id), 0)]
     wait_for_the_end(bare_cluster)
     assert sorted(tries(desk).values()) == [1] * 6
     notes = list(tmp_path.glob("*.json"))
@@ -138,7 +121,7 @@ def test_a_cluster_without_accounting_is_enough(bare_cluster: Lab, desk: Desk, t
 def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk):
     """On submitit's signal the point ends and the job is requeued; no point is lost."""
     gate = Gate(desk)
-    gate.sweep(points=20, passes=3, name="s")
+    gate.sweep(points=8, passes=3, name="s")
     profile(desk, "one", "max_points_per_chunk: 20\n")
     submission = submit(desk, "one")
     (sent,) = arrays(submission)
@@ -150,7 +133,7 @@ def test_a_preempted_chunk_goes_on_in_its_next_attempt(cluster: Lab, desk: Desk)
     )
     gate.open()
     wait_for_the_end(cluster)
-    assert sorted(tries(desk).values()) == [1] * 20
+    assert sorted(tries(desk).values()) == [1] * 8
     first, second = submission.attempts(0)
     assert json.loads(first.env.read_text())["reason"] == "SIGUSR2"
     assert json.loads(second.env.read_text())["state"] == "done"
@@ -172,7 +155,7 @@ def test_a_chunk_that_its_time_does_not_hold_goes_on_in_its_next_attempt(cluster
 def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: Lab, desk: Desk):
     """What was measured stays; the same command sends the rest."""
     gate = Gate(desk)
-    gate.sweep(points=20, passes=3, name="s")
+    gate.sweep(points=8, passes=3, name="s")
     profile(desk, "one", "max_points_per_chunk: 20\n")
     (sent,) = arrays(submit(desk, "one"))
     cluster.wait_for("point at the gate", gate.waiting)
@@ -185,38 +168,7 @@ def test_a_cancelled_chunk_stays_cancelled_until_it_is_submitted_again(cluster: 
     assert 3 <= len(tries(desk)) <= 4  # the fourth has a second to end
     submit(desk, "one")
     wait_for_the_end(cluster)
-    assert sorted(tries(desk).values()) == [1] * 20
-
-
-@pytest.mark.no_second_try
-@pytest.mark.slow
-def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: Lab, desk: Desk):
-    """Four of six go in, exit code 8."""
-    profile(desk, "small", "account: small\nsetup: ['sleep 600']\n")
-    done = desk.run("submit", "s.yaml", "--cluster", "small")
-    assert done.returncode == 8, done.stderr
-    assert "4 of 6 chunks went in" in done.stderr
-    (submission,) = desk.sweep("s").submissions()
-    assert sum(job.tasks for job in arrays(submission)) == 4
-    cluster.run("scancel", "--user=root")
-    wait_for_the_end(cluster)
-    submit(desk, "v100")
-    wait_for_the_end(cluster)
-    assert sorted(tries(desk).values()) == [1] * 6
-
-
-def test_arrays_are_split_and_an_array_of_one_is_an_array(
-    special_cluster: StartCluster, desk: Desk
-):
-    """Six chunks at five tasks an array; the one that is left is listed as a task, too."""
-    lab = special_cluster(accounting=False, max_array_size=5)
-    submission = submit(desk)
-    sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
-    assert sent == [(0, 5), (5, 1)]
-    tasks = {job.id.key for job in queue()}
-    assert {(int(arrays(submission)[1].job_id), 0)} < tasks
-    wait_for_the_end(lab)
-    assert sorted(tries(desk).values()) == [1] * 6
+    assert sorted(tries(desk).values()) == [1] * 8
 
 
 def test_a_setup_line_that_fails_is_named_and_ends_the_job(cluster: Lab, desk: Desk):

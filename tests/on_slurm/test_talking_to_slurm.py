@@ -17,12 +17,9 @@ from hpcsweep.cluster.slurm import (
     JobId,
     LimitReached,
     Rejected,
-    Unanswered,
-    site,
 )
-from hpcsweep.errors import SchedulerError
 from hpcsweep.store.state import ChunkState
-from labtools import job_numbers, lab_here, queue, requeue, unfinished
+from labtools import lab_here, requeue, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,18 +117,11 @@ def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send:
     assert all(job.started is None and job.nodes == "" for job in waiting)
 
 
-def test_the_queue_is_asked_by_job_or_by_user(cluster: Lab, send: Send):
-    """Without ids, all of this user; a job that is not asked for is not told."""
-    first, second = send("exec sleep 600"), send("exec sleep 600")
-    assert {job.id.job for job in queue([first])} == {first.job}
-    assert {first.job, second.job} <= job_numbers()
-
-
 def test_the_accounts_tell_how_each_task_ended(cluster: Lab, send: Send, since: datetime):
     """Exit codes, node and times of an array whose tasks end differently."""
-    array = send("exit $((SLURM_ARRAY_TASK_ID % 3))", "--array=0-19", "-p", "v100")
-    ended = {job.id.task: job for job in _all_over([array], since, 20)}
-    assert {task: job.exit_code for task, job in ended.items()} == {t: t % 3 for t in range(20)}
+    array = send("exit $((SLURM_ARRAY_TASK_ID % 3))", "--array=0-5", "-p", "v100")
+    ended = {job.id.task: job for job in _all_over([array], since, 6)}
+    assert {task: job.exit_code for task, job in ended.items()} == {t: t % 3 for t in range(6)}
     assert {job.state.meaning for t, job in ended.items() if t % 3} == {ChunkState.FAILED}
     assert {job.state.meaning for t, job in ended.items() if not t % 3} == {ChunkState.DONE}
     assert {job.nodes for job in ended.values()} == {"v100n1"}
@@ -190,13 +180,13 @@ def test_a_requeued_job_waits_again_and_its_first_attempt_is_remembered(
 
 def test_single_tasks_of_an_array_are_cancelled(cluster: Lab, send: Send):
     """A task, a range of tasks, or all: the others go on."""
-    array = send("exec sleep 600", "--array=0-9", "-p", "v100")
-    _queued([array], ChunkState.RUNNING, 10)
-    slurm.cancel([JobId.of(array.job, 9), f"{array}_[2,5-7]"])
-    gone = _queued([array], ChunkState.CANCELLED, 5)
-    assert sorted(job.id.task for job in gone) == [2, 5, 6, 7, 9]
+    array = send("exec sleep 600", "--array=0-5", "-p", "v100")
+    _queued([array], ChunkState.RUNNING, 6)
+    slurm.cancel([JobId.of(array.job, 5), f"{array}_[0,2-3]"])
+    gone = _queued([array], ChunkState.CANCELLED, 4)
+    assert sorted(job.id.task for job in gone) == [0, 2, 3, 5]
     slurm.cancel([array])
-    _queued([array], ChunkState.CANCELLED, 10)
+    _queued([array], ChunkState.CANCELLED, 6)
 
 
 def test_tasks_that_are_cancelled_while_they_wait_leave_no_trace(
@@ -254,17 +244,6 @@ def test_a_script_that_slurm_refuses_is_told_by_key(
     assert unfinished() == []
 
 
-@pytest.mark.parametrize("text", ["#!/bin/sh\r\ntrue\r\n", "true\n", None])
-def test_what_is_no_script_is_told(cluster: Lab, tmp_path: Path, text: str | None):
-    """DOS line ends, no #! line, no file at all."""
-    script = tmp_path / "job.sh"
-    if text is not None:
-        script.write_bytes(text.encode())
-    with pytest.raises(Rejected) as caught:
-        slurm.submit(script)
-    assert "(`script`)" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("options", "limit"),
     [
@@ -282,55 +261,6 @@ def test_a_limit_on_submitted_jobs_is_told_by_name(
     assert caught.value.limit == limit
 
 
-def test_a_lost_node_is_the_clusters_fault_and_named(cluster: Lab, send: Send, since: datetime):
-    """NODE_FAIL is not charged, and its node is to be excluded."""
-    job = send("exec sleep 600", "-p", "l40s", "--no-requeue")
-    _queued([job], ChunkState.RUNNING)
-    cluster.run("scontrol", "update", "nodename=l40sn1", "state=down", "reason=a test")
-    (lost,) = _all_over([job], since, 1)
-    assert (lost.state.name, lost.state.meaning) == ("NODE_FAIL", ChunkState.INFRASTRUCTURE)
-    assert lost.state.node_at_fault
-    assert slurm.hostnames(lost.nodes) == ("l40sn1",)
-
-
-def test_a_preempted_job_is_not_charged_and_its_node_is_not_at_fault(
-    cluster: Lab, send: Send, since: datetime
-):
-    """A job of higher priority takes the place of one in a partition that gives way."""
-    low = send("exec sleep 600", "-p", "lowcancel", "-w", "v100n1", "--exclusive")
-    _queued([low], ChunkState.RUNNING)
-    send("exec sleep 600", "-p", "v100")
-    (gone,) = _all_over([low], since, 1)
-    assert (gone.state.name, gone.state.meaning) == ("PREEMPTED", ChunkState.INFRASTRUCTURE)
-    assert not gone.state.node_at_fault
-
-
-def test_slurmctld_down_is_an_answer_in_bounded_time(
-    bare_cluster: Lab, send: Send, since: datetime, monkeypatch: pytest.MonkeyPatch
-):
-    """Each question says that nobody answered; orders raise; nothing waits for 19 s."""
-    job = send("exec sleep 600")
-    script = bare_cluster.directory / "job.sh"
-    script.write_text("#!/bin/sh\ntrue\n")
-    bare_cluster.kill("slurmctld")
-    with monkeypatch.context() as patch:
-        patch.setattr(slurm.call, "TIMEOUT", 0.5)
-        questions = {
-            "squeue": slurm.queue([job]),
-            "scontrol": slurm.config(),
-            "sinfo": site.nodes(),
-            "sbatch": slurm.would_accept(script),
-        }
-        with pytest.raises(SchedulerError, match="no answer"):
-            slurm.cancel([job])
-    for program, answer in questions.items():
-        assert isinstance(answer, CouldNotAsk)
-        assert str(answer).startswith(f"{program}: no answer within 0.5 s")
-    with pytest.raises(Unanswered):
-        slurm.submit(script, timeout=0.5)
-    assert slurm.hostnames("n[1-2]") == ("n1", "n2")
-
-
 def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send, since: datetime):
     """The survey holds what squeue knows, and says that the accounts are disabled."""
     job = send("exec sleep 600")
@@ -339,18 +269,6 @@ def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send,
     assert survey.jobs[job.key].state.name == "RUNNING"
     (unasked,) = survey.unanswered
     assert str(unasked) == "sacct: Slurm accounting storage is disabled"
-
-
-def test_slurmdbd_down_is_told_and_the_queue_still_answers(
-    cluster: Lab, send: Send, since: datetime
-):
-    """A database that is down is not the same as no accounts at all."""
-    job = send("exec sleep 600")
-    _queued([job], ChunkState.RUNNING)
-    cluster.kill("slurmdbd")
-    survey = slurm.survey([job], since)
-    assert survey.jobs[job.key].source == "squeue"
-    assert [answer.program for answer in survey.unanswered] == ["sacct"]
 
 
 def test_every_state_that_this_slurm_can_print_is_in_the_table(cluster: Lab):

@@ -33,27 +33,32 @@ from hpcsweep.store.runs import Listed, Run
 from hpcsweep.store.state import ChunkState, PointStatus, best
 from hpcsweep.text import count, printable
 
-_WATCH_SECONDS: Final = 2.0  # here only files are read
+# Between two looks of `--watch`: here only files are read; slurmctld has better things to do.
+_WATCH_SECONDS: Final = 2.0
+_WATCH_SLURM_SECONDS: Final = 10.0
 _PACE_ROWS: Final = 30  # the latest: networks and sizes come one after the other
 _FEW_ROWS: Final = 3  # fewer say too little about the others
-# without a row for so long, or for so many times what a point took, the pace is not that of now
+# Without a row for so long, or for so many times what a point took, the pace is not that of now.
 _PACE_SECONDS: Final = 300.0
 _PACE_POINTS: Final = 3.0
-_WATCH_SLURM_SECONDS: Final = 10.0  # slurmctld has better things to do
 
 
 def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     """Return the status of the named sweeps below `root`, by default of all sweeps."""
     sweeps = runs.of_sweeps(root, names) if names else folders.all_sweeps(root)
-    read_in = [(sweep, *_submissions(sweep)) for sweep in sweeps]
-    journals = [s.sent for _, submissions, _ in read_in for s in submissions if s.in_slurm]
-    answer = liveness.ask_journals(journals)
+    read_in = []
+    journals = []
+    for sweep in sweeps:
+        submissions, problems = _submissions(sweep)
+        read_in.append((sweep, submissions, problems))
+        journals += [submission.sent for submission in submissions if submission.in_slurm]
+    answer = liveness.ask_journals(journals)  # one question about all of them
     return [_sweep(*read, answer) for read in read_in]
 
 
 def watch(root: Path, names: Sequence[str]) -> None:
     """Print the table anew until no point is queued or running."""
-    clear = "\x1b[H\x1b[J" * sys.stdout.isatty()
+    clear = "\x1b[H\x1b[J" if sys.stdout.isatty() else ""
     while True:
         sweeps = read_status(root, names)
         width = shutil.get_terminal_size().columns
@@ -81,7 +86,8 @@ class _Submission:
 
     @property
     def label(self) -> str:
-        return self.manifest.profile + " (profiled)" * self.manifest.is_profiled
+        kind = " (profiled)" if self.manifest.is_profiled else ""
+        return f"{self.manifest.profile}{kind}"
 
     def taken(self) -> Iterable[tuple[str, PointStatus]]:
         """Return the rows that count: profiled points of a profiled submission, else the others."""
@@ -89,12 +95,16 @@ class _Submission:
         rows = self.rows
         if not profiled and PointStatus.PROFILED not in rows.values():
             return rows.items()
-        return (row for row in rows.items() if (row[1] is PointStatus.PROFILED) is profiled)
+        return [
+            (point, status)
+            for point, status in rows.items()
+            if (status is PointStatus.PROFILED) is profiled
+        ]
 
     @cached_property
     def in_slurm(self) -> bool:
         """Whether chunks lack rows whose tasks may be in Slurm's queue."""
-        complete = all(map(self.rows.keys().__ge__, map(set, self.ids.values())))
+        complete = all(point in self.rows for ids in self.ids.values() for point in ids)
         return bool(self.sent.open_chunks) and not complete
 
 
@@ -132,17 +142,16 @@ def _sweep(
     groups: dict[str, list[_Submission]] = {}
     for submission in submissions:
         groups.setdefault(submission.label, []).append(submission)
-    for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
-        groups[label] = [s for s in group if s.manifest.again == group[-1].manifest.again]
     sent = [(s.manifest.spec_sha256, chain.from_iterable(s.ids.values())) for s in submissions]
     orphans = runs.known_orphans(sweep_dir, sent)
-    profiles = [
-        _profile(sweep_dir, label, group, answer, orphans) for label, group in groups.items()
-    ]
+    profiles = []
+    for label, group in groups.items():  # the table counts the newest run; `runs` lists them all
+        newest = [s for s in group if s.manifest.again == group[-1].manifest.again]
+        profiles.append(_profile(sweep_dir, label, newest, answer, orphans))
     avoided = list[bad_nodes.BadNode]()
     until = list[AdaptiveRun]()
+    rowless = [shard for submission in submissions for shard in submission.rowless]
     try:
-        rowless = [shard for submission in submissions for shard in submission.rowless]
         avoided = bad_nodes.current(sweep_dir, answer, rowless)
         until = [*rounds.read_rounds(sweep_dir).values()]
     except ResultsError as error:
@@ -162,10 +171,15 @@ def _sweep(
 
 def _runs(sweep_dir: SweepDir, submissions: Sequence[_Submission]) -> list[Listed]:
     def look(listed: Run) -> tuple[set[str], dict[str, PointStatus], dict[str, str]]:
-        own = [s for s in submissions if s.dir.id in (listed.dir.only or ())]
-        planned = {point for submission in own for ids in submission.ids.values() for point in ids}
-        doubts = dict(chain.from_iterable(submission.doubts.items() for submission in own))
-        return planned, best(chain.from_iterable(submission.taken() for submission in own)), doubts
+        planned: set[str] = set()
+        rows: list[tuple[str, PointStatus]] = []
+        doubts: dict[str, str] = {}
+        for submission in submissions:
+            if submission.dir.id in (listed.dir.only or ()):
+                planned.update(*submission.ids.values())
+                rows += submission.taken()
+                doubts |= submission.doubts
+        return planned, best(rows), doubts
 
     return [Listed(listed, partial(look, listed)) for listed in runs.runs_of(sweep_dir)]
 
@@ -177,18 +191,23 @@ def _profile(
     answer: SlurmAnswer,
     orphans: set[str],
 ) -> ProfileStatus:
-    rows = chain.from_iterable(submission.taken() for submission in group)
-    doubts = dict(chain.from_iterable(submission.doubts.items() for submission in group))
-    attempts = [shard for submission in group for shard in submission.attempts]
+    rows: list[tuple[str, PointStatus]] = []
+    doubts: dict[str, str] = {}
+    attempts: list[ShardPath] = []
+    maps: dict[str, str] = {}  # names of maps of algorithms by their text
+    for submission in group:
+        rows += submission.taken()
+        doubts |= submission.doubts
+        attempts += submission.attempts
+        maps |= submission.manifest.maps
     profile = ProfileStatus(label, status=best(rows), doubts=doubts)
     if {*profile.status.values()} - outcomes.WELL or any(doubts.values()):
         with suppress(ResultsError):  # `problems` names unreadable files
             rows_of = outcomes.rows_of(attempts, outcomes.told_of)
-            told = [row for point, row in rows_of.items() if point not in orphans]
-            maps = {text: name for s in group for text, name in s.manifest.maps.items()}
-            failed = (row for row in told if row["status"] not in outcomes.WELL)
+            current = [row for point, row in rows_of.items() if point not in orphans]
+            failed = [row for row in current if row["status"] not in outcomes.WELL]
             profile.failures = outcomes.failures_in(failed, maps)
-            profile.disturbed = outcomes.disturbance(sweep_dir, told)
+            profile.disturbed = outcomes.disturbance(sweep_dir, current)
     settled = profile.status.keys() | orphans
     for submission in reversed(group):
         _add(profile, submission, answer, settled)
@@ -219,7 +238,7 @@ def _add(
         failed = missing and not chunk.state.live and chunk.state is not ChunkState.DONE
         if chunk.state.live:
             is_running = chunk.state is ChunkState.RUNNING
-            pace = _pace(last, submission.latest.get(index, [])) if is_running else 0.0
+            pace = points_per_second(last, submission.latest.get(index, [])) if is_running else 0.0
             _add_live(profile, chunk, pace, len(ids), missing)
             if chunk.state in {ChunkState.RUNNING, ChunkState.SUSPENDED}:
                 does = "runs" if is_running else "is suspended"
@@ -249,7 +268,7 @@ def _add_live(
         profile.reasons[chunk.why] += 1
 
 
-def _pace(shard: ShardPath | None, lines: list[bytes]) -> float:
+def points_per_second(shard: ShardPath | None, lines: list[bytes]) -> float:
     """Return points per second between the ends of an attempt's latest points; 0 if unknown."""
     ends = shards.ends_in(lines)
     if shard is None or len(ends) < _FEW_ROWS:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     """The exit code is a shell's own for an interrupt."""
     gate = Gate(desk)
-    gate.sweep(points=12, passes=3)
+    gate.sweep(points=6, passes=3)
     running = desk.start("submit", "sweep.yaml", "--cluster", "local")
     wait_for("point at the gate", gate.waiting)
     running.send_signal(signal.SIGINT)
@@ -36,14 +36,14 @@ def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     out, errors = running.communicate(timeout=120)
     assert running.returncode == EXIT_INTERRUPTED
     # a machine that is slow shows its progress meanwhile
-    told = [line for line in [*said, *errors.splitlines()] if "/12 points" not in line]
+    told = [line for line in [*said, *errors.splitlines()] if "/6 points" not in line]
     assert told == ["  finishing the current point; Ctrl-C again stops now"]
     assert "run the same command again to resume" in out
     assert "collect" not in out
     assert len(desk.rows()) == 4
     assert desk.submit().returncode == 0
     points = [row["point_id"] for row in desk.rows()]
-    assert len(points) == len(set(points)) == 12
+    assert len(points) == len(set(points)) == 6
 
 
 SOON = "extends: local\nkill_wait: 0.2\n"
@@ -107,7 +107,7 @@ def test_a_run_whose_processes_do_not_react_can_be_ended(desk, monkeypatch, role
 def test_a_suspended_attempt_writes_nothing_after_its_points_were_sent_again(desk, monkeypatch):
     """Its submit was killed, and it goes on when the sweep is done: a laptop that wakes up."""
     gate = Gate(desk)
-    gate.sweep(points=12, passes=3)
+    gate.sweep(points=6, passes=3)
     roles = ("supervisor", "worker")
     with _suspended(desk, monkeypatch, *roles, when=gate.waiting) as (running, pids):
         kill(running.pid)
@@ -115,7 +115,7 @@ def test_a_suspended_attempt_writes_nothing_after_its_points_were_sent_again(des
         gate.open()
         assert desk.run("submit", "sweep.yaml", "--cluster", "soon").returncode == 0
         before = sorted(row["point_id"] for row in desk.rows())
-        assert len(before) == len(set(before)) == 12
+        assert len(before) == len(set(before)) == 6
         for pid in pids:
             with suppress(ProcessLookupError):  # the supervisor, awake, has ended it
                 os.kill(pid, signal.SIGCONT)

@@ -25,24 +25,16 @@ def found(**answers):
 @pytest.mark.parametrize(
     ("label", "short"),
     [
-        ("v100", "v100"),
         ("gpu2v100", "v100"),
         ("Tesla_V100-SXM2-32GB", "v100"),
-        ("v100sxm2", "v100"),
         ("gpul40s", "l40s"),
         ("nvidia_l40", "l40"),
         ("nvidia_a100_80gb_pcie", "a100"),
-        ("h100nvl", "h100"),
-        ("gpuh100", "h100"),
         ("nvidia_h100_80gb_hbm3", "h100"),
-        ("gpuh200", "h200"),
         ("mi250", "mi250"),
         ("gh200", None),
-        ("gh100", None),
         ("a100x", None),
-        ("v100s", None),
         ("mi250x", None),
-        ("a100_1g.5gb", None),
         ("rtx6000", None),
         ("", None),
     ],
@@ -56,13 +48,10 @@ def test_a_sites_word_for_a_gpu_is_known(label, short):
     ("short", "device"),
     [
         ("v100", "Tesla V100-SXM2-16GB"),
-        ("v100", "Tesla V100-PCIE-32GB"),
         ("l40", "NVIDIA L40"),
         ("l40s", "NVIDIA L40S"),
         ("a100", "NVIDIA A100-SXM4-80GB"),
-        ("a100", "NVIDIA A100 80GB PCIe"),
         ("h100", "NVIDIA H100 80GB HBM3"),
-        ("h200", "NVIDIA H200"),
         ("mi250", "AMD Instinct MI250X/MI250"),
     ],
 )
@@ -120,12 +109,9 @@ def test_a_node_with_two_types_is_in_two_profiles():
         ({}, "mine"),  # fewer other nodes
         ({"State": "DOWN"}, "big"),
         ({"MaxTime": "60"}, "big"),
-        ({"MaxTime": "7-0"}, "mine"),  # a day is all that is asked for
         ({"RootOnly": "YES"}, "big"),
-        ({"ReqResv": "YES"}, "big"),
         ({"AllowGroups": "admins"}, "big"),
         ({"PreemptMode": "REQUEUE"}, "big"),
-        ({"AllowAccounts": "chem"}, "big"),
         ({"AllowQos": "vip"}, "big"),
     ],
 )

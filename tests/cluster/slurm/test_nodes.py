@@ -8,6 +8,7 @@ import pytest
 
 from clusters import CLUSTER, node, partition
 from hpcsweep.cluster.slurm import Place, Rejected, nodes, profile_checks
+from hpcsweep.cluster.slurm.job_request import Wants
 from hpcsweep.spec import profile
 
 ACCEPTED = Place("gpu", "n1")
@@ -34,12 +35,9 @@ NO_NODE = Rejected("", words="Requested node configuration is not available")
 )
 def test_a_node_fits_as_slurm_says(expression: str, features: str, fit: bool):  # noqa: FBT001
     """Each letter is a feature of the node."""
-    assert nodes._fits(expression, node("n", features=tuple(features))) is fit
-
-
-def test_names_are_found_whatever_is_around_them():
-    """Counts are no names; hyphens and dots are part of one."""
-    assert nodes.feature_names("[gpu-a*2&b.1*1]|(c,d)&c") == ("gpu-a", "b.1", "c", "d")
+    one = node("n", features=tuple(features))
+    found = nodes.match(Wants({"constraint": expression}, {}), [], [one])
+    assert (found.found == [one]) is fit
 
 
 def counted(tmp_path, text, cluster=CLUSTER, gpu="v100", answer=ACCEPTED):
@@ -89,12 +87,6 @@ def test_nodes_that_are_out_of_service_are_a_warning_with_the_reason(look):
     for words in ("Required node not available (down, drained or reserved)", "nodes are busy"):
         ((level, _, told),) = look("", answer=Rejected("", words=words))
         assert (level, words in told) == ("warn", True)
-
-
-def test_many_names_are_cut_short(tmp_path):
-    """A cluster of a thousand nodes does not fill the screen."""
-    many = [node(f"n{number}", gpus=("v100", 4)) for number in range(1000)]
-    assert "and 992 more" in counted(tmp_path, "", replace(CLUSTER, nodes=many))["nodes"]
 
 
 def _site(*kinds):
