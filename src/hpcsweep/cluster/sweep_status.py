@@ -15,8 +15,9 @@ from hpcsweep.store.runs import Listed
 from hpcsweep.store.state import ChunkState, PointStatus
 from hpcsweep.text import aligned, count, duration, folded, tally
 
-_TROUBLES: Final = 10  # lines
-_CHUNKS: Final = 10  # lines
+# Lines at most, so that table and troubles fit a screen; `--json` has them all.
+_TROUBLES: Final = 10
+_CHUNKS: Final = 10
 
 
 @dataclass(frozen=True)
