@@ -14,6 +14,7 @@ from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import cost, estimate, past_times, prepare, request
 from hpcsweep.submit.estimate import Basis
+from hpcsweep.submit.passes import Operations, Peaks
 from localruns import Desk
 from timedrows import Law
 
@@ -39,7 +40,7 @@ def after(path, is_measured, law=LAW, text=SIZES, **cells):
     folder, asked = resultsfolder.make(path, text), asked_of(path, text)
     chosen = [point for point in folder.points if is_measured(point)]
     timedrows.measure(folder, folder.submit("20260101-000000-local").id, chosen, law, **cells)
-    return estimate.estimator(folder.sweep_dir, asked.sweep, asked.device), folder, asked
+    return estimate.estimator(folder.sweep_dir, asked), folder, asked
 
 
 def off(seconds_of, points, law=LAW):
@@ -69,9 +70,8 @@ def test_a_few_sizes_tell_the_others(tmp_path):
 def test_more_passes_take_longer_by_their_time_alone(tmp_path):
     """What comes beside the passes stays as it was measured."""
     _, folder, asked = after(tmp_path, lambda _: True)
-    measure = {**asked.sweep.measure, "iterations": 2000}
-    many = replace(asked.sweep, measure=measure)
-    seconds_of = estimate.estimator(folder.sweep_dir, many, asked.device)
+    many = replace(asked.sweep, measure={**asked.sweep.measure, "iterations": 2000})
+    seconds_of = estimate.estimator(folder.sweep_dir, replace(asked, sweep=many))
     point = folder.points[0]
     more = 1980 * 2 * LAW.pass_s(point)
     assert seconds_of(point) == pytest.approx(LAW.wall_s(point) + more, rel=0.05)
@@ -96,22 +96,26 @@ def test_without_rows_a_table_of_peaks_serves(tmp_path):
     """Longer for larger images, slower algorithms and slower devices."""
     folder = resultsfolder.make(tmp_path, SIZES)
     asked = asked_of(tmp_path)
-    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked)
     first, *_, last = [p for p in folder.points if p.axes["algorithm"] == "winograd"]
     assert seconds_of(first) < seconds_of(last)
     assert set(seconds_of.counts) == {Basis.PEAKS}
 
 
-def test_the_time_of_an_own_network_is_a_guess_until_it_has_a_row(tmp_path):
-    """The table of peaks knows the device, and nothing of the network."""
+def test_the_time_of_an_own_network_is_a_guess_until_it_was_tried(tmp_path):
+    """The table of peaks knows the device; the trial counts operations and layers."""
     asked = asked_of(tmp_path)
     axes = next(asked.points()).axes
     own = Point("inference", {**axes, "model": "mine:net"}, {})
     folder = resultsfolder.make(tmp_path, SIZES)
-    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked)
     seconds = seconds_of(own)
     assert seconds_of.about(seconds).endswith(", a guess: no table has these networks")
     assert "1 from a guess of 10 GFLOPs an image" in seconds_of.basis()
+    tried = replace(asked, operations={"mine:net": Operations(0.01, 3)})
+    seconds_of = estimate.estimator(folder.sweep_dir, tried)
+    assert seconds_of(own) < seconds / 2
+    assert set(seconds_of.counts) == {Basis.PEAKS}
 
 
 def test_rows_that_are_not_valid_teach_nothing(tmp_path):
@@ -142,7 +146,7 @@ def test_of_a_device_without_a_sheet_nothing_is_known_until_rows_are(tmp_path):
     points = resultsfolder.points_of(tmp_path, SIZES, "banana")
     submission = folder.submit("20260101-000000-banana", gpu="banana").id
     timedrows.measure(folder, submission, points[:26:8], LAW)
-    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, "banana")
+    seconds_of = estimate.estimator(folder.sweep_dir, asked)
     assert max(off(seconds_of, points[:26:2])) < 1.7
     assert set(seconds_of.counts) == {Basis.MEASURED}
 
@@ -152,9 +156,7 @@ def test_a_gpu_that_only_the_catalogue_names_has_a_peak(tmp_path, name):
     """Not only those of shipped profiles."""
     asked = replace(asked_of(tmp_path), device=name)
     point = Point("inference", {**next(asked.points()).axes, "gpu": name}, {})
-    seconds_of = estimate.estimator(
-        resultsfolder.make(tmp_path, SIZES).sweep_dir, asked.sweep, name
-    )
+    seconds_of = estimate.estimator(resultsfolder.make(tmp_path, SIZES).sweep_dir, asked)
     assert 0 < seconds_of(point) < 5
     assert set(seconds_of.counts) == {Basis.PEAKS}
 
@@ -163,7 +165,7 @@ def test_a_map_of_algorithms_has_a_time_too(tmp_path):
     """It is no name that one could look up."""
     text = SIZES.replace("[gemm, winograd]", "[{layer1.0.conv1: gemm, default: auto}]")
     folder, asked = resultsfolder.make(tmp_path, text), asked_of(tmp_path, text)
-    seconds_of = estimate.estimator(folder.sweep_dir, asked.sweep, asked.device)
+    seconds_of = estimate.estimator(folder.sweep_dir, asked)
     assert all(seconds_of(point) > 0 for point in folder.points)
 
 
@@ -231,7 +233,7 @@ def test_a_single_row_tells_the_pass_and_leaves_the_rest_to_what_is_usual(tmp_pa
 def test_rows_without_a_wall_time_tell_of_passes_only(tmp_path):
     """Imported tables have none."""
     seconds_of, folder, asked = after(tmp_path, lambda _: True, wall_s=None)
-    rows = past_times.measured(folder.sweep_dir, "inference", asked.device)
+    rows = past_times.measured(folder.sweep_dir, Peaks("inference", asked.device))
     assert {row.beside_s for row in rows} == {None}
     assert max(off(seconds_of, folder.points)) < 2
     assert seconds_of.start > seconds_of.worker > 0

@@ -6,6 +6,7 @@ import pytest
 
 from hpcsweep import catalog
 from hpcsweep.submit import passes
+from hpcsweep.submit.passes import Peaks
 
 AXES = {
     **catalog.axis_defaults("training"),
@@ -20,7 +21,7 @@ BARE = {"warmup": 0, "iterations": 0, "layers": False, "validation": False}
 
 def by_table(axes):
     """Return the seconds of a pass by the table of peaks."""
-    return passes.by_peaks("inference", axes)
+    return Peaks("inference", axes["gpu"]).pass_s(axes)
 
 
 def training(measure=BARE, **axes):
@@ -34,7 +35,7 @@ def test_a_training_makes_epochs_times_steps():
     assert training(epochs=7) == 700
     assert training(steps_per_epoch=300) == 300
     one = {**AXES, "gpu": "cpu", "input_size": 224}
-    assert passes.by_peaks("training", one) == pytest.approx(4 * passes.by_peaks("inference", one))
+    assert Peaks("training", "cpu").pass_s(one) == pytest.approx(4 * by_table(one))
 
 
 def test_a_profiler_of_the_whole_training_is_a_training_more():

@@ -8,6 +8,7 @@ import resultsfolder
 import timedrows
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import past_times
+from hpcsweep.submit.passes import Peaks
 from timedrows import Law
 
 LAW = Law()
@@ -26,24 +27,26 @@ def measured(path, points=None, text=TWO):
 def test_a_row_tells_passes_and_what_came_beside_them(tmp_path):
     """The first row of an attempt waited for a worker, the first of a network for that."""
     folder = measured(tmp_path)
-    rows = past_times.measured(folder.sweep_dir, "inference", "cpu")
+    peaks = Peaks("inference", "cpu")
+    rows = past_times.measured(folder.sweep_dir, peaks)
     assert [row.made_first for row in rows] == ["worker", *[""] * 7, "network", *[""] * 7]
     for row, point in zip(rows, folder.points, strict=True):
         more = {"worker": LAW.worker, "network": LAW.network, "": 0.0}[row.made_first]
-        layers = 20 * (LAW.layer_factor - 1) * row.pass_s
-        assert row.pass_s == pytest.approx(LAW.pass_s(point), rel=1e-4)
-        beside = more + LAW.fixed + LAW.slope * row.pass_s + layers
+        pass_s = LAW.pass_s(point)
+        layers = 20 * (LAW.layer_factor - 1) * pass_s
+        assert row.slower == pytest.approx(pass_s / peaks.pass_s(point.axes), rel=1e-4)
+        beside = more + LAW.fixed + LAW.slope * pass_s + layers
         assert row.beside_s == pytest.approx(beside, rel=1e-3)
 
 
 def test_rows_of_other_devices_workloads_and_ends_do_not_count(tmp_path):
     """They say nothing of this one."""
     folder = measured(tmp_path)
-    assert past_times.measured(folder.sweep_dir, "inference", "h100") == []
-    assert past_times.measured(folder.sweep_dir, "training", "cpu") == []
+    assert past_times.measured(folder.sweep_dir, Peaks("inference", "h100")) == []
+    assert past_times.measured(folder.sweep_dir, Peaks("training", "cpu")) == []
     shard = folder.shard(folder.submit("20260102-000000-local").id)
     folder.measure(shard, folder.points[:3], status="timeout", workload="inference", wall_s=600.0)
-    assert len(past_times.measured(folder.sweep_dir, "inference", "cpu")) == 16
+    assert len(past_times.measured(folder.sweep_dir, Peaks("inference", "cpu"))) == 16
 
 
 def test_a_row_that_no_gpu_can_have_tells_nothing(tmp_path):
@@ -52,14 +55,14 @@ def test_a_row_that_no_gpu_can_have_tells_nothing(tmp_path):
     shard = folder.shard(folder.submit("20260102-000000-local").id)
     some = {"workload": "inference", "wall_s": 1.0, "device_name": "NVIDIA H200", "flops": 1e12}
     folder.measure(shard, folder.points[:2], mean_ms=1e-3, median_ms=1e-3, **some)
-    assert len(past_times.measured(folder.sweep_dir, "inference", "cpu")) == 16
+    assert len(past_times.measured(folder.sweep_dir, Peaks("inference", "cpu"))) == 16
 
 
 def test_shards_of_other_devices_are_not_even_read(tmp_path):
     """A large sweep of a cluster must not slow down an estimate for this machine."""
     folder = measured(tmp_path)
     folder.shard(folder.submit("20260102-000000-h100", gpu="h100").id).overall.mkdir()
-    assert len(past_times.measured(folder.sweep_dir, "inference", "cpu")) == 16
+    assert len(past_times.measured(folder.sweep_dir, Peaks("inference", "cpu"))) == 16
 
 
 def test_what_cannot_be_read_tells_nothing(tmp_path):
@@ -70,25 +73,23 @@ def test_what_cannot_be_read_tells_nothing(tmp_path):
     shard.mkdir()
     for name in ("demo", "new"):
         sweep_dir = SweepDir(folder.sweep_dir.path.parent / name)
-        assert past_times.measured(sweep_dir, "inference", "cpu") == []
+        assert past_times.measured(sweep_dir, Peaks("inference", "cpu")) == []
 
 
 def test_the_newest_rows_count_where_there_are_many(tmp_path, monkeypatch):
     """Older ones are not read when there are enough."""
     folder = measured(tmp_path)
     monkeypatch.setattr(past_times, "_MOST", 3)
-    timedrows.measure(folder, folder.submit("20260102-000000-local").id, folder.points[:4], LAW)
-    rows = past_times.measured(folder.sweep_dir, "inference", "cpu")
-    assert [row.pass_s for row in rows] == [
-        pytest.approx(LAW.pass_s(point), rel=1e-4) for point in folder.points[:3]
-    ]
+    timedrows.measure(folder, folder.submit("20260102-000000-local").id, folder.points[-4:], LAW)
+    rows = past_times.measured(folder.sweep_dir, Peaks("inference", "cpu"))
+    assert [row.kind[0] for row in rows] == ["vgg11"] * 3  # the older begin with resnet18
 
 
 def test_other_sweeps_of_the_folder_count_too_after_this_one(tmp_path):
     """A sweep that was never run learns from those beside it."""
     folder = measured(tmp_path)
     new = SweepDir(folder.sweep_dir.path.parent / "new")
-    assert {row.sweep for row in past_times.measured(new, "inference", "cpu")} == {"demo"}
+    assert {row.sweep for row in past_times.measured(new, Peaks("inference", "cpu"))} == {"demo"}
 
 
 def test_what_differs_only_in_amount_or_numbers_is_of_one_kind(tmp_path):

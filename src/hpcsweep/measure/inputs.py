@@ -56,7 +56,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
 def _try(workload: str, axes: Mapping[str, Any]) -> dict[str, Any]:
     """Build a network and pass images through it; return what is `wrong`, or `failed` here.
 
-    Else return the `calls` of its convolutions, the `gflops` of an image, and how many `layers` run.
+    Else return the `calls` of its convolutions, the `gflops` of an image, the number of `layers`.
     """
     try:
         found = shapes(workload, json.dumps(axes))

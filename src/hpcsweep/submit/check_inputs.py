@@ -22,8 +22,9 @@ from hpcsweep.catalog import COMMAND, LAUNCHERS, ON_DISK, WORKLOADS, gpus
 from hpcsweep.errors import SpecError, suggest
 from hpcsweep.spec import document, lookup, template
 from hpcsweep.spec.space import Sweep
-from hpcsweep.submit import factories, questions
+from hpcsweep.submit import factories, passes, questions
 from hpcsweep.submit.factories import is_factory, named
+from hpcsweep.submit.passes import Operations
 from hpcsweep.submit.questions import Answer, Question
 from hpcsweep.submit.request import Request
 from hpcsweep.submit.request import gpus as named_gpus
@@ -40,6 +41,7 @@ class _Mistakes:
     sweep: Sweep
     kept: list[tuple[str, object, Sequence[str], str]] = field(default_factory=list)
     networks: set[str] = field(default_factory=set)  # that are told, and need no other line
+    operations: dict[str, Operations] = field(default_factory=dict)  # by network that was tried
     # by reason: what could not be tried, and at what
     untried: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -65,6 +67,9 @@ class _Mistakes:
         if "failed" in answer:
             name = one.request.sweep.named(one.value)
             self.untried[answer["failed"]].append((f"{one.key} '{name}'", one.at))
+        if "gflops" in answer:
+            of_image = passes.work({**one.about["axes"], "batch_size": 1})
+            self.operations[one.network] = Operations(answer["gflops"] / of_image, answer["layers"])
         for pattern, hint in answer.get("idle", {}).items():
             told = f"this pattern matches no convolution of {one.at}{hint}"
             self.kept.append((one.key, one.value, (pattern,), told))
@@ -85,8 +90,10 @@ class _Mistakes:
         wrong.tell()
 
 
-def check_inputs(results: Path, requests: Sequence[Request]) -> None:
+def check_inputs(results: Path, requests: Sequence[Request]) -> Mapping[str, Operations]:
     """Refuse packages, factories, files, weights and layers that no job of one sweep would find.
+
+    Return what own networks compute, where they could be tried.
 
     `SpecError` has file, line and key of each, and the nearest name; `MissingDependency` the extra.
     """
@@ -104,6 +111,7 @@ def check_inputs(results: Path, requests: Sequence[Request]) -> None:
     if WORKLOADS[sweep.workload].runs_network:
         _ask_torch(results, requests, mistakes)
     mistakes.tell()
+    return mistakes.operations
 
 
 def _ask_torch(results: Path, requests: Sequence[Request], mistakes: _Mistakes) -> None:
@@ -113,14 +121,13 @@ def _ask_torch(results: Path, requests: Sequence[Request], mistakes: _Mistakes) 
     asked += questions.maps(requests)
     if not asked:
         return
-    by_network: dict[str, list[Question]] = defaultdict(list)
+    by_network: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for one in asked:
-        by_network[one.network].append(one)
+        by_network[one.network].append(one.about)
     with questions.asking(requests[0].search_path) as ask:
-        for network, some in by_network.items():
-            answers = ask(network, [one.about for one in some])
-            for one, answer in zip(some, answers, strict=True):
-                mistakes.note(one, answer)
+        answers = {network: ask(network, about) for network, about in by_network.items()}
+    for one in asked:
+        mistakes.note(one, answers[one.network].pop(0))
 
 
 def _tell_unknown_gpus(sweep: Sweep) -> None:

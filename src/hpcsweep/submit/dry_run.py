@@ -78,7 +78,7 @@ def _rehearse(sweep_dir: folders.SweepDir, request: Request) -> int:
     options = replace(request.options, workers=1)
     here = replace(request, rehearsal=True, device=device, only=frozenset(), options=options)
     here.tell_unseen_gpu()
-    seconds_of = estimate.estimator(sweep_dir, here.sweep, device)
+    seconds_of = estimate.estimator(sweep_dir, here)
     point = min(here.points(), key=seconds_of)
     here = replace(here, only=frozenset({point.point_id}))
     about = duration(seconds_of.start + seconds_of(point))

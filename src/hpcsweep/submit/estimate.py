@@ -1,37 +1,30 @@
 """Estimates how long points will take: from valid rows of the device, else from a table of peaks.
 
 A point takes its passes, and something beside them: evidence, numerics, shapes. Of both there is a
-planning figure, and rows teach by what factor it is wrong: rows of the same kind of point (network,
-algorithm and settings) at the nearest work, else rows of the network, of the algorithm, or any. The
-first point of a job also waits for a worker that imports torch, the first of another network for
-a worker with that.
+planning figure (`passes.Peaks`), and rows teach by what factor it is wrong: rows of the same kind
+of point (network, algorithm and settings) at the nearest work, else rows of the network, or any.
+The first point of a job also waits for a worker that imports torch, the first of another network
+for a worker with that.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from operator import itemgetter
 from typing import Any, Final
 
-from hpcsweep.catalog import COMMAND, WORKLOADS, Role, axes_of, axes_with
+from hpcsweep.catalog import COMMAND, WORKLOADS
 from hpcsweep.point import Point
-from hpcsweep.spec.space import Sweep
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import passes, past_times
+from hpcsweep.submit.passes import Peaks
 from hpcsweep.submit.past_times import NETWORK, WORKER, Kind, PastTime
+from hpcsweep.submit.request import Request
 from hpcsweep.text import Word, duration
 
 _RUN_S: Final = 60.0  # of a command that did not run yet: nobody can know
-# Seconds beside the passes: of every point, and as many passes more. By ResNet-18 at three sizes
-# with four algorithms on two cores, where points took 0.2 to 0.8 s.
-_FIXED_S: Final = 0.25
-_MORE_PASSES: Final = 4.0
-_MORE_STEPS: Final = 12.0  # of a training, whose gradients are compared, too
 # Seconds until a worker has torch, the device and the network; and each other one, which is forked.
 _START_S: Final = {WORKER: 6.0, NETWORK: 1.5}
 
@@ -46,7 +39,7 @@ class Basis(Word):
     PEAKS = "peaks", "the table of peaks: nothing valid was measured on this device yet"
     OWN = (
         "own",
-        f"a guess of {passes.UNKNOWN_GFLOPS:g} GFLOPs an image: no table has them, no row is valid",
+        f"a guess of {passes.UNKNOWN.gflops:g} GFLOPs an image: no table has them, no row is valid",
     )
     GUESS = "guess", "a guess of a minute each: the command has no valid run yet"
     UNKNOWN = (
@@ -104,14 +97,16 @@ class Estimates:
         return "; ".join(parts)
 
 
-def estimator(sweep_dir: SweepDir, sweep: Sweep, device: str) -> Estimates:
-    """Return an estimator of a sweep's points on a device, which learns from the rows so far."""
-    if sweep.workload == COMMAND.name:
-        return Estimates(_Runs(past_times.walls(sweep_dir)).expected)
-    if not WORKLOADS[sweep.workload].runs_network:
+def estimator(sweep_dir: SweepDir, request: Request) -> Estimates:
+    """Return an estimator of the points of a request, which learns from the rows so far."""
+    workload = request.sweep.workload
+    if workload == COMMAND.name:
+        return Estimates(_of_runs(past_times.walls(sweep_dir)))
+    if not WORKLOADS[workload].runs_network:
         return Estimates(_given)
-    rows = past_times.measured(sweep_dir, sweep.workload, device)
-    networks = _Networks(sweep.workload, sweep.measure, device, rows)
+    peaks = Peaks(workload, request.device, request.operations)
+    rows = past_times.measured(sweep_dir, peaks)
+    networks = _Networks(peaks, request.sweep.measure, rows)
     return Estimates(
         networks.expected,
         networks.start_s(WORKER),
@@ -124,103 +119,82 @@ def _given(point: Point) -> Expected:
     return Basis.GIVEN, 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
 
 
-@dataclass
-class _Runs:
-    """The seconds of earlier runs of a command, by the id of the point."""
-
-    walls: Mapping[str, float]
-
-    def __post_init__(self) -> None:
-        # the mean, not the median: a sum is to be told
-        self._usual = statistics.fmean(self.walls.values()) if self.walls else _RUN_S
-
-    def expected(self, point: Point) -> Expected:
-        basis = Basis.RUNS if self.walls else Basis.GUESS
-        return basis, self.walls.get(point.point_id, self._usual)
+def _of_runs(walls: Mapping[str, float]) -> Callable[[Point], Expected]:
+    """Estimate by the seconds of earlier runs of a command, which are by the id of the point."""
+    if not walls:
+        return lambda _: (Basis.GUESS, _RUN_S)
+    usual = statistics.fmean(walls.values())  # not the median: a sum is to be told
+    return lambda point: (Basis.RUNS, walls.get(point.point_id, usual))
 
 
-@dataclass
 class _Networks:
     """What rows of one device and workload teach."""
 
-    workload: str
-    measure: Mapping[str, Any]
-    device: str
-    rows: Sequence[PastTime]
-
-    def __post_init__(self) -> None:
-        self._names = past_times.names_of_kind(self.workload)
-        axes = axes_of(self.workload)
-        amounts = [name for name in axes_with(Role.AMOUNT) if name in axes]
-        self._values_of = itemgetter(*self._names, *amounts)
-        self._known = dict[object, Expected]()
-        self._works: dict[Kind, set[float]] = defaultdict(set)
-        self._alike: dict[tuple[Kind, float], list[PastTime]] = defaultdict(list)
-        for row in self.rows:
-            self._works[row.kind].add(row.work)
-            self._alike[row.kind, row.work].append(row)
-        self._taught = cache(self._learn)
-        self._usual_beside = _median(self._beside_factors(self.rows), 1.0)
-        self._usual_n = _median([row.n for row in self.rows], 0.0)
+    def __init__(self, peaks: Peaks, measure: Mapping[str, Any], rows: Sequence[PastTime]) -> None:
+        self._peaks = peaks
+        self._measure = measure
+        self._rows = rows
+        self._names = past_times.names_of_kind(peaks.workload)
+        self._usual_n = _median([row.n for row in rows], 0.0)
+        self._usual = _taught(rows, (1.0, 1.0))
+        of_network: dict[str, list[PastTime]] = defaultdict(list)
+        alike: dict[Kind, dict[float, list[PastTime]]] = defaultdict(lambda: defaultdict(list))
+        for row in rows:
+            of_network[row.kind[0]].append(row)
+            alike[row.kind][row.work].append(row)
+        self._of_network = {name: _taught(some, self._usual) for name, some in of_network.items()}
+        self._of_kind = {
+            kind: {work: _taught(some, self._usual) for work, some in by_work.items()}
+            for kind, by_work in alike.items()
+        }
 
     def expected(self, point: Point) -> Expected:
-        """Return the seconds of a point; those of equal kind and amount are looked up once."""
-        key = self._values_of(point.axes)
-        try:
-            if key not in self._known:
-                self._known[key] = self._expected(point.axes)
-            return self._known[key]
-        except TypeError:  # a map of algorithms has no hash
-            return self._expected(point.axes)
-
-    def _expected(self, axes: Mapping[str, Any]) -> Expected:
+        """Return the seconds of a point, and what they rest on."""
+        axes = point.axes
         kind = past_times.kind_of(self._names, axes)
         work = passes.work(axes)
-        works = self._works.get(kind, ())
-        nearest = min(works, key=lambda each: abs(math.log(each / work)), default=0.0)
-        basis, slower, beside = self._taught(kind, nearest)
-        pass_s = slower * passes.by_peaks(self.workload, axes)
-        number = passes.planned(self.workload, axes, self.measure, self._usual_n)
-        return basis, number * pass_s + beside * self._usual_beside_s(pass_s)
+        by_work = self._of_kind.get(kind)
+        if by_work:
+            basis = Basis.MEASURED
+            nearest = min(by_work, key=lambda each: max(each / work, work / each))
+            slower, beside = by_work[nearest]
+        else:
+            basis = self._without_rows(axes["model"])
+            slower, beside = self._of_network.get(kind[0], self._usual)
+        pass_s = slower * self._peaks.pass_s(axes)
+        number = passes.planned(self._peaks.workload, axes, self._measure, self._usual_n)
+        return basis, number * pass_s + beside * self._peaks.beside_s(axes, pass_s)
 
-    def _learn(self, kind: Kind, work: float) -> tuple[Basis, float, float]:
-        """Return by what factors passes, and what comes beside them, are longer than planned."""
-        basis = Basis.MEASURED
-        rows: Sequence[PastTime] = self._alike.get((kind, work), ())
-        # The table is more wrong of a network, which comes first, than of an algorithm.
-        for place in (0, 1):
-            if not rows:
-                basis = Basis.OTHERS
-                rows = [row for row in self.rows if row.kind[place] == kind[place]]
-        rows = rows or self.rows
-        if not rows:
-            basis = Basis.PEAKS if passes.has_operations(kind[0]) else Basis.OWN
-            if not passes.has_peak(self.device):
-                basis = Basis.UNKNOWN
-        slower = _median([row.slower for row in rows], 1.0)
-        return basis, slower, _median(self._beside_factors(rows), self._usual_beside)
-
-    def _usual_beside_s(self, pass_s: float) -> float:
-        """Return the planned seconds beside the passes of a point."""
-        more = _MORE_STEPS if WORKLOADS[self.workload].learns else _MORE_PASSES
-        return _FIXED_S + more * pass_s
-
-    def _beside_factors(self, rows: Iterable[PastTime]) -> list[float]:
-        """Return how many times longer points took beside their passes; not where they waited."""
-        return [
-            row.beside_s / self._usual_beside_s(row.pass_s)
-            for row in rows
-            if row.beside_s is not None and not row.made_first
-        ]
+    def _without_rows(self, model: str) -> Basis:
+        """Return what the time of a kind of point rests on that has no row."""
+        if self._rows:
+            return Basis.OTHERS
+        if not self._peaks.is_known:
+            return Basis.UNKNOWN
+        return Basis.PEAKS if self._peaks.operations(model) else Basis.OWN
 
     def start_s(self, what: str) -> float:
         """Return the seconds until a job has a worker, as its first points waited for it."""
+        _, beside = self._usual
         waited = [
-            row.beside_s - self._usual_beside * self._usual_beside_s(row.pass_s)
-            for row in self.rows
+            row.beside_s - beside * row.planned_s
+            for row in self._rows
             if row.made_first == what and row.beside_s is not None
         ]
         return max(_median(waited, _START_S[what]), 0.0)
+
+
+def _taught(rows: Iterable[PastTime], usual: tuple[float, float]) -> tuple[float, float]:
+    """Return by what factors passes, and what comes beside them, take longer than planned."""
+    rows = list(rows)
+    slower = [row.slower for row in rows]
+    # where a point waited for its worker, nobody knows its own time
+    beside = [
+        row.beside_s / row.planned_s
+        for row in rows
+        if row.beside_s is not None and not row.made_first
+    ]
+    return _median(slower, usual[0]), _median(beside, usual[1])
 
 
 def _median(values: Sequence[float], missing: float) -> float:

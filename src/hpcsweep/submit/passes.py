@@ -1,4 +1,4 @@
-"""How many passes a point makes, by its settings or by its row, and how long one should take.
+"""How many passes a point makes, by its settings or by its row, and how long all should take.
 
 A pass is a forward pass, or a step of a training. Nothing here knows of measured times.
 """
@@ -6,7 +6,7 @@ A pass is a forward pass, or a step of a training. Nothing here knows of measure
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hpcsweep.catalog import gpus, workload_of
@@ -29,10 +29,14 @@ _SYNTHETIC_STEPS: Final = 20.0  # the default of an epoch of synthetic data
 _ADAPTIVE: Final = 3.0
 # Share of the dense float32 peak that a convolutional network reaches; a planning figure.
 _EFFICIENCY: Final = 0.25
-_CPU_FLOPS: Final = 60e9  # of two cores, 27e9 each, by the same rows
-# Of a pass, however small: some hundred operators are called one after the other.
-_LAUNCH_SECONDS: Final = 0.004
-UNKNOWN_GFLOPS: Final = 10.0  # of an image of a network that no table has
+# Of two cores, 27e9 each, by ResNet-18 at three sizes with four algorithms, as the next ones.
+_CPU_FLOPS: Final = 60e9
+_LAYER_SECONDS: Final = 60e-6  # of each layer of a pass, however small
+# Seconds beside the passes: of every point, of each of its layers, and as many passes more.
+_POINT_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.0025
+_MORE_PASSES: Final = 4.0
+_MORE_STEPS: Final = 12.0  # of a training, whose gradients are compared, too
 # Seconds of reference families on a CPU over those of its own library: medians over twelve networks
 # and twelve sizes (results/reference/prediction), the others of ResNet-18 at 112 pixels.
 _CPU_FACTOR: Final[Mapping[str, float]] = {
@@ -45,6 +49,63 @@ _CPU_FACTOR: Final[Mapping[str, float]] = {
     "winograd_nonfused": 2.0,
 }
 _CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What a network computes: GFLOPs of an image of the reference size, and calls of layers."""
+
+    gflops: float
+    layers: int = 60  # those of ResNet-18: the table of networks has none
+
+
+UNKNOWN: Final = Operations(10.0)  # of a network that nobody could try
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Planning figures for the points of a workload on a device, by the peak of that.
+
+    Of a device without a sheet nothing is known (`is_known`): it counts as the slowest with one.
+    `tried` are the operations of the user's own networks.
+    """
+
+    workload: str
+    device: str
+    tried: Mapping[str, Operations] = field(default_factory=dict)
+
+    @property
+    def is_known(self) -> bool:
+        """Say whether the catalogue knows how fast the device is."""
+        return self.device == "cpu" or gpus.sheet(self.device) is not None
+
+    def operations(self, model: str) -> Operations | None:
+        """Return what a network computes; None where no table has it and nobody could try it."""
+        if model in MODELS:
+            return Operations(MODELS[model].gflops)
+        return self.tried.get(model)
+
+    def pass_s(self, axes: Cells) -> float:
+        """Return the seconds of a pass."""
+        operations = self.operations(axes["model"]) or UNKNOWN
+        stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
+        flops = operations.gflops * 1e9 * stem * work(axes)
+        seconds = operations.layers * _LAYER_SECONDS + flops / self._rate(axes)
+        return seconds * (_OF_A_STEP if workload_of(self.workload).learns else 1.0)
+
+    def beside_s(self, axes: Cells, pass_s: float) -> float:
+        """Return the seconds that a point takes beside its passes: evidence, numerics, shapes."""
+        operations = self.operations(axes["model"]) or UNKNOWN
+        more = _MORE_STEPS if workload_of(self.workload).learns else _MORE_PASSES
+        return _POINT_SECONDS + operations.layers * _LOOK_SECONDS + more * pass_s
+
+    def _rate(self, axes: Cells) -> float:
+        """Return the operations in a second."""
+        if self.device == "cpu":
+            return _CPU_FLOPS / _CPU_FACTOR.get(str(axes.get("algorithm")), 1.0)
+        gpu = gpus.sheet(self.device)
+        tflops = gpu.fp32_tflops if gpu else min(each.fp32_tflops for each in gpus.DEVICES)
+        return tflops * 1e12 * _EFFICIENCY
 
 
 def planned(workload: str, axes: Cells, measure: Cells, adaptive: float = 0.0) -> float:
@@ -85,40 +146,6 @@ def work(axes: Cells) -> float:
     size = float(axes.get("input_size") or REFERENCE_SIZE)
     width = float(axes.get("input_width") or size)
     return size * width / REFERENCE_SIZE**2 * float(axes.get("batch_size") or 1)
-
-
-def by_peaks(workload: str, axes: Cells) -> float:
-    """Return the seconds of a pass by its operations and the peak of the device.
-
-    Of a device without a sheet nothing is known (`has_peak`): it counts as the slowest with one.
-    """
-    image = _image(str(axes.get("model")), str(axes.get("gpu")), str(axes.get("algorithm")))
-    stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
-    forward = _LAUNCH_SECONDS + stem * image * work(axes)
-    return forward * (_OF_A_STEP if workload_of(workload).learns else 1.0)
-
-
-def has_peak(device: str) -> bool:
-    """Say whether the catalogue knows how fast a device is."""
-    return device == "cpu" or gpus.sheet(device) is not None
-
-
-def has_operations(model: str) -> bool:
-    """Say whether the table has the operations of a network: those of torchvision, not own ones."""
-    return model in MODELS
-
-
-@cache
-def _image(model: str, device: str, algorithm: str) -> float:
-    """Return the seconds of one image of the reference size."""
-    gflops = MODELS[model].gflops if has_operations(model) else UNKNOWN_GFLOPS
-    if device == "cpu":
-        rate = _CPU_FLOPS / _CPU_FACTOR.get(algorithm, 1.0)
-    else:
-        gpu = gpus.sheet(device)
-        tflops = gpu.fp32_tflops if gpu else min(each.fp32_tflops for each in gpus.DEVICES)
-        rate = tflops * 1e12 * _EFFICIENCY
-    return gflops * 1e9 / rate
 
 
 def _steps_of_epoch(axes: Cells) -> float:

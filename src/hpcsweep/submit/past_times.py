@@ -17,6 +17,7 @@ from hpcsweep.store import folders, shards
 from hpcsweep.store.folders import ShardPath, SweepDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import passes
+from hpcsweep.submit.passes import Peaks
 
 Row = Mapping[str, Any]
 Kind = tuple[str, ...]
@@ -35,33 +36,33 @@ class PastTime:
     sweep: str
     kind: Kind
     work: float
-    pass_s: float
-    slower: float  # than by the table of peaks, as a factor
+    slower: float  # its passes than planned, as a factor
     beside_s: float | None  # None: the row has no wall time, as of an imported table
+    planned_s: float  # beside its passes
     made_first: str  # `WORKER`, `NETWORK`, or nothing
     n: float
 
 
 def names_of_kind(workload: str) -> tuple[str, ...]:
-    """Return the axes that make the kind of a point; model and algorithm come first."""
+    """Return the axes that make the kind of a point; the model comes first."""
     axes = axes_of(workload)
     kinds = {name for name, axis in axes.items() if not axis.role & _WITHIN_A_KIND}
-    return ("model", "algorithm", *sorted(kinds - {"model", "algorithm"}))
+    return ("model", *sorted(kinds - {"model"}))
 
 
 def kind_of(names: Iterable[str], axes: Mapping[str, Any]) -> Kind:
     """Return the kind of a point, or of a row; one that is older than an axis has its default."""
-    return tuple(cell(axes.get(name, AXES[name].default)) for name in names)
+    return tuple([cell(axes.get(name, AXES[name].default)) for name in names])
 
 
-def measured(sweep_dir: SweepDir, workload: str, device: str) -> list[PastTime]:
+def measured(sweep_dir: SweepDir, peaks: Peaks) -> list[PastTime]:
     """Return what was measured on a device, in this sweep and those beside it; the newest rows."""
     others = folders.all_sweeps(sweep_dir.path.parent)
     times = list[PastTime]()
     for each in (sweep_dir, *(other for other in others if other.path != sweep_dir.path)):
         if len(times) < _MOST:
             with suppress(ResultsError):  # who needs its rows says that they cannot be read
-                times += _of_sweep(each, workload, device, _MOST - len(times))
+                times += _of_sweep(each, peaks, _MOST - len(times))
     return times
 
 
@@ -75,10 +76,10 @@ def _is_valid(row: Row) -> bool:
     return row["status"] == PointStatus.OK and row.get("valid") != "false"
 
 
-def _of_sweep(sweep_dir: SweepDir, workload: str, device: str, most: int) -> Iterator[PastTime]:
-    names = names_of_kind(workload)
+def _of_sweep(sweep_dir: SweepDir, peaks: Peaks, most: int) -> Iterator[PastTime]:
+    names = names_of_kind(peaks.workload)
     before = last_network = None
-    for shard, row in islice(_rows(sweep_dir, workload, device), most):
+    for shard, row in islice(_rows(sweep_dir, peaks), most):
         visit = shard, row.get(VISIT)
         network = network_of(row), row.get("algorithm") == AUTOTUNE
         made_first = ""
@@ -88,34 +89,29 @@ def _of_sweep(sweep_dir: SweepDir, workload: str, device: str, most: int) -> Ite
             made_first = NETWORK
         before = visit
         last_network = network
-        is_alike = row.get("gpu") == device and row.get("workload") == workload
-        if is_alike and _is_valid(row) and not is_impossible(row):
-            yield from _took(sweep_dir.name, kind_of(names, row), row, made_first)
-
-
-def _rows(sweep_dir: SweepDir, workload: str, device: str) -> Iterator[tuple[ShardPath, Row]]:
-    """Yield the rows of submissions to a device, the newest first; no other shard is read."""
-    for manifest in reversed(sweep_dir.manifests()):
-        if (manifest.workload or workload, manifest.gpu or device) == (workload, device):
-            for shard in sweep_dir.shards_of(manifest.id):
-                for row in shards.read_shard(shard).rows:
-                    yield shard, row
-
-
-def _took(sweep: str, kind: Kind, row: Row, made_first: str) -> Iterator[PastTime]:
-    """Yield what a row tells, if it has a time."""
-    workload = row["workload"]
-    pass_s = (number(row, "mean_ms") or number(row, "median_ms")) / 1000
-    wall_s = number(row, "wall_s")
-    if pass_s:
-        beside_s = max(wall_s - passes.made(workload, row) * pass_s, 0.0)
+        is_alike = row.get("gpu") == peaks.device and row.get("workload") == peaks.workload
+        pass_s = (number(row, "mean_ms") or number(row, "median_ms")) / 1000
+        if not is_alike or not _is_valid(row) or is_impossible(row) or not pass_s:
+            continue
+        wall_s = number(row, "wall_s")
+        beside_s = max(wall_s - passes.made(peaks.workload, row) * pass_s, 0.0)
         yield PastTime(
-            sweep=sweep,
-            kind=kind,
+            sweep=sweep_dir.name,
+            kind=kind_of(names, row),
             work=passes.work(row),
-            pass_s=pass_s,
-            slower=pass_s / passes.by_peaks(workload, row),
+            slower=pass_s / peaks.pass_s(row),
             beside_s=beside_s if wall_s else None,
+            planned_s=peaks.beside_s(row, pass_s),
             made_first=made_first,
             n=number(row, "n"),
         )
+
+
+def _rows(sweep_dir: SweepDir, peaks: Peaks) -> Iterator[tuple[ShardPath, Row]]:
+    """Yield the rows of submissions to a device, the newest first; no other shard is read."""
+    asked = peaks.workload, peaks.device
+    for manifest in reversed(sweep_dir.manifests()):
+        if (manifest.workload or peaks.workload, manifest.gpu or peaks.device) == asked:
+            for shard in sweep_dir.shards_of(manifest.id):
+                for row in shards.read_shard(shard).rows:
+                    yield shard, row

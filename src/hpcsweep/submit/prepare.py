@@ -88,7 +88,7 @@ def prepare(
         live = sorted(_holders(request, before))
         return PreparedSubmission(settled=settled, live=live, again=before.again)
     number = sweep_dir.next_round()
-    seconds_of = estimate.estimator(sweep_dir, request.sweep, request.device)
+    seconds_of = estimate.estimator(sweep_dir, request)
     submission = folders.new_submission(into or sweep_dir, request.profile.name)
     with _discarded_on_failure(submission):
         blocks = packing.blocks(chain([first], left))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from hpcsweep import messages, search_path
@@ -15,6 +15,7 @@ from hpcsweep.spec import expansion, profile
 from hpcsweep.spec.expansion import MOST_POINTS, Expansion
 from hpcsweep.spec.profile import Profile
 from hpcsweep.spec.space import Sweep
+from hpcsweep.submit.passes import Operations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class Request:
     anew: frozenset[str] = frozenset()  # ids of points whose rows do not count as measured
     checked: bool = False  # its networks and files are known to be there
     here: LocalDevice | None = None  # this machine's device, where that decides
+    operations: Mapping[str, Operations] = field(default_factory=dict)  # of own networks
 
     @property
     def workers(self) -> int:

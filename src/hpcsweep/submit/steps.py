@@ -51,8 +51,7 @@ def submit(results: Path, request: Request) -> int:
 def checked(results: Path, request: Request) -> Submit:
     """Return a request whose inputs are there, in its sweep's own folder; say what changed."""
     if not request.checked:
-        check_inputs.check_inputs(results, [request])
-        support.warn(results, [request])
+        (request,) = _tried(results, [request])
     _check_workers(request)
     sweep_dir = folders.SweepDir(results / request.sweep.name)
     prepare.check_same_name(sweep_dir, request)
@@ -226,8 +225,7 @@ def _exit_code(job: Submit, measured: Mapping[str, int]) -> int:
 
 def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
     """Check every profile before anything enters the queue; return the requests, checked."""
-    check_inputs.check_inputs(results, requests)
-    support.warn(results, requests)
+    requests = _tried(results, requests)
     unchecked = [each for each in requests if each.options.doctor and each.profile.in_slurm]
     if unchecked:
         from hpcsweep.cluster import queue, slurm  # noqa: PLC0415 - as above
@@ -242,6 +240,12 @@ def check_all(results: Path, requests: Sequence[Request]) -> list[Request]:
                 if cost.cost_of(results, each).ready.chunks:
                     raise
     return [
-        replace(request, checked=True, options=replace(request.options, doctor=False))
-        for request in requests
+        replace(request, options=replace(request.options, doctor=False)) for request in requests
     ]
+
+
+def _tried(results: Path, requests: Sequence[Request]) -> list[Request]:
+    """Return requests whose inputs are there, with the operations of their own networks."""
+    operations = check_inputs.check_inputs(results, requests)
+    support.warn(results, requests)
+    return [replace(request, checked=True, operations=operations) for request in requests]

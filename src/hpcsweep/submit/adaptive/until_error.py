@@ -144,7 +144,7 @@ def _planned(job: _Job) -> tuple[NextRound, Known, AdaptiveRun]:
             sent,
             target=job.target,
             seconds_left=left,
-            seconds=estimate.estimator(job.sweep_dir, job.asked.sweep, job.asked.device),
+            seconds=estimate.estimator(job.sweep_dir, job.asked),
         )
         if not sent:
             prepare.check_budget(plan.wanted, hours)
