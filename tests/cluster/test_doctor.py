@@ -72,14 +72,6 @@ def test_this_environment_is_fit(desk):
     assert found["python"].level == "ok"
 
 
-def test_a_results_path_that_cannot_be_written_fails(desk):
-    """The check writes, since permissions alone do not tell."""
-    (desk.folder / "file").write_text("")
-    found = by_what(doctor.examine(None, desk.folder / "file" / "results"))
-    assert found["results"].level == "fail"
-    assert "--results" in found["results"].do
-
-
 def test_without_torch_the_deep_look_names_the_extra(desk, monkeypatch):
     """No process is started in vain."""
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -11,30 +10,21 @@ import pytest
 from gate import Gate
 from hpcsweep.errors import Incomplete
 from hpcsweep.store import shards
-from labtools import arrays, queue, running, wait_for_the_end
-from localruns import Desk
+from labtools import SIX, arrays, one_at_a_time, queue, running, wait_for_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
+    from localruns import Desk
 
 pytestmark = pytest.mark.no_second_try
-
-SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
-SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"
-SITE += "max_points_per_chunk: 3\ntime: 30\n"
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """Give a folder with a sweep of two chunks, of which one can run at a time."""
-    profiles = tmp_path / "cluster_profiles"
-    profiles.mkdir()
-    (profiles / "l40.yaml").write_text(SITE.format(python=sys.executable))
-    desk = Desk(tmp_path)
-    desk.spec(SPEC, "s.yaml")
-    return desk
+    return one_at_a_time(tmp_path)
 
 
 def _rows(desk: Desk) -> list[str]:
@@ -64,7 +54,7 @@ def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: L
 
 def test_no_row_holds_the_time_in_which_its_job_was_suspended(cluster: Lab, desk: Desk):
     """Suspended by `scontrol`, as a preemption does it: the point is measured again."""
-    spec = SPEC.replace("[64, 65, 66, 67, 68, 69]", "[64, 65, 66]")
+    spec = SIX.replace("[64, 65, 66, 67, 68, 69]", "[64, 65, 66]")
     desk.spec(f"{spec}measure: {{sleep_ms: 1500}}\n", "s.yaml")
     assert desk.run("submit", "s.yaml", "--cluster", "l40").returncode == 0
     cluster.wait_for("row", lambda: _rows(desk))
@@ -128,12 +118,12 @@ def test_what_is_queued_is_not_measured_here(cluster: Lab, desk: Desk):
     held = "extends: l40\nsbatch_options: [--hold]\n"
     (desk.folder / "cluster_profiles/held.yaml").write_text(held)
     (desk.folder / "here.yaml").write_text("launcher: local\ngpu: l40\n")
-    desk.spec(SPEC, "s.yaml")
+    desk.spec(SIX, "s.yaml")
     assert desk.run("submit", "s.yaml", "--cluster", "held").returncode == 0
     done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
     assert done.returncode == Incomplete.exit_code
     assert "6 points are already queued or running in" in done.stdout
-    desk.spec(SPEC.replace("69]", "69, 70]"), "s.yaml")
+    desk.spec(SIX.replace("69]", "69, 70]"), "s.yaml")
     done = desk.run("submit", "s.yaml", "--cluster", "here.yaml")
     assert "measured 1 ok" in done.stdout, done.stderr
     desk.run("cancel", "s")

@@ -99,28 +99,6 @@ def test_a_profile_that_exists_is_kept(
     assert profile.load(mine).gpu == "v100"
 
 
-def test_json_holds_what_would_be_written(
-    cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
-):
-    """Pure JSON on stdout."""
-    main(["discover", "--json"], standalone_mode=False)
-    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["profiles"]}
-    assert set(found) == set(NODES)
-    assert found["l40s"]["nodes"] == ["l40sn1"]
-    assert found["l40s"]["profile"]["partition"] == "l40s"
-
-
-def test_a_closed_partition_is_not_chosen(cluster: Lab, desk: Desk):
-    """The next best one that holds the nodes is."""
-    cluster.run("scontrol", "update", "PartitionName=v100", "State=DOWN")
-    try:
-        main(["discover"], standalone_mode=False)
-    finally:
-        cluster.run("scontrol", "update", "PartitionName=v100", "State=UP")
-    assert profile.load("v100").partition == "all"
-    assert profile.load("l40s").partition == "l40s"
-
-
 NOOP = "workload: noop\naxes: {model: [a], gpu: [v100, l40]}\n"
 
 

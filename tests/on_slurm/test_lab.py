@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,71 +14,6 @@ from lab import Lab, LabError, Options, claim_ports, processes
 from waiting import wait_for
 
 SCRIPT = str(Path(lab_module.__file__))
-
-
-def test_a_killed_node_takes_its_steps_along_and_comes_back(cluster: Lab):
-    """Killing a node ends slurmd, the step and the job's processes, and nothing on other nodes."""
-    for node in ("v100n1", "l40sn1"):
-        cluster.run("sbatch", "--parsable", "-w", node, "--wrap", "sleep 600 & sleep 600")
-    for node in ("v100n1", "l40sn1"):
-        _wait_for_both(cluster, node)
-    cluster.kill("v100n1")
-    assert not processes(cluster.directory, "v100n1")
-    assert len(_sleepers(cluster, "l40sn1")) == 2
-    cluster.clear()
-    assert not _sleepers(cluster, "l40sn1")
-
-
-def test_what_a_cancelled_job_left_behind_is_gone_when_the_cluster_is_empty(cluster: Lab):
-    """Without cgroups Slurm finds only children, not what forked while its parent was killed."""
-    cluster.run("sbatch", "-w", "v100n1", "--wrap", "(sleep 600 &); sleep 600")
-    _wait_for_both(cluster, "v100n1")
-    cluster.clear()
-    assert not _sleepers(cluster, "v100n1")
-
-
-def _wait_for_both(cluster: Lab, node: str) -> None:
-    """Wait until the job of a node has started what it starts."""
-    cluster.wait_for(
-        f"two processes on {node}",
-        lambda: _sleepers(cluster, node),
-        enough=lambda pids: len(pids) == 2,
-    )
-
-
-def _sleepers(cluster: Lab, node: str) -> list[int]:
-    found = []
-    for pid in processes(cluster.directory, node):
-        with suppress(OSError):  # it has ended
-            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
-                found.append(pid)
-    return found
-
-
-def test_a_slurmctld_that_forgot_a_job_does_not_give_its_id_away_again(bare_cluster: Lab):
-    """A slurmd still knows the forgotten job and would refuse to start another with its id."""
-    state = bare_cluster.directory / "state"
-    bare_cluster.kill("slurmctld")  # it replaces its files one by one: no copy while it runs
-    before = shutil.copytree(state, state.with_name("state-before"))
-    bare_cluster.spawn("slurmctld")
-    first = _long_job(bare_cluster)
-    bare_cluster.kill("slurmctld")
-    shutil.rmtree(state)
-    before.rename(state)
-    bare_cluster.clear()
-    second = _long_job(bare_cluster)
-    assert int(second) > int(first)
-
-
-def _long_job(lab: Lab) -> str:
-    """Submit a job that does not end, wait until it runs, and return its id."""
-    job = lab.run("sbatch", "--parsable", "--wrap", "sleep 600").stdout.strip()
-    lab.wait_for(
-        f"start of job {job}",
-        lambda: lab.run("squeue", "-h", "-j", job, "-o", "%T", check=False).stdout,
-        enough=lambda state: state == "RUNNING\n",
-    )
-    return job
 
 
 def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path):

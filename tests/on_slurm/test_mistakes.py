@@ -169,14 +169,6 @@ def test_every_mistake_would_never_have_run(cluster: Lab, desk: Desk):
     cluster.wait_for("reasons", left, enough=lambda found: not found)
 
 
-def test_every_launcher_of_slurm_is_checked(cluster: Lab, desk: Desk):
-    """Also where submitit would write the script."""
-    _write(desk, "launcher: submitit\npartition: gpuu")
-    with pytest.raises(Refused, match="no partition 'gpuu'"):
-        _hpcsweep("submit", "s.yaml", "--cluster", "bad")
-    assert desk.sweep("s").submissions() == []
-
-
 def test_a_mistake_has_its_line_and_an_exit_code(cluster: Lab, desk: Desk):
     """Also in a dry run; on stderr, without a traceback."""
     _write(desk, "partition: gpuu\ntime: '99:00:00'")
@@ -258,23 +250,6 @@ def test_a_silent_controller_is_told_in_one_line_and_soon(
     assert str(silent).startswith("scontrol: no answer within 0.5 s")
     (finding,) = profile_checks.look(profile.load("good"), silent)
     assert (finding.level, finding.detail) == ("warn", f"not checked: {silent}")
-
-
-def test_a_sbatch_that_does_not_answer_is_told_as_unknown(
-    cluster: Lab, desk: Desk, monkeypatch: pytest.MonkeyPatch
-):
-    """The other programs answer, and what they say is told; it is no refusal."""
-    folder = desk.folder / "bin"
-    folder.mkdir()
-    late = "allocation failure: Socket timed out on send/recv operation"
-    (folder / "sbatch").write_text(f"#!/bin/sh\necho '{late}' >&2; exit 1\n")
-    (folder / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    found = {one.what: one for one in profile_checks.look(profile.load("good"))}
-    assert {one.level for one in found.values()} == {"ok", "warn"}
-    assert "unknown whether it accepts" in found["sbatch"].detail
-    assert "Socket timed out" in found["sbatch"].detail
-    assert "1 of 3 match" in found["nodes"].detail
 
 
 def test_results_that_cannot_be_written_are_told_first(cluster: Lab, desk: Desk):
@@ -363,16 +338,6 @@ def test_the_doctor_says_what_is_well_too(
     out = capsys.readouterr().out
     assert "fail  partition" in out
     assert "did you mean 'gpu'?" in out
-
-
-def test_shipped_profiles_are_compared_with_a_cluster_that_has_other_gpus(
-    cluster: Lab, desk: Desk, capsys: pytest.CaptureFixture[str]
-):
-    """The H200 is not on this cluster: told by its feature, not by two days in the queue."""
-    text = "extends: h200\npartition: all\nconstraint: gpuh200\n"
-    (desk.folder / "cluster_profiles/mine.yaml").write_text(text)
-    assert _hpcsweep("doctor", "--cluster", "mine") == Refused.exit_code
-    assert "no feature 'gpuh200'" in capsys.readouterr().out
 
 
 def test_a_cluster_without_a_default_partition_wants_one(cluster: Lab, desk: Desk):

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gate import Gate
 from hpcsweep.cluster import slurm
-from labtools import requeue, running, wait_for_the_end
-from localruns import Desk
+from labtools import one_at_a_time, requeue, running, wait_for_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
-
-SPEC = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
-SITE = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\npython: {python}\n"
-SITE += "max_points_per_chunk: 3\ntime: 30\n"
+    from localruns import Desk
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """Give a folder with a sweep of two chunks, of which one can run at a time."""
-    profiles = tmp_path / "cluster_profiles"
-    profiles.mkdir()
-    (profiles / "l40.yaml").write_text(SITE.format(python=sys.executable))
-    (profiles / "vain.yaml").write_text("extends: l40\npartition: closed\n")
-    desk = Desk(tmp_path)
-    desk.spec(SPEC, "s.yaml")
+    desk = one_at_a_time(tmp_path)
+    (tmp_path / "cluster_profiles/vain.yaml").write_text("extends: l40\npartition: closed\n")
     return desk
 
 

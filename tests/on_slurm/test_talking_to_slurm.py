@@ -15,7 +15,6 @@ from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import (
     CouldNotAsk,
     JobId,
-    LimitReached,
     Rejected,
 )
 from hpcsweep.store.state import ChunkState
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from lab import Lab
 
     Send = Callable[..., JobId]
-
-HOSTILE = "a 'b' \"c\" $d\n|e,;é"
 
 
 @pytest.fixture
@@ -82,23 +79,6 @@ def _all_over(ids: Sequence[JobId], since: datetime, count: int) -> list[JobStat
         lambda: slurm.attempts(ids, since),
         lambda answer: len(answer) == count and all(job.state.over for job in answer),
     )
-
-
-def test_a_script_in_a_hostile_folder_is_submitted_and_runs_there(cluster: Lab, tmp_path: Path):
-    """Blanks, quotes and a newline in paths and names are nobody's shell syntax."""
-    folder = tmp_path / HOSTILE
-    folder.mkdir()
-    script = folder / "job.sh"
-    script.write_text("#!/bin/sh\n#SBATCH --output=out.txt\npwd; echo done\n")
-    job = slurm.submit(script, options=["--job-name", HOSTILE, "--chdir", str(folder)])
-    assert job == JobId.of(job.job)
-    out = folder / "out.txt"
-    said = cluster.wait_for(
-        "output",
-        lambda: out.read_text() if out.exists() else "",
-        enough=lambda text: text.endswith("done\n"),
-    )
-    assert said == f"{folder}\ndone\n"
 
 
 def test_an_array_that_waits_and_runs_is_listed_task_by_task(cluster: Lab, send: Send):
@@ -242,23 +222,6 @@ def test_a_script_that_slurm_refuses_is_told_by_key(
         send("true", *options)
     assert f"refuses (`{option}`)" in str(caught.value) or not option
     assert unfinished() == []
-
-
-@pytest.mark.parametrize(
-    ("options", "limit"),
-    [
-        (["-q", "few"], "QOSMaxSubmitJobPerUserLimit"),
-        (["-A", "small"], "AssocMaxSubmitJobLimit"),
-    ],
-)
-def test_a_limit_on_submitted_jobs_is_told_by_name(
-    cluster: Lab, send: Send, options: list[str], limit: str
-):
-    """What fits goes in, what does not is a `LimitReached`."""
-    send("exec sleep 600", "--array=0-2", *options)
-    with pytest.raises(LimitReached) as caught:
-        send("exec sleep 600", "--array=0-2", *options)
-    assert caught.value.limit == limit
 
 
 def test_without_accounts_the_queue_still_answers(bare_cluster: Lab, send: Send, since: datetime):

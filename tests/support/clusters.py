@@ -26,6 +26,9 @@ CLUSTER = Cluster(
     config={},
     partitions=[partition("gpu", Default="YES"), partition("long", MaxTime="7-00:00:00")],
     nodes=[node("n1", features=("v100",)), node("n2", features=("v100",), partitions=("long",))],
-    own={"account": frozenset({"phys"}), "qos": frozenset({"normal"})},
-    groups=frozenset({"users"}),
+    own={
+        "account": frozenset({"phys"}),
+        "qos": frozenset({"normal"}),
+        "groups": frozenset({"users"}),
+    },
 )

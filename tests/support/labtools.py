@@ -34,6 +34,20 @@ def furnished(folder: Path, spec: str, more: str = "") -> Desk:
     return desk
 
 
+SIX = "name: s\nworkload: noop\naxes: {model: [a], input_size: [64, 65, 66, 67, 68, 69]}\n"
+
+
+def one_at_a_time(folder: Path) -> Desk:
+    """Return a folder with a sweep of two chunks, of which one can run at a time by `l40`."""
+    text = "gpu: l40\npartition: gpu\nconstraint: gpul40s\ngres: 'gpu:2'\ntime: 30\n"
+    text += f"max_points_per_chunk: 3\npython: {json.dumps(sys.executable)}\n"
+    (folder / "cluster_profiles").mkdir()
+    (folder / "cluster_profiles/l40.yaml").write_text(text)
+    desk = Desk(folder)
+    desk.spec(SIX, "s.yaml")
+    return desk
+
+
 def queue(jobs: Iterable[slurm.JobId | str] | None = None) -> list[slurm.JobState]:
     """Return what the queue lists, by default of all jobs.
 

@@ -82,10 +82,10 @@ def _ended(
     if record and record.state is AttemptState.DONE and record.reason == attempt.LEFT_TO_OTHERS:
         return ChunkStatus(ChunkState.DONE, record.reason)
     if state:
-        code = job.exit_code if job and state.name == "FAILED" else None
-        return ChunkStatus(
-            _state_of(state), f"{state.name}: {state.says}{f' ({code})' * bool(code)}"
-        )
+        why = f"{state.name}: {state.says}"
+        if job and job.exit_code and state.name == "FAILED":
+            why = f"{why} ({job.exit_code})"
+        return ChunkStatus(_state_of(state), why)
     if record and record.state is AttemptState.STOPPED:
         why = "; ".join(filter(None, (record.reason, "submit again to continue")))
         return ChunkStatus(ChunkState.STOPPED, why)

@@ -101,19 +101,15 @@ def read_points(sweep_dir: SweepDir) -> list[PointState]:
             ids.append((manifest.spec_sha256, [point.point_id for point in points]))
     orphans = runs.known_orphans(sweep_dir, ids)
     telling = varying(point for point, _maps in sent.values())
-    states = {
-        name: PointState(
-            name, point.label(maps, telling), row, _log(sweep_dir, row), name in orphans
-        )
-        for name, (point, maps) in sent.items()
-        for row in [rows.get(name, {})]
-    }
-    order = dict.fromkeys(states)
+    states = {}
+    for name, (point, maps) in sent.items():
+        row = rows.get(name, {})
+        label = point.label(maps, telling)
+        states[name] = PointState(name, label, row, _log(sweep_dir, row), name in orphans)
+    order = [*states]
     with suppress(SpecError):  # without a valid sweep file: in the order of submission
-        order = dict.fromkeys(
-            (*filter(states.__contains__, runs.points_of_file(sweep_dir)), *states)
-        )
-    return list(map(states.__getitem__, order))
+        order = [*runs.points_of_file(sweep_dir), *states]
+    return [states[name] for name in dict.fromkeys(order) if name in states]
 
 
 def named(points: Iterable[PointState], prefix: str) -> PointState:

@@ -127,7 +127,8 @@ class ProfileStatus:
             pace = f", {each or f'{self.pace:,.0f} points a second'}" if self.pace else ""
             return f" ({self.running_done} of {self.running_points} points{pace})"
         if state is ChunkState.PENDING and self.reasons:
-            return f" ({', '.join(f'{n} {reason}' for reason, n in self.reasons.most_common())})"
+            reasons = [f"{number} {reason}" for reason, number in self.reasons.most_common()]
+            return f" ({', '.join(reasons)})"
         return ""
 
 

@@ -7,8 +7,6 @@ a real one.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -169,27 +167,6 @@ def test_what_changes_slurms_answers_is_taken_out_of_the_environment(
     assert not [line for line in [*asked, *ordered] if line.endswith("=x")]
     assert {"LC_ALL=C", "SLURM_BITSTR_LEN=0"} <= set(asked)
     assert "LC_ALL=C.UTF-8" in ordered  # the job inherits it
-
-
-def test_the_package_needs_the_standard_library_only():
-    """Asking for a job's state must not cost the import of anything heavy."""
-    program = "import sys, hpcsweep.cluster.slurm; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
-    tops = {name.partition(".")[0] for name in done.stdout.split()}
-    assert tops - set(sys.stdlib_module_names) <= {"hpcsweep", "__main__"} | _preloaded()
-
-
-def _preloaded() -> set[str]:
-    """Return what this interpreter loads before any program, such as editable-install hooks."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; print(*sys.modules)"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return {name.partition(".")[0] for name in done.stdout.split()}
 
 
 def test_a_nul_byte_in_an_answer_is_replaced(program: Callable[[str, str], Path]):

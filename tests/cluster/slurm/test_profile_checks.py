@@ -57,7 +57,9 @@ def test_a_sbatch_that_does_not_answer_is_unknown_and_no_refusal(look):
         ("account: phsy\n", "account", "no account 'phsy' on this cluster; did you mean 'phys'?"),
         ("qos: nromal\n", "qos", "no qos 'nromal' on this cluster; did you mean 'normal'?"),
         ("nodelist: nn1\n", "", "no node 'nn1' on this cluster; did you mean 'n1'?"),
-        ("exclude: 'n2,nn1'\n", "", "no node 'nn1' on this cluster; did you mean 'n1'?"),
+        ("exclude: 'n2,m[1-9,12],nn1'\n", "", "no node 'nn1' on this cluster; did you mean 'n1'?"),
+        ("sbatch_options: [-w nn1]\n", "", "no node 'nn1' on this cluster; did you mean 'n1'?"),
+        ("qos: nromal\nnodelist: ./nodes.txt\n", "qos", "no qos 'nromal' on this cluster; did "),
     ],
 )
 def test_a_refusal_is_told_in_slurms_words_and_with_the_nearest_name(look, text, about, told):

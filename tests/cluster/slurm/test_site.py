@@ -24,8 +24,6 @@ if TYPE_CHECKING:
         ),
         ("(null)", []),
         ("gpu:(null):2(S:0-1,3)", [("gpu", "", 2)]),
-        ("gpu:amd_instinct_mi250x_/_mi250:8", [("gpu", "amd_instinct_mi250x_/_mi250", 8)]),
-        ("gpu:l40s:2(S:0),shard:l40s:8(S:0)", [("gpu", "l40s", 2), ("shard", "l40s", 8)]),
         ("bandwidth:lustre:no_consume:4K", [("bandwidth", "lustre", 4096)]),
     ],
 )

@@ -93,17 +93,26 @@ def _failed(sweep_dir: SweepDir, answer: SlurmAnswer) -> Iterator[BadNode]:
     """Yield the nodes that Slurm blames for an attempt of one of this sweep's tasks."""
     jobs = {(job.id.key, job.started): job for job in (*answer.attempts, *answer.tasks.values())}
     broken = [job for job in jobs.values() if job.state.node_at_fault and job.nodes]
-    sent_before = [*map(journal.read_journal, sweep_dir.submissions())] if broken else []
+    if not broken:
+        return
+    sent = [journal.read_journal(submission) for submission in sweep_dir.submissions()]
     for job in broken:
         hosts = slurm.hostnames(job.nodes)
-        ours = any(
-            sent.owns(job) and any(task[0] == job.id.job for task in sent.task_of.values())
-            for sent in sent_before
-        )
-        if ours and not isinstance(hosts, slurm.CouldNotAsk):
-            at = (job.ended or job.started or datetime.now(timezone.utc)).astimezone(timezone.utc)
-            why = f"{job.state.name}: {job.state.says}, job {job.id}"
-            yield from (BadNode(host, why, at.isoformat(timespec="seconds")) for host in hosts)
+        if isinstance(hosts, slurm.CouldNotAsk) or not _is_of(job, sent):
+            continue
+        at = (job.ended or job.started or datetime.now(timezone.utc)).astimezone(timezone.utc)
+        why = f"{job.state.name}: {job.state.says}, job {job.id}"
+        for host in hosts:
+            yield BadNode(host, why, at.isoformat(timespec="seconds"))
+
+
+def _is_of(job: slurm.JobState, sent: Iterable[journal.Journal]) -> bool:
+    """Say whether a job is of one of these submissions."""
+    for one in sent:
+        numbers = {number for number, _task in one.task_of.values()}
+        if job.id.job in numbers and one.owns(job):
+            return True
+    return False
 
 
 def _refused(attempts: Iterable[ShardPath]) -> Iterator[BadNode]:

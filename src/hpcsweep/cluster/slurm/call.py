@@ -33,9 +33,13 @@ SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any prin
 
 def rows(text: str, fields: int, optional: int = 0) -> list[list[str]]:
     """Split lines at the separator; skip lines that lack more than the last `optional` fields."""
-    split = (line.split(SEPARATOR, fields - 1) for line in text.split("\n"))
-    whole = (row + [""] * (fields - len(row)) for row in split if len(row) >= fields - optional)
-    return [[field.strip() for field in row] for row in whole]
+    found = []
+    for line in text.split("\n"):
+        row = [field.strip() for field in line.split(SEPARATOR, fields - 1)]
+        if len(row) >= fields - optional:
+            row += [""] * (fields - len(row))
+            found.append(row)
+    return found
 
 
 def last_line(text: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain
 from typing import Final
 
 _FORM: Final = re.compile(
@@ -68,10 +68,13 @@ def parse_id(text: str) -> JobId:
 
 def task_list(tasks: Iterable[int]) -> str:
     """Write task numbers as --array and scancel take them: ``1,4-6``."""
-    ordered = sorted(set(tasks))
-    runs = groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
-    spans = ([task for _, task in run] for _, run in runs)
-    return ",".join(f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
+    spans: list[list[int]] = []
+    for task in sorted(set(tasks)):
+        if spans and spans[-1][-1] == task - 1:
+            spans[-1] = [spans[-1][0], task]
+        else:
+            spans.append([task])
+    return ",".join("-".join(map(str, span)) for span in spans)
 
 
 def numbers(tasks: str) -> Iterator[int]:
@@ -80,5 +83,10 @@ def numbers(tasks: str) -> Iterator[int]:
 
 
 def _ranges(tasks: str) -> tuple[range, ...]:
-    found = (match.groups() for match in map(_RANGE.fullmatch, tasks.split(",")) if match)
-    return tuple(range(int(a), int(z or a) + 1, int(step or 1)) for a, z, step in found)
+    found = []
+    for word in tasks.split(","):
+        match = _RANGE.fullmatch(word)
+        if match:
+            first, last, step = match.groups()
+            found.append(range(int(first), int(last or first) + 1, int(step or 1)))
+    return tuple(found)

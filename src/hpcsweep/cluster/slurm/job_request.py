@@ -68,10 +68,8 @@ _KEYS: Final = (
 )
 _SHORT: Final = {
     "-p": "partition", "-C": "constraint", "-t": "time", "-A": "account", "-q": "qos",
-    "-G": "gpus", "-o": "output", "-e": "error",
+    "-G": "gpus", "-o": "output", "-e": "error", "-w": "nodelist", "-x": "exclude",
 }  # fmt: skip
-
-
 # What a key names, where that has another name.
 _KINDS: Final = {"constraint": "feature", "nodelist": "node", "exclude": "node"}
 

@@ -166,17 +166,16 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
         answers = (queue(ids), past.result())
     listed, accounts = ([] if isinstance(a, CouldNotAsk) else a for a in answers)
     jobs = {job.id.key: job for job in listed}
-    for key, job in {job.id.key: job for job in accounts}.items():  # the newest attempt of each
+    newest = {job.id.key: job for job in accounts}  # attempt of each
+    for key, job in newest.items():
         if key not in jobs or (jobs[key].state.over and job.state.over):
             jobs[key] = job
     # sacct lists an array as one job without a task until all of its tasks are written; squeue does
     # for the tasks that were cancelled while they waited
-    split = {job for job, task in jobs if task is not None}
-    jobs = {
-        (job, task): state
-        for (job, task), state in jobs.items()
-        if task is not None or job not in split or state.state.over
-    }
+    split = {array for array, task in jobs if task is not None}
+    for (array, task), job in [*jobs.items()]:
+        if task is None and array in split and not job.state.over:
+            del jobs[array, task]
     unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
     return Survey(jobs, unanswered, tuple(accounts))
 

@@ -164,9 +164,10 @@ def kinds_on(nodes: Sequence[Node]) -> list[GpuKind]:
                 groups.setdefault(key, {})[node] = gres.count
     shorts = [short for _, short in groups]
     kinds = []
-    for (kind, short), counts in sorted(groups.items(), key=lambda group: group[0]):
+    for kind, short in sorted(groups):
         own = short if shorts.count(short) == 1 else ""
-        kinds.append(GpuKind(own or gpus.as_value(kind) or short or "gpu", kind, counts))
+        name = own or gpus.as_value(kind) or short or "gpu"
+        kinds.append(GpuKind(name, kind, groups[kind, short]))
     return kinds
 
 

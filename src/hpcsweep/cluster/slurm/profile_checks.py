@@ -35,6 +35,7 @@ _LISTS: Final = {
     "partition": "`sinfo -s` lists the partitions",
     "time": "`sacctmgr show qos format=Name,MaxWall` lists the limits",
 }
+_NO_NAME: Final = re.compile(r"[^,]*(?:\[[^\]]*\]|/)[^,]*")  # a range of nodes, or a file of names
 _AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
 
 
@@ -108,7 +109,7 @@ def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
         "gres": {one.name for one in gres} | {one.kind for one in gres},
         "nodelist": node_names,
         "exclude": node_names,
-        **cluster.own,  # account and QOS
+        **cluster.own,
     }
     for key, names in existing.items():
         if key == "constraint":
@@ -118,12 +119,10 @@ def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
         elif key in cluster.own:
             asked = words(wants[key].lower())  # of these Slurm keeps small letters
         else:
-            asked = words(wants[key])
-        is_range_or_file = names is node_names and {"[", "/"} & {*wants[key]}
-        if names and not is_range_or_file:  # a site may hide the names of a kind
-            for name in asked:
-                if name not in names:
-                    yield wants.unknown(key, name, names)
+            asked = words(_NO_NAME.sub("", wants[key]))
+        for name in asked:
+            if names and name not in names:  # a site may hide all of them
+                yield wants.unknown(key, name, names)
 
 
 def _partitions(
@@ -156,8 +155,7 @@ def closed_to(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[
     """Yield why a partition may not take this user's jobs; an account above one's own may do."""
     for what, key in _ADMITS.items():
         allowed = partition.allowed(what)
-        mine = cluster.groups if key == "groups" else cluster.own.get(key, frozenset())
-        mine = frozenset({wants[key]}) if wants[key] else mine
+        mine = frozenset({wants[key]}) if wants[key] else cluster.own.get(key, frozenset())
         if allowed and mine and allowed.isdisjoint(mine):
             yield f"{partition.name} is for {what.lower()} {listed(allowed)}; yours: {listed(mine)}"
 

@@ -156,8 +156,7 @@ class Cluster:
     config: Mapping[str, str]
     nodes: Sequence[Node]
     partitions: Sequence[Partition]
-    own: Mapping[str, frozenset[str]]  # the user's account, qos
-    groups: frozenset[str] = frozenset()  # the user's own, by name
+    own: Mapping[str, frozenset[str]]  # the user's account, qos, groups
 
 
 def describe() -> Cluster | CouldNotAsk:
@@ -176,12 +175,11 @@ def describe() -> Cluster | CouldNotAsk:
         nodes=every_node,
         partitions=every_partition,
         own=_own(settings.get("ClusterName", "")),
-        groups=frozenset(_groups()),
     )
 
 
 def _own(cluster: str) -> dict[str, frozenset[str]]:
-    """Return this user's accounts and QOS; none without accounting, or if a site does not tell."""
+    """Return this user's groups, and accounts and QOS where there are any and the site tells."""
     command = ["sacctmgr", "-n", "-P", "--readonly", "show", "assoc", "format=Account,QOS"]
     command.append(f"user={user_name()}")
     if cluster:  # the database may be that of several
@@ -194,7 +192,11 @@ def _own(cluster: str) -> dict[str, frozenset[str]]:
         if bar:
             accounts.add(account)
             every_qos.update(names(listed))
-    return {"account": frozenset(accounts), "qos": frozenset(every_qos)}
+    return {
+        "account": frozenset(accounts),
+        "qos": frozenset(every_qos),
+        "groups": frozenset(_groups()),
+    }
 
 
 def _groups() -> Iterator[str]:

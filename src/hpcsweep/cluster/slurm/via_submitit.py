@@ -149,6 +149,10 @@ def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict
 
     seconds = profile.time_seconds
     cpus = profile.cpus_per_task
+    # One supervisor per chunk; and srun has not taken sbatch's --cpus-per-task since 22.05.
+    srun = ["--nodes=1", "--ntasks=1"]
+    if cpus:
+        srun.append(f"--cpus-per-task={cpus}")
     return {
         **{f"slurm_{key}": getattr(profile, key) for key in _SAME_NAME},
         "name": f"hpcsweep-{submission.sweep_dir.name}",
@@ -160,8 +164,7 @@ def _parameters(submission: SubmissionDir, profile: Profile, tasks: int) -> dict
         "slurm_setup": job_script.setup(profile).splitlines(),
         "slurm_signal_delay_s": profile.signal_lead,
         "slurm_array_parallelism": profile.array_throttle or _NO_THROTTLE,
-        # One supervisor per chunk; and srun has not taken sbatch's --cpus-per-task since 22.05.
-        "slurm_srun_args": ["--nodes=1", "--ntasks=1", *([f"--cpus-per-task={cpus}"] * bool(cpus))],
+        "slurm_srun_args": srun,
         "slurm_additional_parameters": {
             "chdir": str(submission.path.absolute()),
             "requeue": True,
