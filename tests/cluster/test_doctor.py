@@ -14,7 +14,6 @@ from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.cluster.slurm.job_request import Wants
 from hpcsweep.spec import profile
-from localruns import COMMAND
 
 
 def test_a_log_folder_that_is_not_there_is_told(tmp_path):
@@ -165,17 +164,12 @@ def test_on_a_gpu_its_properties_are_written_beside_the_profile(tmp_path, monkey
     assert written == {"deviceVer": 890}
     other = by_what(doctor.examine(profile.load(tmp_path / "h100.yaml"), tmp_path))
     assert "properties" not in other
-
-
-def test_a_mute_cudnn_is_a_line_of_the_doctor(pretend_gpu, tmp_path):
-    """What its graph interface does not tell, and what to do; no class of an exception."""
-    (tmp_path / "h100.yaml").write_text("launcher: local\ngpu: h100\n")
-    command = (*COMMAND, "doctor", "--cluster", "h100.yaml", "--json")
-    done = pretend_gpu.run(*command, cwd=tmp_path)
-    (machine,) = json.loads(done.stdout)["machines"]
-    told = {one["what"]: one for one in machine["findings"]}["properties"]
-    assert told["detail"].startswith("cuDNN does not tell the device's: cuDNN 9.26.0 at /")
-    assert "Error" not in told["detail"]
+    (tmp_path / "l40.device.json").unlink()
+    _python(tmp_path, monkeypatch, "echo 'a.b.Fails: cuDNN 9 at /x is mute' >&2; exit 1")
+    found = by_what(doctor.examine(profile.load(tmp_path / "l40.yaml"), tmp_path))["properties"]
+    assert (found.level, "data sheets" in found.do) == ("warn", True)
+    assert found.detail == "cuDNN does not tell the device's: cuDNN 9 at /x is mute"
+    assert not (tmp_path / "l40.device.json").exists()
 
 
 def test_a_module_with_another_cudnn_is_told_before_the_queue(tmp_path, monkeypatch):
