@@ -7,11 +7,9 @@ import re
 
 import pytest
 
-from gate import Gate
+import resultsfolder
 from hpcsweep.cluster import points
 from hpcsweep.cluster.points import PointState
-from localruns import said_until
-from waiting import wait_for
 
 FAILING = """\
 workload: noop
@@ -86,19 +84,17 @@ def test_every_line_of_the_log_is_of_a_point(failed):
     assert [log.count(row["point_id"]) for row in failed.rows()] == [2, 2, 2]
 
 
-def test_points_without_a_row_wait(desk):
+def test_points_without_a_row_wait(tmp_path):
     """A sweep that was interrupted shows what is left."""
-    gate = Gate(desk)
-    gate.sweep(points=4, passes=1)
-    running = desk.start("submit", "sweep.yaml")
-    wait_for("point at the gate", gate.waiting)
-    running.terminate()
-    said_until(running, "finishing the current point")
-    gate.open()
-    running.communicate()
-    shown = desk.run("show", "sweep", "--status", "waiting").stdout
-    assert shown.startswith("sweep: ")
-    assert " waiting\n" in shown
+    made = resultsfolder.make(tmp_path)
+    made.submit("20260101-000000-local")
+    made.measure(made.shard("20260101-000000-local"), made.points[:2])
+    every = points.read_points(made.sweep_dir)
+    head, _, _, *lines = points.table("demo", every, ["waiting"], None).splitlines()
+    assert head == f"demo: {len(made.points) - 2} waiting"
+    assert sorted(line.split()[0] for line in lines) == sorted(
+        point.point_id[:8] for point in made.points[2:]
+    )
 
 
 def test_what_is_not_there_is_a_mistake(failed):

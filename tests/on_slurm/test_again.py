@@ -21,7 +21,7 @@ pytestmark = pytest.mark.no_second_try
 
 SIX = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
 SITE = f"""\
-launcher: {{launcher}}
+launcher: submitit
 gpu: v100
 partition: gpu
 constraint: gpu2v100
@@ -33,12 +33,11 @@ sbatch_options: [--hold]
 """
 
 
-@pytest.mark.parametrize("launcher", ["sbatch", "submitit"])
-def test_a_run_begins_when_the_one_before_has_its_rows(cluster: Lab, tmp_path: Path, launcher: str):
+def test_a_run_begins_when_the_one_before_has_its_rows(cluster: Lab, tmp_path: Path):
     """What is queued is no reason to send it once more; then every point has a row in each run."""
     desk = Desk(tmp_path)
     desk.spec(SIX, "s.yaml")
-    desk.spec(SITE.format(launcher=launcher), "site.yaml")
+    desk.spec(SITE, "site.yaml")
     command = ("submit", "s.yaml", "--cluster", "site.yaml", "--again")
     first = desk.run(*command)
     assert "run 1: 6 points" in first.stdout, first.stderr
