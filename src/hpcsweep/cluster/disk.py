@@ -147,7 +147,8 @@ def _refuse_unread(error: OSError) -> None:
 
 
 def _refuse_closed(sweep_dir: SweepDir) -> None:
-    if closed := sweep_dir.closed():
+    closed = sweep_dir.closed()
+    if closed:
         raise Refused(f"{closed[0]}\nwhether it is live is unknown, so nothing is removed")
 
 

@@ -29,7 +29,7 @@ from hpcsweep.cluster.slurm import job_request, profile_checks
 from hpcsweep.cluster.slurm.job_request import Finding, Wants
 from hpcsweep.spec.profile import Profile
 
-_MIN_FREE_GB: Final = 1.0
+_MIN_FREE_GB: Final = 1.0  # with less, a sweep with samples may end on a full disk
 _IMAGE: Final = re.compile(r"[\w./~-]+\.(?:sif|sqsh)\b")
 _SCRIPT: Final = 1 << 16  # bytes that are read of what may be a script
 _PROPERTIES: Final = "hpcsweep.conv.libraries.cudnn_graph"
@@ -146,7 +146,8 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
     findings.append(writable(results))
     if not sends:
         findings.append(_device(this_machine.local_device()))
-        if busy := this_machine.busy():
+        busy = this_machine.busy()
+        if busy:
             findings.append(Finding("warn", "load", busy))
     if deep:
         findings += _torch()
@@ -194,7 +195,8 @@ def _packages(of_jobs: set[str]) -> Iterator[Finding]:
 
 
 def _torch() -> Iterator[Finding]:
-    if lack := extras.lacking("measure"):
+    lack = extras.lacking("measure")
+    if lack:
         yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
         return
     printed, error = _run_module("hpcsweep.measure.machine.fit")
@@ -216,6 +218,7 @@ def _torch() -> Iterator[Finding]:
 def _run_module(name: str) -> tuple[str, str]:
     """Run a module in another process; return its output, and the last line of an error."""
     command = [sys.executable, "-m", name]
+    # torch takes minutes to load where a network file system holds it and nobody used it yet
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     lines = done.stderr.strip().splitlines() or ["no message"]
     words = _CLASS.sub("", lines[-1])

@@ -58,7 +58,8 @@ def resolve(sweep_dir: SweepDir, what: str | None) -> tuple[SubmissionDir, int |
 
 def _chunks(submission: SubmissionDir) -> int:
     """Return the number of chunks; by the attempts if the manifest is damaged."""
-    if manifest := submission.manifest_or_none():
+    manifest = submission.manifest_or_none()
+    if manifest:
         return manifest.chunks
     attempts = submission.sweep_dir.shards_of(submission.id)
     return 1 + max((shard.chunk for shard in attempts), default=-1)

@@ -39,12 +39,13 @@ class PointState:
     @property
     def why(self) -> str:
         """Why the point failed, else the flags of its row, and the checks that it lacks."""
-        if reason := self.row.get("status_reason"):
+        reason = self.row.get("status_reason")
+        if reason:
             return str(reason)
         missing = self.row.get("checks_missing")
         lacks = f"without {missing}" if missing else ""
-        left = "orphan" if self.orphan else ""
-        return " ".join(filter(None, (left, self.row.get("flags"), lacks)))
+        orphan = "orphan" if self.orphan else ""
+        return " ".join(filter(None, (orphan, self.row.get("flags"), lacks)))
 
     def log_text(self) -> list[str]:
         """Return the log's lines about the point, up to the line that ends it."""

@@ -102,29 +102,37 @@ class ProfileStatus:
 
     def words(self) -> list[str]:
         """Return the lines below the table: points that are not valid, chunks, what is wrong."""
-        chunks = self._chunks()
+        lines = []
         points = self.tally()
-        doubts = [f"{self.profile}: flagged {points.flagged()}"] if points.not_valid else []
-        doubts += [f"{self.profile}: {self.disturbed}"] if self.disturbed else []
+        if points.not_valid:
+            lines.append(f"flagged {points.flagged()}")
+        if self.disturbed:
+            lines.append(self.disturbed)
         if self.orphans:
             gone = count(self.orphans, "point")
-            doubts.append(f"{self.profile}: {gone} no longer in the sweep (orphans), not counted")
-        doubts += [f"{self.profile}: {failure}" for failure in self.failures[:_TROUBLES]]
-        if not chunks.keys() - {ChunkState.DONE}:
-            return doubts
-        states = ", ".join(f"{count} {state}{self._more(state)}" for state, count in chunks.items())
-        troubles = [str(trouble) for trouble in self.troubles[:_TROUBLES]]
-        if len(self.troubles) > _TROUBLES:
-            troubles.append(f"and {len(self.troubles) - _TROUBLES} more (--json shows all)")
-        return [*doubts, f"{self.profile}: chunks: {states}", *troubles]
+            lines.append(f"{gone} no longer in the sweep (orphans), not counted")
+        lines += map(str, self.failures[:_TROUBLES])
+        troubles: list[str] = []
+        chunks = self._chunks()
+        if chunks.keys() - {ChunkState.DONE}:
+            states = [f"{number} {state}{self._more(state)}" for state, number in chunks.items()]
+            lines.append(f"chunks: {', '.join(states)}")
+            troubles += map(str, self.troubles[:_TROUBLES])
+            more = len(self.troubles) - _TROUBLES
+            if more > 0:
+                troubles.append(f"and {more} more (--json shows all)")
+        return [*(f"{self.profile}: {line}" for line in lines), *troubles]
 
     def _chunks(self) -> dict[ChunkState, int]:
         return {state: self.chunks[state] for state in ChunkState if self.chunks[state]}
 
     def _more(self, state: ChunkState) -> str:
         if state is ChunkState.RUNNING:
-            each = f"{duration(1 / self.pace)} a point" if 0 < self.pace < 1 else ""
-            pace = f", {each or f'{self.pace:,.0f} points a second'}" if self.pace else ""
+            pace = ""
+            if 0 < self.pace < 1:
+                pace = f", {duration(1 / self.pace)} a point"
+            elif self.pace:
+                pace = f", {self.pace:,.0f} points a second"
             return f" ({self.running_done} of {self.running_points} points{pace})"
         if state is ChunkState.PENDING and self.reasons:
             reasons = [f"{number} {reason}" for reason, number in self.reasons.most_common()]
@@ -160,8 +168,10 @@ class SweepStatus:
     def words(self) -> list[str]:
         """Return the lines below the table."""
         lines = [*runs.lines(self.runs), *self.problems]
-        lines += [line for profile in self.profiles for line in profile.words()]
-        lines += [f"{rounds.device}: {rounds.text()}" for rounds in self.until]
+        for profile in self.profiles:
+            lines += profile.words()
+        for rounds in self.until:
+            lines.append(f"{rounds.device}: {rounds.text()}")
         if self.avoided:
             shown = ", ".join(map(str, self.avoided))
             lines.append(f"for a day, new submissions avoid {shown}")
@@ -175,14 +185,19 @@ def as_text(
     if not sweeps:
         return "no results yet; `hpcsweep submit SPEC` makes some"
     head = ("sweep", "profile", "points", "done", "remaining", "running", "time left", "not ok")
-    rows = [head, *(_cells(sweep.sweep, p) for sweep in sweeps for p in sweep.profiles)]
-    lines = aligned(rows)
-    if at_work:
-        profiles = [(sweep.sweep, profile) for sweep in sweeps for profile in sweep.profiles]
-        lines += [f"{name}: {line}" for name, p in profiles for line in p.at_work[:_CHUNKS]]
-    lines += [line for sweep in sweeps for line in sweep.words()]
-    unanswered = dict.fromkeys(words for sweep in sweeps for words in sweep.unanswered)
-    lines += [f"not asked: {'; '.join(unanswered)}"] if unanswered else []
+    rows: list[tuple[str, ...]] = [head]
+    running: list[str] = []
+    below: list[str] = []
+    unanswered: list[str] = []
+    for sweep in sweeps:
+        for profile in sweep.profiles:
+            rows.append(_cells(sweep.sweep, profile))
+            running += [f"{sweep.sweep}: {line}" for line in profile.at_work[:_CHUNKS]]
+        below += sweep.words()
+        unanswered += sweep.unanswered
+    lines = [*aligned(rows), *(running if at_work else ()), *below]
+    if unanswered:
+        lines.append(f"not asked: {'; '.join(dict.fromkeys(unanswered))}")
     return "\n".join(folded(lines, width))
 
 
@@ -196,7 +211,8 @@ def _cells(sweep: str, profile: ProfileStatus) -> tuple[str, ...]:
     left = profile.seconds_left
     counts = points.counts()
     done = sum(counts.values())
-    not_ok = tally({status: n for status, n in counts.items() if status != PointStatus.OK}, counts)
+    others = {status: number for status, number in counts.items() if status != PointStatus.OK}
+    not_ok = tally(others, counts)
     not_valid = f"{points.not_valid:,} not valid" if points.not_valid else ""
     return (
         sweep,

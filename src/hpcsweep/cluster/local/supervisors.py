@@ -95,7 +95,8 @@ class _LocalRun:
         self._killed_at = math.inf
         own = {environment.PROGRESS: "json", environment.LIFELINE: "stdin"}
         self._env = {**os.environ, **env, **own}
-        if folders := self._env.get("PYTHONPATH"):  # an empty entry is the working directory
+        folders = self._env.get("PYTHONPATH")
+        if folders:  # an empty entry is the working directory
             self._env["PYTHONPATH"] = os.pathsep.join(filter(None, folders.split(os.pathsep)))
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, _Running] = {}

@@ -63,7 +63,8 @@ def _options(submission: SubmissionDir, profile: Profile, tasks: int) -> list[st
 def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     """Submit every chunk as `SendsToSlurm.send` does; `submit_one` sends one array."""
     total = submission.read_manifest().chunks
-    if "," in (named := os.environ.get("SLURM_CLUSTERS", "")) or named == "all":
+    named = os.environ.get("SLURM_CLUSTERS", "")
+    if "," in named or named == "all":
         raise UsageError(f"SLURM_CLUSTERS={named}: name one cluster, where jobs can be found")
     here = slurm.this_cluster()
     sent = 0
@@ -79,7 +80,7 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
                 journal.not_sent(submission, sent)
             at_limit = isinstance(error, slurm.LimitReached) and error.limit != "MaxJobCount"
             if at_limit and size > 1:  # sbatch is slow to tell MaxJobCount
-                size //= 2
+                size //= 2  # the limit may leave room for some: few tries find how many
                 continue
             if not sent:
                 raise

@@ -25,9 +25,10 @@ from hpcsweep.environment import outside_a_job
 from hpcsweep.text import cut
 
 _LOGGER: Final = logging.getLogger(__name__)
-TIMEOUT = 10.0  # seconds for a question
-_SHOWN: Final = 500  # characters of a program's message
-_DIGITS: Final = 18  # of the longest number that is plausible
+# Seconds for a question: more than a busy slurmctld takes, and less than those 19.
+TIMEOUT = 10.0
+_SHOWN: Final = 500  # characters of a program's message: a site's wrapper may print pages
+_DIGITS: Final = 18  # of the longest number that is plausible: Slurm's have 64 bits
 SEPARATOR: Final = "\x1f"  # between fields: names and reasons may hold any printable character
 
 
@@ -97,6 +98,7 @@ class Reply:
     err: str
 
 
+# Where a client finds no configuration it fails at once, or looks for it again and again.
 NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
 _HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"

@@ -107,7 +107,8 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     notes = [] if chosen else ["partition: none that is open to you has these nodes"]
     if chosen:
         keys["partition"] = chosen.name
-    if feature := nodes.own_feature(kind, kinds):
+    feature = nodes.own_feature(kind, kinds)
+    if feature:
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
     keys["time"] = units.written(_longest(chosen))
@@ -163,5 +164,6 @@ def _share(kind: GpuKind, partition: Partition | None) -> dict[str, str | int]:
     if partition is not None:
         memory = min(memory, partition.limit("MaxMemPerNode") or memory)
         cpus = min(cpus, partition.limit("MaxCPUsPerNode") or cpus)
+    # whole gigabytes, but where rounding down would lose a quarter or more
     text = f"{memory // 1024}G" if memory >= 4096 else f"{memory}M"
     return {"mem": text, "cpus_per_task": max(1, cpus)}

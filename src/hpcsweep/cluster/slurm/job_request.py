@@ -18,7 +18,7 @@ from hpcsweep.spec.profile import Profile, sbatch_option
 from hpcsweep.text import aligned
 
 Level = Literal["ok", "none", "warn", "fail"]
-_SHOWN: Final = 8  # names in one line
+_SHOWN: Final = 8  # names in one line: a cluster has thousands of nodes
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ _KEYS: Final = (
     *("partition", "constraint", "gres", "time", "mem", "cpus_per_task", "nodes"),
     *("nodelist", "exclude", "account", "qos"),
 )
+# The short options of sbatch that are looked at.
 _SHORT: Final = {
     "-p": "partition", "-C": "constraint", "-t": "time", "-A": "account", "-q": "qos",
     "-G": "gpus", "-o": "output", "-e": "error", "-w": "nodelist", "-x": "exclude",
@@ -121,8 +122,12 @@ class Wants:
 
 def own_options(profile: Profile) -> list[tuple[str, str]]:
     """Return the options of sbatch that the keys of a profile stand for, with their values."""
-    values = [(f"--{key.replace('_', '-')}", getattr(profile, key)) for key in _KEYS]
-    return [(name, str(value)) for name, value in values if value is not None]
+    options = []
+    for key in _KEYS:
+        value = getattr(profile, key)
+        if value is not None:
+            options.append((f"--{key.replace('_', '-')}", str(value)))
+    return options
 
 
 def arguments(profile: Profile) -> list[str]:
@@ -140,7 +145,8 @@ def options_of(profile: Profile) -> Wants:
     places = {key: profile.where(key) for key in own}
     for name, value in map(sbatch_option, profile.sbatch_options):
         key = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
-        if more := _more_gres(key, value):
+        more = _more_gres(key, value)
+        if more:
             key = "gres"
             value = ",".join([*words(values.get(key, "")), *more])  # noqa: PLW2901 - reads best
         values[key] = value

@@ -84,6 +84,7 @@ def in_vain(reason: str) -> str:
     return next((says for begin, says in _IN_VAIN.items() if words.startswith(begin)), "")
 
 
+# A job that seems to be submitted before it was asked for would be left out.
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
 _MOST_TASKS: Final = 100_000  # of one line; squeue has a line for each
 _MANY: Final = 1000  # more job ids than this make a command line too long
@@ -161,7 +162,7 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     list earlier attempts, with the nodes that broke them.
     """
     ids = [*job_ids]
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, both wait for their timeout
         past = pool.submit(attempts, ids, since)
         answers = (queue(ids), past.result())
     listed, accounts = ([] if isinstance(a, CouldNotAsk) else a for a in answers)

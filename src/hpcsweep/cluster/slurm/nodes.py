@@ -16,6 +16,7 @@ from hpcsweep.catalog import gpus
 from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
 
+# In an expression a name may hold hyphens and dots; `*2` behind it is a number of nodes.
 _FEATURE: Final = re.compile(r"[^&|,()\[\]*]+")
 _COUNT: Final = re.compile(r"\*\d+")
 
@@ -162,6 +163,7 @@ def kinds_on(nodes: Sequence[Node]) -> list[GpuKind]:
             if gres.name == "gpu" and gres.count:
                 key = (gres.type, _known(gres.type, node.features))
                 groups.setdefault(key, {})[node] = gres.count
+    # Two types of one product (40 and 80 GB) have names of their own, so that rows do not mix.
     shorts = [short for _, short in groups]
     kinds = []
     for kind, short in sorted(groups):
@@ -179,7 +181,8 @@ def _known(kind: str, features: Collection[str]) -> str:
     if gpus.is_slice(kind):
         return ""
     for label in (kind, *features):
-        if short := gpus.by_label(label):
+        short = gpus.by_label(label)
+        if short:
             return short
     return "" if kind else gpus.as_value("-".join(features))
 
@@ -187,8 +190,14 @@ def _known(kind: str, features: Collection[str]) -> str:
 def own_feature(kind: GpuKind, kinds: Sequence[GpuKind]) -> str:
     """Return a feature of all nodes of a kind that no other node with GPUs has."""
     common = set.intersection(*(set(node.features) for node in kind.counts))
-    others = [node for other in kinds if other is not kind for node in other.counts]
-    own = sorted(common - {name for node in others for name in node.features})
-    telling = [name for name in own if gpus.by_label(name) == kind.gpu]
-    needed = own if others and not kind.gres_type else []
-    return next(iter([*telling, *needed]), "")
+    has_others = False
+    for other in kinds:
+        if other is not kind:
+            has_others = True
+            common.difference_update(*(node.features for node in other.counts))
+    own = sorted(common)
+    for name in own:  # the best is one that says which GPU it is
+        if gpus.by_label(name) == kind.gpu:
+            return name
+    is_needed = has_others and not kind.gres_type  # else the type in the GRES tells them apart
+    return own[0] if own and is_needed else ""

@@ -25,6 +25,7 @@ from hpcsweep.spec.profile import Profile
 
 Answer: TypeAlias = Place | CouldNotAsk | LimitReached | Rejected  # of `sbatch --test-only`
 
+# What a partition may be limited to, and the key of the profile, or what of the user's, has it.
 _ADMITS: Final = {"Groups": "groups", "Accounts": "account", "Qos": "qos"}
 # `--test-only` looks at the nodes as they are now. It has the first words for what no node has, but
 # also for what would wait for nodes that are out of service.

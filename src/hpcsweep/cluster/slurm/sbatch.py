@@ -25,7 +25,8 @@ from hpcsweep.cluster.slurm.ids import JobId, parse_id
 from hpcsweep.errors import MissingDependency, SchedulerError
 from hpcsweep.text import cut
 
-RESTARTS: Final = 100  # requeues of one task at most
+# Requeues of one task at most: preemption may bring dozens, a job that ends at once no end of them.
+RESTARTS: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)

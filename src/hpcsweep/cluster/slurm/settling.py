@@ -36,7 +36,8 @@ def settle(submissions: Iterable[SubmissionDir]) -> Iterator[str]:
     for journal in unclear:
         submission = journal.submission
         recorded = {slurm.parse_id(array).job for array in journal.arrays}
-        jobs = {job.id.job or 0 for job in listed if submission.is_at(job.folder)} - recorded
+        own = {job.id.job or 0 for job in listed if submission.is_at(job.folder)}
+        jobs = own - recorded
         chunks = len(journal.uncertain)
         is_known = chunks == len(journal.sending)  # else a damaged line may have said which
         first = journal.sending.start if is_known else 0

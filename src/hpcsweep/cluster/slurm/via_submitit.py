@@ -129,7 +129,8 @@ def preview(submission: SubmissionDir, profile: Profile, tasks: int) -> Preview:
 def _executor(submission: SubmissionDir, profile: Profile) -> Any:  # noqa: ANN401 - untyped here
     from hpcsweep.cluster.slurm import job_script  # noqa: PLC0415 - jinja2 has no business on the node
 
-    if found := set("%\\\n\r") & set(str(submission.path.absolute())):
+    found = set("%\\\n\r") & set(str(submission.path.absolute()))
+    if found:
         text = f"{submission.path}: {found.pop()!r} in a path has a meaning to submitit and Slurm"
         raise UsageError(f"{text}; rename the folder, or choose another with --results")
     try:
