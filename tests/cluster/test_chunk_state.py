@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,58 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcsweep.store.folders import SubmissionDir
-
-# As squeue 22.05 prints them: id, state, reason, nodes, partition, user, times, elapsed, name.
-QUEUED = "7_0|{state}|{reason}|l40sn1|gpu|root|2026-11-21T07:33:23|N/A|N/A|0:00|hpcsweep-s"
-
-
-def _of(submission: SubmissionDir, chunk: int = 0, newest: Any = None) -> chunk_state.ChunkStatus:
-    answer = liveness.ask_slurm([submission])
-    return chunk_state.of_chunk(chunk, journal.read_journal(submission), answer, newest)
-
-
-@pytest.mark.parametrize("state", slurm.STATES, ids=lambda state: state.name)
-def test_every_state_has_an_answer(submission, say, state):
-    """Live if and only if Slurm's state is not over; the words are those of the table."""
-    say(QUEUED.format(state=state.name, reason="Priority") + "\n")
-    found = _of(submission)
-    assert found.state.live is not state.over
-    assert liveness.ask_slurm([submission]).live_chunks_of(submission) == (
-        {0} if not state.over else set()
-    )
-
-
-@pytest.mark.parametrize("state", ["SUSPENDED", "STOPPED"])
-def test_a_job_that_stands_still_is_suspended(submission, say, state):
-    """It is live and does not run."""
-    say(QUEUED.format(state=state, reason="None") + "\n")
-    assert _of(submission).state is ChunkState.SUSPENDED
-
-
-def test_what_nobody_lists_is_lost_only_after_a_grace_time(submission, say):
-    """The last sign of life counts: an attempt that wrote a moment ago."""
-    say()
-    assert _of(submission).state == "lost"
-    shard = ShardPath(submission.shards, 0, 0)
-    shard.overall.write_text("point_id\n")
-    assert _of(submission, newest=shard).state == "lost?"
-    os.utime(shard.overall, (0, 0))
-    shard.env.write_text(json.dumps({"state": "refused", "reason": "wrong device"}))
-    assert _of(submission, newest=shard) == chunk_state.ChunkStatus(
-        ChunkState.FAILED, "wrong device"
-    )
-    assert _of(submission, chunk=1).state == "unsent"
-
-
-def test_a_chunk_that_found_its_points_sent_elsewhere_has_not_failed(submission, say):
-    """Its job ends well without a row; without that reason, rows are missing."""
-    say(QUEUED.format(state="COMPLETED", reason="None") + "\n")
-    shard = ShardPath(submission.shards, 0, 0)
-    shard.overall.write_text("point_id\n")
-    for reason, state in (("", "failed"), (attempt.LEFT_TO_OTHERS, "done")):
-        attempt.write_record(shard, AttemptRecord(state=AttemptState.DONE, reason=reason), {})
-        assert _of(submission, newest=shard).state == state
-
 
 ME = slurm.user_name()
 MINE = {"cluster": "a", "controller": "ctl:6817", "user": ME}
@@ -115,24 +62,28 @@ class Site:
         at = (datetime.now(timezone.utc) - timedelta(seconds=ago)).isoformat()
         self.submission.append_job(Queued(job_id="7", tasks=1, submitted_at=at, **origin))
 
-    def attempt(self, ago: float, state: str = "running") -> ShardPath:
+    def attempt(self, ago: float, state: str = "running", reason: str = "") -> ShardPath:
         """Let an attempt have given its last sign of life so many seconds ago."""
         shard = ShardPath(self.submission.shards, 0, 0)
         shard.overall.write_text("point_id\n")
         shard.samples.touch()
-        attempt.write_record(shard, AttemptRecord(state=AttemptState(state)), {})
+        record = AttemptRecord(state=AttemptState(state), reason=reason)
+        attempt.write_record(shard, record, {})
         for path in (shard.overall, shard.samples):
             os.utime(path, (time.time() - ago,) * 2)
         return shard
 
+    def chunk(self, number: int = 0) -> chunk_state.ChunkStatus:
+        """Return the state of a chunk, as Slurm is asked now."""
+        answer = liveness.ask_slurm([self.submission])
+        known = journal.read_journal(self.submission)
+        return chunk_state.of_chunk(number, known, answer, known.newest.get(number))
+
     def live(self) -> bool:
         """Say whether the job's chunk counts as live, as everybody who asks is told."""
-        answer, known = (
-            liveness.ask_slurm([self.submission]),
-            journal.read_journal(self.submission),
-        )
+        answer = liveness.ask_slurm([self.submission])
         live = bool(answer.live_chunks_of(self.submission))
-        shown = chunk_state.of_chunk(0, known, answer, known.newest.get(0))
+        shown = self.chunk()
         assert shown.state.live is live, shown
         settling.fence_off(self.submission.sweep_dir, answer)
         shard = ShardPath(self.submission.shards, 0, 0)
@@ -157,6 +108,52 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 HOUR, DAY = 3600.0, 86_400.0
+
+
+@pytest.mark.parametrize("state", slurm.STATES, ids=lambda state: state.name)
+def test_every_state_has_an_answer(site: Site, state: slurm.State):
+    """Live if and only if Slurm's state is not over; one that stands still does not run."""
+    site.sent(3 * HOUR, **MINE)
+    site.program("squeue", f"printf '{site.row(state.name)}'")
+    assert site.live() is not state.over
+    if state.name in {"SUSPENDED", "STOPPED"}:
+        assert site.chunk().state is ChunkState.SUSPENDED
+
+
+def test_what_nobody_lists_is_lost_only_after_a_grace_time(site: Site):
+    """The last sign of life counts: an attempt that wrote a moment ago."""
+    site.sent(3 * HOUR, **MINE)
+    assert site.chunk().state == "lost"
+    site.attempt(10)
+    assert site.chunk().state == "lost?"
+    site.attempt(DAY, "refused", "wrong device")
+    assert site.chunk() == chunk_state.ChunkStatus(ChunkState.FAILED, "wrong device")
+    assert site.chunk(1).state == "unsent"
+
+
+def test_a_chunk_that_found_its_points_sent_elsewhere_has_not_failed(site: Site):
+    """Its job ends well without a row; without that reason, rows are missing."""
+    site.sent(**MINE)
+    site.program("squeue", f"printf '{site.row('COMPLETED')}'")
+    for reason, state in (("", "failed"), (attempt.LEFT_TO_OTHERS, "done")):
+        site.attempt(10, "done", reason)
+        assert site.chunk().state == state
+
+
+def test_a_journal_that_knows_all_is_asked_instead_of_slurm(site: Site):
+    """Ends are kept once the queue has forgotten the job; then no program is run any more."""
+    site.sent(3 * HOUR, **MINE)
+    site.program("sacct", f"printf '{site.account('NODE_FAIL')}{site.account('FAILED')}'")
+    answer = liveness.ask_slurm([site.submission])
+    assert [job.state.name for job in answer.attempts] == ["NODE_FAIL", "FAILED"]
+    settling.record_ends(site.submission, answer)
+    assert journal.read_journal(site.submission).over == {0: "FAILED"}
+    for name in ("squeue", "sacct"):
+        site.program(name, "echo nonsense")
+    assert liveness.ask_slurm([site.submission]) == liveness.SlurmAnswer()
+    assert site.chunk().state == "failed"
+
+
 RUNS, ROWS = "printf '{account}'", "printf '{row}'"
 
 # What squeue does wrong while the job runs, sent a minute ago; the accounts know it, or none are.
@@ -356,3 +353,4 @@ def test_what_was_cancelled_and_is_not_listed_is_over(site: Site, state: str) ->
     site.program("sacct", f"printf '{site.account(state)}'" if state else "")
     site.submission.append_job(Cancelled(cancelled="0", at=journal.now()))
     assert not site.live()
+    assert site.chunk().state == "cancelled"
