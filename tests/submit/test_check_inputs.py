@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -15,16 +14,13 @@ import askinghere
 import hpcsweep
 import resultsfolder
 from hpcsweep import messages, search_path, sources
-from hpcsweep.cluster.slurm import arrays
 from hpcsweep.errors import SpecError
 from hpcsweep.messages import Message
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import shards
-from hpcsweep.submit import changes, check_inputs, factories, prepare, questions, request
+from hpcsweep.submit import changes, check_inputs, factories, questions, request
 from localruns import Desk
 
-SOURCE = Path(hpcsweep.__file__).parents[1]
 NETWORK = """\
 from torch import nn
 from helper import CHANNELS
@@ -65,8 +61,7 @@ def written(desk: Desk, old: str = "", new: str = "") -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("retry", [False, True])
-def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk, *, retry: bool):
+def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk):
     """From another working directory; what lies in that comes second. A retry finds the same.
 
     All counts say that no convolution ran the algorithm, which oneDNN has not for float64.
@@ -81,36 +76,9 @@ def test_a_run_here_finds_what_lies_beside_the_sweep(desk: Desk, *, retry: bool)
     assert "sweep: local: flagged algorithm_absent 1" in shown
     assert shown.count("not valid") == 1
     assert shown.splitlines()[1].endswith("1 not valid")
-    (row,) = desk.rows()
-    assert (row["status"], row["weights"]) == ("ok", "w.pt")
-    if retry:
-        again = desk.run_process("retry", "sweep", "--status", "ok")
-        assert again.returncode == 0, again.stdout + again.stderr
-        assert [row["status"] for row in desk.rows()] == ["ok", "ok"]
-
-
-@pytest.mark.slow
-def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.MonkeyPatch):
-    """The script runs in the submission's folder, where none of it lies."""
-    monkeypatch.chdir(desk.folder)
-    path = desk.folder / "site.yaml"
-    path.write_text(f"gpu: cpu\nlauncher: sbatch\ntime: 10\npython: {sys.executable}\n")
-    asked = request.make(sweep_file.load("../beside/sweep.yaml"), profile.load(path))
-    submission = prepare.prepare(desk.sweep(), asked).submission
-    assert submission is not None
-    arrays.write(submission, asked.profile)
-    done = subprocess.run(
-        ["bash", str(submission.script)],
-        cwd=submission.path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    (row,) = [
-        row for shard in submission.sweep_dir.shards() for row in shards.read_shard(shard).rows
-    ]
-    assert (row["status"], row["status_reason"]) == ("ok", ""), done.stdout + done.stderr
+    again = desk.run_process("retry", "sweep", "--status", "ok")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [(row["status"], row["weights"]) for row in desk.rows()] == [("ok", "w.pt")] * 2
 
 
 @pytest.mark.parametrize(
@@ -118,9 +86,10 @@ def test_a_job_finds_what_lay_beside_the_sweep(desk: Desk, monkeypatch: pytest.M
     [
         (":net", ":nte", (":3: axes.model[0]: 'mymodel:nte': ", "mymodel.py has no", "'net'?"), []),
         ("mymodel:", "mymodle:", (":3: ", "no module 'mymodle' in ", "'mymodel'?"), ["--dry-run"]),
+        ("mymodel:", "broken:", ("broken.py:2: is not Python",), []),
         (
-            "w.pt]",
-            "ww.pt, /no/w.pt]",
+            'net"]\n  weights: [w.pt]',
+            'nte"]\n  weights: [ww.pt, /no/w.pt]',
             (
                 ":4: axes.weights[0]: 'ww.pt': no such file in ",
                 "'w.pt'?",
@@ -134,18 +103,11 @@ def test_what_is_not_there_is_refused_before_anything_is_written(
     desk: Desk, old: str, new: str, words: tuple[str, ...], options: list[str]
 ):
     """With file, line and key, and the nearest name; exit code 2."""
+    (desk.folder.parent / "beside" / "broken.py").write_text("x = 1\ndef net(:\n")
     done = desk.run("submit", written(desk, old, new), *options)
     assert done.returncode == 2, done.stdout + done.stderr
     assert all(word in done.stderr for word in words), done.stderr
     assert not list(desk.folder.glob("results/*/submissions/*"))
-
-
-def test_a_source_that_is_no_python_is_refused_with_its_line(desk: Desk):
-    """The job could not import it either."""
-    (desk.folder.parent / "beside" / "mymodel.py").write_text("x = 1\ndef net(:\n")
-    done = desk.run("submit", written(desk))
-    assert done.returncode == 2
-    assert "mymodel.py:2: is not Python" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -187,15 +149,6 @@ def early():
 
 def good():
     return nn.Conv2d(3, 4, 3)
-
-class One(nn.Conv2d):
-    def __init__(self):
-        super().__init__(3, 4, 3)
-
-    def forward(self, images):
-        return super().forward(images).view(1, -1)[:, :4].sum() * images.new_ones(1, 8).view(
-            len(images), 8
-        )
 """
 NETS = ["wide", "number", "fixed", "Silent", "early", "good", "god"]
 
@@ -226,23 +179,28 @@ def test_all_own_networks_that_cannot_be_measured_are_told_at_once(desk: Desk):
     assert not list(desk.folder.glob("results/*/submissions/*"))
 
 
-@pytest.mark.slow
-def test_a_network_is_tried_with_each_kind_of_input(desk: Desk):
-    """The least and the most of a number, each other value; what is wrong names where."""
-    (desk.folder.parent / "beside" / "mymodel.py").write_text(BAD)
-    path = written(desk, "mymodel:net", "mymodel:One")
-    more = "  input_channels: [3, 1]\n  batch_size: [1, 2, 4]\n"
-    path.write_text(path.read_text().replace("  weights: [w.pt]\n", more))
-    done = desk.run("submit", path)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "at input_size 8, input_channels 1, batch_size 1: " in done.stderr
-    only = path.read_text().replace("[3, 1]", "[3]")
-    path.write_text(only)
-    done = desk.run("submit", path)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "at input_size 8, batch_size 4: " in done.stderr
-    path.write_text(only.replace("[1, 2, 4]", "[1]"))
-    assert desk.run("submit", path, "--dry-run").returncode == 0
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        (
+            "batch_size: [2, 1, 4]",
+            ["at input_size 8, batch_size 1", "at input_size 8, batch_size 4"],
+        ),
+        (
+            "input_channels: [1, 3]",
+            ["at input_size 8, input_channels 1", "at input_size 8, input_channels 3"],
+        ),
+        ("algorithm: [auto, gemm]", ["at input_size 8"]),
+    ],
+)
+def test_a_network_is_tried_with_its_smallest_and_its_largest_input(
+    desk: Desk, more: str, asked: list[str]
+):
+    """Named by what differs; once where all points have one input."""
+    sweep = sweep_file.load(written(desk, "weights: [w.pt]", more))
+    requests = [request.make(sweep, profile.load("local"))] * 2
+    assert [one.at for one in questions.own_networks(desk.results, requests, ())] == asked
+    assert not list(questions.own_networks(desk.results, requests, ["mymodel:net"]))
 
 
 def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
@@ -417,22 +375,12 @@ layers are 0 ...
 """
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--cluster", "local", "--cluster", "site.yaml"),
-        pytest.param(("--cluster", "local"), marks=pytest.mark.slow),
-        pytest.param(("--cluster", "site.yaml", "--dry-run"), marks=pytest.mark.slow),
-    ],
-)
-def test_a_pattern_that_matches_no_layer_is_refused_before_the_queue(
-    desk: Desk, options: tuple[str, ...]
-) -> None:
+def test_a_pattern_that_matches_no_layer_is_refused_before_the_queue(desk: Desk) -> None:
     """Nothing is left behind. A network of the user's own is built once, whatever it prints."""
     desk.spec(MAPS)
     desk.spec(SITE, "site.yaml")
     (desk.folder / "mymodel.py").write_text(OWN)
-    done = desk.run("submit", "sweep.yaml", *options)
+    done = desk.run("submit", "sweep.yaml", "--cluster", "local", "--cluster", "site.yaml")
     assert (done.returncode, done.stderr) == (2, f"hpcsweep: {TOLD}"), done.stdout
     assert (desk.folder / "built").read_text() == "built\n"
     assert not desk.results.exists()
@@ -491,10 +439,14 @@ COMMAND = "workload: command\naxes: {k: [%s]}\nrun: %s\nresults: %s\n%s"
 
 def _told(desk: Desk, values: str, run: str, results: str = "{}", more: str = "") -> str:
     """Return what is told of a command before it runs; two points run side by side."""
-    path = desk.folder / "c.yaml"
-    path.write_text(COMMAND % (values, run, results, more))
-    done = desk.run("submit", path, "--cluster", "local", "--workers", "2", "--dry-run")
-    return done.stderr if done.returncode else ""
+    path = desk.spec(COMMAND % (values, run, results, more), "c.yaml")
+    try:
+        sweep = sweep_file.load(path)
+        asked = request.make(sweep, profile.load("local"), request.Options(workers=2))
+        check_inputs.check_inputs(desk.results, [asked])
+    except SpecError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(
