@@ -60,9 +60,16 @@ def test_what_was_measured_is_told_as_it_was(tmp_path):
     assert seconds_of.worker == pytest.approx(LAW.network, rel=0.1)
 
 
-def test_a_few_sizes_tell_the_others(tmp_path):
-    """Three of thirteen, by network and algorithm; beyond the largest, too."""
-    seconds_of, folder, _ = after(tmp_path, lambda p: p.axes["input_size"] in {64, 128, 192})
+@pytest.mark.parametrize(
+    ("is_measured", "more"),
+    [
+        (lambda axes: axes["input_size"] in {64, 128, 192}, ""),
+        (lambda axes: axes["batch_size"] != 2, "  batch_size: [1, 2, 4]\n"),
+    ],
+)
+def test_a_few_sizes_tell_the_others(tmp_path, is_measured, more):
+    """Of images or batches, by network and algorithm; beyond the largest, too."""
+    seconds_of, folder, _ = after(tmp_path, lambda p: is_measured(p.axes), text=SIZES + more)
     assert max(off(seconds_of, folder.points)) < 1.25
     assert set(seconds_of.counts) == {Basis.MEASURED}
 
@@ -75,13 +82,6 @@ def test_more_passes_take_longer_by_their_time_alone(tmp_path):
     point = folder.points[0]
     more = 1980 * 2 * LAW.pass_s(point)
     assert seconds_of(point) == pytest.approx(LAW.wall_s(point) + more, rel=0.05)
-
-
-def test_a_batch_is_as_much_work_as_its_images(tmp_path):
-    """One axis of work for both."""
-    text = SIZES.replace("  algorithm", "  batch_size: [1, 2, 4]\n  algorithm")
-    seconds_of, folder, _ = after(tmp_path, lambda p: p.axes["batch_size"] != 2, text=text)
-    assert max(off(seconds_of, folder.points)) < 1.25
 
 
 def test_an_algorithm_that_was_not_measured_rests_on_the_others(tmp_path):
@@ -159,14 +159,6 @@ def test_a_gpu_that_only_the_catalogue_names_has_a_peak(tmp_path, name):
     seconds_of = estimate.estimator(resultsfolder.make(tmp_path, SIZES).sweep_dir, asked)
     assert 0 < seconds_of(point) < 5
     assert set(seconds_of.counts) == {Basis.PEAKS}
-
-
-def test_a_map_of_algorithms_has_a_time_too(tmp_path):
-    """It is no name that one could look up."""
-    text = SIZES.replace("[gemm, winograd]", "[{layer1.0.conv1: gemm, default: auto}]")
-    folder, asked = resultsfolder.make(tmp_path, text), asked_of(tmp_path, text)
-    seconds_of = estimate.estimator(folder.sweep_dir, asked)
-    assert all(seconds_of(point) > 0 for point in folder.points)
 
 
 def test_rows_of_a_noop_teach_nothing(tmp_path):

@@ -126,22 +126,6 @@ def test_sharing_over_workers_loses_nothing(costs: list[float], workers: int) ->
     assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
 
 
-def test_equal_points_are_shared_equally() -> None:
-    """Two workers, half each."""
-    chunks = packing.spread(single(points([1.0] * 10)), cost, shared, packing.Limits(), 2)
-    assert [len(chunk.points) for chunk in chunks] == [5, 5]
-
-
-def test_without_limits_there_is_one_chunk() -> None:
-    """A profile without a time limit."""
-    assert (
-        len(
-            list(packing.pack(single(points([1.0] * 100)), cost, shared, packing.Limits(inf, 1000)))
-        )
-        == 1
-    )
-
-
 def test_points_are_spread_over_tasks_within_the_limits():
     """Of about equal time; each point once, in order; more tasks where one would be too large."""
 

@@ -48,13 +48,6 @@ def test_an_edited_sweep_measures_only_what_is_new(measured):
     assert Counter(row["model"] for row in measured.rows()) == {"a": 5, "b": 5, "c": 5}
 
 
-def test_one_point_is_taken_again_by_its_id(measured):
-    """The beginning of the id is enough."""
-    point_id = measured.rows()[0]["point_id"]
-    assert measured.run("retry", "sweep", "--point", point_id[:8]).returncode == 0
-    assert Counter(row["point_id"] for row in measured.rows())[point_id] == 2
-
-
 def test_results_of_a_newer_version_are_told(measured):
     """They are not touched."""
     (submission,) = measured.sweep().submissions()

@@ -68,13 +68,20 @@ def test_a_submission_that_was_not_sent_changes_nothing(measured):
     assert not (measured.results / "other").exists()
 
 
-@pytest.mark.slow
 def test_a_second_submit_sends_nothing_that_is_on_its_way(desk):
-    """What the first one will measure counts as pending; it is named, with how to watch it."""
+    """What the first one will measure counts as pending; it is named, with how to watch it.
+
+    An estimate counts it apart from what is measured.
+    """
     gate = Gate(desk)
-    gate.sweep(points=12, passes=2)
+    gate.sweep(points=12, passes=0)
     first = desk.start("submit", "sweep.yaml", "--cluster", "local")
     wait_for("point at the gate", gate.waiting)
+    told = desk.run("estimate", "sweep.yaml", "--cluster", "local", "--json").stdout
+    (cost,) = json.loads(told)["estimates"]
+    assert [cost[name] for name in ("points", "already_measured", "queued")] == [0, 0, 12]
+    text = desk.run("estimate", "sweep.yaml", "--cluster", "local").stdout
+    assert "0 measured already, 12 queued or running" in text
     second = desk.submit()
     assert second.returncode == Incomplete.exit_code
     assert "nothing to measure" in second.stdout
@@ -100,47 +107,18 @@ def test_what_another_host_has_just_submitted_is_seen(desk, nfs, monkeypatch):
     assert len(desk.rows()) == 3
 
 
-def test_failed_points_are_taken_again_on_request(desk):
-    """The failure is injected for the first try only; exit codes tell the two apart."""
-    text = TEN + "measure:\n  fail: [{when: {model: a}, how: error, attempts: 1}]\n"
-    desk.spec(text)
-    for _ in range(2):  # nothing is sent again unasked
-        assert desk.submit().returncode == PointsFailed.exit_code
-    again = desk.run("retry", "sweep")
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert desk.run("collect", "sweep", "--json").returncode == 0
-    assert desk.sweep().overall.read_text().count(",ok,") == 10
-
-
-def test_a_results_path_that_is_a_file_is_told(desk):
-    """One line that names the option."""
-    desk.spec(TEN)
-    desk.results.write_text("")
-    done = desk.submit()
-    assert done.returncode == BadInput.exit_code
-    assert "--results" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_results_folder_that_cannot_be_made_is_told(desk):
-    """Below a file, or on a disk that is not ours."""
+@pytest.mark.parametrize(
+    ("place", "kind", "words"),
+    [("file", BadInput, "--results"), ("file/results", ResultsError, "cannot be written")],
+)
+def test_a_results_folder_that_cannot_be_is_told(desk, place, kind, words):
+    """It is a file, or below one: one line."""
     desk.spec(TEN)
     (desk.folder / "file").write_text("")
-    done = desk.run("--results", "file/results", "submit", "sweep.yaml")
-    assert done.returncode == ResultsError.exit_code, done.stderr
-    assert "cannot be written" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_wrong_sweep_is_told_before_anything_is_made(desk):
-    """Exit code 2, file and line, the nearest spelling, no traceback."""
-    desk.spec(TEN.replace("input_size", "input_siez"))
-    done = desk.submit()
-    assert done.returncode == BadInput.exit_code
-    assert "sweep.yaml:4" in done.stderr
-    assert "input_size" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not desk.results.exists()
+    done = desk.run("--results", place, "submit", "sweep.yaml")
+    assert done.returncode == kind.exit_code
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 OOM = """\
@@ -188,7 +166,9 @@ def test_failed_points_are_told_with_what_to_do_about_them(desk):
     """After measuring, and when nothing is left to measure; in the order of the statuses' table."""
     desk.spec(TEN + "measure: {fail: [{when: {model: a}, how: error}]}\n")
     for head in ("measured 5 ok, 5 error; next:", "nothing to measure (5 ok, 5 error);"):
-        said = desk.submit().stdout
+        done = desk.submit()
+        said = done.stdout
+        assert done.returncode == PointsFailed.exit_code
         assert head in said
         assert said.rstrip().endswith("; failed points: hpcsweep show sweep, hpcsweep retry sweep")
 
@@ -217,26 +197,6 @@ def test_tables_are_not_promised_of_rows_that_come_later(desk):
         assert "--collect needs rows, and " in done.stderr
         assert "run `hpcsweep collect` then" in done.stderr
     assert not desk.results.exists()
-
-
-def test_what_runs_is_no_measured_point_of_an_estimate(desk):
-    """Nothing has a row yet: the points of a live submission are counted apart."""
-    gate = Gate(desk)
-    gate.sweep(points=10, passes=0)
-    running = desk.start("submit", "sweep.yaml", "--cluster", "local")
-    try:
-        submissions = desk.folder / "results/sweep/submissions"
-        wait_for("folder of submissions", submissions.is_dir)
-        wait_for("job", lambda: [one.read_jobs() for one in desk.sweep().submissions()], enough=any)
-        told = desk.run("estimate", "sweep.yaml", "--cluster", "local", "--json").stdout
-        (cost,) = json.loads(told)["estimates"]
-        assert [cost[name] for name in ("points", "already_measured", "queued")] == [0, 0, 10]
-        text = desk.run("estimate", "sweep.yaml", "--cluster", "local").stdout
-        assert "0 measured already, 10 queued or running" in text
-    finally:
-        running.terminate()
-        gate.open()
-        running.communicate(timeout=300)
 
 
 _ONE = """\

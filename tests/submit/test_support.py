@@ -32,7 +32,6 @@ axes:
   input_size: [32]
   algorithm: [auto, gemm, direct, fft, winograd, winograd_nonfused]
 """
-PROFILE = "launcher: sbatch\ngpu: {gpu}\npartition: x\ntime: '1:00:00'\n"
 
 
 @pytest.fixture
@@ -56,6 +55,16 @@ def asked(desk, monkeypatch, tmp_path):
 
     monkeypatch.setattr(questions, "asking", asking)
     return desk, asked
+
+
+def _profiles(desk, *gpus):
+    """Write a profile for each GPU; return their folder."""
+    folder = desk.folder / "cluster_profiles"
+    folder.mkdir()
+    for gpu in gpus:
+        text = f"launcher: sbatch\ngpu: {gpu}\npartition: x\ntime: '1:00:00'\n"
+        (folder / f"{gpu}.yaml").write_text(text)
+    return folder
 
 
 def _record(desk, *more, sweep=SWEEP):
@@ -86,26 +95,21 @@ def test_expand_tells_what_engines_tell_and_leaves_the_rest_to_the_node(asked):
 
 
 def test_each_distinct_convolution_has_its_engines_notes_and_workspaces(asked):
-    """In the record for machines: two calls of one shape are one convolution."""
+    """In the record for machines: two calls of one shape are one convolution.
+
+    The share is that of operations, the count that of distinct convolutions.
+    """
     desk, _ = asked
     (network,) = _record(desk, "--gpu", "t4")["networks"]
     rows = network["convolutions"]
     assert [one["calls"] for one in rows] == [1, 2, 1, 1]
-    engines = rows[1]["on"]["t4"]["engines"]
-    assert all(one.keys() == {"engine", "notes", "workspace_bytes"} for one in engines)
-    assert any("WINOGRAD" in one["notes"] for one in engines)
-    assert rows[1]["on"]["t4"]["heuristic"][0].startswith("eng")
-
-
-def test_the_share_is_that_of_operations_and_the_count_that_of_distinct_convolutions(asked):
-    """Computed here once more, from the record's own convolutions."""
-    desk, _ = asked
-    (network,) = _record(desk, "--gpu", "a100")["networks"]
-    rows = network["convolutions"]
-    has = [any("WINOGRAD" in e["notes"] for e in one["on"]["a100"]["engines"]) for one in rows]
+    on_t4 = [one["on"]["t4"] for one in rows]
+    assert all(one.keys() == {"engine", "notes", "workspace_bytes"} for one in on_t4[1]["engines"])
+    assert on_t4[1]["heuristic"][0].startswith("eng")
+    has = [any("WINOGRAD" in engine["notes"] for engine in one["engines"]) for one in on_t4]
     work = [one["calls"] * one["flops"] for one in rows]
     (cell,) = [one for one in network["algorithms"] if one["algorithm"] == "winograd"]
-    assert cell["with_engine"] == sum(has)
+    assert cell["with_engine"] == sum(has) > 0
     assert cell["convolutions"] == len(rows)
     share = 100 * sum(w for w, yes in zip(work, has, strict=True) if yes) / sum(work)
     assert cell["share_of_flops_pct"] == pytest.approx(share)
@@ -148,9 +152,7 @@ def test_ones_own_network_is_looked_at_again_since_it_may_have_changed(asked):
 def test_what_doctor_wrote_beside_the_profile_wins(asked):
     """A profile of an L40 whose node said that it is a Hopper GPU."""
     desk, _ = asked
-    (desk.folder / "cluster_profiles").mkdir()
-    (desk.folder / "cluster_profiles/l40.yaml").write_text(PROFILE.format(gpu="l40"))
-    path = desk.folder / "cluster_profiles/l40.device.json"
+    path = _profiles(desk, "l40") / "l40.device.json"
     path.write_text(json.dumps(gpus.cudnn_properties("h100")))
     for more in (("--gpu", "l40"), ("--cluster", "l40")):
         record = _record(desk, *more)
@@ -181,10 +183,7 @@ def test_maps_plans_and_engines_are_told_exactly(asked):
 def test_estimate_and_submit_warn_of_points_that_cannot_have_their_algorithm(asked):
     """Before the queue; a network of 1x1 convolutions has no Winograd anywhere."""
     desk, _ = asked
-    (desk.folder / "cluster_profiles").mkdir()
-    for gpu in ("h100", "l40"):
-        text = PROFILE.format(gpu=gpu)
-        (desk.folder / f"cluster_profiles/{gpu}.yaml").write_text(text)
+    _profiles(desk, "h100", "l40")
     desk.spec(SWEEP.replace("[auto", "[winograd").replace(", winograd, ", ", "))
     on_h100 = desk.run("estimate", "sweep.yaml", "--cluster", "h100").stderr
     line = "warning: winograd: no engine for any convolution of mynets:net on h100 (cuDNN 9."
@@ -202,8 +201,7 @@ def test_estimate_and_submit_warn_of_points_that_cannot_have_their_algorithm(ask
 def test_nothing_is_asked_about_points_that_have_a_result(asked):
     """Of a sweep that is measured in part the rest is looked at; of one that is done nothing."""
     desk, told = asked
-    (desk.folder / "cluster_profiles").mkdir()
-    (desk.folder / "cluster_profiles/h100.yaml").write_text(PROFILE.format(gpu="h100"))
+    _profiles(desk, "h100")
     text = resultsfolder.SWEEP.replace("resnet18", "'mynets:net'")
     folder = resultsfolder.make(desk.folder, text)
     points = resultsfolder.points_of(desk.folder, text, "h100")
@@ -255,8 +253,7 @@ def test_a_network_that_cannot_be_built_is_told_and_the_others_are_answered(aske
 def test_of_many_sizes_a_warning_looks_at_a_few_from_the_first_to_the_last(asked):
     """And says at how many."""
     desk, told = asked
-    (desk.folder / "cluster_profiles").mkdir()
-    (desk.folder / "cluster_profiles/h100.yaml").write_text(PROFILE.format(gpu="h100"))
+    _profiles(desk, "h100")
     desk.spec(SWEEP.replace("[32]", "[16, 24, 32, 40, 48, 56, 64, 72, 80]"))
     warned = desk.run("estimate", "sweep.yaml", "--cluster", "h100").stderr
     assert "looked at 5 of 9 cases" in warned
