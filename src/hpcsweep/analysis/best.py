@@ -97,19 +97,10 @@ def best_of_sweep(
     if not calls["tried"].any():
         raise UsageError(_without_rival(data, points, where, over))
     points = points.assign(config=dataset.configurations(points))
-    kept = {*catalog.AXES, *_TIMES, "point_id", "config"}
-    points = points[[name for name in points if name in kept]]
-    first = points.groupby("config", as_index=False).first()
-    first = first[first["config"].isin(calls["config"])].reset_index(drop=True)
+    every = points.drop_duplicates("config")
+    first = every[every["config"].isin(calls["config"])].reset_index(drop=True)
     varying = dataset.varying_axes(first, _HIDDEN)
     keys = [axis for axis in catalog.AXES if axis in {*_ALWAYS, *varying} and axis in first]
-    rows = [row for _, row in first.iterrows()]
-    names = [map_name(dataset.format_value(key, row[key]) for key in keys) for row in rows]
-    of_configs = maps_of(calls, over)
-    maps = {
-        name: of_configs.get(config, {})
-        for name, config in zip(names, first["config"], strict=True)
-    }
     whole = _medians(points, dataset.first_known(points, *_TIMES))
     layers = _medians(points, points["point_id"].map(_sums(data, points)))
     off = _off(whole, layers, over)
@@ -117,18 +108,25 @@ def best_of_sweep(
     table = pd.concat([first[keys], table.reset_index(drop=True)], axis=1)
     # a gain whose interval holds a loss was not shown, so nothing of it is pinned
     loses = (table["changed"] > 0) & ~(table["gain_lo_pct"] > 0)
-    maps |= {name: {} for name, may_lose in zip(names, loses, strict=True) if may_lose}
-    if loses.any():
-        which = count(int(loses.sum()), "configuration")
-        notes.append(f"{which} without a map: the interval of what it would gain holds a loss")
-    if alone := int(table["gain_pct"].isna().sum()):
-        which = count(alone, "configuration")
-        notes.append(f"{which} in which no other algorithm was timed: no rival to compare")
-    if rest := points["config"].nunique() - len(first):
-        notes.append(f"{count(rest, 'configuration')} without layers under the default")
-    several = len(set(first["gpu"])) > 1
-    axes = [_written_axes(row, with_gpu=several) for row in rows]
-    table = table.assign(map=names)
+    of_configs = maps_of(calls, over)
+    with_gpu = len(set(first["gpu"])) > 1
+    maps: dict[str, Mapping[str, str]] = {}
+    axes = {}
+    for (_, row), may_lose in zip(first.iterrows(), loses, strict=True):
+        name = map_name(dataset.format_value(key, row[key]) for key in keys)
+        maps[name] = {} if may_lose else of_configs.get(row["config"], {})
+        axes[name] = _written_axes(row, with_gpu=with_gpu)
+    table["map"] = list(maps)
+    lines = {
+        "without a map: the interval of what it would gain holds a loss": loses.sum(),
+        "in which no other algorithm was timed: no rival to compare": table["gain_pct"]
+        .isna()
+        .sum(),
+        "without layers under the default": len(every) - len(first),
+    }
+    for line, number in lines.items():
+        if number:
+            notes.append(f"{count(int(number), 'configuration')} {line}")
     name = sweep_dir.name
     view = View(
         title=f"{name}: the fastest algorithm of each convolution, ms of one pass",
@@ -140,7 +138,7 @@ def best_of_sweep(
         f"The fastest algorithm of each convolution of {name}, beyond the noise.",
         f"A layer that a map does not name keeps {over}.",
     )
-    return Best(view, over, maps, dict(zip(names, axes, strict=True)), f"{name}_best", head)
+    return Best(view, over, maps, axes, f"{name}_best", head)
 
 
 def _without_rival(data: dataset.Dataset, points: pd.DataFrame, where: str, over: str) -> str:
@@ -234,20 +232,24 @@ def predicted(
 
     Layers are timed one by one. Where they sum to more than the network, they save as much less.
     The interval is that of the visits' own gains; of a single visit it is as wide as two visits may
-    differ. `off` is how far such a sum was off for whole networks of one algorithm, as a share of
-    the gain.
+    differ. It reaches lower by what so many rivals gain by chance. `off` is how far such a sum was
+    off for whole networks of one algorithm, as a share of the gain.
     """
-    calls = chosen.calls.assign(changed=chosen.calls["saving_ms"] > 0)
+    calls = chosen.calls
     grouped = calls.groupby("config")
-    sums = grouped[["changed", "default_ms", "tried"]].sum()
+    sums = grouped[["changed", "default_ms", "tried", "luck_ms"]].sum()
     whole = times.reindex(sums.index).fillna(sums["default_ms"])
     per_cent = 100 / pd.concat([whole, layers, sums["default_ms"]], axis=1).max(axis=1)
-    gains = chosen.savings.reindex(sums.index).mul(per_cent, axis=0)
+    gains = chosen.gains.reindex(sums.index).mul(sums["default_ms"] * per_cent, axis=0)
     gain = gains.mean(axis=1).fillna(0.0)
+    visits = gains.notna().sum(axis=1)
+    student = scipy.special.stdtrit((visits - 1).clip(lower=1), 0.975)
     changed_ms = calls["ms"].where(calls["changed"], 0.0).groupby(calls["config"]).sum()
     once = verdicts.OF_MEAN * math.sqrt(2) * verdicts.ONCE * changed_ms * per_cent
+    of_visits = (student * gains.std(axis=1, ddof=1) / np.sqrt(visits)).fillna(once)
     of_model = verdicts.OF_MEAN * off.reindex(sums.index).fillna(0.0) * gain
-    half = np.hypot(_half_of_visits(gains).fillna(once), of_model)
+    half = np.hypot(of_visits, of_model)
+    luck = (sums["luck_ms"] * per_cent).where(sums["changed"] > 0, 0.0)
     table = pd.DataFrame(
         {
             "layers": grouped.size(),
@@ -255,19 +257,12 @@ def predicted(
             "default_ms": whole,
             "predicted_ms": whole * (1 - gain / 100),
             "gain_pct": gain,
-            "gain_lo_pct": gain - half,
+            "gain_lo_pct": gain - half - luck,
             "gain_hi_pct": gain + half,
         }
     )
     told = ["gain_pct", "gain_lo_pct", "gain_hi_pct"]
     return table.assign(**table[told].where(sums["tried"] > 0))
-
-
-def _half_of_visits(gains: pd.DataFrame) -> pd.Series[float]:
-    """Return half of the 95 % interval of the mean gain of each configuration, NaN of one visit."""
-    visits = gains.notna().sum(axis=1)
-    student = scipy.special.stdtrit((visits - 1).clip(lower=1), 0.975)
-    return student * gains.std(axis=1, ddof=1) / np.sqrt(visits)
 
 
 def _off(whole: pd.DataFrame, layers: pd.DataFrame, over: str) -> pd.Series[float]:
