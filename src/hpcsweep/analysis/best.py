@@ -110,18 +110,19 @@ def best_of_sweep(
     loses = (table["changed"] > 0) & ~(table["gain_lo_pct"] > 0)
     of_configs = maps_of(calls, over)
     with_gpu = len(set(first["gpu"])) > 1
+    names = []
     maps: dict[str, Mapping[str, str]] = {}
     axes = {}
     for (_, row), may_lose in zip(first.iterrows(), loses, strict=True):
         name = map_name(dataset.format_value(key, row[key]) for key in keys)
+        names.append(name)
         maps[name] = {} if may_lose else of_configs.get(row["config"], {})
         axes[name] = _written_axes(row, with_gpu=with_gpu)
-    table["map"] = list(maps)
+    table["map"] = names
+    alone = table["gain_pct"].isna().sum()
     lines = {
         "without a map: the interval of what it would gain holds a loss": loses.sum(),
-        "in which no other algorithm was timed: no rival to compare": table["gain_pct"]
-        .isna()
-        .sum(),
+        "in which no other algorithm was timed: no rival to compare": alone,
         "without layers under the default": len(every) - len(first),
     }
     for line, number in lines.items():
@@ -143,21 +144,20 @@ def best_of_sweep(
 
 def _without_rival(data: dataset.Dataset, points: pd.DataFrame, where: str, over: str) -> str:
     """Say why nothing could be compared with the default: what became of other algorithms."""
-
-    def others(rows: pd.DataFrame) -> str:
+    meeting = merged.select(data.rows, data.conditions(where))
+    stages = (  # the first that still has another algorithm says where the next one lost it
+        (points, f"%s ran in no layer that {over} ran in the same configuration"),
+        (meeting, "%s are unreliable; --unreliable takes them"),
+        (data.rows, "--where leaves out %s"),
+        (data.failed, "no point with %s was measured"),
+    )
+    why = "the sweep has no other algorithm"
+    for rows, text in stages:
         names = set(dataset.cells(rows, "algorithm").dropna().astype(str)) - {over}
-        return ", ".join(sorted(filter(catalog.is_algorithm, names)))
-
-    if names := others(points):
-        why = f"{names} ran in no layer that {over} ran in the same configuration"
-    elif names := others(merged.select(data.rows, data.conditions(where))):
-        why = f"{names} are unreliable; --unreliable takes them"
-    elif names := others(data.rows):
-        why = f"--where leaves out {names}"
-    elif names := others(data.failed):
-        why = f"no point with {names} was measured"
-    else:
-        why = "the sweep has no other algorithm"
+        names = set(filter(catalog.is_algorithm, names))
+        if names:
+            why = text % ", ".join(sorted(names))
+            break
     return f"{data.sweep_dir.name}: no rival to compare with {over}: {why}"
 
 
