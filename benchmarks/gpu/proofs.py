@@ -71,7 +71,7 @@ def tried(backend: Backend, name: str, shape: ConvShape) -> dict[str, Any]:
     layer = convolutions.layer_of(shape, weight)
     output = backend.forward(name, x, weight, None, shape)
     how = Arithmetic.of(picked, kind, tf32=False, casts=False)
-    verdict = rounding.of_call(layer, x, output, how, whole=True)
+    verdict = rounding.of_call(layer, x, output, how)
     run = kernels.names(lambda: backend.forward(name, x, weight, None, shape))
     return {
         "plan": picked.plan or name,
@@ -127,7 +127,7 @@ def _excess(backend: Backend, name: str, shape: ConvShape, dtype: str) -> float 
     output = backend.forward(name, x, weight, None, shape)
     how = Arithmetic.of(picked, kind, tf32=dtype == "tf32", casts=False)
     layer = convolutions.layer_of(shape, weight)
-    return rounding.of_call(layer, x, output, how, whole=True).excess
+    return rounding.of_call(layer, x, output, how).excess
 
 
 def replayed(lab: Lab) -> None:

@@ -109,40 +109,14 @@ class _Small(TorchDispatchMode):
 
     def __init__(self, most):
         super().__init__()
-        self.most, self.refused = most, 0
+        self.most = most
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         for tensor in tensors_in(result):
             if tensor.dtype == torch.float64 and tensor.numel() > self.most:
-                self.refused += 1
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return result
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_where_memory_runs_out_a_convolution_is_compared_in_parts_of_the_batch(whole):
-    """Every image is compared all the same: an error in the last one alone is found."""
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1))
-    images = torch.randn(7, 3, 12, 12)
-    with torch.inference_mode():
-        (at_once,) = _calls(net, images, whole=whole)
-        with _Small(3 * 8 * 12 * 12) as small:
-            (in_parts,) = _calls(net, images, whole=whole)
-            assert small.refused
-    assert in_parts.excess == pytest.approx(at_once.excess, rel=1e-3)
-    assert not is_wrong(in_parts)
-    assert in_parts.reason is None
-    honest = nn.Conv2d.forward
-
-    def wrong(layer, x):
-        output = honest(layer, x)
-        output[-1, 3] *= 1.01
-        return output
-
-    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch, _Small(3 * 8 * 12 * 12):
-        patch.setattr(nn.Conv2d, "forward", wrong)
-        assert is_wrong(*_calls(net, images, whole=whole))
 
 
 @pytest.mark.parametrize("network", [nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)), OfItsOwn()])
@@ -151,7 +125,7 @@ def test_what_fits_in_no_memory_is_told_and_is_no_doubt(network):
     with torch.inference_mode(), _Small(10):
         verdict = _calls(network.eval(), torch.randn(2, 3, 12, 12))[0]
     assert not is_wrong(verdict)
-    assert verdict.message.endswith("no memory to compare 2 of 2 images")
+    assert verdict.message.endswith("no memory to compare it")
     assert check.cells([verdict], []).numerics_reason == verdict.message
 
 
@@ -168,11 +142,12 @@ class _Tuned(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.gpu
 def test_nothing_is_tuned_for_float64():
     """On a GPU with slow float64, trials of its convolutions were the longest part of a point."""
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3))
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)).cuda()
     with torch.inference_mode(), torch.backends.cudnn.flags(benchmark=True), _Tuned() as tuned:
-        _calls(net, torch.randn(1, 3, 12, 12), whole=False)
+        _calls(net, torch.randn(1, 3, 12, 12).cuda(), whole=False)
         assert torch.backends.cudnn.benchmark
     assert tuned.types[torch.float64, False]
     assert tuned.types[torch.float32, True]

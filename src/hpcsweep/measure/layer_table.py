@@ -327,7 +327,7 @@ def _time_plan(
     twin = running(layer, choice.used, backend)
     output = twin(inputs[0])
     times = _time(twin, inputs, point, flush)
-    error = rounding.of_call(layer, inputs[0], output, exact, whole=True)
+    error = rounding.of_call(layer, inputs[0], output, exact)
     proof = Evidence(choice.layer)
     if point.measure["evidence"]:
         alone = replace(choice, layer="")  # it is no part of a network

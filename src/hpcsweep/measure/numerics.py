@@ -1,8 +1,9 @@
 """Compares the convolution calls of a pass, each on its own input, so that errors do not add up.
 
-Each call of an explicit algorithm is compared with the framework's own. Each distinct convolution,
-whoever runs it, is compared with float64. `rounding` has the bounds. Layers with code of their own
-are left out: they need not compute what their filters say.
+The first call of a shape that runs an algorithm is compared with float64, whoever runs it. Further
+calls of an explicit algorithm are compared with the framework's own, which costs less. `rounding`
+has the bounds. Layers with code of their own are left out: they need not compute what their filters
+say.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ from hpcsweep.measure.rounding import Arithmetic, Exactness
 class Convolutions:
     """The verdicts on the convolution calls of a pass.
 
-    With `whole` every value of every call is compared with float64. Otherwise that is too slow:
-    random sums of channels stand for a call's output, and the first call of a shape for all that
-    run the same algorithm on it.
+    With `whole` every call is compared with float64. Otherwise the first one of a shape stands for
+    all that the framework runs on it.
     """
 
     def __init__(self, choices: Sequence[LayerChoice], *, tf32: bool, whole: bool) -> None:
@@ -37,7 +37,7 @@ class Convolutions:
         self._tf32 = tf32
         self._whole = whole
         self._verdicts: dict[int, Exactness] = {}
-        self._of_kinds: dict[tuple[ConvShape, str], Exactness] = {}
+        self._firsts: dict[tuple[ConvShape, str], Exactness] = {}
 
     def compared(self, network: nn.Module) -> AbstractContextManager[None]:
         """Compare the calls of a pass in the block."""
@@ -67,35 +67,36 @@ class Convolutions:
             number = next((i for i in waiting if self._choices[i].shape == shape), None)
             if number is not None:
                 waiting.remove(number)
-                self._verdicts[number] = self._compare(layer, self._choices[number], input, output)
+                verdict = self._judge(layer, self._choices[number], input, output)
+                self._verdicts[number] = replace(verdict, subject=name)
             return output
 
         return run
 
-    def _compare(
-        self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: Tensor
-    ) -> Exactness:
-        """Compare a call with the framework's and with float64; return the worse verdict."""
-        casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
-        how = Arithmetic.of(choice, x.device.type, tf32=self._tf32, casts=casts)
+    def _judge(self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: Tensor) -> Exactness:
+        """Compare a call, unless the first one of its kind stands for it."""
         if output.shape[-3:] != choice.shape.output_size[1:]:
             sizes = f"the output is {tuple(output.shape)}, not {choice.shape.output_size}"
-            return Exactness(subject=choice.layer, excess=math.inf, reason=sizes)
-
-        def compare(*, whole: bool, wide: torch.dtype) -> Exactness:
-            try:
-                with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                    return rounding.of_call(layer, x, output, how, whole=whole, wide=wide)
-            except Exception as error:  # noqa: BLE001 - of tensors of any class
-                return Exactness(subject="", reason=rounding.why_not(error, len(x)))
-
-        found = []
-        if choice.backend != FRAMEWORK and not self._whole:
-            # in float32 at least, so that no other rounding counts than that of the call
-            wide = torch.promote_types(layer.weight.dtype, torch.float32).to_real()
-            found.append(compare(whole=True, wide=wide))
+            return Exactness(subject="", excess=math.inf, reason=sizes)
         kind = choice.shape, choice.used
-        if self._whole or kind not in self._of_kinds:
-            self._of_kinds[kind] = compare(whole=self._whole, wide=torch.float64)
-        found.append(self._of_kinds[kind])
-        return replace(max(found, key=rounding.severity), subject=choice.layer)
+        first = self._firsts.get(kind)
+        if self._whole or first is None:
+            self._firsts[kind] = self._compare(layer, choice, x, output, torch.float64)
+            return self._firsts[kind]
+        if choice.backend == FRAMEWORK:
+            return first
+        # in float32 at least, so that no other rounding counts than that of the call
+        wide = torch.promote_types(layer.weight.dtype, torch.float32).to_real()
+        return self._compare(layer, choice, x, output, wide)
+
+    def _compare(
+        self, layer: nn.Conv2d, choice: LayerChoice, x: Tensor, output: Tensor, wide: torch.dtype
+    ) -> Exactness:
+        device = x.device.type
+        casts = {x.dtype, layer.weight.dtype} != {getattr(torch, choice.shape.dtype)}
+        how = Arithmetic.of(choice, device, tf32=self._tf32, casts=casts)
+        try:
+            with torch.no_grad(), torch.autocast(device, enabled=False):
+                return rounding.of_call(layer, x, output, how, wide)
+        except Exception as error:  # noqa: BLE001 - of tensors of any class
+            return Exactness(subject="", reason=rounding.why_not(error))

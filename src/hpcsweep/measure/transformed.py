@@ -15,9 +15,8 @@ be judged: that is said, and is no doubt.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -37,30 +36,13 @@ _SUM: Final = 64.0
 # the gradient of a ReLU does near zero; TF32 in one of ten layers is ten times above it.
 _MARGIN: Final = 4.0
 # In such a jump a nudged pass may miss what the pass had: so what looks wrong gets more of them.
-_MORE: Final = 4
+_TRIES: Final = 5
 _LOST: Final = 0.5  # of the largest value: with such a bound nearly everything would be right
 _UNSTEADY: Final = "plain passes differ as much as wrong ones: random, with a state, or by choice"
 
 # what a pass gave, by name, as float64 on the host: outputs, and gradients of parameters
 _Answers = dict[str, Tensor]
 _OUTPUT: Final = "output"
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """What a layer may round, relative; and how much may underflow on the way, absolute."""
-
-    rounds: float
-    tiny: float
-
-    @classmethod
-    def of(cls, dtype: torch.dtype, *, tf32: bool) -> _Limits:
-        """Return those of a type in which a point computes."""
-        sums = min(unit(dtype), unit(torch.float32))
-        rounds = 2 * unit(dtype) + _SUM * sums + (TF32 if tf32 else 0.0)
-        # devices may take subnormal numbers of float32 for zero, but not those of float16
-        step = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
-        return cls(rounds, _SUM * max(step, torch.finfo(torch.float32).tiny))
 
 
 def is_transformed(network: Network, *, tf32: bool) -> bool:
@@ -78,28 +60,33 @@ def verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
     try:
         return _verdicts(network, times, tf32=tf32)
     except Exception as error:  # noqa: BLE001
-        reason = rounding.why_not(error, network.point.axes["batch_size"])
-    return [Exactness(subject=_OUTPUT, reason=reason)]
+        return [Exactness(subject=_OUTPUT, reason=rounding.why_not(error))]
 
 
 def _verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
     axes = network.point.axes
+    dtype = models.AUTOCAST.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
+    sums = min(unit(dtype), unit(torch.float32))
+    rounds = 2 * unit(dtype) + _SUM * sums + (TF32 if tf32 else 0.0)
+    # devices may take subnormal numbers of float32 for zero, but not those of float16
+    step = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+    floor = _SUM * max(step, torch.finfo(torch.float32).tiny)
+
     plainly = _Plainly(network)
     with models.seeded(network.point):
         seen = plainly.answers(lambda: network.output(times))
     swap.restore(network.model)
-    dtype = models.AUTOCAST.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
-    limits = _Limits.of(dtype, tf32=tf32)
-    plain = plainly.run()
-    nudged = [plainly.run(limits.rounds, 1)]
-    found = _judged(seen, plain, nudged, limits)
-    if any(map(rounding.is_wrong, found)):
-        draws = _Draws()
-        plainly.run(watch=draws)
+    draws = _Draws()
+    plain = plainly.run(watch=draws)
+    nudged = list[_Answers]()
+    found = list[Exactness]()
+    for number in range(1, 1 + _TRIES):
+        nudged.append(plainly.run(rounds, number))
+        found = _judged(seen, plain, nudged, rounds, floor)
+        if not any(map(rounding.is_wrong, found)):
+            break
         if draws.some:  # then in another order, or by another generator
             return [Exactness(subject=_OUTPUT, reason="a pass draws random numbers")]
-        nudged += [plainly.run(limits.rounds, 2 + i) for i in range(_MORE)]
-        found = _judged(seen, plain, nudged, limits)
     return found
 
 
@@ -139,10 +126,10 @@ class _Plainly:
     def answers(self, run: Callable[[], object]) -> _Answers:
         """Run a pass; derive a sum of its outputs for what learns."""
         with torch.set_grad_enabled(bool(self._learning)):
-            found = [*tensors_in(run())]
-            answers = {f"{_OUTPUT} {i + 1}": _on_host(t) for i, t in enumerate(found)}
-            mixed = _mixed(found)
-            if mixed is None:
+            outputs = list(tensors_in(run()))
+            answers = {f"{_OUTPUT} {i + 1}": _on_host(t) for i, t in enumerate(outputs)}
+            mixed = _mixed(outputs)
+            if not mixed.requires_grad:
                 return answers
             for parameter in self._learning.values():
                 parameter.grad = None
@@ -204,15 +191,15 @@ def _nudged(tensor: Tensor, nudge: float) -> Tensor:
     return torch.addcmul(tensor, tensor, signs, value=nudge)
 
 
-def _mixed(outputs: Sequence[Tensor]) -> Tensor | None:
+def _mixed(outputs: Iterable[Tensor]) -> Tensor:
     """Return a number on which each output has a part, as a loss would have of any network."""
     generator = torch.Generator().manual_seed(0)
-    products = []
+    mixed = torch.zeros(())
     for tensor in outputs:
         if tensor.requires_grad and tensor.is_floating_point():
-            factors = torch.randn(tensor.shape, generator=generator)
-            products.append((tensor.float() * factors.to(tensor.device)).sum())
-    return torch.stack(products).sum() if products else None
+            factors = torch.randn(tensor.shape, generator=generator).to(tensor.device)
+            mixed = mixed.to(tensor.device) + (tensor.float() * factors).sum()
+    return mixed
 
 
 def _on_host(tensor: Tensor) -> Tensor:
@@ -221,7 +208,7 @@ def _on_host(tensor: Tensor) -> Tensor:
 
 
 def _judged(
-    seen: _Answers, plain: _Answers, nudged: Sequence[_Answers], limits: _Limits
+    seen: _Answers, plain: _Answers, nudged: list[_Answers], rounds: float, floor: float
 ) -> list[Exactness]:
     """Compare a pass with a plain one; the nudged ones say what rounding may do."""
     if any(_sizes(each) != _sizes(plain) for each in nudged):
@@ -240,8 +227,8 @@ def _judged(
     for name, wanted in inexact.items():
         much = largest[_owner(name)]
         change = max(_largest(each.get(name, wanted) - wanted) for each in nudged)
-        bound = _MARGIN * (change + limits.rounds * much) + limits.tiny
-        if bound > max(_LOST * much, 2 * limits.tiny):
+        bound = _MARGIN * (change + rounds * much) + floor
+        if bound > max(_LOST * much, 2 * floor):
             found.append(Exactness(subject=name, reason=_UNSTEADY))
         else:
             own = seen.get(name, torch.zeros_like(wanted))
