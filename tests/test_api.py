@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import hpcsweep
-from hpcsweep import api
 from hpcsweep.errors import ConfigError, SpecError, UsageError
 from layeredsweep import REPEATED, layered
 
@@ -150,9 +149,10 @@ def test_a_file_is_measured_too(tmp_path):
 
 def test_a_dictionary_takes_what_python_has(tmp_path):
     """Ranges and arrays as values, a class as a model; a local one cannot be imported."""
-    with api._read({**NOOP, "axes": {"model": [Net], "batch_size": range(1, 3)}}) as sweep:
-        assert [*sweep.values("model")] == [f"{__name__}:Net"]
-        assert [*sweep.values("batch_size")] == [1, 2]
+    axes = {"model": [Net], "batch_size": range(1, 3)}
+    found = hpcsweep.run({**NOOP, "axes": axes}, results=tmp_path).overall
+    assert found["model"].tolist() == [f"{__name__}:Net"] * 2
+    assert found["batch_size"].tolist() == [1, 2]
     sizes = {"name": "x", "workload": "noop", "axes": {"model": ["a"], "input_size": np.arange(3)}}
     with pytest.raises(SpecError, match=r"^axes.input_size\[0\]: found 0, needs at least 1"):
         hpcsweep.run(sizes, results=tmp_path)
@@ -167,10 +167,6 @@ def test_mistakes_say_what_is_wrong(tmp_path, results):
     """As on the command line."""
     with pytest.raises(UsageError, match="needs a name"):
         hpcsweep.run({"workload": "noop", "axes": {"model": ["a"]}}, results=tmp_path)
-    with pytest.raises(SpecError, match="did you mean 'model'"):
-        hpcsweep.run({**NOOP, "axes": {"modle": ["a"]}}, results=tmp_path)
-    with pytest.raises(UsageError, match="no results of a sweep 'trail'; did you mean 'trial'"):
-        hpcsweep.load("trail", results=results)
     (results / "raw" / "submissions").mkdir(parents=True)
     with pytest.raises(UsageError, match="run `hpcsweep collect raw` first"):
         _ = hpcsweep.load("raw", results=results).overall
@@ -186,8 +182,6 @@ def test_mistakes_say_what_is_wrong(tmp_path, results):
     loaded = hpcsweep.load("trial", results=results)
     with pytest.raises(UsageError, match='write where="input_size=224,model=a"'):
         loaded.report(where={"input_size": 224, "model": "a"})
-    with pytest.raises(UsageError, match='write where="model=a"'):
-        loaded.compare("trial", where={"model": "a"})
     with pytest.raises(UsageError, match=r"found a DataFrame; give hpcsweep.load"):
         loaded.compare(loaded.overall)
     with pytest.raises(AttributeError, match="no attribute 'laod'"):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -197,16 +195,3 @@ run()
 """
     code, errors = struck(desk, code, "status")
     assert (code, "Traceback" in errors) == (130, False), errors
-
-
-def test_ctrl_c_at_any_moment_ends_a_command_in_a_line(desk):
-    """Before its first line it is Python that ends, as it does."""
-    for number in range(16):
-        command = [sys.executable, "-m", "hpcsweep", "status"]
-        with subprocess.Popen(command, cwd=desk.folder, stderr=subprocess.PIPE, text=True) as one:
-            time.sleep(number / 32)  # moments that the command does not choose
-            one.send_signal(signal.SIGINT)
-            errors = one.communicate(timeout=60)[1]
-        assert "hpcsweep/cli/" not in errors.replace("/cli/__init__.py", "")
-        begun = "Traceback" not in errors and one.returncode != -signal.SIGINT
-        assert not begun or one.returncode in {130, 0}, errors

@@ -75,12 +75,6 @@ def test_without_the_option_a_failure_is_one(tmp_path):
     assert (tmp_path / "tried").read_text() == "1"
 
 
-def test_a_module_that_cannot_be_imported_is_not_tried_again(tmp_path):
-    """There is no test in it that could pass."""
-    done = run(tmp_path, "\nimport nothing_of_this_name\n", "--second-try")
-    assert done.returncode == 2
-
-
 def test_a_fixture_that_fails_is_tried_again(tmp_path):
     """An error before or after a test counts as its failure."""
     test = "\n@pytest.fixture\ndef luck(): lucky()\n\ndef test_it(luck): pass\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import pytest
@@ -23,25 +22,6 @@ def plotted(tmp_path_factory):
 def step(tmp_path):
     """Return an export of 98 launches of 34 kernels."""
     return ncufiles.write_wide(tmp_path / "step.csv", ncufiles.step())
-
-
-@pytest.mark.slow
-def test_the_plot_command_writes_table_picture_csv_and_json(plotted):
-    """The same values everywhere."""
-    desk = Desk(plotted.path.parent.parent)
-    arguments = ("--x", "num_threads", "--by", "algorithm,batch_size", "--baseline=num_threads=1")
-    outputs = ("--out", "x.png", "--out", "x.csv", "--json")
-    done = desk.run_process("plot", "demo", *arguments, *outputs)
-    assert done.returncode == 0, done.stderr
-    record = json.loads(done.stdout)
-    rows = list(csv.DictReader((desk.folder / "x.csv").read_text().splitlines()))
-    assert [float(row["median_ms"]) for row in rows] == [r["median_ms"] for r in record["rows"]]
-    assert rows[0] == {
-        "algorithm": "gemm", "batch_size": "1", "num_threads": "1", "median_ms": "8.0", "n": "1",
-        "doubtful": "false", "baseline": "num_threads=1", "speedup": "1.0",
-    }  # fmt: skip
-    assert (desk.folder / "x.png").read_bytes().startswith(b"\x89PNG")
-    assert record["files"] == ["x.png", "x.csv"]
 
 
 def test_a_wrong_plot_is_told_in_a_line(plotted):

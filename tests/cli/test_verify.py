@@ -14,7 +14,7 @@ from hpcsweep.conv.proof.evidence import Evidence, Seen, cell
 from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.measure import rounding
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.bench_api import Bench, CannotMeasure, Measurement, OutOfMemory
+from hpcsweep.measure.bench_api import Bench
 from hpcsweep.measure.point import PointBench
 from hpcsweep.point import canonical_json
 from measuring import lying, point, training
@@ -115,44 +115,21 @@ def test_a_map_with_a_pattern_that_matches_nothing_is_not_proven(bench: PointBen
     assert "matches no convolution" in verify.text([finding])
 
 
-def test_a_policy_that_forbids_fallback_is_a_finding(bench: PointBench) -> None:
-    """The point could not run; the others could."""
+def test_points_that_cannot_run_are_findings_and_the_next_is_verified(bench: PointBench) -> None:
+    """For a policy that forbids fallbacks, or for want of memory."""
     points = [
         point(NET, algorithm="winograd", measure={"unsupported": policy})
         for policy in ("skip", "error", "fallback")
     ]
-    findings = found(bench, *points)
-    skipped, failed, ran = findings
-    assert skipped.refusal is not None
-    assert skipped.refusal.startswith("unsupported: 1 of 2 convolutions cannot run as asked")
-    assert failed.refusal is not None
-    assert failed.refusal.startswith("error: 1 of 2 convolutions")
-    assert ran.proven
-    assert verify.text(findings).endswith("proven: 1 of 3 points, 2 could not run")
-
-
-@pytest.mark.parametrize(
-    ("problem", "told"),
-    [
-        (CannotMeasure("no float16 here"), "unsupported: no float16 here"),
-        (OutOfMemory(1 << 30, 1 << 31), "oom: out of memory (peak 1.00 GiB, limit 2.00 GiB)"),
-        (RuntimeError("cannot\nsecond line"), "error: cannot"),
-    ],
-)
-def test_a_point_that_cannot_run_does_not_stop_the_next(problem: Exception, told: str) -> None:
-    """Nor does a default that cannot run."""
-
-    class Failing:
-        """Fails on every point."""
-
-        def measure(self, point, tries=0) -> Measurement:
-            """Fail."""
-            raise problem
-
-    findings = found(Failing(), point(NET, algorithm="gemm"), point(NET, algorithm="fft"))
-    assert [f.refusal for f in findings] == [told, told]
-    assert not any(f.proven for f in findings)
-    assert told in verify.text(findings)
+    findings = found(bench, point("tinynets:Hungry"), *points)
+    hungry, skipped, failed, ran = (finding.refusal for finding in findings)
+    assert hungry.startswith("oom: out of memory")
+    assert skipped.startswith("unsupported: 1 of 2 convolutions cannot run as asked")
+    assert failed.startswith("error: 1 of 2 convolutions")
+    assert ran is None
+    screen = verify.text(findings)
+    assert skipped in screen
+    assert screen.endswith("proven: 1 of 4 points, 3 could not run")
 
 
 def judged(*evidence: Evidence) -> Verification:

@@ -86,33 +86,21 @@ def drawn(shape: ConvShape, seed: int, dtype: torch.dtype) -> tuple[torch.Tensor
     return x, torch.randn(shape.out_c, shape.group_in, *taps, generator=g, dtype=dtype)
 
 
-@pytest.mark.parametrize("algorithm", ["direct", "gemm", "implicit_gemm", "implicit_precomp_gemm"])
-@given(shape=geometries(), seed=st.integers(0, 1 << 30))
-def test_the_gemm_families_agree_with_float64_on_every_shape(
-    algorithm: str, shape: ConvShape, seed: int
+# what each can do: the GEMM families anything, transforms stride and dilation one, Winograd 3x3
+SHAPES = {
+    **dict.fromkeys(("direct", "gemm", "implicit_gemm", "implicit_precomp_gemm"), geometries()),
+    **dict.fromkeys(("fft", "fft_tiling"), dense()),
+    **dict.fromkeys(("winograd", "winograd_nonfused"), dense().map(lambda shape: square(shape, 3))),
+}
+
+
+@pytest.mark.parametrize("algorithm", SHAPES)
+@given(data=st.data(), seed=st.integers(0, 1 << 30))
+def test_an_algorithm_agrees_with_float64_on_every_shape_that_it_can_do(
+    algorithm: str, data: st.DataObject, seed: int
 ) -> None:
-    """Nothing is refused: any stride, padding, dilation and number of groups."""
-    assert BACKEND.unsupported(algorithm, shape) is None
-    assert deviation(algorithm, *drawn(shape, seed, torch.float32), shape) < BOUND
-
-
-@pytest.mark.parametrize("algorithm", ["fft", "fft_tiling"])
-@given(shape=dense(), seed=st.integers(0, 1 << 30))
-def test_the_fft_families_agree_with_float64_on_every_dense_shape(
-    algorithm: str, shape: ConvShape, seed: int
-) -> None:
-    """Any filter and padding, stride and dilation one."""
-    assert BACKEND.unsupported(algorithm, shape) is None
-    assert deviation(algorithm, *drawn(shape, seed, torch.float32), shape) < BOUND
-
-
-@pytest.mark.parametrize("algorithm", ["winograd", "winograd_nonfused"])
-@given(shape=dense(), seed=st.integers(0, 1 << 30))
-def test_the_winograd_families_agree_with_float64(
-    algorithm: str, shape: ConvShape, seed: int
-) -> None:
-    """Tiles mean larger numbers on the way; 3x3 filters alone."""
-    shape = square(shape, 3)
+    """And refuses none of them: any padding, filter and number of groups."""
+    shape = data.draw(SHAPES[algorithm])
     assert BACKEND.unsupported(algorithm, shape) is None
     assert deviation(algorithm, *drawn(shape, seed, torch.float32), shape) < BOUND
 

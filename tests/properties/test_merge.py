@@ -172,20 +172,6 @@ def test_the_tables_do_not_depend_on_when_it_was_collected(
     assert reports[0] == reports[1]
 
 
-@given(history=HISTORIES)
-def test_collecting_again_changes_nothing(home: Path, history: History) -> None:
-    """Not a byte, not even a time stamp; and it reports the same."""
-    folder = fresh(home)
-    for where, rows in history.items():
-        write(folder, where, rows)
-    first = collect(folder.sweep_dir)
-    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.paths()]
-    second = collect(folder.sweep_dir)
-    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.paths()] == before
-    assert (second.written, second.shards_read) == ([], 0)
-    assert _without_times(first) == _without_times(second)
-
-
 def _without_times(report: CollectReport) -> dict[str, object]:
     record = report.to_json()
     for name in ("seconds", "written", "shards_read", "remedy"):

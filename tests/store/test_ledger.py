@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import folders, ledger
+from hpcsweep.store import ledger
 from hpcsweep.submit import prepare, request
 from localruns import COMMAND, Desk
 from waiting import wait_for
@@ -50,8 +50,8 @@ def test_the_folder_is_not_listed_once_per_chunk(tmp_path: Path, monkeypatch: py
     site = tmp_path / "site.yaml"
     site.write_text("gpu: l40\nmax_points_per_chunk: 1\n")
     listed: list[Path] = []
-    inner = folders._listdir
-    monkeypatch.setattr(folders, "_listdir", lambda path: listed.append(path) or inner(path))
+    inner = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path) or inner(path))
     counts = []
     for number in (3, 30):
         desk = Desk(tmp_path / str(number))

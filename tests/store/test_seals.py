@@ -35,17 +35,6 @@ def test_a_place_that_does_not_exist_is_damage(full: ShardPath, offset: int, len
         blocks.read(full.layers, offset, length)
 
 
-def test_blocks_end_with_a_line_and_hold_no_nul_bytes(full: ShardPath) -> None:
-    """What a file system leaves of data that never reached the disk."""
-    whole = full.layers.read_bytes()
-    full.layers.write_bytes(whole[:300] + b"\0" * 40 + whole[340:])
-    with Blocks() as blocks:
-        with pytest.raises(ResultsError, match="damaged"):
-            blocks.read(full.layers, 0, len(whole))
-        with pytest.raises(ResultsError, match="damaged"):
-            blocks.read(full.layers, 0, 20)
-
-
 def _open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 

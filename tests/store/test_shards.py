@@ -136,17 +136,6 @@ def test_a_failed_point_needs_no_layers(shard: ShardPath, points: list[Point]) -
     assert seals.fits(row["_line"], seals.OURS, b"", b"")
 
 
-@pytest.mark.parametrize("cut", [1, 2, 17, 100])
-def test_a_torn_last_line_costs_its_point_alone(
-    full: ShardPath, points: list[Point], cut: int
-) -> None:
-    """The machine died in the middle of a write."""
-    os.truncate(full.overall, full.overall.stat().st_size - cut)
-    found = shards.read_shard(full)
-    assert (len(found.rows), found.torn, found.problems) == (len(points) - 1, True, [])
-    assert len(shards.read_keys(full.overall)) == len(points) - 1
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [

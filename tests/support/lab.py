@@ -2,7 +2,7 @@
 
 By hand, as root, with Debian's slurm-wlm, slurmdbd, munge and mariadb-server installed::
 
-    python tests/support/lab.py start /tmp/lab [--no-accounting] [--max-array-size N] ...
+    python tests/support/lab.py start /tmp/lab [--no-accounting]
     export SLURM_CONF=/tmp/lab/slurm.conf
     sinfo; sbatch -p gpu -C gpul40s --gres=gpu:1 --wrap 'env | grep CUDA'
     python tests/support/lab.py stop /tmp/lab
@@ -475,33 +475,21 @@ def _start_guard(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="A real Slurm on this machine, for trying out")
-    commands = parser.add_subparsers(dest="command", required=True)
-    start = commands.add_parser("start", help="start a cluster in DIR, which must not exist")
-    start.add_argument("--no-accounting", dest="accounting", action="store_false")
-    for option in fields(Options):
-        if isinstance(option.default, int) and option.name != "accounting":
-            name = option.name.replace("_", "-")
-            start.add_argument(f"--{name}", type=int, default=option.default)
-    stop = commands.add_parser("stop", help="stop the cluster in DIR and remove DIR")
-    guard = commands.add_parser("guard", help="stop the cluster in DIR when standard input ends")
-    for command in (start, stop, guard):
-        command.add_argument("directory", metavar="DIR", type=Path)
-    return parser
-
-
 def main() -> None:
-    """Start, stop or guard a cluster from the command line."""
-    arguments = vars(_parser().parse_args())
-    command, folder = arguments.pop("command"), arguments.pop("directory").resolve()
-    if command == "start":
+    """Start, stop or guard (until standard input ends) a cluster from the command line."""
+    parser = argparse.ArgumentParser(description="A real Slurm on this machine, for trying out")
+    parser.add_argument("command", choices=("start", "stop", "guard"))
+    parser.add_argument("directory", metavar="DIR", type=Path)
+    parser.add_argument("--no-accounting", dest="accounting", action="store_false")
+    asked = parser.parse_args()
+    folder = asked.directory.resolve()
+    if asked.command == "start":
         if reason := why_not():
             sys.exit(reason)
-        lab = Lab(folder, Options(**arguments)).start(guarded=False)
+        lab = Lab(folder, Options(accounting=asked.accounting)).start(guarded=False)
         print(f"export SLURM_CONF={lab.environment['SLURM_CONF']}")
         return
-    if command == "guard":
+    if asked.command == "guard":
         sys.stdin.read()
     Lab(folder).stop()
 

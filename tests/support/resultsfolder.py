@@ -159,14 +159,9 @@ def edit(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     path.write_bytes(b"\n".join(change(path.read_bytes().split(b"\n"))))
 
 
-def reseal(
-    shard: ShardPath,
-    change: Callable[[dict[str, str]], dict[str, str]],
-    layer_columns: tuple[str, ...] = LAYER_COLUMNS,
-    found: shards.Shard | None = None,
-) -> None:
+def reseal(shard: ShardPath, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     """Rewrite the rows of a shard as another version would have written them."""
-    found = found or shards.read_shard(shard)
+    found = shards.read_shard(shard)
     columns: tuple[str, ...] = ()
     lines = []
     with Blocks() as blocks:
@@ -179,7 +174,7 @@ def reseal(
                 for name, path in (("layers", shard.layers), ("samples", shard.samples))
             )
             text = shards.joined([*cells.values(), ""]).encode()
-            heads = Heads((*columns, "row_crc"), layer_columns)
+            heads = Heads((*columns, "row_crc"), LAYER_COLUMNS)
             lines.append(text + seals.seal(text, heads, layers, samples))
     head = ",".join([*columns, "row_crc"]).encode()
     shard.overall.write_bytes(b"\n".join([head, *lines, b""]))
@@ -201,17 +196,3 @@ except ResultsError as error:
     print(error)
 """
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-
-# Leaves so few file descriptors.
-TOO_MANY_OPEN_FILES = """
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-taken = []
-while True:
-    try:
-        taken.append(os.open("/dev/null", os.O_RDONLY))
-    except OSError:
-        break
-for fd in taken[-{free}:]:
-    os.close(fd)
-"""

@@ -81,15 +81,6 @@ def test_lost_kernels_are_counted_by_their_place():
     assert found == {"calls": 5, "lost": 2, "which": [0, 1]}
 
 
-def test_names_are_those_of_the_first_session_that_shows_kernels(monkeypatch):
-    """A session costs a tenth of a second, and there are hundreds of plans."""
-    shown = [[], [Kernel("k", 1.0)], [Kernel("k", 1.0), Kernel("l", 1.0)]]
-    left = iter(shown)
-    monkeypatch.setattr(kernels, "_session", lambda *_: [call("call", *next(left))])
-    assert kernels.names(lambda: None) == ["k"]
-    assert len(list(left)) == 1
-
-
 @pytest.mark.gpu(real=True)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that this torch supports")
 def test_a_real_gpu_shows_kernels_and_durations():

@@ -39,19 +39,6 @@ def test_a_shard_that_is_no_shard_is_an_error_after_all_others_are_merged(
     assert collect(measured.sweep_dir).unreadable == report.unreadable
 
 
-def test_a_shard_that_cannot_be_opened_is_an_error_every_time(measured: Folder) -> None:
-    """A folder in its place (root may read any file); it is tried again the next time."""
-    broken = measured.shard("s1", 7)
-    broken.overall.mkdir()
-    for _ in range(2):
-        report = collect(measured.sweep_dir)
-        assert (report.points, report.unreadable) == (8, [str(broken.overall)])
-        assert "cannot be read" in report.left_out[0]
-    broken.overall.rmdir()
-    assert collect(measured.sweep_dir).error() is None
-
-
-# Every file descriptor is taken but those for the lock and for the three tables.
 def test_what_could_not_be_read_is_named_with_the_advice_to_collect_again(
     measured: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,23 +120,6 @@ def test_a_quota_that_is_told_by_the_last_call_leaves_the_old_tables(
     assert done.returncode == ResultsError.exit_code
     assert "cannot be written (Disk quota exceeded)" in done.stderr
     assert folder.tables() == before
-
-
-def test_a_read_only_folder_is_told(measured: Folder) -> None:
-    """Another user's results; root is bound by rights only after giving up its power."""
-    collect(measured.sweep_dir)
-    before = measured.tables()
-    for path in [measured.sweep_dir.path, *measured.sweep_dir.path.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    for parent in measured.sweep_dir.path.parents[:3]:
-        parent.chmod(0o755)
-    become = "os.setuid(65534)" if os.getuid() == 0 else ""
-    done = collect_in_a_process(measured.sweep_dir, become)
-    measured.sweep_dir.path.chmod(0o755)
-    if "Permission denied" in done.stderr and "ModuleNotFoundError" in done.stderr:
-        pytest.skip("another user cannot read this Python")
-    assert "cannot be written (Permission denied)" in done.stdout, done.stderr
-    assert measured.tables() == before
 
 
 def test_points_that_left_the_sweep_are_orphans(measured: Folder, tmp_path: Path) -> None:

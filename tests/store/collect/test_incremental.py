@@ -13,7 +13,7 @@ from hpcsweep import __version__
 from hpcsweep.store import shards, typed_json
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.folders import SweepDir
-from resultsfolder import TOO_MANY_OPEN_FILES, by_point, collect_in_a_process, commit
+from resultsfolder import by_point, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
 def test_a_second_collect_without_news_reads_nothing(folder: Folder) -> None:
     """Shards that are as they were are not even opened; where one grew, all are read."""
     points = folder.points
-    for chunk, point in enumerate(points[:4]):
-        folder.measure(folder.shard("s1", chunk), [point])
-    shard = folder.shard("s1", 9)
-    with shards.ShardWriter(shard) as writer:
-        commit(writer, points[4], shard)
+    first, second = folder.shard("s1", 0), folder.shard("s1", 9)
+    folder.measure(first, points[:1])
+    with shards.ShardWriter(second) as writer:
+        commit(writer, points[1], second)
         collect(folder.sweep_dir)
-        content = folder.shard("s1", 0).overall.read_bytes()
-        _overwrite_unseen(folder.shard("s1", 0).overall, b"x" * len(content))
+        content = first.overall.read_bytes()
+        _overwrite_unseen(first.overall, b"x" * len(content))
         report = collect(folder.sweep_dir)
-        assert (report.shards_read, report.points, report.left_out) == (0, 5, [])
-        _overwrite_unseen(folder.shard("s1", 0).overall, content)
-        commit(writer, points[5], shard)
+        assert (report.shards_read, report.points, report.left_out) == (0, 2, [])
+        _overwrite_unseen(first.overall, content)
+        commit(writer, points[2], second)
         report = collect(folder.sweep_dir)
-    assert (report.shards_read, report.points, report.left_out) == (5, 6, [])
+    assert (report.shards_read, report.points, report.left_out) == (2, 3, [])
 
 
 def test_the_folder_from_which_it_is_called_makes_no_news(
@@ -128,19 +127,6 @@ def test_a_row_that_is_being_written_is_taken_the_next_time(measured: Folder) ->
         file.write(whole[-9:])
     second = collect(measured.sweep_dir)
     assert (second.points, second.left_out) == (8, [])
-
-
-# Every file descriptor is taken but those for the lock and for the three tables.
-def test_a_block_that_could_not_be_read_once_is_taken_the_next_time(measured: Folder) -> None:
-    """Nothing of it is remembered, though no file has changed since; meanwhile it is told."""
-    assert collect(measured.sweep_dir).points
-    whole = measured.tables()
-    measured.sweep_dir.overall.unlink()
-    done = collect_in_a_process(measured.sweep_dir, TOO_MANY_OPEN_FILES.format(free=5))
-    assert "cannot be read (Too many open files)" in done.stdout, done.stderr
-    report = collect(measured.sweep_dir)
-    assert (report.points, report.left_out, report.error()) == (8, [], None)
-    assert measured.tables() == whole
 
 
 def test_what_another_version_remembered_is_not_used(measured: Folder) -> None:
