@@ -167,11 +167,16 @@ def _of_file(path: Path, params: Mapping[Loc, click.Option]) -> dict[Loc, Value]
 
 def _unknown(loc: Loc, params: Iterable[Loc]) -> str:
     *above, key = loc
-    allowed = list(
-        dict.fromkeys(one[len(above)] for one in params if [*one[: len(above)]] == above)
-    )
-    homes = [".".join(known[:-1]) for known in params if known[-1] == key and known[:-1]]
-    where = f"; it belongs below [{'] or ['.join(homes)}]" if homes else suggest(key, allowed)
+    allowed: dict[str, None] = {}  # each once, in their order
+    homes = []
+    for known in params:
+        if [*known[: len(above)]] == above:
+            allowed[known[len(above)]] = None
+        if known[-1] == key and len(known) > 1:
+            homes.append(".".join(known[:-1]))
+    where = suggest(key, allowed)
+    if homes:
+        where = f"; it belongs below [{'] or ['.join(homes)}]"
     return f"unknown key, allowed are {', '.join(allowed)}{where}"
 
 
@@ -201,20 +206,22 @@ def shown(ctx: click.Context) -> Iterator[dict[str, Any]]:
     `variable` is the one that can set it.
     """
     root = ctx.find_root()
-    values = ctx.meta[_META]
+    assert isinstance(root.command, click.Group)  # noqa: S101 - the program, for the type checker
     contexts: dict[Loc, click.Context] = {(): root}
+    for name, command in root.command.commands.items():
+        contexts[name,] = command.make_context(name, [], root, resilient_parsing=True)
+    values = ctx.meta[_META]
     for loc, param in options(root.command):
-        if loc[:-1] not in contexts:
-            assert isinstance(root.command, click.Group)  # noqa: S101 - it has this command
-            command = root.command.commands[loc[0]]
-            contexts[loc[:-1]] = command.make_context(loc[0], [], root, resilient_parsing=True)
         within = contexts[loc[:-1]]
         name = param.name or ""
-        where = {
-            ParameterSource.COMMANDLINE: "command line",
-            ParameterSource.ENVIRONMENT: f"environment: {variable(loc)}",
-            ParameterSource.DEFAULT_MAP: values[loc].where if loc in values else "",
-        }.get(within.get_parameter_source(name), "default")  # type: ignore[arg-type]
+        source = within.get_parameter_source(name)
+        where = "default"
+        if source is ParameterSource.COMMANDLINE:
+            where = "command line"
+        elif source is ParameterSource.ENVIRONMENT:
+            where = f"environment: {variable(loc)}"
+        elif source is ParameterSource.DEFAULT_MAP:
+            where = values[loc].where
         by = variable(loc) if param.allow_from_autoenv else ""
         value: Any = within.params.get(name)
         is_list = isinstance(value, (list, tuple))
