@@ -59,12 +59,3 @@ def test_fixed_runs_stay_within_their_budgets():
     if known["python"] != counts.python():
         pytest.skip(f"the budgets are of Python {known['python']}")
     assert counts.above(counts.counted(), known["runs"]) == []
-
-
-def test_a_count_above_its_budget_is_named():
-    """With both numbers."""
-    runs = counts.budgets()["runs"]
-    grown = {run: {**of, "calls": 2 * of["calls"]} for run, of in runs.items()}
-    found = counts.above(grown, runs)
-    assert len(found) == len(runs)
-    assert f"{2 * runs['status of 20 points']['calls']:,} calls" in found[3]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import repeatedruns
+from hpcsweep import search_path
 from hpcsweep.errors import MissingDependency
 from hpcsweep.store.folders import SweepDir
 from layeredsweep import REPEATED, SWEEP, layered
@@ -82,8 +83,10 @@ def test_without_scikit_learn_the_extra_is_named(layered_desk, monkeypatch):
     assert "pip install 'hpcsweep[predict]'" in told.stderr
 
 
-def test_a_prediction_finds_the_network_beside_its_sweep(tmp_path):
+def test_a_prediction_finds_the_network_beside_its_sweep(tmp_path, monkeypatch):
     """As the jobs will."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(search_path, "_in_use", [])
     layered(tmp_path)
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -93,9 +96,7 @@ def test_a_prediction_finds_the_network_beside_its_sweep(tmp_path):
     (beside / "new.yaml").write_text(
         "name: new\nworkload: inference\naxes: {model: ['ownnet:net'], input_size: [64]}\n"
     )
-    told = Desk(tmp_path).run_process(
-        "predict", "beside/new.yaml", "--from", "demo", "--cluster", "local", "--json"
-    )
+    told = Desk(tmp_path).run("predict", "beside/new.yaml", "--from", "demo", "--json")
     assert told.returncode == 0, told.stderr
     assert len(json.loads(told.stdout)["rows"]) == 1
 

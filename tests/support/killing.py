@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import processmarks
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
 from hpcsweep.store.folders import SweepDir
@@ -64,17 +65,9 @@ def command(results: Path, *arguments: str) -> list[str]:
 def marked(mark: str) -> dict[int, str]:
     """Return pid to role of every process of a run."""
     found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            environ = (entry / "environ").read_bytes()
-            words = (entry / "cmdline").read_bytes()
-            zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            continue
-        if f"{MARK}={mark}".encode() in environ and not zombie:
-            found[int(entry.name)] = _role(words)
+    for pid in map(int, processmarks.marked(f"{MARK}={mark}")):  # a zombie has no environment
+        with suppress(OSError):  # it has ended
+            found[pid] = _role(Path(f"/proc/{pid}/cmdline").read_bytes())
     return found
 
 

@@ -100,13 +100,6 @@ def test_a_second_call_begins_with_what_never_began_and_then_goes_on(tmp_path, m
     assert call() == []
 
 
-def test_figures_of_two_devices_lie_in_two_folders():
-    """Those of a pretend one in a third."""
-    h200 = {**KNOWN, "name": "NVIDIA H200"}
-    pretended = {**KNOWN, "kind": "pretended"}
-    assert len({runner.folder_name(one) for one in (KNOWN, h200, pretended)}) == 3
-
-
 def test_a_step_that_ends_with_a_signal_runs_again_with_the_profiler_attached(
     tmp_path, monkeypatch
 ):
