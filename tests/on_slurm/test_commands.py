@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.store import shards
 from labtools import wait_for_the_end
 from localruns import Desk
 
@@ -52,22 +51,18 @@ def test_a_program_is_killed_half_way_and_finished(cluster: Lab, tmp_path: Path)
     desk = Desk(folder)
     desk.spec(SPEC, "s.yaml")
 
-    def keys() -> list[shards.RowKey]:
-        return [
-            key for shard in desk.sweep("s").shards() for key in shards.read_keys(shard.overall)
-        ]
-
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
-    cluster.wait_for("two rows", keys, enough=lambda found: len(found) == 2)
+    cluster.wait_for("two rows", lambda: desk.rows("s"), enough=lambda found: len(found) == 2)
     cluster.run("scancel", "--user=root")
     wait_for_the_end(cluster)
-    assert len(keys()) == 2
+    assert len(desk.rows("s")) == 2
     (folder / "go").touch()
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
     wait_for_the_end(cluster)
-    assert len(keys()) == len({key.point_id for key in keys()}) == 6
+    found = [row["point_id"] for row in desk.rows("s")]
+    assert len(found) == len(set(found)) == 6
     assert desk.run("collect", "s").returncode == 0
     with desk.sweep("s").overall.open(newline="") as file:
         rows = [*csv.DictReader(file)]

@@ -9,7 +9,6 @@ import pytest
 
 from gate import Gate
 from hpcsweep.errors import Incomplete
-from hpcsweep.store import shards
 from labtools import SIX, arrays, one_at_a_time, queue, running, wait_for_the_end
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def _rows(desk: Desk) -> list[str]:
-    keys = (shards.read_keys(shard.overall) for shard in desk.sweep("s").shards())
-    return [key.point_id for found in keys for key in found]
+    return [row["point_id"] for row in desk.rows("s")]
 
 
 def test_scancel_by_hand_ends_a_running_chunk_after_its_current_point(cluster: Lab, desk: Desk):

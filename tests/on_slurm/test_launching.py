@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpcsweep.store import shards
 from labtools import arrays, requeue, running, wait_for_the_end
 from localruns import Desk
 
@@ -40,6 +39,13 @@ def desk(tmp_path: Path) -> Desk:
     return desk
 
 
+def _points(desk: Desk) -> int:
+    """Return how many points have rows; each must have been measured once."""
+    rows = [row["point_id"] for row in desk.rows("s")]
+    assert len(rows) == len(set(rows))
+    return len(rows)
+
+
 @pytest.mark.no_second_try
 def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: Lab, desk: Desk):
     """Rows name profile and job; the same command finds nothing to measure."""
@@ -47,10 +53,8 @@ def test_two_profiles_run_on_their_own_nodes_and_nothing_is_sent_twice(cluster: 
         done = desk.run("submit", "s.yaml", "--cluster", gpu)
         assert done.returncode == 0, done.stderr
     wait_for_the_end(cluster)
-    run = desk.sweep("s")
-    rows = [key for shard in run.shards() for key in shards.read_keys(shard.overall)]
-    assert len(rows) == len({key.point_id for key in rows}) == 12
-    for shard in run.shards():
+    assert _points(desk) == 12
+    for shard in desk.sweep("s").shards():
         text = shard.env.read_text()
         assert ("v100n1" if "v100" in shard.submission else "l40sn1") in text
         assert "CUDA_VISIBLE_DEVICES" in text or "SLURM_JOB_GPUS" in text
@@ -69,8 +73,7 @@ def test_a_limit_half_way_is_told_and_the_same_command_sends_the_rest(cluster: L
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr
     wait_for_the_end(cluster)
-    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
-    assert len(rows) == 6
+    assert _points(desk) == 6
 
 
 @pytest.mark.no_second_try
@@ -100,8 +103,7 @@ def test_a_requeued_job_measures_each_point_once(cluster: Lab, desk: Desk):
     requeue(cluster, [job.id for job in running()])
     gate.touch()
     wait_for_the_end(cluster)
-    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
-    assert len(rows) == len({key.point_id for key in rows}) == 6
+    assert _points(desk) == 6
 
 
 def test_arrays_are_split_where_the_cluster_caps_the_index(bare_cluster: Lab, desk: Desk):
@@ -112,8 +114,7 @@ def test_arrays_are_split_where_the_cluster_caps_the_index(bare_cluster: Lab, de
     sent = [(job.first_chunk, job.tasks) for job in arrays(submission)]
     assert sent == [(0, 5), (5, 1)]
     wait_for_the_end(bare_cluster)
-    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
-    assert len(rows) == len({key.point_id for key in rows}) == 6
+    assert _points(desk) == 6
 
 
 @pytest.mark.no_second_try
@@ -139,5 +140,4 @@ def test_a_full_cluster_half_way_is_told_and_the_same_command_sends_the_rest(
         seconds=400,
     )
     wait_for_the_end(lab)
-    rows = [k for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)]
-    assert len(rows) == len({key.point_id for key in rows}) == 6
+    assert _points(desk) == 6

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gate import Gate
-from hpcsweep.store import shards
 from labtools import arrays, job_numbers, queue, wait_for_the_end
 from localruns import Desk
 
@@ -78,9 +77,7 @@ def submit(desk: Desk, gpu: str = "v100", *more: str) -> SubmissionDir:
 
 def tries(desk: Desk) -> Counter[str]:
     """Return how many rows each point has."""
-    return Counter(
-        k.point_id for s in desk.sweep("s").shards() for k in shards.read_keys(s.overall)
-    )
+    return Counter(row["point_id"] for row in desk.rows("s"))
 
 
 def log(submission: SubmissionDir) -> str:
