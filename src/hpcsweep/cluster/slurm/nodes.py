@@ -107,18 +107,17 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     kinds = kinds_on(nodes)
     counts: list[str] = []
     ways: list[str] = []
-    has_slices = False
+    sliced: list[GpuKind] = []
     for kind in kinds:
         name = gpus.by_label(kind.gpu) or kind.gpu
         if gpus.is_slice(kind.gres_type) and not _means_slices(wants):
-            has_slices = True
+            sliced.append(kind)
         elif name == wants["gpu"] or _matches(wants["gpu_name"], name):
             counts.append(f"{len(kind.counts)} of them with {name.upper()}")
             ways += _ways_to(wants, kind, kinds)
-    if not has_slices and (not counts or len(kinds) == 1):  # nothing to tell, or nothing else
+    if not sliced and (not counts or len(kinds) == 1):  # nothing to tell, or nothing else
         return
-    if has_slices:
-        sliced = [kind for kind in kinds if gpus.is_slice(kind.gres_type)]
+    if sliced:
         number = len({node.name for kind in sliced for node in kind.counts})
         names = listed(kind.gres_type for kind in sliced)
         counts.append(f"{number} with slices (MIG), which do not count: {names}")
