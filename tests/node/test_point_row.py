@@ -28,21 +28,11 @@ def test_a_local_launcher_hears_an_end_and_the_next_begin_at_once(
     reports.ended("", "1/2 ok a", "ok", "very_noisy")
     assert (tmp_path / "log").read_text().count("\n") == 1
     reports.begins("2/2 begins b", "b")
-    reports.say("stopped")
+    reports.say("stopped\n  by a signal")
     heard = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert heard == [{"begins": "a"}, {"status": "ok", "doubts": "very_noisy"}, {"begins": "b"}]
     said = [line.split(" ", 1)[1] for line in (tmp_path / "log").read_text().splitlines()]
-    assert said == ["1/2 begins a", "1/2 ok a", "2/2 begins b", "stopped"]
-
-
-def test_a_log_that_cannot_be_written_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its folder may be gone, and what it says goes to the job's output, too."""
-    monkeypatch.delenv(environment.PROGRESS, raising=False)
-    reports = Reports(tmp_path / "gone" / "log")
-    reports.say("what a line\n  may hold")
-    assert capsys.readouterr().out.endswith(" what a line may hold\n")
+    assert said == ["1/2 begins a", "1/2 ok a", "2/2 begins b", "stopped by a signal"]
 
 
 @pytest.mark.parametrize("open_before", [True, False])

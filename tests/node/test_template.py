@@ -44,18 +44,14 @@ def rows_of(submission):
 
 ENDS = {
     "strike_here": ("crashed", "SIGSEGV: Fatal Python error: Segmentation fault File "),
-    "segfaults_with_a_child": ("crashed", "SIGSEGV: Fatal Python error: Segmentation fault File "),
     "says_much_and_ends": ("crashed", "exit code 7: the last words"),
-    "hangs": ("timeout", "no result within 10 s"),
+    "hangs": ("timeout", "no result within 4 s"),
     "closes": ("crashed", "exit code 1"),
-    "binary": ("crashed", "the worker's reply cannot be trusted: "),
-    "names_a_file": ("error", "FileNotFoundError: "),
     "keeps_a_child": ("ok", ""),
     "daemonises": ("ok", ""),
     "forks": ("ok", ""),
     "spins": ("ok", ""),
     "redirects_output": ("ok", ""),
-    "changes_folder": ("ok", ""),
     "lowers_a_limit": ("ok", ""),
 }
 
@@ -63,9 +59,7 @@ ENDS = {
 @linux
 def test_what_a_network_does_is_its_own_row_and_ends_with_its_worker(desk, tmp_path):
     """The signal and the last words are told; the network after it is another process."""
-    text = (
-        f"workload: inference\naxes: {{model: [resnet18]}}\nmeasure: {QUICK}\npoint_timeout: 10\n"
-    )
+    text = f"workload: inference\naxes: {{model: [resnet18]}}\nmeasure: {QUICK}\npoint_timeout: 4\n"
     networks = [name for act in ENDS for name in (act, "nothing")]
     submission = in_order(prepared(desk, text), networks)
     mark = f"{os.getpid()} template"
@@ -78,9 +72,7 @@ def test_what_a_network_does_is_its_own_row_and_ends_with_its_worker(desk, tmp_p
     assert len({row["node"] for row in rows[1::2]}) == len(ENDS)  # their process ids
     for row in rows[::2]:
         status, reason = ENDS[row["model"]]
-        assert (row["status"], row["status_reason"][: len(reason)]) == (status, reason), row[
-            "model"
-        ]
+        assert (row["status"], row["status_reason"][: len(reason)]) == (status, reason)
     assert marked(f"LEAVES={mark}") == []
 
 

@@ -19,10 +19,8 @@ def test_a_worker_measures_over_its_socket(tmp_path):
     hello = []
     with caring(tmp_path, hello.append) as measure:
         first, graph = (measure("tinynets:Residual", 32, launch) for launch in ("eager", "graph"))
-        hungry = measure("tinynets:Hungry", 32)
-    assert [env["software"]["torch"] for env in hello] == [torch.__version__] * 2  # two workers
-    assert [one.status for one in (first, hungry, graph)] == ["ok", "oom", "unsupported"]
-    assert (len(first.layers), hungry.row["mem_limit_bytes"] > 0) == (7, True)
+    assert [env["software"]["torch"] for env in hello] == [torch.__version__]
+    assert [first.status, graph.status, len(first.layers)] == ["ok", "unsupported", 7]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

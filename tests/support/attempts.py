@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from hpcsweep.spec import profile, sweep_file
+from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
+from hpcsweep.store.folders import ShardPath
 from hpcsweep.submit import prepare, request
 from waiting import wait_for
 
@@ -21,6 +23,11 @@ SLOW = """\
 workload: noop
 axes: {model: [a], input_size: {start: 1, stop: 20, num: 20}}
 measure: {sleep_ms: 50}
+"""
+HANGS_FIRST = """\
+workload: noop
+axes: {model: [a], input_size: [1, 2, 3, 4, 5, 6]}
+measure: {fail: [{when: {input_size: 1}, how: hang}]}
 """
 
 
@@ -62,3 +69,22 @@ def ids(submission: SubmissionDir) -> list[str]:
 def wait_for_rows(submission: SubmissionDir, count: int) -> None:
     """Wait until some rows are there."""
     wait_for(f"{count} rows", lambda: len(ids(submission)), enough=lambda found: found >= count)
+
+
+def in_short_jobs(submission: SubmissionDir, kill_wait: float, signal_lead: float = 0) -> None:
+    """Let the jobs of a submission have other times around their end."""
+    manifest = submission.read_manifest()
+    run = replace(manifest.run, kill_wait=kill_wait, signal_lead=signal_lead)
+    submission.write_manifest(replace(manifest, run=run))
+
+
+def wait_for_a_worker(submission: SubmissionDir, number: int = 0) -> None:
+    """Wait until an attempt has a worker, which measures the first point then."""
+    shard = ShardPath(submission.shards, 0, number)
+    wait_for("worker", lambda: record.read_record(shard), enough=lambda said: said and said.row)
+
+
+def statuses(submission: SubmissionDir) -> list[list[str]]:
+    """Return the status of every row, by attempt."""
+    every = [shards.read_shard(shard).rows for shard in submission.attempts(0)]
+    return [[row["status"] for row in rows] for rows in every]

@@ -126,7 +126,7 @@ def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Ro
     """
     return {
         **axis_cells(point.axes),
-        "own_axes": {name: of for name, of in point.axes.items() if name not in AXES} or None,
+        "own_axes": {name: v for name, v in point.axes.items() if name not in AXES} or None,
         **outcome.row,
         "workload": point.workload,
         "point_id": point.point_id,

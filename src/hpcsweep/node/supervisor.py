@@ -226,7 +226,7 @@ class Attempt:
             place = f"{at + number + 1}/{len(points)}"
             text = f"{row['status']} {self._label(point)} {point.point_id} {_result(row)}"
             self._reports.ended(outcome.trace, f"{place} {text}", row["status"], doubts_of(row))
-        self._short.answered(outcomes, time.monotonic() - clock - wait)
+        self._short.answered(outcomes)
         return len(outcomes)
 
     def _begins(self, point: Point, at: int, total: int) -> None:

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused, refusal
 from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, Timed
-from hpcsweep.node.worker_process import Died, Garbled, Interrupted, Template, TimedOut, Worker
+from hpcsweep.node.worker_process import (
+    Died,
+    Garbled,
+    Interrupted,
+    NoReply,
+    Template,
+    TimedOut,
+    Worker,
+)
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
 
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hpcsweep.node import worker_process
     from hpcsweep.node.stop import Stop
     from hpcsweep.point import Point
 
@@ -115,9 +122,7 @@ class WorkerCare:
         self._end_worker()
         self._end_template()
 
-    def _ask(
-        self, points: tuple[Point, ...], tries: int, seconds: float
-    ) -> Reply | worker_process.Reply:
+    def _ask(self, points: tuple[Point, ...], tries: int, seconds: float) -> Reply | NoReply:
         """Return a worker's reply; one that gave none that can be trusted is gone."""
         worker = self._ready(worker_key(points[0]))
         if worker is None:
@@ -140,7 +145,7 @@ class WorkerCare:
 
     def _wait(
         self, worker: Worker, seconds: float, stopping: Callable[[], bool]
-    ) -> worker_process.Reply:
+    ) -> dict[str, Any] | NoReply:
         """Return what a worker answers in the end; keep what it says before of its point."""
         until = time.monotonic() + seconds
         while True:
@@ -195,7 +200,7 @@ class WorkerCare:
         self._template = None
 
 
-def _answer(request: Request, reply: worker_process.Reply) -> Reply | worker_process.Reply:
+def _answer(request: Request, reply: dict[str, Any] | NoReply) -> Reply | NoReply:
     """Return what a worker answered; a reply to something else is garbled."""
     if not isinstance(reply, dict):
         return reply

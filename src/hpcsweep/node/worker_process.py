@@ -78,7 +78,7 @@ class Interrupted:
     """The supervisor was told to stop while it waited."""
 
 
-Reply = dict[str, Any] | Died | Garbled | TimedOut | Interrupted
+NoReply = Died | Garbled | TimedOut | Interrupted
 
 
 class Template:
@@ -134,7 +134,6 @@ class Worker:
         self._template = template
         self._process: subprocess.Popen[bytes] | _Adopted | None = None
         self._buffer = bytearray()
-        self._scanned = 0
         self._hung_up = False
         self._exit_fd = -1
         self._socket, theirs = socket.socketpair()
@@ -159,7 +158,7 @@ class Worker:
         with contextlib.suppress(ConnectionError):
             self._socket.sendall(json.dumps(request).encode() + b"\n")
 
-    def wait(self, seconds: float, stopping: Callable[[], bool]) -> Reply:
+    def wait(self, seconds: float, stopping: Callable[[], bool]) -> dict[str, Any] | NoReply:
         """Return the next reply, or why there is none; give up once `stopping` returns True."""
         until = time.monotonic() + seconds
         while True:
@@ -228,13 +227,11 @@ class Worker:
 
     def _take(self) -> dict[str, Any] | Garbled | None:
         """Return the next line as an object; None if no line is complete."""
-        end = self._buffer.find(b"\n", self._scanned)
+        end = self._buffer.find(b"\n")
         if end < 0:
-            self._scanned = len(self._buffer)
             return None
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        self._scanned = 0
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError):
