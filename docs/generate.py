@@ -110,7 +110,9 @@ def settings() -> str:
 
 def algorithms() -> str:
     """Return the taxonomy of algorithms."""
-    return table(("algorithm", "meaning"), ((f"`{n}`", doc) for n, doc in ALGORITHMS.items()))
+    return table(
+        ("algorithm", "meaning"), ((f"`{n}`", known.doc) for n, known in ALGORITHMS.items())
+    )
 
 
 def checks() -> str:

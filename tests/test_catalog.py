@@ -104,9 +104,9 @@ def test_a_name_of_an_algorithm_is_one_line(tmp_path: Path, plain_ids: list[str]
     """The axis takes it, alone and in a map of layers; so do the JSON Schema and the table."""
     told = _told(
         tmp_path,
-        "catalog/__init__.py",
-        '"winograd_nonfused": ',
-        '    "strassen": "seven products instead of eight",',
+        "catalog/algorithms.csv",
+        "winograd_nonfused,",
+        "strassen,11,plain,1,,,,,seven products instead of eight",
         PLAIN.replace("}", ", algorithm: [auto, strassen, {'layer1.*': strassen}]}"),
     )
     assert told["plain"] == plain_ids

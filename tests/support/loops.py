@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcsweep import catalog
+from hpcsweep.catalog.algorithms import Algorithm
 from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
 from hpcsweep.conv.reference.algorithms import FAMILIES
@@ -43,7 +44,10 @@ class Loops(OperatorFamily):
         return Expected(must=(("aten::mul",),), must_not=(*CONVOLUTIONS, *PRODUCTS))
 
 
+ROW = Algorithm(name="loops", doc="one filter tap after the other", place=11)
+
+
 def add() -> None:
     """Add it for the rest of this process, before anything is made of the catalogue."""
-    catalog.ALGORITHMS["loops"] = "one filter tap after the other"  # type: ignore[index]
+    catalog.ALGORITHMS["loops"] = ROW  # type: ignore[index]
     FAMILIES["loops"] = Loops()  # type: ignore[index]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpcsweep import files
+from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.store import folders
 from hpcsweep.text import in_sheet, printable
@@ -46,11 +47,6 @@ COLOURS: Final = (
 # so many markers differ as there are colours
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 PALETTE: Final = tuple(colour.replace("#000000", "#8c8c8c") for colour in COLOURS)  # dark and light
-# their places in colours and markers are for ever: a new one goes to the end
-_ALGORITHMS: Final = (
-    "auto", "gemm", "winograd", "fft", "direct", "implicit_gemm", "implicit_precomp_gemm",
-    "autotune", "winograd_nonfused", "fft_tiling", "heuristic",
-)  # fmt: skip
 # text stays text, to search and edit; a dollar in a name begins no formula
 _TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False}
 
@@ -58,7 +54,7 @@ _TEXT: Final = {"svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": F
 def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return colour and marker of each name; algorithms have the same in every picture."""
     every = list(names)
-    places = {name: place for place, name in enumerate(_ALGORITHMS)}
+    places = {name: algorithm.place for name, algorithm in ALGORITHMS.items()}
     taken = {places[name] for name in every if name in places}
     free = [place for place in range(len(COLOURS)) if place not in taken] or [0]
     others = (name for name in every if name not in places)

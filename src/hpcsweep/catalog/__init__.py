@@ -15,6 +15,7 @@ from functools import cache, reduce
 from operator import or_
 from typing import Any, Final, Literal
 
+from hpcsweep.catalog.algorithms import ALGORITHMS as ALGORITHMS
 from hpcsweep.catalog.record import packaged
 
 
@@ -51,27 +52,9 @@ HEURISTIC: Final = "heuristic"
 # what lets somebody else choose; what ran is told by its kernels
 CHOOSING: Final = (AUTO, AUTOTUNE, HEURISTIC)
 
-# The names are cuDNN's (cudnnConvolutionFwdAlgo_t), and the framework's own two choices.
-ALGORITHMS: Final[Mapping[str, str]] = {
-    AUTO: "the framework's default choice",
-    AUTOTUNE: "the framework benchmarks and picks (torch.backends.cudnn.benchmark); GPUs only",
-    HEURISTIC: "the first choice of cuDNN's heuristic mode A, or of MIOpen's guess; GPUs only",
-    "implicit_gemm": "GEMM without an im2col matrix",
-    "implicit_precomp_gemm": "implicit GEMM with precomputed gather indices",
-    "gemm": "im2col into memory, then GEMM",
-    "direct": "direct convolution",
-    "fft": "FFT of the whole image",
-    "fft_tiling": "FFT of tiles",
-    "winograd": "Winograd F(2x2,3x3), transforms fused with the product",
-    "winograd_nonfused": "Winograd with the transforms as separate passes",
-}
-
 # A plan as the library prints it, of cuDNN an engine with its knobs, or without for their defaults;
 # of MIOpen a solution. It may say the version that it was found with: eng53_k2=5_k13=1@9.26.0.
 PLAN: Final = r"(eng\d+(_k\d+=-?\d+)*|sol\d+)(@[\d.]+)?"
-
-# NVIDIA's guide to cuDNN: the forward algorithms that may use tensor cores, TF32 among them
-_ON_TENSOR_CORES: Final = frozenset({"implicit_precomp_gemm", "winograd_nonfused"})
 
 Kind = Literal["str", "int", "bool", "float", "list", "algorithm", "model", "dataset", "gpu", "any"]
 
@@ -216,7 +199,8 @@ LAUNCHERS: Final[Mapping[str, Launcher]] = {
 
 def may_use_tensor_cores(backend: str, algorithm: str) -> bool:
     """Say whether a back-end's explicit algorithm may; the framework chooses for itself."""
-    return backend != "cudnn" or algorithm in _ON_TENSOR_CORES
+    known = ALGORITHMS.get(algorithm)
+    return backend != "cudnn" or (known is not None and known.tensor_cores)
 
 
 def is_plan(name: str) -> bool:

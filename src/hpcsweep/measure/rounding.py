@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
+from hpcsweep.catalog import algorithms
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.errors import first_line
@@ -41,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 _SIGMAS: Final = 6.0
 TF32: Final = 2.0**-11  # the unit roundoff of operands
-_PLAIN: Final = frozenset({"gemm", "implicit_gemm", "implicit_precomp_gemm", "direct"})
-_FFTS: Final = frozenset({"fft", "fft_tiling"})
-_WINOGRADS: Final = frozenset({"winograd", "winograd_nonfused"})
+_PLAIN: Final = algorithms.adding(algorithms.PLAIN)
+_FFTS: Final = algorithms.adding(algorithms.FFT)
+_WINOGRADS: Final = algorithms.adding(algorithms.WINOGRAD)
 # g of Winograd by taps, of the reference's tile of 2 x 2 outputs
 _SMALL_TILE: Final = {3: 5 / 3, 5: 70 / 9}
 # g of the largest tile that libraries for GPUs have: 6 x 6 outputs of 3 x 3 taps, with the points

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hpcsweep.catalog import gpus, workload_of
+from hpcsweep.catalog import ALGORITHMS, gpus, workload_of
 from hpcsweep.catalog.limits import number
 from hpcsweep.catalog.models import MODELS, REFERENCE_SIZE
 
@@ -37,17 +37,6 @@ _POINT_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.0025
 _MORE_PASSES: Final = 4.0
 _MORE_STEPS: Final = 12.0  # of a training, whose gradients are compared, too
-# Seconds of reference families on a CPU over those of its own library: medians over twelve networks
-# and twelve sizes (results/reference/prediction), the others of ResNet-18 at 112 pixels.
-_CPU_FACTOR: Final[Mapping[str, float]] = {
-    "gemm": 1.5,
-    "implicit_gemm": 2.5,
-    "implicit_precomp_gemm": 2.0,
-    "fft": 12.0,
-    "fft_tiling": 12.0,
-    "winograd": 2.0,
-    "winograd_nonfused": 2.0,
-}
 _CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
 
 
@@ -102,7 +91,8 @@ class Peaks:
     def _rate(self, axes: Cells) -> float:
         """Return the operations in a second."""
         if self.device == "cpu":
-            return _CPU_FLOPS / _CPU_FACTOR.get(str(axes.get("algorithm")), 1.0)
+            algorithm = ALGORITHMS.get(str(axes.get("algorithm")))
+            return _CPU_FLOPS / (algorithm.cpu_factor if algorithm else 1.0)
         gpu = gpus.sheet(self.device)
         tflops = gpu.fp32_tflops if gpu else min(each.fp32_tflops for each in gpus.DEVICES)
         return tflops * 1e12 * _EFFICIENCY

@@ -46,10 +46,7 @@ _FEW: Final = 5  # for a warning
 _HOPPER: Final = 900  # compute capability from which on cuDNN has no fused Winograd at all
 # by algorithm: the notes of which an engine has one
 _NOTES: Final[Mapping[str, frozenset[str]]] = {
-    "winograd": frozenset({"WINOGRAD_TILE_4x4"}),
-    "winograd_nonfused": frozenset({"WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13"}),
-    "fft": frozenset({"FFT"}),
-    "fft_tiling": frozenset({"FFT"}),
+    name: known.notes for name, known in catalog.ALGORITHMS.items() if known.notes
 }
 
 

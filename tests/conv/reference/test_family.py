@@ -16,9 +16,9 @@ from hpcsweep import catalog
 from hpcsweep.conv import swap
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference import family
-from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
+from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.conv.shape import ConvShape
-from loops import Loops
+from loops import ROW, Loops
 from paths import SUPPORT
 from references import BACKEND, PLAIN, error, operands, truth
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def loops(monkeypatch: pytest.MonkeyPatch) -> str:
     """Add the algorithm as CONTRIBUTING says: a name, and a line in the table."""
-    monkeypatch.setitem(catalog.ALGORITHMS, "loops", "one filter tap after the other")
+    monkeypatch.setitem(catalog.ALGORITHMS, "loops", ROW)
     monkeypatch.setitem(FAMILIES, "loops", Loops())
     return "loops"
 
@@ -147,14 +147,3 @@ def test_a_sweep_over_sizes_does_not_pile_up_the_indices_of_sizes_past() -> None
         zeros(count)
     assert zeros(199) is kept[199]
     assert zeros(0) is not first
-
-
-def test_repeated_calls_of_many_sizes_stay_exact() -> None:
-    """Indices that were dropped are made again."""
-    backend = Reference()
-    for _ in range(2):
-        for size in range(3, 75):
-            shape = ConvShape(1, 1, size, 4, 1, 3, 3)
-            x, weight = torch.rand(1, 1, size, 4), torch.rand(1, 1, 3, 3)
-            found = backend.forward("implicit_precomp_gemm", x, weight, None, shape)
-            torch.testing.assert_close(found, F.conv2d(x, weight))

@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 
 from hpcsweep import environment
+from hpcsweep.catalog import ALGORITHMS
 from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, first_usable
 
@@ -48,9 +49,9 @@ def _numbered(names: str) -> dict[str, int]:
 
 
 # cudnnConvolutionFwdAlgo_t
-FORWARD: Final = _numbered(
-    "implicit_gemm implicit_precomp_gemm gemm direct fft fft_tiling winograd winograd_nonfused"
-)
+FORWARD: Final = {
+    name: known.cudnn for name, known in ALGORITHMS.items() if known.cudnn is not None
+}
 # cudnnConvolutionBwdDataAlgo_t and cudnnConvolutionBwdFilterAlgo_t
 BACKWARD_DATA: Final = _numbered("algo_0 algo_1 fft fft_tiling winograd winograd_nonfused")
 BACKWARD_FILTER: Final = _numbered("algo_0 algo_1 fft algo_3 winograd winograd_nonfused fft_tiling")

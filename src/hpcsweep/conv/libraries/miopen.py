@@ -52,9 +52,11 @@ _MOST_SOLUTIONS: Final = 128
 
 # miopenDataType_t
 _DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}
-# miopenConvAlgorithm_t: one numbering for all directions
-ALGORITHMS: Final = {"gemm": 0, "direct": 1, "fft": 2, "winograd": 3, "implicit_gemm": 5}
-_NAMES: Final = {number: name for name, number in ALGORITHMS.items()}
+# miopenConvAlgorithm_t
+_NAMES: Final = {
+    known.miopen: name for name, known in catalog.ALGORITHMS.items() if known.miopen is not None
+}
+_NUMBERS: Final = {name: number for number, name in sorted(_NAMES.items())}
 # miopenConvolutionMode_t: cross-correlation; groups are a count of their own
 _CROSS_CORRELATION: Final = 0
 _FUNCTIONS: Final[Mapping[Direction, str]] = {
@@ -206,9 +208,9 @@ class Miopen(VendorBackend[MiopenLibrary]):
     def plan(self, problem: Problem, device: int) -> MiopenPlan:
         """Compile the first solution of the algorithm that can be."""
         name = problem.algorithm.partition("@")[0]
-        wanted = ALGORITHMS.get(name)
+        wanted = _NUMBERS.get(name)
         if wanted is None and not name.startswith("sol") and name != catalog.HEURISTIC:
-            names = ", ".join(ALGORITHMS)
+            names = ", ".join(_NUMBERS)
             raise NotSupported(f"MIOpen has no {problem.algorithm} (it has {names})")
         if problem.shape.dtype not in _DATA_TYPES:
             raise NotSupported(f"MIOpen convolves no {problem.shape.dtype}")
@@ -251,7 +253,7 @@ class Miopen(VendorBackend[MiopenLibrary]):
 
     def _kernels(self, algorithm: str) -> Expected:
         """Return that the kernels must not be those of another algorithm."""
-        return Expected(algorithm=algorithm if algorithm in ALGORITHMS else None)
+        return Expected(algorithm=algorithm if algorithm in _NUMBERS else None)
 
     def _solutions(
         self, function: str, described: tuple[Descriptor, ...], device: int
