@@ -19,9 +19,8 @@ import yaml
 from torch import nn
 
 from hpcsweep import catalog
-from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap, tensors
-from hpcsweep.conv.backend import FRAMEWORK
+from hpcsweep.conv.backend import FRAMEWORK, choose
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import forward_pass
 from hpcsweep.conv.proof.evidence import cell
@@ -47,7 +46,7 @@ class Algorithms:
         """Let the network run the map until `remove`."""
         if any(isinstance(module, swap.ExplicitConv2d) for module in self._model.modules()):
             raise UsageError("the network has a map already: remove() takes it away")
-        backend = backends.choose(parts.device_type(self._model))
+        backend = choose(parts.device_type(self._model))
         names = swap.swap(self._model)
         of_shapes = bool(choice.idle_patterns(self._layers, [(name, "") for name in names]))
         for name in names:
@@ -69,9 +68,9 @@ class Algorithms:
         """How many calls ran the framework's default instead, by layer and reason."""
         calls = Counter[str]()
         for module in self._model.modules():
-            if assigned := _assigned(module):
-                for picked, times in assigned.fell_back.items():
-                    calls[f"{picked.layer}: {picked.requested}: {picked.reason}"] += times
+            assigned = _assigned(module)
+            for picked, times in assigned.fell_back.items() if assigned else ():
+                calls[f"{picked.layer}: {picked.requested}: {picked.reason}"] += times
         return dict(calls)
 
     def __enter__(self) -> Self:
@@ -130,13 +129,10 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
     """
     calls = _calls(model, *inputs)
     picked = [_choice_of(*call) for call in calls]
-    backend = next((found.backend for _, m, _ in calls if (found := _assigned(m))), None)
-    proof = forward_pass.prove(
-        model,
-        lambda: model(*inputs),
-        picked,
-        backend or backends.choose(parts.device_type(model)),
-    )
+    assigned = [_assigned(module) for _, module, _ in calls]
+    backends = [one.backend for one in assigned if one]
+    backend = backends[0] if backends else choose(parts.device_type(model))
+    proof = forward_pass.prove(model, lambda: model(*inputs), picked, backend)
     return [
         Used(c.layer, c.shape.unique_key, c.requested, c.used, c.backend, cell(seen), c.reason)
         for c, seen in zip(picked, proof.calls, strict=True)
@@ -197,20 +193,25 @@ def _check_layers(model: nn.Module, layers: Mapping[str, str]) -> None:
     """Complain about layers that the map names and that cannot run it."""
     plain = [name for name, module in parts.convolutions(model) if swap.is_plain(module)]
     every = dict(model.named_modules())
-    for pattern, algorithm in layers.items():
-        is_name = not set("*?[") & set(pattern) and not pattern.startswith(_OF_SHAPES)
-        if pattern == choice.DEFAULT or not is_name or pattern in plain:
+    for name, algorithm in layers.items():
+        is_pattern = not set("*?[").isdisjoint(name) or name.startswith(_OF_SHAPES)
+        if name == choice.DEFAULT or is_pattern or name in plain:
             continue
-        if algorithm in choice.FRAMEWORK_CHOICES and pattern in every:
-            continue
-        if pattern not in every:
-            hint = suggest(pattern, plain) or f"; layers are {', '.join(plain[:3])} ..."
-            raise UsageError(f"the map names '{pattern}', which the network does not have{hint}")
-        above = (every[".".join(pattern.split(".")[:at])] for at in range(pattern.count(".") + 1))
-        why = next(filter(None, map(parts.closed, [*above, every[pattern]])), None)
-        what = why and f"is {why}, where torch runs its own; give the map before torch.compile"
-        what = what or f"is a {type(every[pattern]).__name__} and no plain nn.Conv2d"
-        raise UsageError(f"the map names '{pattern}', which {what}")
+        if name not in every:
+            hint = suggest(name, plain) or f"; layers are {', '.join(plain[:3])} ..."
+            raise UsageError(f"the map names '{name}', which the network does not have{hint}")
+        if algorithm not in choice.FRAMEWORK_CHOICES:
+            raise UsageError(f"the map names '{name}', which {_why_not(every, name)}")
+
+
+def _why_not(every: Mapping[str, nn.Module], name: str) -> str:
+    """Return why a layer cannot have an algorithm: a part around it is closed, or it is itself."""
+    words = name.split(".")
+    for count in range(len(words) + 1):
+        why = parts.closed(every[".".join(words[:count])])
+        if why:
+            return f"is {why}, where torch runs its own; give the map before torch.compile"
+    return f"is a {type(every[name]).__name__} and no plain nn.Conv2d"
 
 
 def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape]:

@@ -25,8 +25,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.nn.parameter import is_lazy
 
 from hpcsweep import catalog
-from hpcsweep.conv import choice as choices
-from hpcsweep.conv import parts
+from hpcsweep.conv import choice, parts
 from hpcsweep.conv.backend import Backend, Convolve
 from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.errors import AlgorithmError, Unsupported
@@ -72,10 +71,10 @@ class Assignment:
     def decide(self, shape: ConvShape, device_type: str) -> LayerChoice:
         """Ask the back-end for one call."""
         if self.measured is not None and shape not in self.measured:
-            name = choices.requested(self.algorithm, self.layer, shape.unique_key)
-            if name not in choices.FRAMEWORK_CHOICES:
-                return choices.refused(self.layer, shape, name, "the map was measured on others")
-        return choices.decide(self.algorithm, self.layer, shape, self.backend, device_type)
+            name = choice.requested(self.algorithm, self.layer, shape.unique_key)
+            if name not in choice.FRAMEWORK_CHOICES:
+                return choice.refused(self.layer, shape, name, "the map was measured on others")
+        return choice.decide(self.algorithm, self.layer, shape, self.backend, device_type)
 
 
 class ExplicitConv2d(nn.Conv2d):
@@ -131,8 +130,8 @@ class ExplicitConv2d(nn.Conv2d):
         picked = assigned.decided.get(shape)
         if picked is None and shape.in_c != self.in_channels:
             # the framework's own error says it best
-            name = choices.requested(assigned.algorithm, assigned.layer, shape.unique_key)
-            picked = choices.refused(assigned.layer, shape, name, f"{shape.in_c} channels")
+            name = choice.requested(assigned.algorithm, assigned.layer, shape.unique_key)
+            picked = choice.refused(assigned.layer, shape, name, f"{shape.in_c} channels")
         if picked is None:
             picked = assigned.decide(shape, x.device.type)
         assigned.decided[shape] = picked
@@ -264,8 +263,8 @@ def assign(
     `UnknownAlgorithm`, and, when a call cannot run as asked, `Unsupported` for the policy `skip` or
     `AlgorithmError` for `error`; the layers then keep what they had.
     """
-    choices.check(algorithm)
-    picked = choices.one_plan_per_shape(
+    choice.check(algorithm)
+    picked = choice.one_plan_per_shape(
         [_decide(model, layer, shape, algorithm, backend) for layer, shape in calls]
     )
     refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
@@ -289,8 +288,8 @@ def _decide(
     model: nn.Module, layer: str, shape: ConvShape, algorithm: Algorithm, backend: Backend
 ) -> LayerChoice:
     module = model.get_submodule(layer)
-    picked = choices.decide(algorithm, layer, shape, backend, parts.device_type(module))
-    if isinstance(module, ExplicitConv2d) or picked.requested in choices.FRAMEWORK_CHOICES:
+    picked = choice.decide(algorithm, layer, shape, backend, parts.device_type(module))
+    if isinstance(module, ExplicitConv2d) or picked.requested in choice.FRAMEWORK_CHOICES:
         return picked
     reason = f"{type(module).__name__} with code of its own is not a plain nn.Conv2d"
-    return replace(choices.refused(layer, shape, picked.requested, reason), swappable=False)
+    return replace(choice.refused(layer, shape, picked.requested, reason), swappable=False)

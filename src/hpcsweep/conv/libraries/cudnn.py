@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import Direction, Expected
-from hpcsweep.conv.libraries import cudnn_library as library_of
+from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn_library import CudnnLibrary
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.driver import (
@@ -43,9 +43,9 @@ _GRADIENTS: Final[Mapping[str, str]] = {
 }
 # by direction: the function, and the numbers of its algorithms
 _WAYS: Final[Mapping[Direction, tuple[str, Mapping[str, int]]]] = {
-    Direction.FORWARD: ("cudnnConvolutionForward", library_of.FORWARD),
-    Direction.DATA: ("cudnnConvolutionBackwardData", library_of.BACKWARD_DATA),
-    Direction.FILTER: ("cudnnConvolutionBackwardFilter", library_of.BACKWARD_FILTER),
+    Direction.FORWARD: ("cudnnConvolutionForward", cudnn_library.FORWARD),
+    Direction.DATA: ("cudnnConvolutionBackwardData", cudnn_library.BACKWARD_DATA),
+    Direction.FILTER: ("cudnnConvolutionBackwardFilter", cudnn_library.BACKWARD_FILTER),
 }
 
 # Kernels of these have said so in every cuDNN; of the others names are compared where they tell.
@@ -71,7 +71,7 @@ def describe(library: CudnnLibrary, problem: Problem) -> tuple[Descriptor, ...]:
 
 def _tensor(library: CudnnLibrary, dtype: str, sizes: Size, layout: str) -> Descriptor:
     descriptor = Descriptor(library, NAME, "Tensor")
-    number = library_of.DATA_TYPES[dtype]
+    number = cudnn_library.DATA_TYPES[dtype]
     library.call(
         "cudnnSetTensor4dDescriptorEx", descriptor, number, *sizes, *strides(sizes, layout)
     )
@@ -80,19 +80,19 @@ def _tensor(library: CudnnLibrary, dtype: str, sizes: Size, layout: str) -> Desc
 
 def _filters(library: CudnnLibrary, shape: ConvShape, layout: str) -> Descriptor:
     descriptor = Descriptor(library, NAME, "Filter")
-    number = library_of.DATA_TYPES[shape.dtype]
-    form = library_of.FORMATS[layout]
+    number = cudnn_library.DATA_TYPES[shape.dtype]
+    form = cudnn_library.FORMATS[layout]
     library.call("cudnnSetFilter4dDescriptor", descriptor, number, form, *shape.filter_size)
     return descriptor
 
 
 def _convolution(library: CudnnLibrary, shape: ConvShape, *, tf32: bool) -> Descriptor:
     descriptor = Descriptor(library, NAME, "Convolution")
-    compute = library_of.DATA_TYPES["float64" if shape.dtype == "float64" else "float32"]
+    compute = cudnn_library.DATA_TYPES["float64" if shape.dtype == "float64" else "float32"]
     library.call(
         "cudnnSetConvolution2dDescriptor",
         *(descriptor, *shape.padding, *shape.stride, *shape.dilation),
-        *(library_of.CROSS_CORRELATION, compute),
+        *(cudnn_library.CROSS_CORRELATION, compute),
     )
     library.call("cudnnSetConvolutionGroupCount", descriptor, shape.groups)
     library.call("cudnnSetConvolutionMathType", descriptor, math_type(shape.dtype, tf32=tf32))
@@ -102,9 +102,9 @@ def _convolution(library: CudnnLibrary, shape: ConvShape, *, tf32: bool) -> Desc
 def math_type(dtype: str, *, tf32: bool) -> int:
     """Return cuDNN's math type: what the framework itself would choose."""
     if dtype == "float32":
-        return library_of.DEFAULT_MATH if tf32 else library_of.FMA_MATH
+        return cudnn_library.DEFAULT_MATH if tf32 else cudnn_library.FMA_MATH
     half = dtype in {"float16", "bfloat16"}
-    return library_of.TENSOR_OP_MATH if half else library_of.DEFAULT_MATH
+    return cudnn_library.TENSOR_OP_MATH if half else cudnn_library.DEFAULT_MATH
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Cudnn(VendorBackend[CudnnLibrary]):
         number = numbers.get(problem.algorithm)
         if number is None:
             raise NotSupported(f"cuDNN has no {problem.algorithm}")
-        if problem.shape.dtype not in library_of.DATA_TYPES:
+        if problem.shape.dtype not in cudnn_library.DATA_TYPES:
             raise NotSupported(f"cuDNN convolves no {problem.shape.dtype}")
         described = describe(self.library, problem)
         size = self._workspace(function, described, number, device)
@@ -165,7 +165,7 @@ class Cudnn(VendorBackend[CudnnLibrary]):
 
     @cached_property
     def _front_end(self) -> FrontEnd:
-        return FrontEnd(library_of.version_text(self.library.version))
+        return FrontEnd(cudnn_library.version_text(self.library.version))
 
     def backward_name(self, way: Direction, algorithm: str) -> str | None:
         """Return the counterpart of a layer's algorithm in a gradient; a plan is of one way."""
@@ -193,4 +193,4 @@ class Cudnn(VendorBackend[CudnnLibrary]):
 
 def create(device_type: str) -> Cudnn:
     """Return the back-end; the library is loaded when it is first asked."""
-    return Cudnn(library_of.load, device_type)
+    return Cudnn(cudnn_library.load, device_type)

@@ -68,7 +68,9 @@ _BY_TYPE: Final[Mapping[str, Mapping[str, int]]] = {
     "INT32": {"DEVICEPROP_DEVICE_ID": 2700},
     "CHAR": {"DEVICEPROP_JSON_REPRESENTATION": 2702},
 }  # fmt: skip
-ATTRIBUTES: Final = {n: (v, kind) for kind, of in _BY_TYPE.items() for n, v in of.items()}
+ATTRIBUTES: Final = {
+    name: (value, kind) for kind, values in _BY_TYPE.items() for name, value in values.items()
+}
 # cudnnBackendNumericalNote_t, in the order of its values
 NOTES: Final = (
     "TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "NONDETERMINISTIC",

@@ -53,7 +53,7 @@ class CudnnGraphPlan(Plan):
     notes: str
 
     @property
-    def told(self) -> tuple[str, str]:
+    def name_and_notes(self) -> tuple[str, str]:
         """The full name, and the notes."""
         return self.algorithm, self.notes
 
@@ -73,7 +73,7 @@ class FrontEnd:
 
     version: str
     _handles: threading.local = field(default_factory=threading.local)
-    _told: dict[tuple[ConvShape, int], dict[str, Any]] = field(default_factory=dict)
+    _answers: dict[tuple[ConvShape, int], dict[str, Any]] = field(default_factory=dict)
 
     @property
     def module(self) -> Any:  # noqa: ANN401 - it has no types
@@ -126,14 +126,17 @@ class FrontEnd:
         """
         asked = self._asked(problem, device)
         unwanted = _unwanted(problem)
-        engines = {f"eng{one['engine']}": one for one in asked["engines"]}
-        forbidden = {name for name, one in engines.items() if unwanted & {*one["notes"]}}
-        listed = [name for name in asked["heuristic"] if name.partition("_")[0] not in forbidden][
-            :most
-        ]
-        without = forbidden | {name.partition("_")[0] for name in listed}
-        can = (name for name, one in engines.items() if one["workspace_bytes"] is not None)
-        return listed + [name for name in can if name not in without]
+        forbidden = set[str]()
+        others = list[str]()
+        for one in asked["engines"]:
+            if not unwanted.isdisjoint(one["notes"]):
+                forbidden.add(f"eng{one['engine']}")
+            elif one["workspace_bytes"] is not None:  # it has a plan
+                others.append(f"eng{one['engine']}")
+        allowed = [name for name in asked["heuristic"] if _engine(name) not in forbidden]
+        listed = allowed[:most]
+        tried = set(map(_engine, listed))
+        return listed + [name for name in others if name not in tried]
 
     def graph(self, problem: Problem, **how: Any) -> Any:  # noqa: ANN401 - the front-end's own
         """Describe a problem: `handle`, or `device_property` for a device that is not here."""
@@ -149,10 +152,8 @@ class FrontEnd:
             return {"dim": [*size], "stride": [*strides(size, problem.layout)]}
 
         first_size, second_size, size = problem.sizes
-        first, second = (
-            graph.tensor(uid=uid, data_type=kind, **layout(of))
-            for uid, of in ((1, first_size), (2, second_size))
-        )
+        first = graph.tensor(uid=_FIRST, data_type=kind, **layout(first_size))
+        second = graph.tensor(uid=_SECOND, data_type=kind, **layout(second_size))
         geometry = {
             "pre_padding": [*shape.padding], "post_padding": [*shape.padding],
             "stride": [*shape.stride], "dilation": [*shape.dilation],
@@ -164,7 +165,7 @@ class FrontEnd:
         else:
             result = graph.conv_wgrad(image=second, loss=first, **geometry)
         result.set_output(True).set_uid(_RESULT).set_data_type(kind)
-        result.set_dim(layout(size)["dim"]).set_stride(layout(size)["stride"])
+        result.set_dim([*size]).set_stride(layout(size)["stride"])
         graph.validate()
         graph.build_operation_graph()
         return graph
@@ -214,10 +215,10 @@ class FrontEnd:
     def _asked(self, problem: Problem, device: int) -> dict[str, Any]:
         """Return what cuDNN tells of a shape's engines; asked once, since it tries to build all."""
         key = problem.shape, device
-        if key not in self._told:
+        if key not in self._answers:
             graphs = cudnn_graph.Graphs.here(cudnn_graph.load(), device)
-            self._told[key] = graphs.ask(problem.shape)
-        return self._told[key]
+            self._answers[key] = graphs.ask(problem.shape)
+        return self._answers[key]
 
     def _notes(self, problem: Problem, device: int, engine: int) -> list[str]:
         """Return cuDNN's notes on an engine, if it tells them.
@@ -231,6 +232,10 @@ class FrontEnd:
         except LibraryUnusable:
             return []
         return next((one["notes"] for one in engines if one["engine"] == engine), [])
+
+
+def _engine(plan: str) -> str:
+    return plan.partition("_")[0]
 
 
 def _unwanted(problem: Problem) -> set[str]:

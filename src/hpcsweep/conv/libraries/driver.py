@@ -159,7 +159,7 @@ class Plan(ABC):
         return f"{self.function}:{self.algorithm}"
 
     @property
-    def told(self) -> tuple[str | None, str | None]:
+    def name_and_notes(self) -> tuple[str | None, str | None]:
         """The library's own name of the plan, and its notes on it, where it has any."""
         return None, None
 

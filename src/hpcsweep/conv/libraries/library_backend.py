@@ -130,7 +130,7 @@ class VendorBackend(ABC, Generic[L]):
 
     def unsupported(self, algorithm: str, shape: ConvShape) -> str | None:
         """Return None if the library can do the shape, else its reason. Runs it once to be sure."""
-        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
+        answer = self._forward_answer(algorithm, shape)
         return answer if isinstance(answer, str) else None
 
     def plans(self, shape: ConvShape, most: int) -> list[str]:
@@ -140,12 +140,10 @@ class VendorBackend(ABC, Generic[L]):
 
     def about(self, algorithm: str, shape: ConvShape) -> tuple[int | None, str | None, str | None]:
         """Return the scratch memory of a plan, its name and its notes."""
-        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
-        return (
-            (None, None, None)
-            if isinstance(answer, str)
-            else (answer.workspace_bytes, *answer.told)
-        )
+        answer = self._forward_answer(algorithm, shape)
+        if isinstance(answer, str):
+            return None, None, None
+        return answer.workspace_bytes, *answer.name_and_notes
 
     def forward(
         self, algorithm: str, x: Tensor, weight: Tensor, bias: Tensor | None, shape: ConvShape
@@ -185,7 +183,7 @@ class VendorBackend(ABC, Generic[L]):
 
     def expected(self, algorithm: str, shape: ConvShape) -> Expected:
         """Return the operator, the library's call and the kernels that prove an algorithm."""
-        answer = self._answer(_problem(Direction.FORWARD, algorithm, shape))
+        answer = self._forward_answer(algorithm, shape)
         called = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
         name = operator.NAMES[Direction.FORWARD]
         return replace(called, must=((name,), *called.must))
@@ -233,17 +231,19 @@ class VendorBackend(ABC, Generic[L]):
             Direction.FILTER: (second.shape, size),
         }[way]
         shape = operator.shape_of(first.dtype, x, weight, steps)
-        forward = way is Direction.FORWARD
-        name = algorithm if forward else self.backward_name(way, algorithm)
-        if name is None or (
-            not forward and isinstance(self._answer(_problem(way, name, shape)), str)
-        ):
-            return _framework_gradient(way, first, second, size, shape)
+        name = algorithm
+        if way is not Direction.FORWARD:
+            name = self.backward_name(way, algorithm) or ""  # empty: the library has none
+            if not name or isinstance(self._answer(_problem(way, name, shape)), str):
+                return _framework_gradient(way, first, second, size, shape)
         problem = _problem(way, name, shape)
         plan = self._answer(problem, most_workspace=math.inf)  # the limit counts in decisions
         if isinstance(plan, str):
             raise NotSupported(f"{self.name} {name} ({way.value}): {plan}")
         return _queue(plan, first, second, size, shape.layout)
+
+    def _forward_answer(self, algorithm: str, shape: ConvShape) -> Plan | str:
+        return self._answer(_problem(Direction.FORWARD, algorithm, shape))
 
     def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
         """Return the plan of a problem, or why there is none; asked and tried once."""
@@ -285,7 +285,7 @@ class VendorBackend(ABC, Generic[L]):
         dtype = getattr(torch, problem.shape.dtype)
         try:
             first, second = (
-                torch.zeros(of, dtype=dtype, device=self._device_type) for of in operands
+                torch.zeros(sizes, dtype=dtype, device=self._device_type) for sizes in operands
             )
             _queue(plan, first, second, size, problem.layout)
         except NotSupported as error:

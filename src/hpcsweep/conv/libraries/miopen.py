@@ -181,7 +181,7 @@ class MiopenPlan(Plan):
     solution: int
 
     @property
-    def told(self) -> tuple[str | None, str | None]:
+    def name_and_notes(self) -> tuple[str | None, str | None]:
         """The solution, and the algorithm that MIOpen files it under."""
         return f"sol{self.solution}", self.algorithm
 
@@ -219,18 +219,15 @@ class Miopen(VendorBackend[MiopenLibrary]):
         function = _FUNCTIONS[problem.way]
         described = describe(self.library, problem)
         solutions = self._solutions(function, described, device)
-        fitting = [
-            solution
-            for solution in solutions
-            if solution.algorithm == wanted or _name(solution) == name
-        ]
         if name == catalog.HEURISTIC:
             fitting = solutions[:1]
+        else:
+            fitting = [one for one in solutions if name == _name(one) or wanted == one.algorithm]
         if not fitting:
-            there = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
+            families = dict.fromkeys(_NAMES.get(s.algorithm, str(s.algorithm)) for s in solutions)
             raise NotSupported(
                 f"MIOpen offers no {problem.algorithm} for this shape "
-                f"(but: {', '.join(there) or 'none'}); that may be its guess"
+                f"(but: {', '.join(families) or 'none'}); that may be its guess"
             )
         solution = self._compiled(function, described, device, fitting)
         return MiopenPlan(

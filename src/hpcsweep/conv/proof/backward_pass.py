@@ -66,14 +66,15 @@ def ranges(model: nn.Module) -> Iterator[None]:
             with parts.computed(module) as filters:
                 output = forward(*args, **kwargs)
             number = next(numbers)
-            wants = {
-                "wants_data": any(tensor.requires_grad for tensor in tensors_in([args, kwargs])),
-                "wants_filter": filters_learn(module),
-            }
+            wants = []
+            if any(tensor.requires_grad for tensor in tensors_in([args, kwargs])):
+                wants.append(Direction.DATA)
+            if filters_learn(module):
+                wants.append(Direction.FILTER)
             opened = list[record_function]()
 
             def enter(*_: object) -> None:
-                opened.append(record_function(title(_MARK, number, layer, **wants)))
+                opened.append(record_function(title(_MARK, number, layer, wants)))
                 opened[-1].__enter__()
 
             def leave(*_: object) -> None:
@@ -107,12 +108,9 @@ def proof_of_backward(
 
 
 def _expected(item: LayerChoice, call: Call | None, backend: Backend) -> dict[Direction, Expected]:
-    found = {g.way: g.expected for g in gradients_of(item, backend)} or _FRAMEWORK
-    wanted = {
-        Direction.DATA: call and call.wants_data,
-        Direction.FILTER: call is None or call.wants_filter,
-    }
-    return {way: of_way for way, of_way in found.items() if wanted[way]}
+    expected = {one.way: one.expected for one in gradients_of(item, backend)} or _FRAMEWORK
+    wants = call.wants if call else frozenset[Direction]()
+    return {way: of_way for way, of_way in expected.items() if way in wants}
 
 
 def _reports(
@@ -133,5 +131,4 @@ def _reports(
 
 def _reached_onednn(call: Call, way: Direction) -> bool:
     """Say whether the framework's backward ran, which is what hands convolutions to oneDNN."""
-    wanted = call.wants_data if way is Direction.DATA else call.wants_filter
-    return wanted and profiler_events.ran(call, FRAMEWORK_BACKWARD)
+    return way in call.wants and profiler_events.ran(call, FRAMEWORK_BACKWARD)

@@ -51,12 +51,13 @@ _ANY_GEMM: Final = (_GEMM, _IMPLICIT, _PRECOMP)
 _FFTS: Final = ("fft", "fft_tiling")  # both transform 32x32 pixels by the same kernels
 # what cuDNN's gradients are called, whose names say less
 _CLAIMS: Final = {"algo_0": {_IMPLICIT}, "algo_1": {_IMPLICIT, _PRECOMP}}
+_IM2COL: Final = r"im\d?d?2col|im3d2col|col2im"
 _NO_CONVOLUTION: Final = r"sdpa|flash|fmha|attention|reduce_[wd]grad|bias_diff"
 # The first line that fits counts, so that Winograd's products and names of GEMMs come in order.
 KINDS: Final = (
     # what prepares, and is the algorithm's own
     Kind(r"generateWinogradTiles", ("winograd",), decides=False),
-    Kind(r"im\d?d?2col|im3d2col|col2im", (_GEMM,), decides=False),
+    Kind(_IM2COL, (_GEMM,), decides=False),
     Kind(r"compute\w*OffsetsKernel|kern_precompute_indices", (_PRECOMP,), decides=False),
     # AMD
     Kind(r"[mM]iopenGcnAsmWinograd|miopenSp3Asm|Conv_?Winograd|gcnAsmWinograd",
@@ -116,8 +117,11 @@ class Recognition:
 
     def against(self, claimed: str) -> str:
         """Return the first kernel that does not belong to an algorithm that is claimed, or ""."""
-        names = _CLAIMS.get(claimed, {claimed})
-        return next((kernel for kernel, of in self.telling if not of & names), "")
+        claims = _CLAIMS.get(claimed, {claimed})
+        for kernel, algorithms in self.telling:
+            if not algorithms & claims:
+                return kernel
+        return ""
 
     def grade(self, claimed: str) -> Grade:
         """Return what this says of an algorithm that is claimed."""
@@ -145,19 +149,21 @@ def recognise(kernels: Iterable[str]) -> Recognition:
     im2col and a product are explicit GEMM; an im2col tells beside all that convolves. A product
     tells where nothing else has one inside.
     """
-    named = [(kernel, kind_of(kernel)) for kernel in kernels]
-    unnamed = (kernel for kernel, kind in named if kind is None)
-    unknown = tuple(kernel for kernel in unnamed if not helps(kernel))
-    with_kind = [(kernel, kind) for kernel, kind in named if kind is not None]
-    telling = [(kernel, kind) for kernel, kind in with_kind if kind.decides]
-    products = [(kernel, kind) for kernel, kind in with_kind if kind.products and not kind.decides]
+    known = []
+    unknown = []
+    for kernel in kernels:
+        kind = kind_of(kernel)
+        if kind is not None:
+            known.append((kernel, kind))
+        elif not helps(kernel):
+            unknown.append(kernel)
+    telling = [pair for pair in known if pair[1].decides]
+    products = [pair for pair in known if pair[1].products and not pair[1].decides]
     if telling:
-        telling += [] if any(kind.products for _, kind in telling) else products
-        unfolds = [
-            pair for pair in with_kind if pair[1].algorithms == (_GEMM,) and not pair[1].products
-        ]
-        telling += unfolds
+        if not any(kind.products for _, kind in telling):
+            telling += products
+        telling += [pair for pair in known if pair[1].pattern == _IM2COL]
     elif products and not unknown:
-        telling = with_kind
+        telling = known
     evidence = dict.fromkeys((kernel, frozenset(kind.algorithms)) for kernel, kind in telling)
-    return Recognition(tuple(evidence), unknown)
+    return Recognition(tuple(evidence), tuple(unknown))

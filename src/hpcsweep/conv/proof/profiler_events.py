@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.operators import (
     LIBRARY_CALLS,
@@ -66,11 +67,10 @@ _SESSIONS: Final = _Sessions()
 
 @dataclass(frozen=True)
 class Call:
-    """The ranges of one convolution call, and whether its input and its filters need gradients."""
+    """The ranges of one convolution call; `wants` are the gradients that it needs."""
 
     layer: str
-    wants_data: bool
-    wants_filter: bool = True
+    wants: frozenset[Direction] = frozenset()
     events: list[Any] = field(default_factory=list)
 
 
@@ -113,11 +113,9 @@ class Event:
         return True
 
 
-def title(
-    mark: str, number: int, layer: str, *, wants_data: bool = True, wants_filter: bool = True
-) -> str:
+def title(mark: str, number: int, layer: str, wants: Iterable[Direction] = ()) -> str:
     """Return the name of a range around one call, or around a node of its backward pass."""
-    return f"{mark}|{number}|{int(wants_data)}{int(wants_filter)}|{layer}"
+    return f"{mark}|{number}|{' '.join(way.value for way in wants)}|{layer}"
 
 
 def ranged(
@@ -252,10 +250,9 @@ def calls(events: Iterable[Any], mark: str) -> list[Call]:
     by_number: dict[int, Call] = {}
     for event in events:
         if is_range(event, mark):
-            _, number, wanted, layer = event.name.split("|", 3)
-            data, of_filter = (flag == "1" for flag in wanted)
-            call = by_number.setdefault(int(number), Call(layer, data, of_filter))
-            call.events.append(event)
+            _, number, wants, layer = event.name.split("|", 3)
+            new = Call(layer, frozenset(map(Direction, wants.split())))
+            by_number.setdefault(int(number), new).events.append(event)
     return [by_number[number] for number in sorted(by_number)]
 
 
