@@ -198,6 +198,13 @@ def pretend_gpu() -> pretendgpu.PretendGpu:
     return pretendgpu.built()
 
 
+@pytest.fixture(scope="module")
+def said(pretend_gpu: pretendgpu.PretendGpu) -> Iterator[Callable[..., list[Any]]]:
+    """Give a function that runs programs in one process with the pretend GPU (`servant`)."""
+    with pretendgpu.servant(pretend_gpu) as run:
+        yield run
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-
 import pytest
 import torch
 
@@ -17,10 +14,6 @@ from hpcsweep.conv.operators import (
     helps,
     matches,
 )
-from paths import FACTS
-
-CONVOLVING = {"aten::cudnn_convolution", "aten::miopen_convolution"}
-TRACES = FACTS / "traces"
 
 
 @pytest.mark.parametrize(
@@ -75,29 +68,3 @@ def test_kernels_that_only_help_are_told_from_those_that_convolve(
 ) -> None:
     """Torch's own, layouts, types, sums and offsets prove nothing alone."""
     assert helps(kernel) == only_helps
-
-
-@pytest.mark.parametrize("trace", ["v100_resnet50_train", "a100_alexnet", "mi300x_resnet_bf16"])
-def test_every_convolution_of_a_real_trace_has_a_kernel_that_may_prove_it(trace: str) -> None:
-    """By the launches inside of the library's operators; some kernels there only help."""
-    path = TRACES / f"{trace}.json.gz"
-    with gzip.open(path) as file:
-        events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
-    kernels = {
-        e["args"].get("correlation"): e["name"]
-        for e in events
-        if e.get("cat", "").lower() == "kernel"
-    }
-    launches = [e for e in events if e.get("args", {}).get("correlation") in kernels]
-    called = [e for e in events if e["name"] in CONVOLVING]
-    proven = 0
-    for call in called:
-        end = call["ts"] + call["dur"]
-        inside = [
-            kernels[e["args"]["correlation"]]
-            for e in launches
-            if call["ts"] <= e["ts"] <= end and e["tid"] == call["tid"]
-        ]
-        proven += any(not helps(name) for name in inside)
-    assert called
-    assert proven == len(called)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -70,21 +68,6 @@ def test_a_name_without_a_pattern_that_matches_keeps_its_own_class():
         assert ran(model, IMAGE) == [("0", "auto"), ("2", "auto"), ("3", "gemm")]
 
 
-def test_gradients_are_those_of_the_framework():
-    """With autograd through the operators of the algorithm, under autocast as well."""
-    for amp in (False, True):
-        grads = []
-        for layers in ({"*": "auto"}, MAP):
-            model = network()
-            with (
-                hpcsweep.algorithms(model, layers),
-                torch.autocast("cpu", torch.bfloat16, enabled=amp),
-            ):
-                model(IMAGE).float().square().mean().backward()
-            grads.append(model[0].weight.grad)
-        torch.testing.assert_close(*grads, rtol=0.1 if amp else 1e-4, atol=1e-2 if amp else 1e-5)
-
-
 def test_autocast_that_comes_and_goes_is_another_call():
     """The same input under autocast and without: each in its own type."""
     model = network()
@@ -95,18 +78,15 @@ def test_autocast_that_comes_and_goes_is_another_call():
             assert model(IMAGE).dtype == torch.float32
 
 
-def test_a_pruned_layer_a_copy_and_a_pickle_run_the_map():
-    """A pruned layer computes its weight before each call; copies prepare their own calls."""
-    model = network()
-    prune.l1_unstructured(model[2], "weight", amount=0.5)
-    plain = model(IMAGE)
-    with hpcsweep.algorithms(model, MAP):
-        torch.testing.assert_close(model(IMAGE), plain, rtol=1e-4, atol=1e-5)
+def test_a_layer_that_is_pruned_after_its_first_call_runs_the_map():
+    """It computes its weight before each call from then on."""
     model = network()
     with hpcsweep.algorithms(model, MAP):
         model(IMAGE)
-        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert ran(other, IMAGE)[1] == ("2", "winograd")
+        prune.l1_unstructured(model[2], "weight", amount=0.5)
+        found = model(IMAGE)
+        assert ran(model, IMAGE)[1] == ("2", "winograd")
+    torch.testing.assert_close(found, model(IMAGE), rtol=1e-4, atol=1e-5)
 
 
 def test_what_an_algorithm_cannot_do_falls_back_and_is_counted():

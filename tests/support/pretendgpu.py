@@ -15,17 +15,22 @@ runs any program on it.
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import filelock
 
@@ -90,6 +95,46 @@ class PretendGpu:
             timeout=timeout,
             check=False,
         )
+
+
+# One process runs many programs, each a line of JSON, and answers each by one: torch takes seconds
+# to be imported, and the libraries read their variables at each call.
+_SERVANT = """
+import contextlib, io, json, os, sys, torch
+for line in sys.stdin:
+    program, variables = json.loads(line)
+    os.environ.update(variables)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(program, {"torch": torch})
+    for name in variables:
+        del os.environ[name]
+    print(json.dumps(printed.getvalue()), flush=True)
+"""
+
+
+@contextmanager
+def servant(gpu: PretendGpu) -> Iterator[Callable[..., list[Any]]]:
+    """Give a function that runs a program on the GPU, and returns the Python values it printed."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVANT],
+        env=gpu.environment(PRETEND_COMPUTE="1"),
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
+    ) as process:
+
+        def run(program: str, **variables: str) -> list[Any]:
+            assert process.stdin and process.stdout  # noqa: PT018 - for the type checker
+            process.stdin.write(json.dumps([program, variables]) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer, "the program failed: its traceback is above"
+            return [ast.literal_eval(line) for line in json.loads(answer).splitlines()]
+
+        yield run
+        assert process.stdin
+        process.stdin.close()
 
 
 def is_pretended() -> bool:

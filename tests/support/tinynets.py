@@ -28,6 +28,23 @@ class Residual(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+class Wandering(nn.Module):
+    """Has other filters from its fourth pass on, as no honest network does."""
+
+    def __init__(self):
+        """Make the layer."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.passes = 0
+
+    def forward(self, x):
+        """Run a pass."""
+        self.passes += not x.is_meta
+        if self.passes == 4:
+            self.conv.weight = nn.Parameter(self.conv.weight.detach().clone())
+        return self.conv(x)
+
+
 class NormAct(nn.BatchNorm2d):
     """Normalises, then calls an activation and an identity, as timm's batch norm does."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import sys
 
 import pytest
 import torch
@@ -134,19 +133,3 @@ def test_another_major_version_is_refused(fake):
     fake.version(8907)
     with pytest.raises(LibraryUnusable, match=r"cuDNN 8\.9\.7 is not of version 9; give this"):
         CudnnLibrary(fake.library.path)
-
-
-REFUSED = """\
-from hpcsweep.conv.libraries import cudnn_library
-library = cudnn_library.load()
-error = library._error("cudnnGetConvolutionForwardWorkspaceSize", 3000)
-print(f"{type(error).__name__}: {error}")
-"""
-
-
-def test_a_refusal_about_which_cudnn_has_no_words_names_function_and_status(pretend_gpu):
-    """Its words are then `none`."""
-    done = pretend_gpu.run(sys.executable, "-c", REFUSED)
-    assert done.stdout == (
-        "CudnnNotSupported: cudnnGetConvolutionForwardWorkspaceSize: CUDNN_STATUS_NOT_SUPPORTED\n"
-    ), done.stderr

@@ -24,9 +24,6 @@ needs_onednn = pytest.mark.skipif(NO_ONEDNN is not None, reason=str(NO_ONEDNN))
 TEXTS = {
     "auto": "profiler: aten::convolution_backward",
     "gemm": "profiler: aten::bmm[4,27,3,400] aten::bmm[4,3,400,27] aten::unfold_backward",
-    "implicit_gemm": "profiler: aten::bmm[4,3,400,3] aten::bmm[4,3,3,400]",
-    "implicit_precomp_gemm": "profiler: aten::bmm[2,27,3,800] aten::bmm[2,3,800,27] aten::index",
-    "winograd": "profiler: aten::mm",
     "fft": "profiler: aten::_fft_r2c[24,24] aten::bmm",
 }
 
@@ -89,14 +86,6 @@ def test_gradients_that_the_profiler_did_not_see_have_no_evidence(net: StepNet) 
     none = backward_pass.prove(net, lambda: net(X), picked, BACKEND)
     assert [call.seen for call in none] == [None] * 4
     assert not any(call.problem for call in [*found, *none])
-
-
-def test_hooks_on_gradients_are_gone_after_the_pass_even_if_it_fails(net: StepNet) -> None:
-    """A timed pass afterwards runs clean."""
-    picked = swap.assign(net, STEP_CALLS, "gemm", "fallback", BACKEND)
-    with pytest.raises(RuntimeError):
-        backward_pass.prove(net, lambda: net(X[:, :2]), picked, BACKEND)
-    assert not any(module._forward_hooks for module in net.modules())
 
 
 def test_what_gradients_run_is_decided_with_the_back_end(net: StepNet) -> None:

@@ -5,8 +5,6 @@ Random shapes are in `properties/test_conv_numerics.py`; here are the cases with
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -46,17 +44,6 @@ def test_the_size_of_a_block_does_not_change_the_result(
     x, weight, bias = operands(shape)
     found = BACKEND.forward(algorithm, x, weight, bias, shape)
     assert error(found, truth(x, weight, bias, shape)) < 2e-6
-
-
-@pytest.mark.parametrize("algorithm", EVERY)
-def test_a_bias_is_added_once_per_channel(algorithm: str) -> None:
-    """The difference to the run without it is the bias itself."""
-    shape = ConvShape(2, 6, 17, 20, 4, 3, 3, pad_h=1, pad_w=1, bias=True)
-    x, weight, bias = operands(shape, torch.float32)
-    assert bias is not None
-    with_bias = BACKEND.forward(algorithm, x, weight, bias, shape)
-    without = BACKEND.forward(algorithm, x, weight, None, shape)
-    assert torch.allclose(with_bias - without, bias.view(-1, 1, 1).expand_as(without), atol=1e-5)
 
 
 @pytest.mark.parametrize("algorithm", EVERY)
@@ -167,11 +154,6 @@ def test_nothing_sensible_to_compute_is_a_reason_not_a_crash(
 ) -> None:
     """The framework then gives its own result, or its own error."""
     assert BACKEND.unsupported(algorithm, shape)
-
-
-def test_a_back_end_pickles() -> None:
-    """Models that hold it are copied and sent."""
-    assert pickle.loads(pickle.dumps(BACKEND)) == BACKEND
 
 
 def test_direct_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
