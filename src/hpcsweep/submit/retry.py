@@ -45,34 +45,33 @@ def measure_again(  # noqa: PLR0913 - the options of a command
         UsageError: an unknown status, no such point, or no submission to one of `cluster`.
     """
     status_of = runs.statuses(sweep_dir)
-    if (changed or invalid) and not point:
-        point = ("",)
-    by_id = bool(point and status_of)
-    wanted = _named(sweep_dir, status_of, point) if by_id else _of_status(status_of, statuses)
+    if point and status_of:
+        wanted = _named(sweep_dir, status_of, point)
+    elif changed or invalid:
+        wanted = frozenset(status_of)
+    else:
+        wanted = _of_status(status_of, statuses)
     if changed or invalid:
         some = _changed(sweep_dir, wanted, cluster) if changed else frozenset()
         wanted &= some | (_invalid(sweep_dir) if invalid else frozenset())
     if not wanted:
         whys = {"was measured with other own files than now": changed, "is not valid": invalid}
         why = " or ".join(words for words, is_asked in whys.items() if is_asked)
+        why = why or f"is {' or '.join(statuses)}"
         there = tally(Counter(status_of.values()), PointStatus) or "no point has a row"
-        nothing = f"no point {why or 'is ' + ' or '.join(statuses)} ({there})"
-        messages.progress(f"{sweep_dir.name}: {nothing}; nothing to measure again")
+        messages.progress(f"{sweep_dir.name}: no point {why} ({there}); nothing to measure again")
         return 0
     requests = [
         replace(request, options=options)
         for request in _requests(sweep_dir, wanted, cluster)
-        if any(True for _ in request.points())  # else another profile's
+        if next(request.points(), None)  # else another profile's
     ]
     if not requests:
         where = f" on {', '.join(cluster)}" if cluster else ""
         gone = f"the sweep no longer has these points{where} ({len(wanted):,})"
         messages.warning(f"{sweep_dir.name}: {gone}")
-    for request in requests if dry_run else ():
-        points = count(sum(1 for _ in request.points()), "point")
-        again = f"{points} to measure again on {request.profile.name} (--dry-run: none was)"
-        messages.progress(f"{sweep_dir.name}: {again}")
     if dry_run:
+        _tell_dry(sweep_dir, requests)
         return 0
     codes = [steps.submit(sweep_dir.path.parent, request) for request in requests]
     in_queue = any(request.profile.in_slurm for request in requests)
@@ -87,13 +86,20 @@ def measure_again(  # noqa: PLR0913 - the options of a command
     return max(codes, default=0)
 
 
+def _tell_dry(sweep_dir: SweepDir, requests: Sequence[Request]) -> None:
+    for request in requests:
+        points = count(sum(1 for _ in request.points()), "point")
+        again = f"{points} to measure again on {request.profile.name} (--dry-run: none was)"
+        messages.progress(f"{sweep_dir.name}: {again}")
+
+
 def _changed(
     sweep_dir: SweepDir, wanted: frozenset[str], clusters: Sequence[str]
 ) -> frozenset[str]:
-    every = (
-        changes.changed(sweep_dir, request) for request in _requests(sweep_dir, wanted, clusters)
-    )
-    return frozenset(point_id for points in every for point_id in points)
+    found = set[str]()
+    for request in _requests(sweep_dir, wanted, clusters):
+        found |= changes.changed(sweep_dir, request).keys()
+    return frozenset(found)
 
 
 def _invalid(sweep_dir: SweepDir) -> frozenset[str]:

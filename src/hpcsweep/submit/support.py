@@ -170,21 +170,19 @@ class Support:
             yield {"unique_key": key, "calls": number[key], "flops": call["flops"], "on": on}
 
 
-def engines_for(algorithm: str, answers: Mapping[str, Any]) -> list[str] | None:
-    """Return what cuDNN has for an algorithm and a convolution; None: engines do not tell."""
+def has_engine(algorithm: str, answers: Mapping[str, Any]) -> bool | None:
+    """Say whether cuDNN has an engine for an algorithm and a convolution; None: nobody can tell."""
     engines = answers["engines"]
     name = algorithm.partition("@")[0]
     if catalog.is_plan(name):
-        names = {f"eng{engine['engine']}" for engine in engines} | {*answers["heuristic"]}
-        return [name] if name in names else []
+        return name in answers["heuristic"] or name in {f"eng{one['engine']}" for one in engines}
     if name == catalog.HEURISTIC:
-        return list(answers["heuristic"][:1])
+        return bool(answers["heuristic"])
     if algorithm in choice.FRAMEWORK_CHOICES:
-        return [f"eng{engine['engine']}" for engine in engines]
-    notes = _NOTES.get(algorithm)
-    if notes is None:
+        return bool(engines)
+    if algorithm not in _NOTES:
         return None
-    return [f"eng{engine['engine']}" for engine in engines if not notes.isdisjoint(engine["notes"])]
+    return any(not _NOTES[algorithm].isdisjoint(one["notes"]) for one in engines)
 
 
 def _is_sure(algorithm: str, gpu: DescribedGpu) -> bool:
@@ -263,21 +261,27 @@ def _cell(  # noqa: PLR0913, PLR0917 - what a cell is about
         return replace(unknown, says=UNKNOWN)
     if "failed" in cudnn:
         return replace(unknown, says=f"{UNKNOWN} ({cudnn['failed']})")
-    engines_of = cudnn["engines"][gpu.name]
-    wanted = [choice.requested(algorithm, call["layer"], call["key"]) for call in calls]
-    has = [
-        engines_for(name, engines_of[call["key"]]) for name, call in zip(wanted, calls, strict=True)
-    ]
-    if None in has:
-        return unknown
-    both = list(zip(calls, has, strict=True))
-    without = {call["key"] for call, engines in both if not engines}
-    work = sum(call["flops"] for call in calls) or 1
-    share = 100 * sum(call["flops"] for call, engines in both if engines) / work
-    says = f"{total - len(without)} of {total} ({share:.3g} %)"
-    if len(without) == total:  # where there is no engine, older calls may do it
+    wanted = set[str]()
+    without = set[str]()
+    flops = 0
+    flops_with = 0
+    for call in calls:
+        name = choice.requested(algorithm, call["layer"], call["key"])
+        has = has_engine(name, cudnn["engines"][gpu.name][call["key"]])
+        if has is None:
+            return unknown
+        wanted.add(name)
+        flops += call["flops"]
+        if has:
+            flops_with += call["flops"]
+        else:
+            without.add(call["key"])
+    share = 100 * flops_with / max(flops, 1)
+    found = total - len(without)
+    says = f"{found} of {total} ({share:.3g} %)"
+    if not found:  # where there is no engine, older calls may do it
         says = _NONE if all(_is_sure(name, gpu) for name in wanted) else f"{_NONE}; {ON_NODE}"
-    return replace(unknown, found=total - len(without), share_pct=share, says=says)
+    return replace(unknown, found=found, share_pct=share, says=says)
 
 
 def warn(results: Path, requests: Sequence[Request]) -> None:
@@ -289,21 +293,22 @@ def warn(results: Path, requests: Sequence[Request]) -> None:
         gpu = DescribedGpu.of(request.device, request.profile)
         if not catalog.WORKLOADS[request.sweep.workload].runs_network or gpu.properties is None:
             continue
-        told = {*_NOTES, catalog.HEURISTIC}
         known = prepare.known_points(SweepDir(results / request.sweep.name), request, None)
-        points = [
-            point
-            for point in prepare.unmeasured(request, known, {})
-            for asked in [point.axes["algorithm"]]
-            for names in [[asked] if isinstance(asked, str) else asked.values()]
-            if any(name in told or catalog.is_plan(name) for name in names)
-        ]
+        left = prepare.unmeasured(request, known, {})
+        points = [point for point in left if _engines_tell(point.axes["algorithm"])]
         if points:
             named = request.sweep.named
             folders = request.search_path
             support = support_of(points, [gpu], named, folders, most=_FEW, seconds=_QUICK)
             for line in support.missing():
                 messages.warning(line)
+
+
+def _engines_tell(algorithm: Algorithm) -> bool:
+    """Say whether an algorithm, or one of a map, is one that a GPU may lack by its engines."""
+    names = [algorithm] if isinstance(algorithm, str) else algorithm.values()
+    told = {*_NOTES, catalog.HEURISTIC}
+    return any(name in told or catalog.is_plan(name) for name in names)
 
 
 def _spread(cases: Mapping[str, Any], most: int) -> list[Any]:
