@@ -69,7 +69,9 @@ class _Mistakes:
             self.untried[answer["failed"]].append((f"{one.key} '{name}'", one.at))
         if "gflops" in answer:
             of_image = passes.work({**one.about["axes"], "batch_size": 1})
-            self.operations[one.network] = Operations(answer["gflops"] / of_image, answer["layers"])
+            self.operations[one.network] = Operations(
+                answer["gflops"] / of_image, len(answer["calls"])
+            )
         for pattern, hint in answer.get("idle", {}).items():
             told = f"this pattern matches no convolution of {one.at}{hint}"
             self.kept.append((one.key, one.value, (pattern,), told))

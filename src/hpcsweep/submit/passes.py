@@ -31,10 +31,12 @@ _ADAPTIVE: Final = 3.0
 _EFFICIENCY: Final = 0.25
 # Of two cores, 27e9 each, by ResNet-18 at three sizes with four algorithms, as the next ones.
 _CPU_FLOPS: Final = 60e9
-_LAYER_SECONDS: Final = 60e-6  # of each layer of a pass, however small
-# Seconds beside the passes: of every point, of each of its layers, and as many passes more.
+_CALL_SECONDS: Final = (
+    200e-6  # of a pass, of each convolution and what comes with it, however small
+)
+# Seconds beside the passes: of every point, of each convolution, and as many passes more.
 _POINT_SECONDS: Final = 0.1
-_LOOK_SECONDS: Final = 0.0025
+_LOOK_SECONDS: Final = 0.0075
 _MORE_PASSES: Final = 4.0
 _MORE_STEPS: Final = 12.0  # of a training, whose gradients are compared, too
 _CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
@@ -42,10 +44,10 @@ _CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
 
 @dataclass(frozen=True)
 class Operations:
-    """What a network computes: GFLOPs of an image of the reference size, and calls of layers."""
+    """What a network computes: GFLOPs of an image of the reference size, and convolutions."""
 
     gflops: float
-    layers: int = 60  # those of ResNet-18: the table of networks has none
+    convolutions: int = 20  # those of ResNet-18: the table of networks has none
 
 
 UNKNOWN: Final = Operations(10.0)  # of a network that nobody could try
@@ -79,14 +81,14 @@ class Peaks:
         operations = self.operations(axes["model"]) or UNKNOWN
         stem = _CIFAR_STEM if axes.get("stem") == "cifar" else 1.0
         flops = operations.gflops * 1e9 * stem * work(axes)
-        seconds = operations.layers * _LAYER_SECONDS + flops / self._rate(axes)
+        seconds = operations.convolutions * _CALL_SECONDS + flops / self._rate(axes)
         return seconds * (_OF_A_STEP if workload_of(self.workload).learns else 1.0)
 
     def beside_s(self, axes: Cells, pass_s: float) -> float:
         """Return the seconds that a point takes beside its passes: evidence, numerics, shapes."""
         operations = self.operations(axes["model"]) or UNKNOWN
         more = _MORE_STEPS if workload_of(self.workload).learns else _MORE_PASSES
-        return _POINT_SECONDS + operations.layers * _LOOK_SECONDS + more * pass_s
+        return _POINT_SECONDS + operations.convolutions * _LOOK_SECONDS + more * pass_s
 
     def _rate(self, axes: Cells) -> float:
         """Return the operations in a second."""
