@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-import tinynets
 from hpcsweep.conv.libraries.library_backend import tf32_allowed
 from hpcsweep.measure import switches
 from hpcsweep.measure.bench import on_device
@@ -27,6 +23,7 @@ def _as_before():
 
 def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
     """An axis value beats the launcher's share, which beats torch's own number."""
+    usual = torch.get_num_threads()
     switches.apply(point(num_threads=2).axes)
     assert torch.get_num_threads() == 2
     monkeypatch.setenv("HPCSWEEP_THREADS", "1")
@@ -35,7 +32,7 @@ def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
     assert framework.shares_cpu()
     monkeypatch.delenv("HPCSWEEP_THREADS")
     switches.apply(point(num_threads=None).axes)
-    assert torch.get_num_threads() == switches._USUAL_THREADS
+    assert torch.get_num_threads() == usual
     assert not framework.shares_cpu()
 
 
@@ -140,28 +137,13 @@ def test_what_a_pass_turned_is_doubted_and_reaches_no_other_point():
     assert "switched" not in row["flags"].split(";")
 
 
-ON_GPU = """\
-import sys
-from hpcsweep import catalog
-from hpcsweep.measure.bench import on_device
-from hpcsweep.point import Point
-
-sys.path.append(sys.argv[1])
-bench = on_device("inference", "cuda")
-measure = {"layers": False, "numerics": False, "warmup": 1, "iterations": 2}
-for name in ("turning", "Plain"):
-    axes = {"gpu": "h100", "model": f"tinynets:{name}", "input_size": 32, "algorithm": "auto"}
-    axes = {**catalog.axis_defaults("inference"), **axes}
-    settings = {**catalog.setting_defaults("inference"), **measure}
-    done = bench.measure(Point("inference", axes, settings, "0" * 16))
-    print("cudnn.enabled=False" in str(done.row["switches_turned"]))
-    print(["aten::cudnn_convolution" in call.seen.operators for call in done.proof.calls])
-"""
-
-
-def test_a_factory_that_switches_cudnn_off_is_measured_with_it(pretend_gpu):
+@pytest.mark.gpu
+@pytest.mark.usefixtures("nothing_computed")
+def test_a_factory_that_switches_cudnn_off_is_measured_with_it():
     """As the row of an algorithm of cuDNN's says."""
-    done = pretend_gpu.run(
-        sys.executable, "-c", ON_GPU, str(Path(tinynets.__file__).parent), timeout=300
-    )
-    assert done.stdout == "True\n[True, True]\nFalse\n[True, True]\n", done.stdout + done.stderr
+    bench = on_device("inference", "cuda")
+    for name, turned in (("turning", True), ("Plain", False)):
+        done = bench.measure(point(f"tinynets:{name}", gpu="h100", measure=ONCE))
+        assert ("cudnn.enabled=False" in str(done.row["switches_turned"])) is turned
+        for call in done.proof.calls:
+            assert "aten::cudnn_convolution" in call.seen.operators

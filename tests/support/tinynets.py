@@ -337,6 +337,20 @@ class Turning(nn.Module):
         return y if y.is_meta else y + nn.functional.conv2d(x, self.conv.weight)
 
 
+class MoreOnGpu(nn.Module):
+    """Calls its second layer on a GPU alone, which the shape pass does not see."""
+
+    def __init__(self):
+        """Make the layers."""
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        """Run a pass."""
+        y = self.one(x)
+        return self.two(y) if y.is_cuda else y
+
+
 class Silent(nn.Module):
     """Multiplies its output by zero, as a network does whose last layer was never trained."""
 

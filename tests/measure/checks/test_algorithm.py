@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -28,17 +27,9 @@ from measuring import cells_of, point, policy
 BACKEND = backends.choose("cpu")
 
 
-@pytest.fixture
-def network():
-    """One 3x3 convolution of stride 1, which Winograd takes, and one of stride 2."""
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
-    return net.eval(), shape_pass(net.eval(), torch.zeros(1, 3, 16, 16))
-
-
 def covered(net, algorithm, means=None, outside_means=None, gradients=()):
     """Return the cells of a network that runs an algorithm."""
-    net = net.eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    shapes = shapes_of(net)
     picked = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
     times = None if means is None else (means, outside_means or [])
     return cells_of(algorithm, shapes, replace(picked, gradients=gradients), times)
@@ -47,6 +38,18 @@ def covered(net, algorithm, means=None, outside_means=None, gradients=()):
 def plain():
     """Return one 3x3 convolution of stride 1, which Winograd takes, and one of stride 2."""
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
+
+
+def shapes_of(net):
+    """Return the layer calls on one small image."""
+    return shape_pass(net.eval(), torch.zeros(1, 3, 16, 16))
+
+
+@pytest.fixture
+def network():
+    """Return that network, and its shapes."""
+    net = plain()
+    return net, shapes_of(net)
 
 
 def test_coverage_is_by_work_and_by_time():
@@ -143,16 +146,15 @@ def test_many_uncovered_convolutions_are_summed_up():
 )
 def test_a_request_that_nothing_met_is_absent(network, algorithm, absent):
     """Fallbacks alone are not the algorithm, nor is a network without convolutions."""
-    net = getattr(tinynets, network)().eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    net = getattr(tinynets, network)()
+    shapes = shapes_of(net)
     picked = choose(net, shapes, algorithm, policy("fallback"), BACKEND)
     assert algorithms.is_absent(algorithm, picked.calls) == absent
 
 
-def test_times_of_gradients_count_as_well():
+def test_times_of_gradients_count_as_well(network):
     """Those that the framework computes are not covered; both directions make the whole."""
-    net = plain().eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    net, shapes = network
     picked = choose(net, shapes, "gemm", policy("fallback"), BACKEND)
     call, other = picked.calls
     of_data = Gradient(Direction.DATA, "algo_1", Expected(), workspace_bytes=8)
@@ -172,12 +174,12 @@ def test_names_are_joined_by_frequency():
 
 def test_what_only_the_profiler_saw_is_told():
     """A network that takes another path in earnest than in the shape pass; `auto` does not mind."""
-    shapes = shape_pass(plain().eval(), torch.zeros(1, 3, 16, 16))
+    shapes = shapes_of(plain())
     seen = ("aten::convolution",)
     assert algorithms.unforeseen("gemm", shapes, seen) == "the profiler saw aten::convolution"
     assert algorithms.unforeseen("auto", shapes, seen) is None
     assert algorithms.unforeseen("gemm", shapes, ()) is None
-    outside = shape_pass(tinynets.Functional().eval(), torch.zeros(1, 3, 16, 16))
+    outside = shapes_of(tinynets.Functional())
     assert algorithms.unforeseen("gemm", outside, seen) is None
 
 
@@ -233,8 +235,7 @@ KERNELS = {
 @pytest.mark.parametrize("ran", KERNELS)
 def test_what_others_chose_is_named_by_its_kernels_and_never_guessed(algorithm, ran):
     """Also a fallback, in the layer's row and in the point's; what nobody knows is unknown."""
-    net = plain().eval()
-    shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
+    shapes = shapes_of(plain())
     decided = [choices.refused("0", s, algorithm, "no") for _, s in shapes.convolutions]
     proof = Proof(tuple(Evidence("0", Seen(kernels=KERNELS[ran])) for _ in decided))
     rows = call_cells(decided, proof.calls)
@@ -248,7 +249,7 @@ def test_what_others_chose_is_named_by_its_kernels_and_never_guessed(algorithm, 
 
 def test_two_algorithms_in_one_call_a_lost_kernel_and_both_gradients_name_none():
     """Then the cell is `unknown`, or what the call was told to run."""
-    shape = shape_pass(plain().eval(), torch.zeros(1, 3, 16, 16)).convolutions[0][1]
+    shape = shapes_of(plain()).convolutions[0][1]
     call = choices.decide("auto", "0", shape, BACKEND, "cuda")
     both = [*KERNELS["winograd"], *KERNELS["implicit_gemm"]]
 
@@ -337,37 +338,12 @@ def test_no_graph_is_proven_without_a_look_at_its_replay(pretend_gpu, desk, cupt
         assert "unproven" not in flags
 
 
-# its second layer, which the shape pass does not see, runs the algorithm, too: swapped, or not
-MORE_ON_GPU = """\
-import sys
-import types
-from torch import nn
-from hpcsweep import catalog
-from hpcsweep.measure.bench import on_device
-from hpcsweep.point import Point
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Conv2d(3, 8, 3, padding=1)
-        self.b = nn.Conv2d(8, 8, 3, padding=1)
-    def forward(self, x):
-        x = self.a(x)
-        return self.b(x) if x.is_cuda else x
-
-sys.modules["nets"] = types.SimpleNamespace(net=Net)
-bench = on_device("inference", "cuda")
-measure = {"layers": False, "numerics": False, "warmup": 1, "iterations": 2}
-for algorithm in ("auto", "gemm"):
-    axes = {"gpu": "h100", "model": "nets:net", "input_size": 32, "algorithm": algorithm}
-    axes = {**catalog.axis_defaults("inference"), **axes}
-    settings = {**catalog.setting_defaults("inference"), **measure}
-    row = bench.measure(Point("inference", axes, settings, "0" * 16)).row
-    print("work_unknown" in row["flags"].split(";"))
-"""
-
-
-def test_a_path_that_depends_on_the_device_is_other_work_with_each_algorithm(pretend_gpu):
+@pytest.mark.gpu
+@pytest.mark.usefixtures("nothing_computed")
+@pytest.mark.parametrize("algorithm", ["auto", "gemm"])
+def test_a_path_that_depends_on_the_device_is_other_work_with_each_algorithm(algorithm):
     """Also where a library's operator ran what the shape pass did not see."""
-    done = pretend_gpu.run(sys.executable, "-c", MORE_ON_GPU, timeout=300)
-    assert done.stdout == "True\nTrue\n", done.stdout + done.stderr
+    settings = {"layers": False, "numerics": False, "warmup": 1, "iterations": 2}
+    asked = point("tinynets:MoreOnGpu", gpu="h100", algorithm=algorithm, measure=settings)
+    row = on_device("inference", "cuda").measure(asked).row
+    assert "work_unknown" in row["flags"].split(";")

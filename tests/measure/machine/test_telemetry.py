@@ -45,7 +45,8 @@ class _FakeNvml:
         if not name.startswith("nvml") or name not in self.answers:
             raise AttributeError(name)
 
-        def call(*_arguments):
+        def call(*arguments):
+            self.asked = arguments
             values = self.answers[name]
             value = values.pop(0) if len(values) > 1 else values[0]
             if value is None:
@@ -90,27 +91,19 @@ def _running(*pids):
 
 
 def test_the_state_of_a_calm_gpu_fills_the_columns_and_raises_no_flag():
-    """Clocks, limit and temperatures in their units; every key is a column."""
-    watch = _watching(nvmlDeviceGetTemperature=[40, 41, 55, 60])
+    """Clocks, power, limit and temperatures in their units; every key is a column."""
+    watch = _watching(
+        nvmlDeviceGetTemperature=[40, 41, 55, 60],
+        nvmlDeviceGetPowerUsage=[70_000, 600_000, 700_000, 650_000],
+    )
     cells = watch.cells()
     assert set(cells) <= set(columns.OVERALL_COLUMNS)
+    assert (cells["power_mean_w"], cells["power_std_w"]) == (650, 50)  # not of the look before
+    assert (cells["power_min_w"], cells["power_max_w"]) == (600, 700)
+    assert cells["power_scope"] == "gpu"
     assert cells["sm_clock_mhz_mean"] == cells["sm_clock_mhz_min"] == 1980
     assert (cells["power_limit_w"], cells["temp_c_start"], cells["temp_c_end"]) == (700, 40, 60)
     assert watch.flags() == []
-
-
-def test_power_is_told_in_watts_without_the_look_before_the_work():
-    """Mean, spread and extremes, of this GPU."""
-    cells = _watching(nvmlDeviceGetPowerUsage=[70_000, 600_000, 700_000, 650_000]).cells()
-    assert (cells["power_mean_w"], cells["power_std_w"]) == (650, 50)
-    assert (cells["power_min_w"], cells["power_max_w"]) == (600, 700)
-    assert cells["power_scope"] == "gpu"
-    assert set(cells) <= set(columns.OVERALL_COLUMNS)
-
-
-def test_a_resting_clock_before_the_work_is_no_drift():
-    """The look before the first block may find an idle GPU."""
-    assert _watching(nvmlDeviceGetClockInfo=[345, 1980]).flags() == []
 
 
 @pytest.mark.parametrize(
@@ -131,6 +124,7 @@ def test_a_resting_clock_before_the_work_is_no_drift():
         ),
         # single looks, looks at a resting GPU, and the look before the work
         ({"nvmlDeviceGetClockInfo": [1980, 1980, 1980, 1700]}, []),
+        ({"nvmlDeviceGetClockInfo": [345, 1980]}, []),
         ({"nvmlDeviceGetClockInfo": [210, 345, 1980], _REASONS: [0x1, 0x1, 0]}, []),
         ({_REASONS: [0x40, 0]}, []),
         ({_REASONS: [0, 0x40, 0]}, ["throttled"]),
@@ -223,20 +217,6 @@ def test_an_older_nvml_has_the_older_name(named):
     assert watch.flags() == ["throttled"]
 
 
-def test_what_a_gpu_does_not_answer_stays_empty():
-    """Virtual and consumer GPUs refuse some questions; the others still count."""
-    watch = _watching(
-        nvmlDeviceGetClockInfo=[None],
-        nvmlDeviceGetEnforcedPowerLimit=[None],
-        nvmlDeviceGetTemperature=[None],
-        nvmlDeviceGetComputeRunningProcesses=[None],
-    )
-    cells = watch.cells()
-    assert cells["sm_clock_mhz_mean"] is cells["power_limit_w"] is cells["temp_c_end"] is None
-    assert watch.flags() == []
-    assert watch.provenance()["driver_version"] == "580.1"
-
-
 class _Metered:
     """A stand-in for a driver whose counter steps with the real clock; its power is another one."""
 
@@ -267,16 +247,18 @@ def test_energy_is_that_between_two_updates_of_the_counter():
     """With 100 ms between updates an unaligned window of 1.5 s is wrong by up to 7 %."""
     # what a reader of the counter saw: 500 W, in steps of 100 ms, the first of them at 0.06 s
     updates = [
-        telemetry._Update(10.06 + step / 10, 7e6 + 50 * step, 80.0 if step < 10 else 490.0)
+        telemetry.Update(10.06 + step / 10, 7e6 + 50 * step, 80.0 if step < 10 else 490.0)
         for step in range(15)
     ]
-    cells = telemetry._energy(updates, 10.0, 0.02)
+    cells = telemetry.energy_cells(updates, 10.0, 0.02)
     assert set(cells) <= set(columns.OVERALL_COLUMNS)
     assert cells["energy_j"] == pytest.approx(500 * 0.02)
     assert cells["energy_sampled_j"] == pytest.approx(490 * 0.02)  # its average knows the work
     assert cells["energy_update_ms"] == pytest.approx(100)
     assert cells["energy_method"] == "counter"
-    assert telemetry._energy(updates[:10], 10.0, 0.02) == {}
+    assert telemetry.energy_cells(updates[:10], 10.0, 0.02) == {}
+    mute = [one._replace(watts=None) for one in updates]
+    assert telemetry.energy_cells(mute, 10.0, 0.02)["energy_sampled_j"] is None
 
 
 def test_counter_and_sampled_power_are_both_kept():
@@ -284,18 +266,11 @@ def test_counter_and_sampled_power_are_both_kept():
     cells, truth = _joules_of(_Metered(watts=187.0, sampled=327.0))
     assert cells["energy_j"] == pytest.approx(truth, rel=0.25)
     assert cells["energy_sampled_j"] / cells["energy_j"] == pytest.approx(327 / 187, rel=0.25)
-    assert _joules_of(_Metered(sampled=None))[0]["energy_sampled_j"] is None
-
-
-def test_a_counter_that_stands_still_tells_no_energy(monkeypatch):
-    """It is watched for five seconds, not for ever."""
-    monkeypatch.setattr(telemetry, "_LONGEST_S", 0.2)
-    assert _joules_of(_Metered(step_s=1e9))[0] == {}
 
 
 def test_a_counter_that_stood_still_is_not_waited_for_again(monkeypatch):
     """Five seconds for one point, not for each; a later worker knows it by the history."""
-    monkeypatch.setattr(telemetry, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(telemetry, "LONGEST_S", 0.2)
     rig = SimpleNamespace(telemetry=telemetry.Telemetry(_Metered(step_s=1e9)))
     first = Check(rig)
     assert (rig.telemetry.counts_energy, first.history) == (True, False)
@@ -333,6 +308,7 @@ def test_a_slice_that_answers_few_questions_has_empty_cells_and_no_flags():
     assert cells.pop("throttle_reasons") == ""
     assert set(cells.values()) == {None}
     assert (watch.flags(), watch.counts_energy) == ([], False)
+    assert watch.provenance()["driver_version"] == "580.1"
     nvml.answers["nvmlDeviceGetComputeRunningProcesses"] = [_running(7, 9)]
     assert watch.others() == [9]
 
@@ -375,7 +351,8 @@ def test_a_gpu_is_found_by_uuid_else_by_bus_else_by_index(answers, told):
         whole = f"nvmlDeviceGetHandle{name}"
         nvml.answers[whole] = [whole if whole in answers else None]
     if told == "GPU-1234":
-        assert drivers.nvml(nvml, told, 0, frozenset(), "0000:c1:00.")._handle == answers[0]
+        drivers.nvml(nvml, told, 0, frozenset(), "0000:c1:00.").others()
+        assert nvml.asked == answers
         return
     with pytest.raises(drivers.NoDriver, match="does not find this GPU: Not Supported"):
         drivers.nvml(nvml, "GPU-1234", 0, frozenset(), "0000:c1:00.")
@@ -407,57 +384,40 @@ def test_what_a_driver_lacks_is_an_empty_cell_whatever_the_class_of_its_error(mo
 
 
 def test_without_a_driver_the_reason_is_kept(monkeypatch):
-    """NVML does not start, or the package is not there."""
-    monkeypatch.setattr(drivers, "_imported", {"pynvml": _FakeNvml(nvmlInit=[None])}.get)
+    """NVML does not start, or the package is not there: then every answer is empty."""
+    monkeypatch.setitem(sys.modules, "pynvml", _FakeNvml(nvmlInit=[None]))
     lacking = telemetry.watch("GPU-1", 0, frozenset()).lacking
     assert lacking.startswith("NVML does not start (Not Supported): see what nvidia-smi says")
-    monkeypatch.setattr(drivers, "_imported", {}.get)
-    told = "nvidia-ml-py is not installed: pip install 'hpcsweep[nvidia]'"
-    assert telemetry.watch("GPU-1", 0, frozenset()).lacking == told
-
-
-def test_without_the_package_every_answer_is_empty(monkeypatch):
-    """nvidia-ml-py is optional."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     nothing = telemetry.watch("GPU-1", 0, frozenset())
+    assert nothing.lacking == "nvidia-ml-py is not installed: pip install 'hpcsweep[nvidia]'"
     nothing.begin()
     nothing.sample()
     assert (nothing.cells(), nothing.flags(), nothing.others()) == ({}, [], [])
     assert nothing.energy_of(lambda: None, lambda: None) == nothing.provenance() == {}
 
 
-_STARTS = """
-from hpcsweep.measure.bench import torch_bench
-bench = torch_bench("inference", {"gpu": "h100"})
-watch = bench.rig.telemetry
-watch.begin()
-watch.sample()
-print(watch.lacking, watch.others(), watch.cells().get("sm_clock_mhz_mean"))
+_ASKS = """
+from hpcsweep.measure.machine import drivers
+found = drivers.find(None, 0, frozenset(), "")
+print(found.others(), found.read().clock_mhz)
 """
 
 
-@pytest.mark.parametrize(
-    ("fails", "told"),
-    [
-        ("nvmlDeviceGetComputeRunningProcesses_v3=13", "[] 1980.0"),
-        ("nvmlDeviceGetHandleByUUID=13", "[] 1980.0"),
-        ("nvmlInitWithFlags=9", "NVML does not start (Driver Not Loaded): see"),
-    ],
-)
-def test_a_worker_starts_on_a_driver_that_lacks_a_function(pretend_gpu, fails, told):
-    """Pynvml's own classes of errors, from a library that answers with these statuses."""
-    done = pretend_gpu.run(sys.executable, "-c", _STARTS, PRETEND_FAIL=fails)
-    assert (done.returncode, done.stdout.strip()[: len(told)]) == (0, told), done.stderr
+@pytest.mark.parametrize("failing", ["nvmlDeviceGetComputeRunningProcesses_v3=13", None])
+def test_a_driver_that_lacks_a_function_tells_the_rest(pretend_gpu, tmp_path, failing):
+    """The library answers with that status, or has no such symbol: pynvml's own classes of errors.
 
-
-def test_a_worker_starts_on_a_driver_without_the_function_at_all(pretend_gpu, tmp_path):
-    """The library has no such symbol."""
-    source = pretendgpu.SOURCES / "nvml.c"
-    hidden = "-DnvmlDeviceGetComputeRunningProcesses_v3=hidden"
-    library = tmp_path / "libnvidia-ml.so.1"
-    subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-w", hidden, source, "-o", library, "-lpthread"], check=True
-    )
-    folders = f"{tmp_path}:{pretend_gpu.folder}"
-    done = pretend_gpu.run(sys.executable, "-c", _STARTS, LD_LIBRARY_PATH=folders)
-    assert (done.returncode, done.stdout.strip()) == (0, "[] 1980.0"), done.stderr
+    The older function of the same meaning is asked instead.
+    """
+    folders = pretend_gpu.folder
+    if failing is None:
+        source = pretendgpu.SOURCES / "nvml.c"
+        hidden = "-DnvmlDeviceGetComputeRunningProcesses_v3=hidden"
+        library = tmp_path / "libnvidia-ml.so.1"
+        built = ["gcc", "-shared", "-fPIC", "-w", hidden, source, "-o", library, "-lpthread"]
+        subprocess.run(built, check=True)
+        folders = f"{tmp_path}:{folders}"
+    more = {"PRETEND_FAIL": failing or "", "LD_LIBRARY_PATH": str(folders)}
+    done = pretend_gpu.run(sys.executable, "-c", _ASKS, **more)
+    assert (done.returncode, done.stdout.strip()) == (0, "[] 1980"), done.stderr

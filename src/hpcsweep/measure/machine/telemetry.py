@@ -27,7 +27,7 @@ from hpcsweep.measure.timing import stats
 
 ENERGY_WINDOW_S: Final = 1.5
 _SPAN_S: Final = 1.0
-_LONGEST_S: Final = 5.0  # a counter that was not updated until then tells nothing
+LONGEST_S: Final = 5.0  # a counter that was not updated until then tells nothing
 _POLL_S: Final = 0.001
 THROTTLED: Final = "throttled"
 POWER_CAPPED: Final = "power_capped"
@@ -181,7 +181,7 @@ class Telemetry:
         passes = 0
         began = time.monotonic()
         with _updates_of(self._driver) as updates:
-            while (seconds := time.monotonic() - began) < _LONGEST_S and not (
+            while (seconds := time.monotonic() - began) < LONGEST_S and not (
                 seconds >= ENERGY_WINDOW_S and _span_s(updates) >= _SPAN_S
             ):
                 for _ in range(block):
@@ -189,7 +189,7 @@ class Telemetry:
                 finish()
                 passes += block
         self.energy_stands = not updates
-        return _energy(updates, began, seconds / passes)
+        return energy_cells(updates, began, seconds / passes)
 
 
 def watch(uuid: str | None, index: int, own_pids: frozenset[int], bus: str = "") -> Telemetry:
@@ -200,7 +200,7 @@ def watch(uuid: str | None, index: int, own_pids: frozenset[int], bus: str = "")
         return Telemetry(lacking=str(error))
 
 
-class _Update(NamedTuple):
+class Update(NamedTuple):
     """One update of an energy counter."""
 
     at_s: float
@@ -209,9 +209,9 @@ class _Update(NamedTuple):
 
 
 @contextmanager
-def _updates_of(driver: Driver) -> Iterator[list[_Update]]:
+def _updates_of(driver: Driver) -> Iterator[list[Update]]:
     """Note the updates of the energy counter meanwhile, in a thread."""
-    updates: list[_Update] = []
+    updates: list[Update] = []
     is_over = threading.Event()
 
     def watch() -> None:
@@ -219,7 +219,7 @@ def _updates_of(driver: Driver) -> Iterator[list[_Update]]:
         while not is_over.wait(_POLL_S):
             joules = driver.energy_j()
             if joules is not None and joules != counted:
-                updates.append(_Update(time.monotonic(), joules, driver.read().power_w))
+                updates.append(Update(time.monotonic(), joules, driver.read().power_w))
                 counted = joules
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -231,11 +231,11 @@ def _updates_of(driver: Driver) -> Iterator[list[_Update]]:
         thread.join()
 
 
-def _span_s(updates: Sequence[_Update]) -> float:
+def _span_s(updates: Sequence[Update]) -> float:
     return updates[-1].at_s - updates[0].at_s if updates else 0.0
 
 
-def _energy(updates: Sequence[_Update], began_s: float, pass_s: float) -> Row:
+def energy_cells(updates: Sequence[Update], began_s: float, pass_s: float) -> Row:
     """Return the energy columns of a pass from updates while passes ran."""
     span_s = _span_s(updates)
     if span_s < _SPAN_S:
