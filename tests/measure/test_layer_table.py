@@ -44,11 +44,6 @@ def test_there_is_a_row_per_call_and_one_for_the_rest():
         assert (row["model"], row["device"], row["input_size"]) == ("tinynets:Residual", "cpu", 32)
 
 
-def test_percentages_sum_to_a_hundred():
-    """Means over the layer pass's mean, the rest included."""
-    assert sum(r["percentage"] for r in _table().rows(POINT, ABOUT)) == pytest.approx(100)
-
-
 def test_the_rest_is_the_pass_less_its_layers():
     """11 ms less 1.0 + 1.1 + ... + 1.5."""
     assert _table().rows(POINT, ABOUT)[-1]["mean_ms"] == pytest.approx(11 - 7.5)

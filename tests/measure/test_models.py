@@ -187,4 +187,4 @@ def test_images_need_be_neither_square_nor_of_three_channels():
 def test_published_weights_are_for_three_channels():
     """Told before anything is loaded."""
     with pytest.raises(UsageError, match="are for 3 channels"):
-        models._take_channels(tinynets.Residual(), 1, "DEFAULT")
+        models.build_float32("squeezenet1_1", "DEFAULT", channels=1)

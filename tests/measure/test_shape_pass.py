@@ -9,11 +9,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision import models as torchvision_models
 
 import tinynets
-from hpcsweep.measure import models, operations
 from hpcsweep.measure import shape_pass as shapes
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import shape_pass
-from measuring import CPU, point
 
 
 def _shapes_of(model, size, batch=1):
@@ -41,10 +39,7 @@ def _torchvision_shapes(name, size=224):
     [
         ("resnet18", 60, 20, 3_628_146_688),
         ("resnet50", 158, 53, 8_178_368_512),
-        ("resnet152", 464, 155, None),
-        ("densenet121", 366, 120, None),
         ("mobilenet_v2", 141, 52, None),
-        ("efficientnet_b0", 223, 81, None),
     ],
 )
 def test_calls_and_work_of_known_networks(name, calls, convolutions, flops):
@@ -56,7 +51,7 @@ def test_calls_and_work_of_known_networks(name, calls, convolutions, flops):
         assert found.flops == flops
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vit_b_16", "swin_v2_t"])
+@pytest.mark.parametrize("name", ["mobilenet_v2", "swin_v2_t"])
 def test_the_operations_of_the_layers_add_up_to_those_of_the_pass(name):
     """Per call by formula, in total by torch's counter: two sources, one number."""
     found = _torchvision_shapes(name)
@@ -152,16 +147,28 @@ def test_a_network_that_cannot_run_on_meta_runs_for_real():
     assert [call.layer for call in found.calls] == ["block"]
 
 
-def test_the_meta_pass_and_a_real_pass_agree():
-    """Shapes, order and work are the same on both devices."""
-    model = tinynets.Residual()
-    assert _shapes_of(model, 16, batch=2) == _shapes_of(_only_real(model), 16, batch=2)
+def _activations():
+    """Return layers that keep shape, type and layout; one batch norm trains."""
+    kinds = (nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.SiLU)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8),
+        *(kind(inplace=inplace) for kind in kinds for inplace in (False, True)),
+    ).eval()  # fmt: skip
+    model[1].train()
+    return model
 
 
-def test_fused_attention_is_counted():
-    """Real devices fuse attention into one operator, which no counter sees into."""
-    model = tinynets.Attention()
-    assert _shapes_of(model, 16, batch=2) == _shapes_of(_only_real(model), 16, batch=2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("make", [tinynets.Residual, tinynets.Attention, _activations])
+def test_the_meta_pass_and_a_real_pass_agree(make, layout, dtype):
+    """Shapes, order and work are the same on both devices; fused attention is counted."""
+    image = torch.zeros(2, 3, 16, 16, dtype=dtype).to(memory_format=layout)
+    model = make().to(dtype=dtype, memory_format=layout)
+    if make is not _activations:
+        model.eval()
+    on_meta = shape_pass(model, image)
+    assert shape_pass(_only_real(model), image) == on_meta
     assert torch.backends.mha.get_fastpath_enabled()
 
 
@@ -212,16 +219,6 @@ def test_batches_scale_work_but_not_parameters():
     small, large = (_shapes_of(tinynets.Residual(), 16, batch) for batch in (1, 2))
     assert large.flops == 2 * small.flops
     assert [c.params for c in large.calls] == [c.params for c in small.calls]
-
-
-def test_points_use_the_same_shapes_in_every_layout():
-    """Channels-last and half precision change keys, not operations."""
-    counts = set()
-    for axes in ({}, {"memory_format": "nhwc"}, {"dtype": "bfloat16"}):
-        wanted = point(**axes)
-        model = models.build(models.ModelKey.of(wanted), CPU)
-        counts.add(shape_pass(model, models.make_inputs(wanted, CPU)[0]).flops)
-    assert len(counts) == 1
 
 
 def test_the_layout_of_a_pass_reaches_every_convolution() -> None:
@@ -280,28 +277,6 @@ def test_convolutions_that_no_plain_call_makes_are_told(network, outside, is_rea
 
 def _linear(found):
     return sum(call.flops for call in found.calls if call.op == "linear")
-
-
-@pytest.mark.parametrize(
-    ("name", "layout"),
-    [
-        ("mobilenet_v3_small", torch.contiguous_format),
-        ("mobilenet_v3_small", torch.channels_last),
-        ("mobilenet_v2", torch.channels_last),
-        ("efficientnet_b0", torch.contiguous_format),
-        ("convnext_tiny", torch.contiguous_format),
-    ],
-)
-def test_what_is_known_of_operators_is_what_torch_derives(monkeypatch, name, layout):
-    """Batch norms and activations keep shape, type and layout; a trained one is torch's."""
-    with torch.device("meta"):
-        model = torchvision_models.get_model(name, weights=None).eval()
-    model = model.to(memory_format=layout, dtype=torch.bfloat16)
-    model.features[0][1].train()
-    image = torch.zeros(2, 3, 64, 64, dtype=torch.bfloat16).to(memory_format=layout)
-    found = shape_pass(model, image)
-    monkeypatch.setattr(operations.Operations, "_replacement", lambda *_: None)
-    assert shape_pass(model, image) == found
 
 
 def test_a_layer_of_its_own_class_has_the_work_that_was_counted():

@@ -127,11 +127,17 @@ def build_float32(  # noqa: PLR0913 - a network, and what it is for
     modes and the frozen parameters that its factory gave it, and weights as they are drawn.
     `channels` are those of the images; they change torchvision's networks, not the user's own.
     """
+    other_channels = channels != CHANNELS and ":" not in name
+    if other_channels and weights != RANDOM and not search_path.is_file(weights):
+        raise UsageError(
+            f"weights '{weights}' are for {CHANNELS} channels; with input_channels {channels} use "
+            f"'{RANDOM}' or a state dict of your own"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _from_factory(name) if ":" in name else _from_torchvision(name, weights)
-        if channels != CHANNELS and ":" not in name:
-            _take_channels(model, channels, weights)
+        if other_channels:
+            _take_channels(model, channels)
         model = model.float()
         for parameter in [] if trains else model.eval().parameters():
             parameter.requires_grad = False  # lazy and scripted networks refuse requires_grad_()
@@ -167,13 +173,8 @@ def image_shape(axes: Mapping[str, Any]) -> tuple[int, int, int]:
     return channels_of(axes), height, axes.get("input_width") or height
 
 
-def _take_channels(model: nn.Module, channels: int, weights: str) -> None:
+def _take_channels(model: nn.Module, channels: int) -> None:
     """Replace a network's first convolution by one for images with these channels."""
-    if weights != RANDOM and not search_path.is_file(weights):
-        raise UsageError(
-            f"weights '{weights}' are for {CHANNELS} channels; with input_channels {channels} use "
-            f"'{RANDOM}' or a state dict of your own"
-        )
     convolutions = ((n, m) for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
     name, first = next(convolutions)
     new = nn.Conv2d(

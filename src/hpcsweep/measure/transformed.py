@@ -115,7 +115,7 @@ class _Plainly:
             switches.plainly(),
             torch.autocast(image.device.type, enabled=False),
         ):
-            image = _nudged(image, nudge)
+            image = changed_a_little(image, nudge)
 
             def run() -> object:
                 with watch or nullcontext():
@@ -150,7 +150,7 @@ class _Plainly:
         before = [tensor.data for tensor in held]
         with torch.no_grad():
             for tensor, numbers in self._parameters.items():
-                tensor.data = _nudged(numbers, nudge)
+                tensor.data = changed_a_little(numbers, nudge)
             for tensor, numbers in self._buffers.items():
                 tensor.data = numbers.clone()
         try:
@@ -183,7 +183,7 @@ class _Draws(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _nudged(tensor: Tensor, nudge: float) -> Tensor:
+def changed_a_little(tensor: Tensor, nudge: float) -> Tensor:
     """Return a copy with each number a little larger or smaller."""
     if not nudge or not tensor.is_floating_point():
         return tensor.clone()

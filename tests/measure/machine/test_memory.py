@@ -70,9 +70,9 @@ def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
     (tmp_path / "max").write_text("max\n")
     (tmp_path / "huge").write_text("9223372036854771712\n")
     (tmp_path / "real").write_text("1073741824\n")
-    numbers = [memory._number(tmp_path / name) for name in ("max", "huge", "real", "absent")]
+    numbers = [memory.limit_in(tmp_path / name) for name in ("max", "huge", "real", "absent")]
     assert numbers == [None, None, 1 << 30, None]
-    monkeypatch.setattr(memory, "_cgroup", lambda: 1 << 30)
+    monkeypatch.setattr(memory, "control_group_limit", lambda: 1 << 30)
     assert MemoryWatch().limit() == 1 << 30
 
 

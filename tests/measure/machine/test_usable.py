@@ -69,10 +69,15 @@ def test_a_job_may_ask_for_a_gpu_of_its_own(monkeypatch):
     """With gres; a person at a machine waits."""
     device = provenance.Device(torch.device("cuda", 0), "A")
     for said in ("CUDA out of memory", "device(s) is/are busy or unavailable"):
+
+        def refuse(*_args, said=said, **_kwargs):
+            raise RuntimeError(said)
+
+        monkeypatch.setattr(torch, "empty", refuse)
         monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-        assert "wait for it" in usable._without_memory(device, RuntimeError(said)).remedy
+        assert "wait for it" in usable.problem(device).remedy
         monkeypatch.setenv("SLURM_JOB_ID", "7")
-        assert "(gres)" in usable._without_memory(device, RuntimeError(said)).remedy
+        assert "(gres)" in usable.problem(device).remedy
 
 
 @pytest.mark.slow

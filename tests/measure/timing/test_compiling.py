@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.timing import compiling, loop
+from hpcsweep.measure.timing import compiling
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Lane
 from measuring import point, training
@@ -31,15 +31,15 @@ def _forgotten():
 @pytest.fixture
 def blocks(monkeypatch):
     """Return, for each timed block of passes, whether torch compiled in it."""
-    seen, block = [], loop._block
+    seen, block = [], HostClock.block
 
-    def watched(lane, count, times):
+    def watched(clock, run, count):
         before = compiling.compilations()
-        seconds = block(lane, count, times)
+        times = block(clock, run, count)
         seen.append(compiling.compilations() != before)
-        return seconds
+        return times
 
-    monkeypatch.setattr(loop, "_block", watched)
+    monkeypatch.setattr(HostClock, "block", watched)
     return seen
 
 

@@ -421,9 +421,9 @@ def compared_on_the_host(monkeypatch):
         return of_call(copy.deepcopy(layer).cpu(), x.cpu(), output.cpu(), *how, **options)
 
     monkeypatch.setattr(rounding, "of_call", of_copies)
-    nudged = transformed._nudged
+    nudged = transformed.changed_a_little
     on_host = lambda tensor, nudge: nudged(tensor.cpu(), nudge).to(tensor.device)  # noqa: E731
-    monkeypatch.setattr(transformed, "_nudged", on_host)
+    monkeypatch.setattr(transformed, "changed_a_little", on_host)
 
 
 @pytest.mark.gpu

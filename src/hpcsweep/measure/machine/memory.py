@@ -59,7 +59,7 @@ class MemoryWatch:
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         address_space = soft if soft != resource.RLIM_INFINITY else None
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return min(x for x in (physical, _cgroup(), address_space) if x)
+        return min(x for x in (physical, control_group_limit(), address_space) if x)
 
     def now(self) -> int | None:
         """Return the bytes in use; None if unknown (not on Linux)."""
@@ -120,7 +120,7 @@ def cells(memory: MemoryWatch) -> Row:
     }
 
 
-def _cgroup() -> int | None:
+def control_group_limit() -> int | None:
     """Return the lowest memory limit of this process's control groups, of version 1 or 2."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -132,11 +132,12 @@ def _cgroup() -> int | None:
         root = Path("/sys/fs/cgroup") / ("memory" if "memory" in controllers else "")
         name = "memory.limit_in_bytes" if "memory" in controllers else "memory.max"
         folder = root / path.strip("/")
-        limits += [_number(step / name) for step in (folder, *folder.parents)]
+        limits += [limit_in(step / name) for step in (folder, *folder.parents)]
     return min((x for x in limits if x), default=None)
 
 
-def _number(path: Path) -> int | None:
+def limit_in(path: Path) -> int | None:
+    """Return the limit in a file of a control group; None if it has none."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
