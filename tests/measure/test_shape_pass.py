@@ -167,7 +167,10 @@ def test_the_meta_pass_and_a_real_pass_agree(make, layout, dtype):
     model = make().to(dtype=dtype, memory_format=layout)
     if make is not _activations:
         model.eval()
+    ran = []
+    model.register_forward_pre_hook(lambda _, inputs: ran.append(inputs[0].device.type))
     on_meta = shape_pass(model, image)
+    assert set(ran) == {"meta"}
     assert shape_pass(_only_real(model), image) == on_meta
     assert torch.backends.mha.get_fastpath_enabled()
 
