@@ -109,11 +109,16 @@ class LayerTable:
 
         Both are in order of the calls; None unless every call was timed.
         """
-        if None in self._of_calls:
-            return None
-        timed = [(c, s.mean) for c, s in zip(self._timed.calls, self._of_calls, strict=True) if s]
-        others = [ms for call, ms in timed if call.conv is None and call.convolutions]
-        return [ms for call, ms in timed if call.conv is not None], others
+        own = list[float]()
+        others = list[float]()
+        for call, summary in zip(self._timed.calls, self._of_calls, strict=True):
+            if summary is None:
+                return None
+            if call.conv is not None:
+                own.append(summary.mean)
+            elif call.convolutions:
+                others.append(summary.mean)
+        return own, others
 
     def flags(self) -> list[str]:
         """Return the flags of the layer pass."""
@@ -164,19 +169,14 @@ class IsolatedTable:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
         shared = _shared_cells(point, self._timer)
         summaries = [of_call.summary for of_call in self.times]
-        rows = _rows(shared, self.calls, summaries, self._clean, about)
-        for row, of_call in zip(rows, self.times, strict=True):
+        own = _rows(shared, self.calls, summaries, self._clean, about)
+        of_plans = list[Row]()
+        for row, call, of_call in zip(own, self.calls, self.times, strict=True):
             row["cold"] = of_call.cold
-        return rows + [
-            {
-                **{name: row[name] for name in (*shared, "call_index")},
-                **call_cells(call),
-                **_times(plan.times.summary, self._clean),
-                **plan.cells(),
-            }
-            for row, call in zip(rows, self.calls, strict=True)
-            for plan in self._plans.get(call.key, ())
-        ]
+            for plan in self._plans.get(call.key, ()):
+                cells = shared | {"call_index": row["call_index"]} | call_cells(call)
+                of_plans.append(cells | _times(plan.times.summary, self._clean) | plan.cells())
+        return own + of_plans
 
     def convolution_means(self) -> tuple[list[float], list[float]]:
         """Return the mean milliseconds of the convolution calls, which alone are timed."""
@@ -200,16 +200,16 @@ def _rows(
     about: Iterable[Row],
 ) -> list[Row]:
     algorithms = iter(about)
-    return [
-        {
-            **shared,
-            **(_times(summary, whole) if summary else {}),
-            "call_index": index,
-            **call_cells(call),
-            **(next(algorithms) if call.conv is not None else {}),
-        }
-        for index, (call, summary) in enumerate(zip(calls, summaries, strict=True))
-    ]
+    rows = []
+    for index, (call, summary) in enumerate(zip(calls, summaries, strict=True)):
+        row = shared | call_cells(call)
+        row["call_index"] = index
+        if summary is not None:
+            row |= _times(summary, whole)
+        if call.conv is not None:
+            row |= next(algorithms)
+        rows.append(row)
+    return rows
 
 
 def _shared_cells(point: Point, timer: str) -> Row:
@@ -283,24 +283,26 @@ def time_isolated(
     plan of the back-end, too. `clean` is the pass of which times are shares.
     """
     convolutions = [call for call in calls if call.conv is not None]
-    keys = [(c.key, pick.used) for c, pick in zip(convolutions, choices.calls, strict=True)]
-    firsts = dict(reversed(list(zip(keys, convolutions, strict=True))))
     flush = caches.preparation("cold", next(model.parameters()).device)
     timed = dict[tuple[str, str], _CallTimes]()
     plans = dict[str, list[_PlanTimes]]()
+    times = []
     with loop.quiet_collector():  # once for all: a collection takes a tenth of a second
-        for key in dict.fromkeys(keys):
-            layer = model.get_submodule(firsts[key].layer)
-            inputs = inputs_of(firsts[key], next(layer.parameters()), point)
-            timed[key] = _time(layer, inputs, point, flush)
-            if point.measure["layers"] == PLANS and is_plain(layer):
-                plans[key[0]] = [
-                    _time_plan(layer, inputs, point, flush, (plan, choices.backend))
-                    for plan in _plans(firsts[key], layer, choices.backend, point)
-                    if plan.used != key[1]
-                ]
+        for call, picked in zip(convolutions, choices.calls, strict=True):
+            kind = call.key, picked.used
+            if kind not in timed:
+                layer = model.get_submodule(call.layer)
+                inputs = inputs_of(call, next(layer.parameters()), point)
+                timed[kind] = _time(layer, inputs, point, flush)
+                if point.measure["layers"] == PLANS and is_plain(layer):
+                    plans[call.key] = [
+                        _time_plan(layer, inputs, point, flush, (plan, choices.backend))
+                        for plan in _plans(call, layer, choices.backend, point)
+                        if plan.used != picked.used
+                    ]
+            times.append(timed[kind])
     timer = BATCHED if _in_batches(point) else _ISOLATED
-    return IsolatedTable(convolutions, [timed[key] for key in keys], clean, timer, plans)
+    return IsolatedTable(convolutions, times, clean, timer, plans)
 
 
 def _plans(

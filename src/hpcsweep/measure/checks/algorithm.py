@@ -138,20 +138,26 @@ def use(
     missed = unmet(algorithm, outside)
     refuted = {at for at, call in enumerate(proof.calls) if call.problem is not None}
     as_asked = [c.as_requested and at not in refuted for at, c in enumerate(choices.all)]
-    reasons = Counter([*(c.reason for c in choices.all if c.reason), *map(reason, missed)])
-    used = [*map(ran, choices.calls, proof.calls)]
+    reasons = Counter(c.reason for c in choices.all if c.reason)
+    reasons.update(map(reason, missed))
+    commonest = reasons.most_common(1)
+    backends = [c.backend for c in choices.calls]
+    used = list(map(ran, choices.calls, proof.calls))
+    for _ in outside:
+        backends.append(FRAMEWORK)
+        used.append(catalog.AUTO)
     workspaces = [c.workspace_bytes for c in choices.all if c.workspace_bytes is not None]
     beyond = _shares_text(uncovered(algorithm, shapes, choices.calls), shapes)
     return Cells(
-        backend=joined([*(c.backend for c in choices.calls), *(FRAMEWORK for _ in outside)]),
-        algorithm_used=joined([*used, *(catalog.AUTO for _ in outside)]),
+        backend=joined(backends),
+        algorithm_used=joined(used),
         algorithm_evidence=proof.source.value,
         algorithm_coverage_pct=_share_of_work(shapes, as_asked[: len(choices.calls)], missed),
         algorithm_coverage_time_pct=_share_of_time(algorithm, shapes, as_asked, means),
         algorithm_uncovered=beyond or unforeseen(algorithm, shapes, proof.outside),
-        conv_calls=len(choices.calls) + len(outside),
+        conv_calls=len(used),
         conv_fallbacks=sum(c.fallback for c in choices.calls) + len(missed),
-        fallback_reason=reasons.most_common(1)[0][0] if reasons else None,
+        fallback_reason=commonest[0][0] if commonest else None,
         workspace_bytes=max(workspaces, default=None),
     )
 
@@ -196,13 +202,15 @@ def _share_of_work(
     shapes: Shapes, as_asked: Sequence[bool], missed: Sequence[Convolution]
 ) -> float | None:
     total = shapes.convolution_flops
-    if not all(conv.counted for conv in missed):
-        return 0.0  # a lower bound
-    if not total:
-        return None
-    calls = zip(shapes.convolution_calls, as_asked, strict=True)
-    without = sum(call.convolution_flops for call, met in calls if not met)
-    return 100 * (total - without - sum(conv.flops for conv in missed)) / total
+    met = total
+    for conv in missed:
+        if not conv.counted:
+            return 0.0  # a lower bound
+        met -= conv.flops
+    for call, is_met in zip(shapes.convolution_calls, as_asked, strict=True):
+        if not is_met:
+            met -= call.convolution_flops
+    return 100 * met / total if total else None
 
 
 def _share_of_time(
@@ -213,37 +221,36 @@ def _share_of_time(
 ) -> float | None:
     """Return the share of time as wanted; None if a convolution has no layer row of its own."""
     layers = [c for c in shapes.calls if c.conv is None and c.convolutions]
-    timed = sum(call.convolution_flops for call in layers)
-    complete = timed == sum(conv.flops for conv in shapes.outside)
-    # the backward pass of `layers` has no row
+    if means is None or len(means[1]) != len(layers):
+        return None
+    work_of_layers = sum(call.convolution_flops for call in layers)
+    if work_of_layers != sum(conv.flops for conv in shapes.outside):
+        return None
     is_training = len(as_asked) > len(shapes.convolutions)
-    if means is None or len(means[1]) != len(layers) or not complete:
+    if layers and is_training:  # their backward pass has no row
         return None
-    if layers and is_training:
+    times = [*means[0], *means[1]]
+    met = [*as_asked, *(left_to_framework(algorithm, call.layer) for call in layers)]
+    total = sum(times)
+    if not total:
         return None
-    (of_choices, of_layers) = means
-    parts = list(zip(of_choices, as_asked, strict=True))
-    parts += [
-        (ms, left_to_framework(algorithm, call.layer))
-        for ms, call in zip(of_layers, layers, strict=True)
-    ]
-    total = sum(ms for ms, _ in parts)
-    return 100 * sum(ms for ms, met in parts if met) / total if total else None
+    return 100 * sum(ms for ms, is_met in zip(times, met, strict=True) if is_met) / total
 
 
 def _shares_text(missed: Sequence[Convolution], shapes: Shapes) -> str | None:
     """Return shares of work with operator and layer, unknown ones first, then by size."""
     total = shapes.convolution_flops
     work = Counter[str]()
-    counted = all(conv.counted for conv in missed)
     for conv in missed:
         work[f"{conv.operator} ({conv.layer})" if conv.layer else conv.operator] += conv.flops
-    shown = [
-        f"{100 * flops / total:.3g} % {name}" if flops and counted else f"unknown share {name}"
-        for name, flops in sorted(work.items(), key=lambda item: item[1] or total, reverse=True)
-    ]
-    rest = [f"and {len(work) - _SHOWN} more"] if len(work) > _SHOWN else []
-    return "; ".join([*shown[:_SHOWN], *rest]) or None
+    counted = all(conv.counted for conv in missed)
+    shown = []
+    for name, flops in sorted(work.items(), key=lambda item: item[1] or total, reverse=True):
+        share = f"{100 * flops / total:.3g} %" if flops and counted else "unknown share"
+        shown.append(f"{share} {name}")
+    if len(shown) > _SHOWN:
+        shown[_SHOWN:] = [f"and {len(shown) - _SHOWN} more"]
+    return "; ".join(shown) or None
 
 
 def ran(picked: LayerChoice, proof: Evidence) -> str:
