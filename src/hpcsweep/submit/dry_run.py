@@ -52,7 +52,7 @@ def _show(
 ) -> None:
     """Show the job script of a draft beside its other files, and ask Slurm about it."""
     prepare.tell_templates(draft)
-    tasks = min(draft.read_manifest().chunks, arrays.max_size())
+    tasks = min(draft.read_manifest().chunks, arrays.max_size(slurm.config()))
     profile = bad_nodes.avoiding(request.profile, bad_nodes.current(sweep, told))
     shown = launchers.launcher_to_slurm(profile).preview(sweep.submission(draft.id), profile, tasks)
     file = draft.path / shown.file

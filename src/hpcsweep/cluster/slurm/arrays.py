@@ -66,9 +66,10 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     named = os.environ.get("SLURM_CLUSTERS", "")
     if "," in named or named == "all":
         raise UsageError(f"SLURM_CLUSTERS={named}: name one cluster, where jobs can be found")
-    here = slurm.this_cluster()
+    answer = slurm.config()
+    here = slurm.this_cluster(answer)
     sent = 0
-    size = max_size()
+    size = max_size(answer)
     ids: list[str] = []
     while sent < total:
         size = min(size, total - sent)
@@ -91,8 +92,7 @@ def send_arrays(submission: SubmissionDir, submit_one: SubmitOne) -> list[str]:
     return ids
 
 
-def max_size() -> int:
-    """Return how many tasks one array may have: MaxArraySize limits the index."""
-    asked = slurm.config()
-    found = None if isinstance(asked, slurm.CouldNotAsk) else asked.get("MaxArraySize")
+def max_size(answer: dict[str, str] | slurm.CouldNotAsk) -> int:
+    """Return how many tasks one array may have: MaxArraySize in `config` limits the index."""
+    found = None if isinstance(answer, slurm.CouldNotAsk) else answer.get("MaxArraySize")
     return max(1, slurm.number(found) or _MAX_ARRAY_SIZE)

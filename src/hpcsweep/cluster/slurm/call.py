@@ -227,9 +227,9 @@ class Here:
         return any(own and its and own != its for own, its in pairs)
 
 
-def this_cluster() -> Here:
-    """Return the cluster that commands reach by default, and this user."""
-    answer = config()
+def this_cluster(answer: dict[str, str] | CouldNotAsk | None = None) -> Here:
+    """Return the cluster that commands reach by default, by its `config`, and this user."""
+    answer = config() if answer is None else answer
     settings = {} if isinstance(answer, CouldNotAsk) else answer
     host = settings.get("SlurmctldHost[0]") or settings.get("ControlMachine", "")
     controller = f"{host.partition('(')[0]}:{settings.get('SlurmctldPort', '')}" if host else ""
