@@ -32,16 +32,26 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 
 @pytest.fixture
-def look(tmp_path):
-    """Return a function: a profile's lines, a cluster and sbatch's answer in, what is not ok out.
+def examine(tmp_path):
+    """Return a function: a profile's lines, a cluster and sbatch's answer in, all findings out.
 
     By default sbatch accepts the jobs, and does not say where.
     """
 
-    def examine(text, cluster=CLUSTER, gpu="v100", answer=Place()):  # noqa: B008 - it is frozen
+    def examined(text, cluster=CLUSTER, gpu="v100", answer=Place()):  # noqa: B008 - it is frozen
         path = tmp_path / "p.yaml"
-        path.write_text(f"gpu: {gpu}\ntime: 60\n{text}")
-        found = profile_checks.examine(profile.load(path), cluster, answer)
+        path.write_text(f"gpu: {gpu}\n{text}")
+        return profile_checks.examine(profile.load(path), cluster, answer)
+
+    return examined
+
+
+@pytest.fixture
+def look(examine):
+    """Return the same function for what is not ok, of jobs of an hour."""
+
+    def not_ok(text, *asked, **answer):
+        found = examine(f"time: 60\n{text}", *asked, **answer)
         return [(f.level, f.what, f"{f.detail} -> {f.do}") for f in found if f.level != "ok"]
 
-    return examine
+    return not_ok

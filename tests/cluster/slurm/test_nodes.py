@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 
 from clusters import CLUSTER, node, partition
-from hpcsweep.cluster.slurm import Place, Rejected, nodes, profile_checks
+from hpcsweep.cluster.slurm import Rejected, nodes
 from hpcsweep.cluster.slurm.job_request import Wants
-from hpcsweep.spec import profile
 
-ACCEPTED = Place("gpu", "n1")
 NO_NODE = Rejected("", words="Requested node configuration is not available")
 
 
@@ -40,24 +38,22 @@ def test_a_node_fits_as_slurm_says(expression: str, features: str, fit: bool):  
     assert (found.found == [one]) is fit
 
 
-def counted(tmp_path, text, cluster=CLUSTER, gpu="v100", answer=ACCEPTED):
-    """Return what is told of the nodes of a profile."""
-    path = tmp_path / "p.yaml"
-    path.write_text(f"gpu: {gpu}\ntime: 60\n{text}")
-    found = profile_checks.examine(profile.load(path), cluster, answer)
-    return {finding.what: finding.detail for finding in found}
+def _nodes(findings):
+    """Return what is told of the nodes."""
+    (found,) = (finding.detail for finding in findings if finding.what == "nodes")
+    return found
 
 
-def test_the_nodes_of_the_partition_that_have_the_gpu_are_counted(tmp_path):
+def test_the_nodes_of_the_partition_that_have_the_gpu_are_counted(examine):
     """However it is asked for; those of other partitions are no part of it."""
     site = replace(SITE, partitions=[partition("gpu", Default="YES"), partition("cpu")])
     more = [node(f"c{i}", gpus=("", 0), partitions=("cpu",)) for i in range(3)]
     site = replace(site, nodes=[*site.nodes, *more])
-    told = counted(tmp_path, "constraint: gpul40s\ngres: gpu:1\n", site)["nodes"]
+    told = _nodes(examine("constraint: gpul40s\ngres: gpu:1\n", site))
     assert told.startswith("9 of 41 match partition gpu, constraint gpul40s, gres gpu:1: 9 idle (")
     typed = _site((9, "a", "l40s"), (32, "b", "v100"))
     for text in ("gres: gpu:l40s:1", "sbatch_options: [--gpus=l40s:1]", "sbatch_options: [-Gl40s]"):
-        assert counted(tmp_path, f"{text}\n", typed)["nodes"].startswith("9 of 41 match"), text
+        assert _nodes(examine(f"{text}\n", typed)).startswith("9 of 41 match"), text
 
 
 def test_what_no_node_has_is_told_with_what_there_is(look):
@@ -144,16 +140,17 @@ A100 = "gpu_name: 'A100'\nconstraint: a100\n"
 SLICED = ["gpu:a100_3g.20gb:6"]
 
 
-def test_slices_do_not_count_as_the_whole_gpu_that_a_feature_names(look, tmp_path):
+def test_slices_do_not_count_as_the_whole_gpu_that_a_feature_names(look, examine):
     """`gpu:1` may be a slice, on which a job stops; the user is told which nodes have them."""
     sliced = [node(f"m{i}", features=("a100",), gpus=SLICED) for i in range(6)]
     whole = [node(f"w{i}", features=("a100",), gpus=["gpu:4"]) for i in range(2)]
     both = replace(CLUSTER, nodes=[*sliced, *whole])
-    found = counted(tmp_path, f"{A100}gres: gpu:1\n", both, "a100")
-    assert found["nodes"].startswith(
+    assert _nodes(examine(f"{A100}gres: gpu:1\n", both, "a100")).startswith(
         "2 of 8 match partition gpu, constraint a100, gres gpu:1: 2 idle (w0, w1)"
     )
-    assert found["gpu"] == (
+    ((_, what, told),) = look(f"{A100}gres: gpu:1\n", both, "a100")
+    assert what == "gpu"
+    assert told.startswith(
         "8 nodes match this profile, 2 of them with A100, 6 with slices (MIG), which do not count: "
         "a100_3g.20gb"
     )

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clusters import CLUSTER, partition
-from hpcsweep.cluster.slurm import CouldNotAsk, LimitReached, Place, Rejected, profile_checks
-from hpcsweep.spec import profile
+from hpcsweep.cluster.slurm import CouldNotAsk, LimitReached, Place, Rejected
 
 LATE = CouldNotAsk("sbatch", "no answer within 10 s")
 
@@ -108,12 +107,10 @@ def test_no_limit_is_above_every_limit(look, time):
     assert told.startswith("UNLIMITED is over the limit of partition gpu, 01:00:00")
 
 
-def test_a_default_time_limit_is_shown(look, tmp_path):
+def test_a_default_time_limit_is_shown(examine):
     """Without `time`, the partition's default may be far below what was meant."""
-    path = tmp_path / "q.yaml"
-    path.write_text("gpu: v100\n")
     cluster = replace(CLUSTER, partitions=[partition("gpu", Default="YES", DefaultTime="10:00")])
-    found = {f.what: f for f in profile_checks.examine(profile.load(path), cluster, Place())}
+    found = {one.what: one for one in examine("", cluster)}
     assert (found["time"].level, "00:10:00" in found["time"].detail) == ("warn", True)
 
 
