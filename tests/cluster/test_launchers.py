@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hpcsweep
-from hpcsweep.catalog import LAUNCHERS, Launcher
+from hpcsweep.catalog import LAUNCHERS
 from hpcsweep.cluster import launchers
 from hpcsweep.cluster.launchers import RunsHere, SendsToSlurm
 from hpcsweep.spec import profile
@@ -49,17 +49,6 @@ def test_every_launcher_of_the_table_satisfies_its_protocol(name: str, tmp_path:
         if not function.startswith("_"):
             own = inspect.signature(getattr(module, function))
             assert ["self", *own.parameters] == list(inspect.signature(wanted).parameters)
-
-
-def test_what_a_launcher_needs_is_asked_of_the_profile(tmp_path: Path, monkeypatch):
-    """A GPU and a time where the table says so; the complaint names the line."""
-    monkeypatch.setitem(LAUNCHERS, "local", Launcher(module="local", needs_time=True))
-    path = tmp_path / "site.yaml"
-    path.write_text("launcher: local\n")
-    with pytest.raises(Exception, match=r":1: launcher: `time` is missing"):
-        profile.load(path)
-    path.write_text("launcher: local\ntime: 60\n")
-    assert profile.load(path).time == "60"
 
 
 @pytest.mark.slow

@@ -77,13 +77,6 @@ def test_a_point_is_shown_with_its_part_of_the_log(failed):
     assert one == {**one, **record, "command": "show"}
 
 
-def test_every_line_of_the_log_is_of_a_point(failed):
-    """Each point begins and ends with a line that has its id."""
-    (submission,) = failed.sweep().submissions()
-    log = submission.log(0, 0).read_text()
-    assert [log.count(row["point_id"]) for row in failed.rows()] == [2, 2, 2]
-
-
 def test_points_without_a_row_wait(tmp_path):
     """A sweep that was interrupted shows what is left."""
     made = resultsfolder.make(tmp_path)

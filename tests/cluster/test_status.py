@@ -150,18 +150,6 @@ def test_the_table_fits_the_terminal_that_is_watched():
     assert sweep_status.as_text([one]).splitlines()[1].startswith(long)
 
 
-def test_text_and_json_agree(desk):
-    """Machines get the figures that people see."""
-    desk.spec("workload: noop\naxes: {model: [a, b]}\n")
-    desk.run("submit", "sweep.yaml")
-    record = json.loads(desk.run_process("status", "--json").stdout)
-    assert record["sweeps"][0]["profiles"][0]["by_status"] == {"ok": 2}
-    head, row = desk.run("status", "sweep").stdout.splitlines()
-    assert dict(zip(head.split()[:5], row.split()[:5], strict=True)) == {
-        "sweep": "sweep", "profile": "local", "points": "2", "done": "2", "remaining": "0",
-    }  # fmt: skip
-
-
 def test_a_damaged_manifest_hides_no_other_submission(desk):
     """The problem is named, the rest is shown."""
     desk.spec("workload: noop\naxes: {model: [a, b]}\n")

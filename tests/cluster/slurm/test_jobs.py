@@ -62,14 +62,6 @@ def test_an_unknown_state_is_shown_as_itself_and_is_not_over():
     assert slurm.state_of("").meaning is ChunkState.UNKNOWN
 
 
-def test_states_that_are_over_are_those_that_end_an_attempt():
-    """Waiting, running, suspended and requeued jobs are alive; everything else has ended."""
-    alive = {
-        ChunkState.PENDING, ChunkState.RUNNING, ChunkState.SUSPENDED, ChunkState.REQUEUED,
-    }  # fmt: skip
-    assert all(state.over == (state.meaning not in alive) for state in STATES)
-
-
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
