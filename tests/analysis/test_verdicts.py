@@ -84,15 +84,6 @@ def test_what_the_controls_explain_is_no_difference():
         assert (found["low"] < found["gap"] - np.log(1.1)).all()
 
 
-def test_intervals_and_verdicts_agree():
-    """A row differs exactly if its interval does not hold 1."""
-    source = np.random.default_rng(2)
-    for factor in (1.0, 1.03, 1.2):
-        found = verdicts.judge(table(source, 2, 0.01, 0.005, factor))
-        outside = (found["low"] > 0) | (found["high"] < 0)
-        assert (outside == found["differs"]).all()
-
-
 def test_more_runs_give_smaller_intervals():
     """Each run tells more of the noise that all rows share."""
     source = np.random.default_rng(3)
@@ -119,21 +110,21 @@ def candidates(source, groups, names, visits, noise):
     return rows.assign(log=noise(len(rows)) + off, within=1e-8, origin="", control=np.nan)
 
 
-@pytest.mark.parametrize("names", [2, 4])
-@pytest.mark.parametrize(
-    "noise",
-    [
-        lambda source: lambda n: source.normal(0, 0.01, n),
-        lambda source: lambda n: 0.01 * source.standard_t(2, n),
-        lambda source: lambda n: 0.03 * (source.random(n) < 0.5),
-        lambda source: lambda n: source.normal(0, 0.01, n) + (source.random(n) < 0.1),
-    ],
-    ids=["normal", "heavy tails", "two values", "one in ten disturbed"],
-)
-def test_equals_are_seldom_starred(names, noise):
-    """Of 300 groups with three visits."""
+NOISES = {
+    "normal": lambda source, n: source.normal(0, 0.01, n),
+    "heavy tails": lambda source, n: 0.01 * source.standard_t(2, n),
+    "two values": lambda source, n: 0.03 * (source.random(n) < 0.5),
+    "one in ten disturbed": lambda source, n: source.normal(0, 0.01, n) + (source.random(n) < 0.1),
+}
+
+
+@pytest.mark.parametrize(("names", "missing"), [(2, 0.0), (4, 0.0), (2, 0.1), (2, 0.3)])
+@pytest.mark.parametrize("noise", NOISES)
+def test_equals_are_seldom_starred(names, missing, noise):
+    """Of 300 groups with three visits, of which some may be missing at random."""
     source = np.random.default_rng(9)
-    found = verdicts.fastest(candidates(source, 300, names, 3, noise(source)))
+    rows = candidates(source, 300, names, 3, lambda n: NOISES[noise](source, n))
+    found = verdicts.fastest(rows[source.random(len(rows)) >= missing])
     assert sum(one.sure for one in found.values()) <= 20  # of 12 that are right
 
 
@@ -151,55 +142,16 @@ def test_a_difference_of_five_percent_is_found_by_five_visits():
     assert {one.visits for one in once.values()} == {1}
 
 
-@pytest.mark.parametrize("missing", [0.1, 0.3])
-def test_equals_are_seldom_starred_where_visits_are_missing(missing):
-    """At random, with times that stick to one of two values."""
-    source = np.random.default_rng(13)
-    rows = candidates(source, 300, 2, 3, lambda n: 0.03 * (source.random(n) < 0.5))
-    found = verdicts.fastest(rows[source.random(len(rows)) > missing])
-    assert sum(one.sure for one in found.values()) <= 20
-
-
-def test_a_few_noisy_rows_stay_noisy_and_quiet_ones_stay_quiet():
-    """Two of twelve rows are ten times noisier: five visits tell which."""
-    source = np.random.default_rng(1)
-    scale = np.where(np.arange(12) < 2, 0.1, 0.01)
-    found = verdicts.scatter(source.normal(0, scale[:, None], (12, 5)), np.zeros(12))
-    error = np.sqrt(found.own)
-    assert (error[:2] > 0.03).all()
-    assert (error[2:] < 0.02).all()
-
-
-def test_visits_that_agree_by_chance_do_not_look_free_of_noise():
-    """Times stick to one of two values: three equal ones of a row say little, all rows more."""
-    source = np.random.default_rng(2)
-    logs = 0.03 * (source.random((20, 3)) < 0.5)
-    found = verdicts.scatter(logs, np.zeros(20))
-    assert (np.ptp(logs, axis=1) == 0).any()
-    assert np.sqrt(found.own).min() > 0.005
-
-
-def test_what_a_run_did_to_all_rows_is_told_apart_from_their_own_noise():
-    """Of forty rows in six runs."""
+def test_the_mean_of_all_rows_counts_each_run_once():
+    """What the rows of a run share does not shrink with their number."""
     source = np.random.default_rng(3)
-    shared = source.normal(0, 0.05, 6)
-    found = verdicts.scatter(source.normal(0, 0.005, (40, 6)) + shared, np.zeros(40))
-    assert np.sqrt(found.shared) == pytest.approx(np.std(shared, ddof=1), rel=0.1)
-    assert np.sqrt(found.own).max() < 0.01
-
-
-def test_rows_that_were_measured_once_have_the_usual_noise():
-    """They have none of their own; so they get what the others have."""
-    logs = np.random.default_rng(4).normal(0, 0.01, (10, 4))
-    logs[0, 1:] = np.nan
-    found = verdicts.scatter(logs, np.zeros(10), alone=True)
-    assert 0.004 < np.sqrt(found.own[0]) < 0.02
-
-
-def test_noise_between_visits_is_never_less_than_inside_them():
-    """Equal medians of noisy passes are luck."""
-    found = verdicts.scatter(np.zeros((6, 3)), np.full(6, 0.02**2))
-    assert found.own == pytest.approx(0.02**2)
+    held = []
+    for _ in range(20):
+        rows = table(source, 3, 0.01, 0.03)
+        mean, low, high = verdicts.mean_ratio(rows, verdicts.judge(rows))
+        assert low < mean < high
+        held.append(low <= 1 <= high)
+    assert np.mean(held) >= 0.9
 
 
 def written(folder, points):
@@ -274,7 +226,7 @@ def drawn(visits, apart, noise):
 def test_two_rows_have_one_verdict_wherever_they_are_asked_about(tmp_path):
     """In a report of all rows or of theirs alone, in a comparison, and in a choice."""
     stars = set()
-    kinds = [(1, 0.4, 0.002), (3, 0.0, 0.02), (3, -0.1, 0.002), (4, 0.1, 0.2), (5, 0.1, 0.01)]
+    kinds = [(1, 0.4, 0.002), (3, -0.1, 0.002), (4, 0.1, 0.2)]
     for seed in kinds:
         own, others = drawn(*seed)
         alone = written(tmp_path, own)

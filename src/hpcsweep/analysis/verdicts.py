@@ -12,119 +12,23 @@ is in a table changes nothing. So two rows have one verdict in `report`, `compar
 * What was measured once differs only by more than two visits of a shared machine do, and than the
   controls of the two rows show.
 
-Each verdict is wrong in at most 4 % of pairs that do not differ. `scatter` is about many rows at
-once, for the geometric mean of a comparison. Few repetitions say little of one
-row's noise, so there its variance is drawn towards the usual one, by as much as the rows agree
-(Smyth 2004, "Linear models and empirical Bayes methods").
+Each verdict is wrong in at most 4 % of pairs that do not differ. `mean_ratio` is about all rows at
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import scipy  # its parts are loaded where they are used: they take as long as the rest
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
 
 # half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
 _OF_MEDIAN: Final = 1.82
 OF_MEAN: Final = 1.96
-LEAST: Final = 1e-8  # variance of a logarithm: a ten-thousandth of a time is no difference
-_FEWEST: Final = 5  # rows whose variances say what is usual
-_MOST_DF: Final = 30.0  # a prior that is surer than this would be pooling
-_LEAST_HALF: Final = 1e-3  # half of the least degrees of freedom of a prior
-_STEPS: Final = 10_000
-_TWO: Final = 1.5  # degrees of freedom: more than those of one difference, give or take a share
-_TELLING: Final = 2.5
-
-
-def _moderated(variances: Floats, df: Floats) -> tuple[Floats, Floats]:
-    """Return each row's variance drawn towards the usual one, and its degrees of freedom.
-
-    A variance never counts for less than the mean of most rows: where times stick to one of two
-    values, a few visits often find the same one, and seem to have no noise. "Most" leaves out the
-    noisiest fifth, once three degrees of freedom can tell which these are; where hardly a row has
-    more than a single difference (one degree), even the largest of all counts. Rows with `df` of 0
-    have the usual variance.
-    """
-    known = df > 0
-    variances = np.maximum(variances, LEAST)
-    if not known.any():
-        return variances, df
-    ordered = np.sort(variances[known])
-    few = int(known.sum()) < _FEWEST
-    if np.sum(df > _TWO) < _FEWEST and df[known].min() < _TWO:
-        least = float(ordered[-1])
-    elif few or df[known].min() < _TELLING:
-        least = float(np.average(variances[known], weights=df[known]))
-    else:
-        least = float(ordered[: -(len(ordered) // 5)].mean())
-    if few:
-        return np.maximum(variances, least), np.where(known, df, float(df.sum()))
-    usual, usual_df = _prior(variances[known], df[known])
-    drawn = (usual_df * usual + np.where(known, df * variances, 0.0)) / (usual_df + df)
-    return np.maximum(drawn, least), usual_df + df
-
-
-def _prior(variances: Floats, df: Floats) -> tuple[float, float]:
-    """Return the usual variance and its degrees of freedom, from the scatter of the logarithms.
-
-    Smyth's moments: log s^2 has mean log s0^2 + psi(d/2) - psi(d0/2) + log(d0/d) and variance
-    psi'(d/2) + psi'(d0/2).
-    """
-    polygamma = scipy.special.polygamma
-    half = df / 2
-    logs = np.log(variances) - polygamma(0, half) + np.log(half)
-    scatter = float(np.var(logs, ddof=1) - np.mean(polygamma(1, half)))
-    prior_df = _MOST_DF
-    if scatter > polygamma(1, _MOST_DF / 2):
-        halves = np.geomspace(_MOST_DF / 2, _LEAST_HALF, _STEPS)
-        prior_df = 2 * float(np.interp(scatter, polygamma(1, halves), halves))
-    mean = float(np.mean(logs)) + float(polygamma(0, prior_df / 2)) - np.log(prior_df / 2)
-    return float(np.exp(mean)), prior_df
-
-
-@dataclass(frozen=True)
-class Scatter:
-    """Variances of one measurement, and their degrees of freedom.
-
-    `own` is that of each row by itself; `shared` is what all rows of a run have in common, such as
-    another node or another load.
-    """
-
-    own: Floats
-    own_df: Floats
-    shared: float
-    shared_df: float
-
-
-def scatter(logs: Floats, within: Floats, *, alone: bool = False) -> Scatter:
-    """Return how repeated measurements scatter: `logs` of rows times runs, NaN where missing.
-
-    `within` is the variance that each row has inside a run: between runs it is no smaller. The
-    common part of a run is the median over its rows, which a few noisy rows do not move. With few
-    rows it cannot be told from their own, and stays in it, as it does if rows stand `alone`.
-    """
-    repeats = (~np.isnan(logs)).sum(axis=1)
-    runs = logs.shape[1]
-    means = np.nansum(logs, axis=1) / repeats.clip(1)
-    rest = logs - means[:, None]
-    share = 1.0
-    shared = 0.0
-    if len(logs) >= _FEWEST and runs > 1 and not alone:
-        common = np.nanmedian(rest, axis=0)
-        shared = float(np.nansum(common**2)) / (runs - 1)
-        rest = rest - common
-        share = 1 - 1 / len(logs)
-    df = (repeats - 1).clip(0) * share
-    own = np.divide(np.nansum(rest**2, axis=1), df, out=np.zeros(len(logs)), where=df > 0)
-    variances, own_df = _moderated(own, df)
-    return Scatter(np.maximum(variances, within), own_df, shared, float(max(runs - 1, 1)))
 
 
 def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
@@ -285,37 +189,21 @@ def fastest(rows: pd.DataFrame) -> dict[Any, Fastest]:
 def mean_ratio(table: pd.DataFrame, judged: pd.DataFrame) -> tuple[float, float, float]:
     """Return the geometric mean of the ratios of all pairs, with its interval.
 
-    It is about all rows at once, so what the rows of a run share counts once. Pairs that `judge`
-    compared visit by visit, and single ones, say no more of it than the mean of their intervals.
+    It is about all rows at once, so each run counts once, by the mean of its rows: what these share
+    is in it. Where no side has several runs, pairs say no more of it than the mean of their
+    intervals.
     """
     mean = float(judged["gap"].mean())
-    sides = [table[table["side"] == side] for side in (0, 1)]
-    logs = [of.pivot_table(index="pair", columns="origin", values="log").to_numpy() for of in sides]
-    if max(of.shape[1] for of in logs) > 1:
-        within = [of.groupby("pair")["within"].mean().to_numpy() for of in sides]
-        half = _half_of_mean(logs, within) + abs(float(_shift(sides)))
+    sides = table.groupby("side")
+    if sides["origin"].nunique().max() > 1:
+        # a row that a run lacks moves the mean of this run by its noise alone, not by its size
+        rest = table["log"] - table.groupby(["pair", "side"])["log"].transform("mean")
+        within = table["within"] / len(judged)
+        runs = _between_runs(table.assign(pair=0, log=rest, within=within)).iloc[0]
+        student = float(scipy.special.stdtrit(runs["run_df"], 1 - WRONG / 2))
+        shift = 0.0 if np.isnan(runs["shift"]) else abs(float(runs["shift"]))
+        half = student * math.sqrt(runs["run_variance"]) + shift
     else:
         half = float((judged["high"] - judged["low"]).mean()) / 2
     low, high = (float(np.exp(mean + sign * half)) for sign in (-1, 1))
     return float(np.exp(mean)), low, high
-
-
-def _shift(sides: Sequence[pd.DataFrame]) -> float:
-    """Return how much slower the controls of the second side were; 0 where they are unknown."""
-    first, second = (of["control"].median() for of in sides)
-    return 0.0 if np.isnan(first) or np.isnan(second) else float(second - first)
-
-
-def _half_of_mean(logs: list[Floats], within: list[Floats]) -> float:
-    """Return half of the interval of the mean gap; a side with one run scatters as the other."""
-    scatters = [scatter(*both) for both in zip(logs, within, strict=True)]
-    mean = 0.0
-    parts = 0.0
-    for side, of in enumerate(logs):
-        runs = of.shape[1]
-        used = scatters[1 - side if runs == 1 else side]
-        own_mean = float(used.own.mean()) / of.size
-        shared = used.shared / runs
-        mean += own_mean + shared
-        parts += own_mean**2 / float(used.own_df.sum()) + shared**2 / used.shared_df
-    return float(np.sqrt(mean) * scipy.special.stdtrit(mean**2 / parts, 1 - WRONG / 2))
