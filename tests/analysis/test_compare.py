@@ -107,15 +107,6 @@ def test_a_rate_is_faster_where_it_is_higher(base, three, tmp_path):
         compare(side(base), side(*slow), metric="input_size")
 
 
-def test_with_one_run_and_few_rows_nothing_is_decided(base, tmp_path):
-    """How much runs differ is unknown then, whatever the intervals of the runs say."""
-    slow = repeatedruns.run(tmp_path, 2, factor=lambda _axes: 1.5)
-    few = [side(run, where="input_size=64") for run in (base, slow)]
-    found = compare(*few)
-    assert found.verdicts == {"UNDECIDED": 2}
-    assert "the noise between runs is unknown" in found.view().written("table")
-
-
 def test_repeated_runs_tell_the_noise_that_all_rows_share(tmp_path):
     """Every run of the first side is a few percent off as a whole: 8 % more is no slowdown."""
     offs = (1.0, 1.08, 0.95)

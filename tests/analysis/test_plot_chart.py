@@ -8,7 +8,6 @@ from itertools import pairwise
 import matplotlib as mpl
 import pytest
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 
 from analysistables import table_of
 from collectedsweep import SWEEP, cells_of, collected
@@ -80,12 +79,11 @@ def paper(tmp_path_factory):
     return collected(tmp_path_factory.mktemp("paper"), LONG, paper_cells)
 
 
-def drawn(plotted, **options):
+def drawn(plotted, look=output.LOOK):
     """Return the figure of a plot."""
-    with mpl.rc_context({"font.size": options.pop("font", 10)}):
-        figure = Figure(layout="constrained", **{"figsize": (8.5, 4.8), **options})
-        plot_chart._fill(figure, plotted, log_x=False, log_y=False)
-    figure.draw_without_rendering()
+    with mpl.rc_context({"font.size": look.font}):
+        figure = plot_chart.picture_of(plotted, look)
+        figure.draw_without_rendering()
     return figure
 
 
@@ -135,10 +133,10 @@ def test_hatches_are_seen_on_every_colour(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("x", ["input_size", "algorithm"])
-@pytest.mark.parametrize(("figsize", "font"), [((8.5, 4.8), 10), ((3.4, 3.4), 7)])
-def test_no_label_is_printed_over_another(paper, x, figsize, font):
+@pytest.mark.parametrize("look", [output.LOOK, plot_chart.Look(3.4, 3.4, 7)])
+def test_no_label_is_printed_over_another(paper, x, look):
     """Close numbers are left out, long names are turned."""
-    axis = drawn(plot.read_plot(paper, x), figsize=figsize, font=font).axes[0].xaxis
+    axis = drawn(plot.read_plot(paper, x), look).axes[0].xaxis
     labels = [one for one in axis.get_ticklabels() if one.get_text() and one.get_visible()]
     assert len(labels) >= 3
     if x == "input_size":
@@ -172,25 +170,24 @@ def test_a_picture_has_size_font_hardware_and_text_that_is_text(tmp_path, paper)
 
 def test_in_a_column_of_a_paper_the_plot_keeps_two_thirds(paper):
     """Of 3.4 x 2.6 inches with text of 8 points."""
-    with mpl.rc_context({"font.size": 8}):
-        figure = Figure(figsize=(3.4, 2.6), layout="constrained")
-        look = plot_chart.Look(3.4, 2.6, 8)
-        found = plot.read_plot(paper, "input_size")
-        plot_chart._fill(figure, found, look, log_x=False, log_y=False)
-        figure.draw_without_rendering()
+    figure = drawn(plot.read_plot(paper, "input_size"), plot_chart.Look(3.4, 2.6, 8))
     box = figure.axes[0].get_position()
     assert box.width * box.height > 2 / 3
 
 
 def test_an_algorithm_has_one_colour_and_mark_everywhere(paper):
     """Whatever else is drawn beside it; other axes change the mark and the dashes."""
-    one = plot.read_plot(paper, "input_size", where="algorithm=implicit_gemm", by=["algorithm"])
-    alone = plot_chart._styles(one)
-    among = plot.read_plot(paper, "input_size", by=["algorithm"])
-    styles = dict(zip(among.lines, plot_chart._styles(among), strict=True))
-    assert alone == [styles["implicit_gemm"]]
-    assert styles["implicit_gemm"][:2] == output.styles(["x", "implicit_gemm"])["implicit_gemm"]
-    assert len({*styles.values()}) == len(styles)
+
+    def styles(**options):
+        found = plot.read_plot(paper, "input_size", by=["algorithm"], **options)
+        drawn_ones = [(one.get_color(), one.get_marker()) for one in drawn(found).axes[0].lines]
+        marked = [look for look in dict.fromkeys(drawn_ones) if look[1] in output.MARKERS]
+        return dict(zip(found.lines, marked, strict=True))
+
+    among = styles()
+    assert styles(where="algorithm=implicit_gemm") == {"implicit_gemm": among["implicit_gemm"]}
+    assert among["implicit_gemm"] == output.styles(["x", "implicit_gemm"])["implicit_gemm"]
+    assert len({*among.values()}) == len(among)
     twelve = output.styles(map(str, range(12)))
     assert len({*twelve.values()}) == 12
     assert len(output.styles(map(str, range(40)))) == 40

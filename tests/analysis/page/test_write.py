@@ -12,7 +12,7 @@ import browser
 import manypoints
 import quickstart
 from collectedsweep import collected
-from hpcsweep.analysis import dataset, output
+from hpcsweep.analysis import output
 from hpcsweep.analysis.page import frames, write
 from hpcsweep.errors import UsageError
 
@@ -127,7 +127,10 @@ def test_the_page_has_what_a_decision_needs(large):
         large.evaluate("[...document.querySelectorAll('.chart')].map((one) => one.id)")
     )
     assert "out of memory" in large.inner_text("#failures")
-    assert "Tesla V100-SXM2-32GB" in large.inner_text("#machines")
+    machines = large.locator("#machines tr").all_inner_texts()
+    assert "device name\tNVIDIA H100 80GB HBM3\tTesla V100-SXM2-32GB" in machines
+    assert "driver version\t550.54\t550.54" in machines
+    assert "very_noisy\trelative IQR above 25 %" in large.inner_text("#flags")
     assert "50 timed passes" in large.inner_text("header")
     told = large.locator(".headline").all_inner_texts()
     assert "were not measured" in told[0]
@@ -329,11 +332,12 @@ def test_axe_finds_nothing_in_the_page_of_many_points(large):
 
 def test_every_mark_has_a_shape_of_its_colour(many):
     """Nobody needs to tell colours apart; pictures have the same."""
-    specs = json.loads(re.search(r'id="specs">(.*?)</script>', many.read_text(), re.DOTALL)[1])
+    html = many.read_text()
+    specs = json.loads(re.search(r'id="specs">(.*?)</script>', html, re.DOTALL)[1])
     colours, shapes = zip(*specs["styles"].values(), strict=True)
     assert len(specs["styles"]) == len({*colours}) == len({*shapes}) == 5
     assert specs["styles"]["auto"] == list(output.styles(["x", "auto"])["auto"])
-    drawn = {*re.findall(r'[ {]"?(\S)"?: "M', write._resource("figures.js"))}
+    drawn = {*re.findall(r'[ {]"?(\S)"?: "M', html)}
     assert drawn == {*output.MARKERS}
 
 
@@ -418,15 +422,6 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
     assert json.loads(data[1])["points"][0]["gpu"] == "</script>"
 
 
-SMALL = manypoints.SWEEP.replace("num: 50", "num: 3")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Return a sweep of two GPUs, of which some points ran out of memory."""
-    return dataset.read_dataset(manypoints.collected(tmp_path_factory.mktemp("tables"), SMALL))
-
-
 def test_failures_are_counted_with_their_reason(large, sizes):
     """As in the report; a cell without a value is empty, and failed points stand in the table."""
     (row,) = large.locator("#failures tbody tr").all_inner_texts()
@@ -437,21 +432,3 @@ def test_failures_are_counted_with_their_reason(large, sizes):
     cells = large.locator("#points tbody tr >> nth=0").inner_text().split("\t")
     assert cells[cells.index("oom") + 1] == ""
     large.fill("#search", "")
-
-
-def test_each_gpu_has_a_column_of_its_environment(data):
-    """Device, node, versions: whatever is known."""
-    table = write._environment(data.rows)
-    assert table.columns.tolist() == ["fact", "h100", "v100"]
-    rows = {row[0]: row[1:] for row in table.to_numpy().tolist()}
-    assert rows["device name"] == ["NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB"]
-    assert rows["driver version"] == ["550.54", "550.54"]
-
-
-def test_flags_have_their_meaning_and_a_count():
-    """Also those that only explain."""
-    rows = pd.DataFrame({"flags": ["noisy;fallback", "noisy", None, ""]})
-    assert write._flags(rows).to_numpy().tolist() == [
-        ["noisy", "relative IQR above 10 %", 2],
-        ["fallback", "some convolutions ran another algorithm than the requested one", 1],
-    ]
