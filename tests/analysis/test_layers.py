@@ -51,14 +51,20 @@ def test_the_share_is_that_of_the_times_beside_it(tmp_path, by):
     assert any("shares are of the layer pass, under auto" in note for note in found.notes)
 
 
-def test_calls_are_counted_over_the_points_of_the_times_beside_them(run, tmp_path):
+@pytest.fixture
+def two(tmp_path):
+    """Return a sweep of two networks, its layer rows, and which are of the second network."""
+    run = layered(tmp_path, SWEEP.replace("[resnet18]", "[resnet18, squeezenet1_1]"))
+    table = pd.read_csv(run.layers)
+    models = pd.read_csv(run.overall).set_index("point_id")["model"]
+    return run, table, table["point_id"].map(models) == "squeezenet1_1"
+
+
+def test_calls_are_counted_over_the_points_of_the_times_beside_them(run, two):
     """Of two networks, one with a call more."""
-    two = layered(tmp_path, SWEEP.replace("[resnet18]", "[resnet18, squeezenet1_1]"))
-    table = pd.read_csv(two.layers)
-    points = pd.read_csv(two.overall).set_index("point_id")["model"]
-    other = table["point_id"].map(points) == "squeezenet1_1"
-    table[~(other & (table["layer"] == "conv3"))].to_csv(two.layers, index=False)
-    found = layers.slowest_layers(two, by="op")
+    both, table, other = two
+    table[~(other & (table["layer"] == "conv3"))].to_csv(both.layers, index=False)
+    found = layers.slowest_layers(both, by="op")
     assert found.frame.set_index("op").loc["conv2d", "calls"] == 2.5
     assert " 2.5 " in found.written("table")
     assert layers.slowest_layers(run, by="op").frame.set_index("op").loc["conv2d", "calls"] == 3
@@ -71,16 +77,13 @@ def test_times_are_means_over_the_configurations(run):
     assert "means over input_size 64, 128" in found.written("table")
 
 
-def test_a_time_is_a_mean_over_the_points_that_have_the_layer(run, tmp_path):
+def test_a_time_is_a_mean_over_the_points_that_have_the_layer(run, two):
     """Other networks have other layers; the shares are of all points."""
-    two = layered(tmp_path, SWEEP.replace("[resnet18]", "[resnet18, squeezenet1_1]"))
-    table = pd.read_csv(two.layers)
-    points = pd.read_csv(two.overall).set_index("point_id")["model"]
-    other = table["point_id"].map(points) == "squeezenet1_1"
+    folder, table, other = two
     table.loc[other, "layer"] = "features." + table.loc[other, "layer"]
-    table.to_csv(two.layers, index=False)
+    table.to_csv(folder.layers, index=False)
     alone = layers.slowest_layers(run).frame.set_index("layer")
-    both = layers.slowest_layers(two).frame.set_index("layer")
+    both = layers.slowest_layers(folder).frame.set_index("layer")
     columns = ["auto", "gemm", "winograd"]
     for name in ("conv1", "conv2"):
         assert both.loc[name, columns].tolist() == pytest.approx(alone.loc[name, columns].tolist())

@@ -39,16 +39,11 @@ def test_a_step_of_98_launches_has_98_rows_and_its_flops_add_up(tmp_path):
     assert work["seconds"].sum() == pytest.approx(sum(x.ns for x in launches) / 1e9)
 
 
-def test_a_fused_multiply_add_is_two_operations(tmp_path):
-    """Additions and products are one."""
-    found = read_one(tmp_path, counts={"fadd": 3, "fmul": 5, "ffma": 7})
-    assert found == {"fp32": 3 + 5 + 14}
-
-
 def test_half_and_double_precision_are_units_of_their_own(tmp_path):
-    """Each with its own roof later."""
+    """Each with its own roof later. A fused multiply-add is two operations, the others are one."""
     counts = {OPS.format(kind + op): 10 for kind in "dh" for op in ("add", "mul", "fma")}
-    assert read_one(tmp_path, counts=counts) == {"fp64": 40, "fp16": 40}
+    counts |= {"fadd": 3, "fmul": 5, "ffma": 7}
+    assert read_one(tmp_path, counts=counts) == {"fp64": 40, "fp16": 40, "fp32": 3 + 5 + 14}
 
 
 def test_tensor_cores_count_their_own_operations(tmp_path):
@@ -123,15 +118,10 @@ def test_what_to_collect_is_what_is_read(tmp_path):
     ("known_units", "unit", "factor"),
     [
         (ncu.BYTES, "Kbyte", 1e3),
-        (ncu.BYTES, "Mbyte", 1e6),
         (ncu.SECONDS, "us", 1e-6),
-        (ncu.SECONDS, "second", 1.0),
-        (ncu.OPERATIONS, "inst", 1.0),
         (ncu.OPERATIONS, "Minst", 1e6),
         (ncu.BYTES, "KiB", None),
-        (ncu.BYTES, "usecond", None),
         (ncu.SECONDS, "Kbyte", None),
-        (ncu.SECONDS, "fortnight", None),
         (ncu.OPERATIONS, "%", None),
     ],
 )
@@ -139,16 +129,6 @@ def test_units_are_decimal_and_known_or_refused(known_units, unit, factor):
     """A Kbyte is 1000 bytes; a unit of another quantity is as unknown as one from nowhere."""
     found = ncu.factor_of(unit, known_units)
     assert found == pytest.approx(math.nan if factor is None else factor, nan_ok=True)
-
-
-@pytest.mark.parametrize("keep", [0.35, 0.5, 0.77, 0.93])
-def test_an_export_that_was_cut_is_refused(tmp_path, keep):
-    """Wherever the cut falls: inside a number, a name or a row."""
-    path = ncufiles.write_wide(tmp_path / "step.csv", ncufiles.step(6, 3))
-    whole = path.read_text()
-    path.write_text(whole[: int(len(whole) * keep)])
-    with pytest.raises(UsageError, match=r"cut|lacks"):
-        ncu.read_ncu(path)
 
 
 def test_no_cut_gives_a_wrong_number(tmp_path):
@@ -206,9 +186,8 @@ def test_an_unknown_unit_is_refused_by_name(tmp_path):
 
 @pytest.mark.parametrize(
     ("thousands", "encoding"),
-    [(",", "utf-16"), (".", "utf-8"), (".", "utf-16-le"), ("'", "utf-8"), ("\u2019", "utf-8"),
-     ("\u202f", "utf-8-sig"), ("\u00a0", "utf-16"), ("", "utf-8")],
-)  # fmt: skip
+    [(",", "utf-16"), (".", "utf-16-le"), ("'", "utf-8"), ("\u202f", "utf-8-sig"), ("", "utf-8")],
+)
 def test_an_export_is_the_same_in_the_notation_of_any_country(tmp_path, thousands, encoding):
     """A count has no fraction, so 65.536 instructions are many; all cells are read as that says."""
     launches = ncufiles.step(6, 3)
@@ -270,7 +249,7 @@ def test_an_export_of_a_row_per_metric_is_the_same(tmp_path):
         ncu.read_ncu(path)
 
 
-@pytest.mark.parametrize("text", ["1.234,5", "12,34", "four"])
+@pytest.mark.parametrize("text", ["1.234,5", "four"])
 def test_a_number_of_another_locale_is_refused(tmp_path, text):
     """1.234,5 must not become 1.234."""
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "k", ns=999)])

@@ -165,7 +165,7 @@ def test_missing_counters_are_named_with_the_command(tmp_path):
         rocprof.read_rocprof([path])
 
 
-@pytest.mark.parametrize("cut", [1, 5, 20, 60, 500, 3000])
+@pytest.mark.parametrize("cut", [1, 20, 3000])
 def test_an_export_that_was_cut_is_refused(tmp_path, cut):
     """Also inside the last number, which would still look like one."""
     path = write(tmp_path / "c.csv", MI200)
