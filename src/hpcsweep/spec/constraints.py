@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep.catalog import AXES, COMMAND, VISIT, WORKLOADS, axis_defaults
+from hpcsweep.catalog import COMMAND, VISIT, WORKLOADS, axis_defaults
 from hpcsweep.catalog.models import MODELS
 from hpcsweep.errors import suggest
 from hpcsweep.point import canonical_json, same
@@ -163,8 +163,8 @@ class Reader:
 
     def _check_numbers(self, loc: Loc, name: str) -> None:
         """Complain about a comparison on an axis of a command that holds anything else."""
-        if name in AXES:
-            return
+        if name in axis_defaults(self.file.workload):
+            return  # the catalogue says that it has numbers
         for value in self.space.values(name):
             if isinstance(value, str | bool):
                 self._wrong.add(loc, f"compares numbers, and {name} has {show(value)}")
@@ -199,24 +199,24 @@ class Reader:
             text = f"{grid.count:,} points, at most {MAX_POINTS:,} in one sweep"
             remedy = "shorten an axis, exclude more, or split the sweep"
             raise self.doc.complaint(("axes",), f"{text}; {remedy}")
+        met = grid.met()
         rules = [("exclude", i) for i in range(len(self.space.excludes))]
         rules += [("when", i) for i in range(len(self.space.whens))]
-        met = grid.met()
         for number, rule in enumerate(rules):
             if not met >> number & 1:
                 self._wrong.add(rule, "matches no combination; remove or correct it")
-        self._check_images(grid)
+        self._check_images()
         self._check_include(grid)
 
-    def _check_images(self, grid: Grid) -> None:
+    def _check_images(self) -> None:
         """Complain about images that a network of the sweep cannot take."""
-        names = [name for name in dict.fromkeys(self.space.values("model")) if name in self._models]
-        for side in _SIDES if names else ():
+        names = dict.fromkeys(self.space.values("model"))
+        for side in _SIDES:
             sizes = {size for size in self.space.values(side) if size}
             for name in names:
-                if all(map(MODELS[name].takes, sizes)):
+                if name not in self._models or all(map(MODELS[name].takes, sizes)):
                     continue
-                found = grid.where(_unfit(name, side)).first()
+                found = grid_of(self.space, only=_unfit(name, side)).first()
                 if found is not None:
                     text = _needed(name, found[side])
                     what = side.removeprefix("input_")
@@ -242,8 +242,11 @@ class Reader:
             if grid.holds(point):
                 self._wrong.add(("include", i), "the axes have this point already; remove it here")
             name = point.get("model", "")
-            for side in _SIDES if name in self._models else ():
-                if all(test(point[axis]) for axis, test in _unfit(name, side).items()):
+            if name not in self._models:
+                continue
+            for side in _SIDES:
+                # a workload may have no width, nor weights
+                if all(test(point.get(axis)) for axis, test in _unfit(name, side).items()):
                     self._wrong.add(("include", i, side), _needed(name, point[side]))
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
 from hpcsweep.errors import UsageError
-from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
-from hpcsweep.spec.grid import Dimension, Grid, Indices, Masks, grid_of, joined
+from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, without_defaults
+from hpcsweep.spec.grid import NEUTRAL, Dimension, Grid, Indices, Masks, grid_of, joined
 from hpcsweep.spec.space import Predicate, Sweep
 
 SAMPLED: Final = sizes_of_inputs()
@@ -44,15 +44,11 @@ def expand(
         raise UsageError("points are either taken by a profile or rehearsed, not both")
     if sample is not None and sample < 1:
         raise UsageError(f"a sample of {sample}: needs 1 or more values of each numeric axis")
-    grid = grid_of(sweep.space)
-    include = list(sweep.include)
-    if gpu is not None:
-        taken = Predicate((gpu, None))
-        grid = grid.where({"gpu": taken})
-        include = [axes for axes in include if taken(axes["gpu"])]
+    only = {} if gpu is None else {"gpu": Predicate((gpu, None))}
+    include = [axes for axes in sweep.include if all(only[name](axes[name]) for name in only)]
     device = gpu if rehearse is None else rehearse
+    grid = grid_of(sweep.space, only=only, device=device)
     if device is not None:
-        grid = grid.on(device)
         include = [{**axes, "gpu": device} for axes in include]
     # points that differed in their gpu alone are equal now
     distinct = {canonical_json(axes): axes for axes in include if not grid.holds(axes)}
@@ -75,7 +71,7 @@ class Expansion:
     def __init__(
         self,
         sweep: Sweep,
-        grid: Grid | Sample,
+        grid: Grid,
         included: Sequence[dict[str, Any]],
         *,
         has_ids: bool,
@@ -115,38 +111,30 @@ class Expansion:
         """Yield the points of the grid; an id's text is kept in pieces, of which few change."""
         sweep = self.sweep
         axes = dict(self._defaults)
-        pieces = dict.fromkeys(sorted(self._named()), "")  # an id has axes in order of their names
+        pieces = dict.fromkeys(sorted(axes), "")  # an id has axes in order of their names
         head = '{"axes":{'
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{sweep.workload}"}}'
-        cells_of = lru_cache(_REMEMBERED)(self._cells)
+        part_of = lru_cache(_REMEMBERED)(self._part)
         before: Sequence[int | None] = [None] * len(self._grid.dims)
         for rows in self._grid.walk():
             for place, row in enumerate(rows):
                 if row != before[place]:
-                    for name, value, piece in cells_of(place, row):
-                        axes[name] = value
-                        if name in pieces:
-                            pieces[name] = piece
+                    values, texts = part_of(place, row)
+                    axes.update(values)
+                    pieces.update(texts)
             before = rows
             text = head + "".join(pieces.values())[:-1] + tail
             named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
             yield Point(sweep.workload, axes.copy(), sweep.measure, named)
 
-    def _named(self) -> Iterator[str]:
-        """Yield the axes that have other values than their default, which ids name."""
-        for dim in self._grid.dims:
-            for name, column in zip(dim.names, dim.columns, strict=True):
-                if not all(same(value, self._defaults[name]) for value in column):
-                    yield name
-
-    def _cells(self, place: int, row: int) -> list[tuple[str, Any, str]]:
-        """Return axis, value and ``"axis":value,`` of a dimension's row; no text of a default."""
+    def _part(self, place: int, row: int) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the values of a dimension's row, and for ids ``"axis":value,`` of each."""
         dim = self._grid.dims[place]
-        cells = []
-        for name, value in zip(dim.names, dim.row(row), strict=True):
-            default = same(value, self._defaults[name])
-            cells.append((name, value, "" if default else f'"{name}":{canonical_json(value)},'))
-        return cells
+        values = dict(zip(dim.names, dim.row(row), strict=True))
+        texts = dict.fromkeys(values, "")  # of a default there is none
+        for name, value in without_defaults(values, self._defaults).items():
+            texts[name] = f'"{name}":{canonical_json(value)},'
+        return values, texts
 
 
 def flat(point: Point) -> dict[str, Any]:
@@ -154,42 +142,27 @@ def flat(point: Point) -> dict[str, Any]:
     return {"point_id": None if point.axes["gpu"] is None else point.point_id, **point.axes}
 
 
-class Sample:
-    """The combinations of a grid with N values of the axes in `SAMPLED`."""
+class Sample(Grid):
+    """The combinations of a grid with N values of the axes in `SAMPLED`, which come last."""
 
     def __init__(self, grid: Grid, n: int) -> None:
-        self.dims = grid.dims
-        self._n = n
-        self._rules = grid.rules
-        places = [place for place, dim in enumerate(grid.dims) if len(dim.masks) > 1]
-        thinned = [place for name in SAMPLED for place in places if name in grid.dims[place].names]
-        thinned = list(dict.fromkeys(thinned))  # in the order in which they are thinned
+        place_of = {name: place for place, dim in enumerate(grid.dims) for name in dim.names}
+        # in the order in which they are thinned
+        thinned = list(dict.fromkeys(place_of[name] for name in SAMPLED if name in place_of))
         others = [place for place in range(len(grid.dims)) if place not in thinned]
-        self._order = [*others, *thinned]
-        self._thinned = [grid.dims[place] for place in thinned]
-        self._parts = [_parts(dim) for dim in self._thinned]
-        self._others = Grid([grid.dims[place] for place in others], grid.rules, self._number)
+        order = [*others, *thinned]
+        super().__init__([grid.dims[place] for place in order], grid.excludes, grid.sources)
+        self.depth = len(others)
+        self._n = n
+        self._places = [order.index(place) for place in range(len(order))]
+        self._parts = [_parts(dim) for dim in self.dims[self.depth :]]
         self._chosen: dict[Masks, list[Indices]] = {}
-
-    @property
-    def count(self) -> int:
-        """The number of combinations."""
-        return self._others.count
 
     def walk(self) -> Iterator[Indices]:
         """Yield the combinations in the order of the grid, for which all are listed first."""
-        places = [self._order.index(place) for place in range(len(self.dims))]
-        found = []
-        for others in self._others.walk():
-            for thinned in self._rows(self._others.masks_of(others)):
-                rows = others + thinned
-                found.append(tuple(rows[place] for place in places))
-        yield from sorted(found)
+        yield from sorted(super().walk(), key=lambda rows: [rows[place] for place in self._places])
 
-    def _number(self, masks: Masks) -> int:
-        return len(self._rows(masks))
-
-    def _rows(self, masks: Masks) -> list[Indices]:
+    def ends(self, masks: Masks) -> Sequence[Indices]:
         """Return the rows of the thinned dimensions that go with masks of the others."""
         if masks not in self._chosen:
             chosen: list[Indices] = []
@@ -198,15 +171,14 @@ class Sample:
             self._chosen[masks] = chosen
         return self._chosen[masks]
 
-    def _choose(self, masks: Masks, parts: Sequence[Sequence[int]]) -> list[Indices]:
+    def _choose(self, masks: Masks, parts: Sequence[Sequence[int]]) -> Sequence[Indices]:
         """Return the chosen rows of the last thinned dimensions, from the rows in `parts`."""
         if not parts:
-            return [()] if self._rules.keep(masks) else []
-        dim = self._thinned[-len(parts)]
+            return super().ends(masks)
+        dim = self.dims[-len(parts)]
         after = {more: self._choose(joined(masks, more), parts[1:]) for more in dim.counts}
         possible = [row for row in parts[0] if after[dim.masks[row]]]
-        columns = [dim.column(name) for name in SAMPLED if name in dim.names]
-        chosen = thin(possible, columns, self._n)
+        chosen = _thin(possible, dim, self._n)
         return [(row, *rows) for row in chosen for rows in after[dim.masks[row]]]
 
 
@@ -222,28 +194,31 @@ def _parts(dim: Dimension) -> list[list[int]]:
 
 def _thinned(points: Sequence[dict[str, Any]], n: int) -> list[dict[str, Any]]:
     """Return a sample of included points, for each combination of their other axes."""
-    groups: dict[str, list[int]] = {}
-    for row, axes in enumerate(points):
-        rest = {name: value for name, value in axes.items() if name not in SAMPLED}
-        groups.setdefault(canonical_json(rest), []).append(row)
-    columns = [[axes.get(name) for axes in points] for name in SAMPLED]
-    return [points[row] for rows in groups.values() for row in sorted(thin(rows, columns, n))]
+    if not points:
+        return []
+    names = tuple(points[0])  # each has all axes
+    columns = [[axes[name] for axes in points] for name in names]
+    dim = Dimension(names, columns, [NEUTRAL] * len(points))
+    return [points[row] for rows in _parts(dim) for row in sorted(_thin(rows, dim, n))]
 
 
-def thin(rows: Sequence[int], columns: Sequence[Sequence[Any]], n: int) -> list[int]:
-    """Keep rows with `n` values of the first column, among these `n` of the next, and so on.
+def _thin(rows: Sequence[int], dim: Dimension, n: int) -> list[int]:
+    """Keep rows with `n` values of the first sampled axis, for each `n` of the next, and so on."""
+    groups = [rows]
+    for name in SAMPLED:
+        if name in dim.names:
+            column = dim.column(name)
+            groups = [part for group in groups for part in _spread(group, column, n)]
+    return [row for group in groups for row in group]
 
-    Values are taken at even distances of their order in `rows`, the ends included; of 1 the first.
-    """
-    if not columns:
-        return list(rows)
-    column, *others = columns
-    values = list(dict.fromkeys(column[row] for row in rows))
+
+def _spread(rows: Sequence[int], column: Sequence[Any], n: int) -> list[list[int]]:
+    """Return the rows of `n` values at even distances, both ends included; of 1 the first."""
+    groups: dict[Any, list[int]] = {}
+    for row in rows:
+        groups.setdefault(column[row], []).append(row)
+    values = [*groups]
     if n < len(values):
         gaps = max(n - 1, 1)
         values = [values[i * (len(values) - 1) // gaps] for i in range(n)]
-    groups: dict[Any, list[int]] = {value: [] for value in values}
-    for row in rows:
-        if column[row] in groups:
-            groups[column[row]].append(row)
-    return [row for group in groups.values() for row in thin(group, others, n)]
+    return [groups[value] for value in values]

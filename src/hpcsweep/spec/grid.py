@@ -3,11 +3,12 @@
 Axes that move together are one dimension, and all axes that the sweep leaves alone are one, too.
 Each condition has a bit. The mask of a row has the bits of the conditions that its values meet, and
 of all conditions on other axes. The masks of a combination's rows, joined by AND, leave the bits of
-the conditions that the combination meets.
+the conditions that the combination meets. Beginnings with equal masks go on alike, so they are
+counted together.
 
 An axis that `when` rules set has the values of all of its sources: its own, and those of each
-rule. Every source has a bit, too; the last rule that is met decides which source must have the
-value.
+rule. To be from a source is a condition, too; the last rule that is met decides from which source
+the value must be.
 
 A rehearsal gives all rows the same `gpu`. Rows that become equal are joined into one with the masks
 of all of them, which is kept if one of them would be.
@@ -16,24 +17,23 @@ of all of them, which is kept if one of them would be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
-from itertools import product
+from functools import cached_property, partial
+from itertools import compress
 from math import prod
-from operator import and_
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hpcsweep.point import canonical_json
 
 if TYPE_CHECKING:
-    from hpcsweep.spec.space import Condition, Predicate, Space
+    from hpcsweep.spec.space import Condition, Space
 
 Indices: TypeAlias = tuple[int, ...]  # one row of each dimension
 Masks: TypeAlias = tuple[int, ...]  # one for each of the rows that were joined into this one
+Tests: TypeAlias = dict[str, dict[int, Callable[[Any], bool]]]  # by axis, then by bit
 
 NEUTRAL: Final[Masks] = (-1,)  # every bit
-_REMEMBERED: Final = 1_000  # kinds of combinations, while they are walked
 
 
 @dataclass(frozen=True)
@@ -63,51 +63,25 @@ class Dimension:
         return {canonical_json(self.row(row)): row for row in range(len(self.masks))}
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What masks mean: the bits of all excludes; for each axis that rules set, its sources.
-
-    A source is a pair of bits: of the rule, and of its values. The last rule comes first; the
-    axis's own values come last, with all bits in place of a rule's: they hold if no rule does.
-    """
-
-    excludes: int
-    sources: Sequence[Sequence[tuple[int, int]]]
-
-    def allow(self, mask: int) -> bool:
-        """Say whether each value is from the source that decides."""
-        for sources in self.sources:
-            decides = next(values for rule, values in sources if mask & rule)
-            if not mask & decides:
-                return False
-        return True
-
-    def keep(self, masks: Masks) -> bool:
-        """Say whether combinations with these masks are points of the sweep."""
-        return any(not mask & self.excludes and self.allow(mask) for mask in masks)
-
-
 class Grid:
     """The combinations of some dimensions that the rules keep, in order.
 
-    Where more dimensions follow, `ends` says how many combinations have rows of these masks.
+    `excludes` has the bits of all excludes; `sources` has for each axis that rules set pairs of
+    bits: of a rule, and of its values. The last rule comes first; the axis's own values come last,
+    with all bits in place of a rule's: they hold if no rule does.
     """
 
     def __init__(
         self,
         dims: Sequence[Dimension],
-        rules: Rules,
-        ends: Callable[[Masks], int] | None = None,
+        excludes: int,
+        sources: Sequence[Sequence[tuple[int, int]]],
     ) -> None:
         self.dims = dims
-        self.rules = rules
-        self._ends = ends or rules.keep
+        self.excludes = excludes
+        self.sources = sources
+        self.depth = len(dims)  # of the walk
         self._ways: dict[tuple[int, Masks], int] = {}
-        self._onward = lru_cache(_REMEMBERED)(self._following)
-        # no condition asks for dimensions that follow on the last of these
-        asked = [i for i, dim in enumerate(dims, 1) if dim.counts.keys() != {NEUTRAL}]
-        self._asked = max(asked, default=1)
-        self._free = [range(len(dim.masks)) for dim in dims[self._asked :]]
 
     @property
     def count(self) -> int:
@@ -124,8 +98,8 @@ class Grid:
 
         Rows of equal masks are counted together, so the time depends on kinds and not on values.
         """
-        if depth == len(self.dims):
-            return int(self._ends(masks))
+        if depth == self.depth:
+            return len(self.ends(masks))
         key = (depth, masks)
         if key not in self._ways:
             self._ways[key] = sum(
@@ -134,30 +108,41 @@ class Grid:
             )
         return self._ways[key]
 
-    def walk(self, rows: Indices = (), masks: Masks = NEUTRAL) -> Iterator[Indices]:
-        """Yield in order the combinations that are kept and begin with `rows`, of these masks."""
+    def ends(self, masks: Masks) -> Sequence[Indices]:
+        """Return what follows on rows of these masks: a sample's other rows, here nothing more."""
+        return [()] if self.keeps(masks) else []
+
+    def keeps(self, masks: Masks) -> bool:
+        """Say whether combinations with these masks are points of the sweep."""
+        return any(not mask & self.excludes and self._exists(mask) for mask in masks)
+
+    def _exists(self, mask: int) -> bool:
+        """Say whether each value is from the source that decides."""
+        for sources in self.sources:
+            decides = next(values for rule, values in sources if mask & rule)
+            if not mask & decides:
+                return False
+        return True
+
+    def walk(self) -> Iterator[Indices]:
+        """Yield the combinations that are kept, in order."""
+        return self._from((), NEUTRAL)
+
+    def _from(self, rows: Indices, masks: Masks) -> Iterator[Indices]:
+        """Yield the combinations that begin with rows of these masks."""
         depth = len(rows)
-        onward = self._onward(depth, masks)
+        if depth == self.depth:
+            for others in self.ends(masks):
+                yield rows + others
+            return
+        onward = {}
+        for more in self.dims[depth].counts:
+            both = joined(masks, more)
+            if self.ways(depth + 1, both):
+                onward[more] = both
         for row, more in enumerate(self.dims[depth].masks):
-            if more not in onward:
-                continue
-            if depth + 1 < self._asked:
-                yield from self.walk((*rows, row), onward[more])
-            else:
-                for others in product(*self._free):
-                    yield (*rows, row, *others)
-
-    def _following(self, depth: int, masks: Masks) -> Mapping[Masks, Masks]:
-        """Return the masks of rows with which some combination goes on, and what both leave."""
-        both = {more: joined(masks, more) for more in self.dims[depth].counts}
-        return {more: these for more, these in both.items() if self.ways(depth + 1, these)}
-
-    def masks_of(self, rows: Iterable[int]) -> Masks:
-        """Return the masks of a combination."""
-        masks = NEUTRAL
-        for dim, row in zip(self.dims, rows, strict=True):
-            masks = joined(masks, dim.masks[row])
-        return masks
+            if more in onward:
+                yield from self._from((*rows, row), onward[more])
 
     def first(self) -> dict[str, Any] | None:
         """Return all values of the first combination that is kept."""
@@ -178,111 +163,98 @@ class Grid:
             reached = {joined(masks, more) for masks in reached for more in dim.counts}
         bits = 0
         for masks in reached:
-            for mask in filter(self.rules.allow, masks):
-                excluding = mask & self.rules.excludes
+            for mask in filter(self._exists, masks):
+                excluding = mask & self.excludes
                 bits |= excluding or mask
         return bits
 
     def holds(self, axes: Mapping[str, Any]) -> bool:
         """Say whether a full assignment of values is one of the kept combinations."""
-        rows = []
+        masks = NEUTRAL
         for dim in self.dims:
             row = dim.places.get(canonical_json([axes[name] for name in dim.names]))
             if row is None:
                 return False
-            rows.append(row)
-        return self.rules.keep(self.masks_of(rows))
-
-    def where(self, condition: Condition) -> Grid:
-        """Return the combinations that meet one more condition."""
-        dims = []
-        for dim in self.dims:
-            rows: Collection[int] = range(len(dim.masks))
-            for name in condition.keys() & set(dim.names):
-                values = dim.column(name)
-                rows = [row for row in rows if condition[name](values[row])]
-            if len(rows) == len(dim.masks):
-                dims.append(dim)
-                continue
-            columns = [[column[row] for row in rows] for column in dim.columns]
-            dims.append(Dimension(dim.names, columns, [dim.masks[row] for row in rows]))
-        return Grid(dims, self.rules)
-
-    def on(self, device: str) -> Grid:
-        """Return the combinations with this device as the `gpu` of all of them."""
-        dims = [_on(device, dim) if "gpu" in dim.names else dim for dim in self.dims]
-        return Grid(dims, self.rules)
-
-
-def grid_of(space: Space) -> Grid:
-    """Return the combinations of a space; looks once at each value of an axis with conditions."""
-    conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
-    tests: dict[str, dict[int, Predicate]] = {}  # by axis, then by the condition's bit
-    for number, condition in enumerate(conditions):
-        for name, test in condition.items():
-            tests.setdefault(name, {})[1 << number] = test
-    next_bit = 1 << len(conditions)
-    sources = []
-    dims = []
-    for names in space.groups():
-        columns = [space.sources(name)[0] for name in names]
-        masks = [[-1] * len(columns[0])]
-        if names[0] in space.conditional():  # it moves alone
-            rules = [1 << len(space.excludes) + i for i in space.setters(names[0])]
-            bits = [next_bit << i for i in range(len(rules) + 1)]
-            next_bit <<= len(bits)
-            sources.append([*zip(rules[::-1], bits[:0:-1], strict=True), (-1, bits[0])])
-            united, of_sources = _united(space.sources(names[0]), bits)
-            columns, masks = [united], [of_sources]
-        for name, column in zip(names, columns, strict=True):
-            if name in tests:
-                masks.append([_mask(tests[name], value) for value in column])
-        shared: dict[int, Masks] = {}  # equal masks are one object
-        joint = (reduce(and_, each) for each in zip(*masks, strict=True))
-        dims.append(Dimension(names, columns, [shared.setdefault(m, (m,)) for m in joint]))
-    others = {name: value for name, value in space.defaults.items() if name not in space.names()}
-    # without axes there is no combination, not even the one that has all defaults
-    masks_of_others = [NEUTRAL] if dims else []
-    rest = Dimension(tuple(others), [[value] for value in others.values()], masks_of_others)
-    return Grid([rest, *dims], Rules((1 << len(space.excludes)) - 1, sources))
-
-
-def _mask(tests: Mapping[int, Predicate], value: object) -> int:
-    """Return every bit but those of the conditions that a value does not meet."""
-    mask = -1
-    for bit, test in tests.items():
-        if not test(value):
-            mask &= ~bit
-    return mask
-
-
-def _united(sources: Sequence[Sequence[Any]], bits: Sequence[int]) -> tuple[list[Any], list[int]]:
-    """Return the distinct values of all sources, with the masks of their sources."""
-    values: dict[str, Any] = {}
-    masks: dict[str, int] = {}
-    for source, bit in zip(sources, bits, strict=True):
-        for value in source:
-            key = canonical_json(value)
-            values.setdefault(key, value)
-            masks[key] = masks.get(key, ~sum(bits)) | bit
-    return [*values.values()], [*masks.values()]
-
-
-def _on(device: str, dim: Dimension) -> Dimension:
-    """Return a dimension with this device as `gpu`; rows that become equal are joined."""
-    place = dim.names.index("gpu")
-    values: dict[str, tuple[Any, ...]] = {}
-    masks: dict[str, Masks] = {}
-    for row, more in enumerate(dim.masks):
-        given = dim.row(row)
-        moved = (*given[:place], device, *given[place + 1 :])
-        key = canonical_json(moved)
-        values.setdefault(key, moved)
-        masks[key] = (*masks.get(key, ()), *more)
-    columns = [*zip(*values.values(), strict=True)] or [() for _ in dim.names]
-    return Dimension(dim.names, columns, [*masks.values()])
+            masks = joined(masks, dim.masks[row])
+        return self.keeps(masks)
 
 
 def joined(masks: Masks, more: Masks) -> Masks:
     """Return the masks of a combination, given those of its two parts."""
     return tuple([a & b for a in masks for b in more])
+
+
+def grid_of(space: Space, *, only: Condition | None = None, device: str | None = None) -> Grid:
+    """Return the combinations of a space; looks once at each value of an axis with conditions.
+
+    only: a condition that all of them meet. device: the `gpu` that all of them get.
+    """
+    only = only or {}
+    tests: Tests = {}
+    conditions = [*space.excludes, *(rule.condition for rule in space.whens)]
+    for number, condition in enumerate(conditions):
+        for name, test in condition.items():
+            tests.setdefault(name, {})[1 << number] = test
+    next_bit = 1 << len(conditions)
+    sources = []
+    for name in space.conditional():
+        rules = [1 << len(space.excludes) + place for place in space.setters(name)]
+        pairs = []
+        for rule, values in zip([-1, *rules], space.sources(name), strict=True):
+            tests.setdefault(name, {})[next_bit] = partial(_among, set(map(canonical_json, values)))
+            pairs.append((rule, next_bit))
+            next_bit <<= 1
+        sources.append(pairs[::-1])
+    alone = tuple(name for name in space.defaults if name not in space.names())
+    # without axes there is no combination, not even one of all defaults
+    groups = [alone, *space.groups()] if space.names() else []
+    dims = []
+    for names in filter(None, groups):
+        columns = _columns(space, names)
+        for name in only.keys() & columns.keys():
+            passes = [only[name](value) for value in columns[name]]
+            columns = {other: [*compress(column, passes)] for other, column in columns.items()}
+        dim = Dimension(names, [*columns.values()], _masks(columns, tests))
+        dims.append(_on(device, dim) if device is not None and "gpu" in names else dim)
+    return Grid(dims or [Dimension((), (), ())], (1 << len(space.excludes)) - 1, sources)
+
+
+def _among(keys: Collection[str], value: object) -> bool:
+    return canonical_json(value) in keys
+
+
+def _columns(space: Space, names: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Return the values of axes that move together; of one that rules set, those of all sources."""
+    if names[0] not in space.conditional():
+        return {name: space.sources(name)[0] for name in names}
+    values: dict[str, Any] = {}
+    for value in space.values(names[0]):
+        values.setdefault(canonical_json(value), value)
+    return {names[0]: [*values.values()]}  # it moves alone
+
+
+def _masks(columns: Mapping[str, Sequence[Any]], tests: Tests) -> list[Masks]:
+    """Return the masks of rows: every bit but those of conditions that a value does not meet."""
+    masks = [-1 for _ in next(iter(columns.values()))]
+    for name in columns.keys() & tests.keys():
+        for row, value in enumerate(columns[name]):
+            for bit, test in tests[name].items():
+                if not test(value):
+                    masks[row] &= ~bit
+    shared: dict[int, Masks] = {}  # equal masks are one object
+    return [shared.setdefault(mask, (mask,)) for mask in masks]
+
+
+def _on(device: str, dim: Dimension) -> Dimension:
+    """Return a dimension with this device as `gpu`; rows that become equal are joined."""
+    place = dim.names.index("gpu")
+    rows: dict[str, tuple[Any, ...]] = {}
+    masks: dict[str, Masks] = {}
+    for index, more in enumerate(dim.masks):
+        row = dim.row(index)
+        row = (*row[:place], device, *row[place + 1 :])
+        key = canonical_json(row)
+        rows.setdefault(key, row)
+        masks[key] = (*masks.get(key, ()), *more)
+    columns = [[row[place] for row in rows.values()] for place in range(len(dim.names))]
+    return Dimension(dim.names, columns, [*masks.values()])
