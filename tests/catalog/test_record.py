@@ -20,8 +20,3 @@ def test_a_column_has_the_name_the_type_and_the_meaning_of_its_field():
     assert [*cells_of(Heat)] == [("heat_j", "float", "joules"), ("source", "str", "of what")]
     assert clocked(Heat) == ["heat_j"]
     assert [*cells_of(None)] == clocked(None) == []
-
-
-def test_a_cell_is_empty_unless_it_is_filled():
-    """Unknown is not zero."""
-    assert Heat(source="counter") == Heat(heat_j=None, source="counter")

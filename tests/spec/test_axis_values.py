@@ -28,13 +28,6 @@ def test_a_range_by_step_is_not_listed() -> None:
     assert _values("seed", {"start": 0, "stop": 9, "step": 3}) == range(0, 10, 3)
 
 
-def test_a_range_by_number_has_its_ends_and_even_steps_between_them() -> None:
-    """The hundred sizes of the published study, to the integer; downwards as well."""
-    sizes = _values("input_size", {"start": 224, "stop": 512, "num": 100})
-    assert sizes == [224 + int(i * (512 - 224) / 99) for i in range(100)]
-    assert _values("seed", {"start": 9, "stop": 1, "num": 5}) == [9, 7, 5, 3, 1]
-
-
 def test_a_range_of_one_value_is_its_start() -> None:
     """By number one, whatever the stop is; by step, where the next one is beyond."""
     assert list(_values("seed", {"start": 7, "stop": 7, "num": 1})) == [7]
@@ -88,34 +81,19 @@ def test_what_python_could_not_import_is_no_factory(name: str) -> None:
         ({"input_size": {"gt": 63.5, "le": 64}}, 64, 65),
         ({"input_size": 64.0}, 64, 128),
         ({"tf32": False}, False, True),
+        ({"algorithm": {"not": "gemm"}}, {"conv1": "gemm"}, "gemm"),
+        ({"num_threads": {"lt": 5}}, 4, None),
+        ({"num_threads": [None, 2]}, None, 1),
     ],
 )
 def test_a_condition_says_which_values_it_means(
     raw: dict[str, Any], passes: Any, fails: Any
 ) -> None:
-    """A value, a list, what is not so, a comparison of numbers."""
+    """A value, a list, what is not so, a comparison; no map is listed, nothing is no number."""
     ((name, asked),) = raw.items()
     predicate = _asked(name, asked)
     assert predicate(passes)
     assert not predicate(fails)
-
-
-@pytest.mark.parametrize(
-    ("name", "raw"),
-    [
-        ("algorithm", {"lt": 3}),
-        ("algorithm", {"conv1": "gemm"}),
-        ("input_size", {}),
-        ("input_size", []),
-        ("input_size", {"not": 64, "lt": 9}),
-        ("input_size", {"lt": "9"}),
-        ("tf32", 1),
-    ],
-)
-def test_a_condition_that_means_nothing_is_refused(name: str, raw: object) -> None:
-    """Comparisons of names, maps of layers, nothing at all, `not` beside a comparison."""
-    with pytest.raises(ValueError, match="validation error"):
-        _asked(name, raw)
 
 
 @pytest.mark.parametrize("name", AXES)

@@ -59,55 +59,6 @@ def test_the_model_changes_slowest_then_the_axes_as_declared(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_a_point_has_every_axis_and_every_setting_of_its_workload(tmp_path: Path) -> None:
-    """What the file leaves out is there with its default."""
-    raw = {"axes": {"model": ["a"]}, "measure": {"sleep_ms": 3}}
-    (point,) = expand(_sweep(tmp_path, raw))
-    assert point.workload == "noop"
-    assert point.axes["input_size"] == 224
-    assert point.axes["gpu"] is None
-    assert point.measure == {"sleep_ms": 3, "fail": []}
-
-
-def test_the_shipped_sweep_has_exactly_the_sizes_of_the_study_it_repeats(
-    gemm: sweep_file.Sweep,
-) -> None:
-    """A hundred sizes, three algorithms, three GPUs, without the one that MIOpen lacks."""
-    points = list(expand(gemm))
-    sizes = list(dict.fromkeys(size for (size,) in _values(points, "input_size")))
-    assert sizes == [224 + int(i * (512 - 224) / 99) for i in range(100)]
-    assert len(points) == 800
-    assert ("mi250", "implicit_precomp_gemm") not in _values(points, "gpu", "algorithm")
-
-
-def test_a_profile_takes_the_points_of_its_gpu(gemm: sweep_file.Sweep) -> None:
-    """They are the sweep's own points, so their ids are, too."""
-    whole = {point.point_id for point in expand(gemm)}
-    taken = expand(gemm, gpu="l40")
-    assert set(_values(taken, "gpu")) == {("l40",)}
-    assert len(taken) == 300
-    assert {point.point_id for point in taken} <= whole
-    assert len(expand(gemm, gpu="h200")) == 0
-    assert list(expand(gemm, gpu="h200")) == []
-
-
-def test_a_sweep_without_gpus_takes_the_profile_s(tmp_path: Path) -> None:
-    """The same sweep on two GPUs is two sets of points."""
-    sweep = _sweep(tmp_path, {"axes": {"model": ["a", "b"]}})
-    v100, l40 = expand(sweep, gpu="v100"), expand(sweep, gpu="l40")
-    assert _values(v100, "model", "gpu") == [("a", "v100"), ("b", "v100")]
-    assert not {point.point_id for point in v100} & {point.point_id for point in l40}
-
-
-def test_a_rehearsal_collapses_gpus_into_the_device_that_is_here(gemm: sweep_file.Sweep) -> None:
-    """Each size and algorithm once, under ids that no GPU's point has."""
-    rehearsal = expand(gemm, rehearse="cpu")
-    assert set(_values(rehearsal, "gpu")) == {("cpu",)}
-    assert len(rehearsal) == len(set(_values(rehearsal, "input_size", "algorithm"))) == 300
-    real = {point.point_id for point in expand(gemm)}
-    assert not real & {point.point_id for point in rehearsal}
-
-
 def test_a_rehearsal_keeps_what_any_gpu_would_run(tmp_path: Path) -> None:
     """Algorithms that only one GPU has are rehearsed once; included doubles vanish."""
     raw = {
@@ -155,31 +106,6 @@ def test_arguments_that_mean_nothing_are_refused(
         expand(gemm, **arguments)
 
 
-def test_all_rules_hold_at_once(tmp_path: Path) -> None:
-    """A zip, a rule, two excludes, of which one is a comparison, and an include."""
-    path = tmp_path / "rules.yaml"
-    path.write_text(
-        "workload: noop\n"
-        "axes:\n"
-        "  model: [a, b]\n"
-        "  input_size: [8, 16]\n"
-        "  batch_size: [1, 2]\n"
-        "  gpu: [l40, mi250]\n"
-        "zip: [[input_size, batch_size]]\n"
-        "when:\n"
-        "  - if: {gpu: mi250}\n"
-        "    axes: {algorithm: [gemm, winograd]}\n"
-        "exclude:\n"
-        "  - {model: b, gpu: l40}\n"
-        "  - {input_size: {gt: 8}, model: b}\n"
-        "include:\n"
-        "  - {model: c}\n"
-    )
-    expansion = expand(sweep_file.load(path))
-    # a: 2 on l40, 4 on mi250; b: 2 on l40 (gone), of 4 on mi250 two are too large
-    assert len(expansion) == 2 + 4 + 2 + 1
-
-
 def test_the_json_of_an_expansion_has_flat_points(gemm: sweep_file.Sweep) -> None:
     """The total, and as many points as asked for: id and axes side by side."""
     found = expand(gemm, gpu="l40").to_json()
@@ -204,7 +130,7 @@ def test_ten_million_points_are_counted_and_begun_without_making_them(
     expansion = expand(large)
     assert len(expansion) == 10_000_000 - 1000
     assert [point.axes["seed"] for point in islice(expansion, 3)] == [0, 1, 2]
-    deque((point for point, _ in zip(expansion, range(20_000), strict=False)), maxlen=0)
+    deque((point for point, _ in zip(expansion, range(2_000), strict=False)), maxlen=0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 20_000_000

@@ -136,14 +136,6 @@ def test_templates_are_found_in_the_same_places(places) -> None:
     assert found == [places[place].resolve() / lookup.TEMPLATES for place in ("work", "package")]
 
 
-def test_a_checkout_serves_its_own_folders() -> None:
-    """Without a wheel's data, the repository is the package's root."""
-    root = lookup.shipped()
-    assert (root / "pyproject.toml").is_file()
-    assert (root / lookup.SWEEPS / "quickstart.yaml").is_file()
-    assert (root / lookup.PROFILES / "l40.yaml").is_file()
-
-
 @pytest.mark.parametrize("kind", ["file", "link", "link into a folder"])
 def test_a_file_that_others_may_write_is_not_taken_nor_what_is_beside_it(
     places, tmp_path: Path, kind: str

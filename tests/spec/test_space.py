@@ -11,7 +11,6 @@ from hpcsweep.analysis import formats, layers, plot, report
 from hpcsweep.errors import SpecError
 from hpcsweep.point import algorithm_name, canonical_json, map_name
 from hpcsweep.spec import expansion, sweep_file
-from hpcsweep.spec.space import Predicate, Space, When
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,39 +18,6 @@ if TYPE_CHECKING:
     from localruns import Desk
 
 DEFAULTS = {"model": None, "input_size": 224, "batch_size": 1, "gpu": None}
-
-
-@pytest.mark.parametrize(
-    ("test", "passes", "fails"),
-    [
-        (Predicate(frozenset({"gemm", "fft"})), ["gemm", "fft"], ["auto", None, {"conv1": "gemm"}]),
-        (Predicate(frozenset({"gemm"}), negate=True), ["auto", {"conv1": "gemm"}], ["gemm"]),
-        (Predicate(bounds=(("ge", 224), ("lt", 300))), [224, 299], [223, 300, None]),
-        (Predicate(frozenset({None})), [None], [1]),
-    ],
-)
-def test_a_constraint_takes_values_lists_their_negation_and_comparisons(
-    test: Predicate, passes: list[object], fails: list[object]
-) -> None:
-    """A map of algorithms is no listed value; an unset number compares with nothing."""
-    assert all(test(value) for value in passes)
-    assert not any(test(value) for value in fails)
-
-
-def test_the_model_varies_slowest_and_zipped_axes_move_as_one() -> None:
-    """Groups come in order of declaration, but for the model."""
-    axes = {"batch_size": [1, 2], "gpu": ["l40"], "model": ["a"], "input_size": [8, 16]}
-    space = Space(axes, DEFAULTS, zips=(("batch_size", "input_size"),))
-    assert space.groups() == [("model",), ("batch_size", "input_size"), ("gpu",)]
-
-
-def test_an_axis_that_rules_set_ranges_over_all_of_its_sources() -> None:
-    """Its own values (or the default) come first, then each rule's."""
-    rule = When({"model": Predicate(frozenset({"a"}))}, {"batch_size": [4, 8]})
-    space = Space({"model": ["a", "b"]}, DEFAULTS, whens=(rule,))
-    assert space.names() == ["model", "batch_size"]
-    assert list(space.values("batch_size")) == [1, 4, 8]
-    assert space.conditional() == ["batch_size"]
 
 
 MAP = '{"layer1.*": winograd, default: gemm}'
