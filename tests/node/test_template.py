@@ -98,7 +98,7 @@ def test_a_killed_supervisor_takes_template_and_worker_along(desk, tmp_path):
 OWN = """\
 workload: inference
 axes: {model: ["tinynets:Residual"], input_size: [32]}
-measure: {warmup: 1, iterations: 4}
+measure: {warmup: 1, iterations: 4, evidence: false, numerics: false}
 """
 
 
@@ -109,7 +109,7 @@ def test_a_machine_that_is_slow_for_one_of_twenty_networks_is_flagged(desk):
     networks = ["tinynets:Residual"] * 20
     networks[12] = "leaving:network_that_hogs"
     submission = in_order(
-        prepared(desk, OWN.replace("{warmup: 1, iterations: 4}", QUICK)), networks
+        prepared(desk, OWN.replace("numerics: false", "numerics: false, layers: false")), networks
     )
     attempt(submission, PYTHONPATH=str(SUPPORT)).communicate(timeout=500)
     rows = rows_of(submission)
@@ -122,7 +122,7 @@ def test_a_machine_that_is_slow_for_one_of_twenty_networks_is_flagged(desk):
 def test_peak_memory_is_that_of_the_point_whatever_came_before(desk):
     """Neither a larger network nor a larger image of the same one is in it."""
     text = OWN.replace('"tinynets:Residual"', "squeezenet1_1").replace("[32]", "[64]")
-    text = text.replace("{warmup: 1, iterations: 4}", QUICK)
+    text = text.replace("numerics: false", "numerics: false, layers: false")
     networks = ["squeezenet1_1", "vgg11_bn", "squeezenet1_1", *["tinynets:Residual"] * 3]
     submission = in_order(prepared(desk, text), networks)
     chunk = chunk_file.read_chunk(submission.chunks, 0)

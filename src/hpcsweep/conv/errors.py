@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hpcsweep import catalog
 from hpcsweep.errors import HpcsweepError, UsageError, suggest
 
-_SHOWN = 3
+_SHOWN = 3  # layers in a message of two lines; of the others their number is told
 
 
 class UnknownAlgorithm(UsageError):

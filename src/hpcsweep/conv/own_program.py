@@ -30,7 +30,7 @@ from hpcsweep.errors import SpecError, UsageError, suggest
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_CHANNELS: Final = 3
+_CHANNELS: Final = 3  # of an image, where a point names no other number
 _OF_SHAPES: Final = "conv2d"  # how the key of a shape begins
 
 

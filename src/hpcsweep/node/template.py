@@ -21,7 +21,7 @@ from typing import Final
 from hpcsweep import processes
 from hpcsweep.node import worker
 
-_LOOK_SECONDS: Final = 0.001
+_LOOK_SECONDS: Final = 0.001  # between two looks whether the parent is gone
 
 
 def main(argv: list[str]) -> int:

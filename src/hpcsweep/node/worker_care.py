@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Signals that come from outside the process: the point is tried once more before it is blamed.
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP})
-_START_TRIES: Final = 3
+_START_TRIES: Final = 3  # by the template, then by itself, and once more: file systems hiccup
 _START_SECONDS: Final = 300.0  # a cold torch import from a loaded network file system
 
 

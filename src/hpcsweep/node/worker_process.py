@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-_LAST_WORDS: Final = 400
+_LAST_WORDS: Final = 400  # characters, in a cell of the table
 # what the C++ runtime prints before it ends the process, as for a CUDA error in a destructor
 _TERMINATE: Final = "terminate called"
 _WHAT: Final = "what():  "
@@ -35,7 +35,7 @@ _LAST_BYTES: Final = 1 << 20  # of a log: a fault prints the stacks of all threa
 _READ: Final = 1 << 16  # most replies; a larger buffer takes longer to make than to fill
 _END_SECONDS: Final = 0.5  # for a process to end after its socket
 _NAP_SECONDS: Final = 0.001  # between two looks at a process that is about to end
-_KILLED_SECONDS: Final = 10.0
+_KILLED_SECONDS: Final = 10.0  # what is there after SIGKILL waits inside the kernel
 _TIDY_SECONDS: Final = 0.2  # for Python's tracker of shared memory to end after the worker
 
 

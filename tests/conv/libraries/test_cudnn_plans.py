@@ -175,7 +175,7 @@ def test_the_front_end_names_the_plans_that_the_graph_interface_names(module, re
 def test_a_plan_is_found_by_its_full_name_and_an_engine_by_its_number(module):
     """Its notes are cuDNN's; the scratch memory is what the plan asks for."""
     front_end = FrontEnd("9.26.0")
-    for name in front_end.names(problem(), 0, 8):
+    for name in front_end.names(problem(), 0, 4)[:6]:
         found = front_end.plan(problem(f"{name}@9.1.0"), 0)  # found with another version
         assert found.name_and_notes[0] == name
         assert found.call == f"cudnnGraphExecute:{name}"

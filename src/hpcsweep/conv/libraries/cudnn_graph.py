@@ -77,7 +77,7 @@ NOTES: Final = (
     "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "STRICT_NAN_PROP",
 )  # fmt: skip
 HEUR_MODE_A: Final = 3  # cudnnBackendHeurMode_t
-_ALIGNMENT: Final = 16
+_ALIGNMENT: Final = 16  # bytes; what torch allocates has more
 
 
 class CudnnGraph(CudnnLibrary):

@@ -25,9 +25,9 @@ from hpcsweep.conv.errors import LibraryUnusable
 from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, first_usable
 
 NAME: Final = "libcudnn.so.9"
-MAJOR: Final = 9
+MAJOR: Final = 9  # of the headers from which the values are
 _PACKAGES: Final = ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11")
-_WORDS: Final = 1024
+_WORDS: Final = 1024  # bytes of room for what it says of an error
 _NO_WORDS: Final = "none"  # what cuDNN says of an error about which it has nothing to say
 
 _NOT_SUPPORTED: Final = 3  # the thousands of a cudnnStatus_t; the rest says more

@@ -31,6 +31,7 @@ from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import first_line
 
 _CALL: Final = "cudnnGraphExecute"
+# numbers of the tensors of a graph, by which a run is given their addresses
 _FIRST = 1
 _SECOND = 2
 _RESULT = 3

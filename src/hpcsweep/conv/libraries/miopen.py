@@ -47,8 +47,8 @@ from hpcsweep.conv.libraries.library_backend import VendorBackend
 
 NAME: Final = "miopen"
 _FILES: Final = ("libMIOpen.so.1", "libMIOpen.so")
-_MAJORS: Final = (2, 3)
-_MOST_SOLUTIONS: Final = 128
+_MAJORS: Final = (2, 3)  # the interface below is stable since 2.0; 3 is that of the header
+_MOST_SOLUTIONS: Final = 128  # for which there is room; there are some dozens of solvers
 
 # miopenDataType_t
 _DATA_TYPES: Final[Mapping[str, int]] = {"float16": 0, "float32": 1, "bfloat16": 5, "float64": 6}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
 _LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
-_MARK: Final = 8
+_MARK: Final = 8  # hexadecimal digits of a CRC-32
 
 
 class Source(Enum):

@@ -34,10 +34,10 @@ from hpcsweep.conv.proof.onednn import Primitive
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 _OF_CALLS: Final = "hpcsweep."  # how the names of ranges around calls begin
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
-_PASSES: Final = 3
+_PASSES: Final = 3  # the same kernel is hardly lost in each; a pass more costs as much as one
 _EMPTY_IF_BLIND: Final = 2  # sessions in a row: one alone may have been lost
 _DETACH_SECONDS: Final = 5.0  # for CUPTI to leave, which takes milliseconds; then go on without
-_LOOK_SECONDS: Final = 0.001
+_LOOK_SECONDS: Final = 0.001  # between two calls that let it leave
 _THREADS: Final = Path("/proc/self/task")  # those of libraries, too
 # what torch's reader leaves out, too
 _UNTOLD: Final = frozenset(

@@ -30,7 +30,7 @@ from hpcsweep.conv.reference.family import (
 )
 from hpcsweep.conv.shape import ConvShape
 
-_FEWEST_PIXELS = 256
+_FEWEST_PIXELS = 256  # of a block: a product with fewer columns does little for its call
 
 
 class Gemm(OperatorFamily):

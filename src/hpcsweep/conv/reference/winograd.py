@@ -43,7 +43,7 @@ _POINTS: Final = _SIDE * _SIDE
 AT: Final = ((1, 1, 1, 0), (0, 1, -1, -1))
 G: Final = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
 BT: Final = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-_FEWEST_TILES = 64
+_FEWEST_TILES = 64  # of a block: a product with fewer columns does little for its call
 
 
 class Winograd(OperatorFamily):
