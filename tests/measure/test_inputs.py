@@ -72,10 +72,8 @@ def _names(workload: str, axes: dict[str, Any]) -> list[tuple[str, str]]:
     "axes",
     [
         {"model": "tinynets:Holding"},  # does not run on the meta device
-        {"model": "tinynets:Unbatched", "batch_size": 1},
         {"model": "tinynets:Functional", "batch_size": 5},
-        {"model": "shufflenet_v2_x0_5", "batch_size": 3, "dtype": "float16"},
-        {"model": "resnet18", "memory_format": "nhwc", "batch_size": 9},
+        {"model": "squeezenet1_1", "batch_size": 3, "dtype": "float16", "memory_format": "nhwc"},
         {"model": "regnet_x_400mf"},  # cannot be built on the meta device
     ],
 )
@@ -89,13 +87,12 @@ def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
     assert _names("inference", case(**point.axes)) == wanted
 
 
-@pytest.mark.parametrize("amp", ["off", "bf16"])
-def test_names_are_those_of_a_training(amp: str) -> None:
+def test_names_are_those_of_a_training() -> None:
     """With the stem and the types that it has."""
-    axes = {"model": "resnet18", "input_size": 32, "batch_size": 8, "stem": "cifar", "amp": amp}
+    axes = {"model": "resnet18", "input_size": 32, "batch_size": 8, "stem": "cifar", "amp": "bf16"}
     point = Point("training", {**axis_defaults("training"), **axes})
     model = network.build(point, 10, torch.device("cpu"))
-    with torch.autocast("cpu", torch.bfloat16, enabled=amp == "bf16"):
+    with torch.autocast("cpu", torch.bfloat16):
         wanted = convolutions.names_of(shape_pass(model, torch.empty(8, 3, 32, 32)))
     assert _names("training", case("training", **point.axes)) == wanted
 

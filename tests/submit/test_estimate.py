@@ -151,16 +151,6 @@ def test_of_a_device_without_a_sheet_nothing_is_known_until_rows_are(tmp_path):
     assert set(seconds_of.counts) == {Basis.MEASURED}
 
 
-@pytest.mark.parametrize("name", ["t4", "a30", "p100-pcie"])
-def test_a_gpu_that_only_the_catalogue_names_has_a_peak(tmp_path, name):
-    """Not only those of shipped profiles."""
-    asked = replace(asked_of(tmp_path), device=name)
-    point = Point("inference", {**next(asked.points()).axes, "gpu": name}, {})
-    seconds_of = estimate.estimator(resultsfolder.make(tmp_path, SIZES).sweep_dir, asked)
-    assert 0 < seconds_of(point) < 5
-    assert set(seconds_of.counts) == {Basis.PEAKS}
-
-
 def test_rows_of_a_noop_teach_nothing(tmp_path):
     """It lasts as long as the sweep says, however many rows there are already."""
     desk = Desk(tmp_path)

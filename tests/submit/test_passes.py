@@ -85,3 +85,6 @@ def test_a_table_says_how_long_a_pass_takes():
     slow = by_table(one)
     assert by_table({**one, "gpu": "h100"}) < slow < by_table({**one, "algorithm": "fft"})
     assert by_table({**one, "input_size": "448"}) == pytest.approx(4 * slow, rel=0.01)
+    # not only those of shipped profiles have a peak
+    known = {gpu: Peaks("inference", gpu).is_known for gpu in ("t4", "p100-pcie", "banana")}
+    assert known == {"t4": True, "p100-pcie": True, "banana": False}

@@ -17,7 +17,7 @@ from hpcsweep.errors import Refused, ResultsError
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.store import folders, manifest, typed_json
 from hpcsweep.store.state import PointStatus
-from hpcsweep.submit import prepare, request
+from hpcsweep.submit import check_inputs, prepare, request
 from localruns import TEN
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def test_samples_are_reused_by_larger_ones(desk):
 
 def test_a_sweep_of_included_points_alone_is_submitted(desk):
     """As `best` writes one: no axis has values, so none names a network of one's own."""
-    desk.spec("workload: inference\ninclude: [{model: squeezenet1_1, input_size: 64}]\n")
-    done = desk.submit()
-    assert done.returncode == 0, done.stderr
-    assert [row["model"] for row in desk.rows()] == ["squeezenet1_1"]
+    path = desk.spec("workload: inference\ninclude: [{model: squeezenet1_1, input_size: 64}]\n")
+    asked = request.make(sweep_file.load(path), profile.load("local"))
+    check_inputs.check_inputs(desk.results, [asked])
+    assert prepare.prepare(desk.sweep(), asked).points == 1
 
 
 def test_an_edited_sweep_measures_only_what_is_new(measured):
