@@ -22,6 +22,7 @@ _OF_A_STEP: Final = 4.0
 _VALIDATION_SHARE: Final = 0.2 / _OF_A_STEP
 # The instrumented part of a training: phases, layers, and the clean steps beside them.
 _LANES: Final = 3.0
+_WITH_LAYERS: Final = 2.0  # the timed passes of an inference, and as many in which layers are timed
 # Images of an epoch, where they are known before the data set is opened: 50,000 in both CIFARs.
 _CIFAR_IMAGES: Final = 50_000.0
 _SYNTHETIC_STEPS: Final = 20.0  # the default of an epoch of synthetic data
@@ -38,7 +39,7 @@ _CALL_SECONDS: Final = (
 _POINT_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.0075
 _MORE_PASSES: Final = 4.0
-_MORE_STEPS: Final = 12.0  # of a training, whose gradients are compared, too
+_MORE_STEPS: Final = 20.0  # of a training, whose gradients are compared, too; 18 to 22 were seen
 _CIFAR_STEM: Final = 16.0  # no stride 2 and no pooling before the blocks
 
 
@@ -105,32 +106,30 @@ def planned(workload: str, axes: Cells, measure: Cells, adaptive: float = 0.0) -
 
     `adaptive` is how many timed passes usually satisfy `stop: adaptive`; 0: unknown.
     """
-    warmup = float(measure.get("warmup", 10))
     timed = float(measure.get("iterations", 20))
-    layers = measure.get("layers", True)
-    if workload_of(workload).learns:
-        epochs = float(axes.get("epochs") or 1)
-        steps = epochs * _steps_of_epoch(axes)
-        passes = steps + warmup + timed * (_LANES if layers else 1.0)
-        if measure.get("profile") and measure.get("profile_passes") == 0:
-            passes += len(measure["profile"]) * steps  # the whole training once more
-        return passes + _validation(epochs, steps, validates=bool(measure.get("validation", True)))
-    if measure.get("stop") == "adaptive":
+    learns = workload_of(workload).learns
+    epochs = float(axes.get("epochs") or 1)
+    steps = epochs * _steps_of_epoch(axes) if learns else 0.0
+    if measure.get("stop") == "adaptive" and not learns:
         timed = adaptive or _ADAPTIVE * float(measure.get("min_iterations", 30))
-    return warmup + timed * (2.0 if layers else 1.0)
+    if measure.get("layers", True):
+        timed *= _LANES if learns else _WITH_LAYERS
+    passes = float(measure.get("warmup", 10)) + timed + steps
+    if measure.get("profile") and measure.get("profile_passes") == 0:
+        passes += len(measure["profile"]) * steps  # the whole training once more
+    return passes + (_validation(epochs, steps) if measure.get("validation", True) else 0.0)
 
 
 def made(workload: str, row: Cells) -> float:
     """Return the passes that the point of a row made."""
-    warmup = number(row, "warmup_n")
-    has_layers = number(row, "layer_rows") > 0
-    if workload_of(workload).learns:
-        epochs = number(row, "epochs") or 1.0
-        steps = number(row, "steps")
-        instrumented = number(row, "phase_steps") * (_LANES if has_layers else 1.0)
-        validates = bool(row.get("val_loss_after"))
-        return steps + warmup + instrumented + _validation(epochs, steps, validates=validates)
-    return warmup + number(row, "n") * (2.0 if has_layers else 1.0)
+    learns = workload_of(workload).learns
+    steps = number(row, "steps") if learns else 0.0
+    timed = number(row, "phase_steps" if learns else "n")
+    if number(row, "layer_rows"):
+        timed *= _LANES if learns else _WITH_LAYERS
+    passes = number(row, "warmup_n") + timed + steps
+    validated = _validation(number(row, "epochs") or 1.0, steps)
+    return passes + (validated if row.get("val_loss_after") else 0.0)
 
 
 def work(axes: Cells) -> float:
@@ -148,6 +147,6 @@ def _steps_of_epoch(axes: Cells) -> float:
     return _SYNTHETIC_STEPS
 
 
-def _validation(epochs: float, steps: float, *, validates: bool) -> float:
+def _validation(epochs: float, steps: float) -> float:
     """Return the passes of the validations before the training and after each epoch."""
-    return (epochs + 1) * steps / epochs * _VALIDATION_SHARE if validates else 0.0
+    return (epochs + 1) * steps / epochs * _VALIDATION_SHARE

@@ -82,9 +82,8 @@ def _tell_device(request: Request) -> None:
         lacking = this_machine.lacking_telemetry(request.profile.env)
     elif vendor(request.device) == "nvidia" and not request.profile.own_python:
         packages = ", ".join(extras.lacking("nvidia"))
-        lacking = (
-            packages and f"jobs run this Python, without {packages}: {extras.install('nvidia')}"
-        )
+        if packages:
+            lacking = f"jobs run this Python, without {packages}: {extras.install('nvidia')}"
     if lacking:
         messages.warning(f"{lacking}; {this_machine.WITHOUT_TELEMETRY}")
 
@@ -189,11 +188,9 @@ def _run_here(job: Submit) -> int:
         for failure in outcomes.failures_of(attempts, job.request.sweep.maps):
             messages.warning(f"{job.sweep_dir.name}: {failure}")
     hint = _hint(job.sweep_dir, result.tally.statuses)
-    then = (
-        ""
-        if job.request.options.suppress_next_hint or not result.tally.statuses
-        else f"; next: {job.sweep_dir.command('collect')}"
-    )
+    then = ""
+    if result.tally.statuses and not job.request.options.suppress_next_hint:
+        then = f"; next: {job.sweep_dir.command('collect')}"
     messages.progress(f"{measured}{then}{hint}")
     if result.tally.not_valid:
         _tell_disturbed(job.sweep_dir, job.sweep_dir.shards_of(job.submission.id))
