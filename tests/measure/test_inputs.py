@@ -79,7 +79,7 @@ def _names(workload: str, axes: dict[str, Any]) -> list[tuple[str, str]]:
 )
 def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
     """Layers and keys of shapes, though no weights are drawn and few images are looked at."""
-    point = Point("inference", {**axis_defaults("inference"), "input_size": 64, **axes})
+    point = Point("inference", {**axis_defaults("inference"), "input_size": 32, **axes})
     device = torch.device("cpu")
     model = models.build(models.ModelKey.of(point), device)
     (image,) = models.make_inputs(point, device)

@@ -57,7 +57,7 @@ def judged(layer, x, output, *, used="auto", device="cpu", **about):
 
 
 LAYERS = {
-    "deep": (nn.Conv2d(512, 32, 3, padding=1), (1, 512, 7, 7)),
+    "deep": (nn.Conv2d(512, 8, 3, padding=1), (1, 512, 7, 7)),
     "pointwise": (nn.Conv2d(64, 64, 1, bias=False), (2, 64, 9, 9)),
     "strided stem": (nn.Conv2d(3, 16, 7, stride=2, padding=3), (1, 3, 33, 31)),
     "depthwise": (nn.Conv2d(32, 32, 5, padding=2, groups=32), (1, 32, 8, 8)),

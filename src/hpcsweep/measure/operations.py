@@ -102,7 +102,7 @@ class Operations(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         """Replace the call, or pass it on and count it."""
-        formula, name, computes = _kind(func)
+        formula, name, computes = kind_of(func)
         self.computed += computes
         output = self._replacement(func, args) if self._on_meta else None
         if output is not None:
@@ -207,7 +207,7 @@ def _is_tensor(value: object) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _kind(func: Any) -> tuple[Any, str, bool]:  # noqa: ANN401 - an operator
+def kind_of(func: Any) -> tuple[Any, str, bool]:  # noqa: ANN401 - an operator
     """Return the formula for an operator's operations, or None; its name if it convolves.
 
     And whether it computes: a view launches nothing.

@@ -100,7 +100,7 @@ def run_of(chance, passes, offset=0.0, forgets=0.0, drift=0.0):
     follows = np.empty(passes)
     follows[0] = chance.normal()
     stays = math.exp(-1 / forgets) if forgets else 0.0
-    for place in range(1, passes):
+    for place in range(1, passes if drift else 1):
         fresh = chance.normal() * math.sqrt(1 - stays**2)
         follows[place] = stays * follows[place - 1] + fresh
     each = offset * np.repeat(blocks, 10)[shift : shift + passes]

@@ -144,6 +144,8 @@ def test_the_sweep_may_call_results_otherwise(desk):
         ("raise MemoryError", "oom", "MemoryError"),
         ("print('torch.OutOfMemoryError: CUDA out of memory. Tried'); raise SystemExit(1)", "oom",
          "CUDA out of memory"),
+        ("print(\"DefaultCPUAllocator: can't allocate memory: you tried\"); raise SystemExit(1)",
+         "oom", "allocate memory"),
         ("print('last words'); raise SystemExit(3)", "crashed", "exit code 3: last words"),
         ("print('out of memory, once more with less')\nraise KeyError('labels')", "crashed",
          "exit code 1: KeyError: 'labels'"),
@@ -163,6 +165,7 @@ def test_how_a_command_ends_is_how_its_point_ended(desk, script, status, told):
     assert (row["status"], told in row["status_reason"]) == (status, True), row["status_reason"]
 
 
+@pytest.mark.slow
 def test_torch_itself_runs_out_of_memory(desk):
     """Of a real allocation that no machine has."""
     _script(desk, "import torch; torch.empty(1 << 50)")
