@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hpcsweep.errors import Refused
 from hpcsweep.store import ledger, runs
-from labtools import unfinished, wait_for_the_end
-from localruns import Desk
+from labtools import SIX, furnished, unfinished, wait_for_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,26 +17,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.no_second_try
 
-SIX = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
-SITE = f"""\
-launcher: submitit
-gpu: v100
-partition: gpu
-constraint: gpu2v100
-gres: 'gpu:1'
-python: {sys.executable}
-cpus_per_task: 2
-time: 30
-sbatch_options: [--hold]
-"""
+MORE = "launcher: submitit\ncpus_per_task: 2\nsbatch_options: [--hold]\n"
 
 
 def test_a_run_begins_when_the_one_before_has_its_rows(cluster: Lab, tmp_path: Path):
     """What is queued is no reason to send it once more; then every point has a row in each run."""
-    desk = Desk(tmp_path)
-    desk.spec(SIX, "s.yaml")
-    desk.spec(SITE, "site.yaml")
-    command = ("submit", "s.yaml", "--cluster", "site.yaml", "--again")
+    desk = furnished(tmp_path, SIX, MORE)
+    command = ("submit", "s.yaml", "--cluster", "v100", "--again")
     first = desk.run(*command)
     assert "run 1: 6 points" in first.stdout, first.stderr
     for number in (2, 3):

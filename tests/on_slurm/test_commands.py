@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from labtools import wait_for_the_end
-from localruns import Desk
+from labtools import furnished, wait_for_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,20 +34,16 @@ if lr == "0.3":
     sys.exit("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.")
 open(out + "/end.csv", "w").write(f"epoch,score,said\\n1,0,\\n2,{float(lr) * 10},\\"{text}\\"\\n")
 """
-SITE = "gpu: v100\npartition: gpu\nconstraint: gpu2v100\ngres: 'gpu:1'\ntime: 30\npython: {}\n"
 
 
 @pytest.mark.no_second_try
 def test_a_program_is_killed_half_way_and_finished(cluster: Lab, tmp_path: Path):
     """Many runs in one job; what was cancelled is sent again; each point has one row."""
     folder = tmp_path / "it's a desk"
-    (folder / "cluster_profiles").mkdir(parents=True)
-    (folder / "cluster_profiles" / "v100.yaml").write_text(SITE.format(sys.executable))
+    desk = furnished(folder, SPEC)
     (folder / "one.py").write_text(SCRIPT)
     (folder / "first").touch()
     (folder / "second").touch()
-    desk = Desk(folder)
-    desk.spec(SPEC, "s.yaml")
 
     done = desk.run("submit", "s.yaml", "--cluster", "v100")
     assert done.returncode == 0, done.stderr

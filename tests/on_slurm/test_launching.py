@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from labtools import arrays, requeue, running, wait_for_the_end
-from localruns import Desk
+from labtools import SIX, arrays, furnished, requeue, running, wait_for_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lab import Lab
     from labtools import StartCluster
-
-SPEC = "name: s\nworkload: noop\naxes: {model: [resnet18], input_size: [64, 65, 66, 67, 68, 69]}\n"
-SITE = "gpu: {gpu}\npartition: gpu\nconstraint: {feature}\ngres: 'gpu:1'\npython: {python}\n"
-SITE += "max_points_per_chunk: 1\ntime: 30\n"
+    from localruns import Desk
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """Give a folder with a sweep and two profiles; its name is hostile."""
-    folder = tmp_path / "it's a desk"
-    profiles = folder / "cluster_profiles"
-    profiles.mkdir(parents=True)
-    for gpu, feature in (("v100", "gpu2v100"), ("l40", "gpul40s")):
-        text = SITE.format(gpu=gpu, feature=feature, python=sys.executable)
-        (profiles / f"{gpu}.yaml").write_text(text)
+    desk = furnished(tmp_path / "it's a desk", SIX, "max_points_per_chunk: 1\n")
+    profiles = desk.folder / "cluster_profiles"
+    (profiles / "l40.yaml").write_text("extends: v100\ngpu: l40\nconstraint: gpul40s\n")
     small = "extends: v100\naccount: small\nsetup: ['sleep 600']\n"
     (profiles / "small.yaml").write_text(small)
-    desk = Desk(folder)
-    desk.spec(SPEC, "s.yaml")
     return desk
 
 

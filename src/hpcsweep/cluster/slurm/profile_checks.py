@@ -1,8 +1,8 @@
 """Says what a cluster makes of a profile, before a job enters the queue.
 
 `sbatch --test-only` decides; where it refuses, the nearest names and what nodes have explain it.
-Some jobs it accepts and Slurm never starts: in a closed partition, with a time or memory above a
-limit. These are failures here, too.
+Some jobs it accepts and Slurm never starts: in a closed partition, or with a time or memory above
+its limit. These are failures here, too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[Finding]
     matches = nodes.match(wants, [partition.name for partition in chosen], cluster.nodes)
     asked = shlex.join(job_request.arguments(profile))
     verdict = _of_sbatch(wants, asked, matches, answer)
-    findings = [*_partitions(profile, wants, cluster, chosen)]
+    findings = [*_partitions(wants, cluster, chosen)]
     findings += nodes.other_gpus(wants, matches.with_features)
     if verdict.level == "fail":  # else a plugin of the site may know names that sinfo lacks
         findings += _unknown_names(wants, cluster)
@@ -126,11 +126,9 @@ def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
                 yield wants.unknown(key, name, names)
 
 
-def _partitions(
-    profile: Profile, wants: Wants, cluster: Cluster, chosen: Sequence[Partition]
-) -> Iterator[Finding]:
+def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> Iterator[Finding]:
     """Yield the findings of each partition; one good partition is enough."""
-    wrong = {one.name: [*_never_starts(one, profile, wants, cluster)] for one in chosen}
+    wrong = {one.name: [*_never_starts(one, wants, cluster)] for one in chosen}
     hopeless = all(wrong.values())
     for partition in chosen:
         name = partition.name
@@ -142,7 +140,7 @@ def _partitions(
             by = "" if name in wants.partitions else ", which the cluster chooses"
             state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
             yield Finding("ok", "partition", f"{name}{by}: {state}")
-    if chosen and not profile.time_limit:
+    if chosen and not wants["time"]:
         first = chosen[0]
         most = first.max_time_s
         default = slurm.duration(first.settings.get("DefaultTime", "")) or most
@@ -161,18 +159,16 @@ def closed_to(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[
             yield f"{partition.name} is for {what.lower()} {listed(allowed)}; yours: {listed(mine)}"
 
 
-def _never_starts(
-    partition: Partition, profile: Profile, wants: Wants, cluster: Cluster
-) -> Iterator[Finding]:
+def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     """Yield why Slurm would never start in a partition the jobs that it may accept there."""
     name = partition.name
     if partition.state not in {"UP", ""}:
         does = "starts no jobs" if partition.state == "DOWN" else "accepts no jobs"
         do = "wait until the site opens it, or use another one: `sinfo -s` lists them"
         yield wants.finding("fail", "partition", f"{name} is {partition.state}: it {does}", do)
-    seconds = profile.time_seconds  # None: no limit, or without a `time` that of the partition
+    seconds = slurm.duration(wants["time"])  # None: no limit; without `time`, the partition's
     limit = partition.max_time_s
-    if profile.time_limit and limit is not None and (seconds is None or seconds > limit):
+    if wants["time"] and limit is not None and (seconds is None or seconds > limit):
         most = units.written(limit)
         detail = f"{units.written(seconds)} is over the limit of partition {name}, {most}"
         yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
