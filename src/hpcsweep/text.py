@@ -165,7 +165,8 @@ def folded(lines: Iterable[str], width: int | None) -> list[str]:
 
 def in_columns(row: Sequence[str], widths: Sequence[int], left: int | None = None) -> str:
     """Return a line of `aligned`, for columns of which the widths are known."""
-    return "  ".join(
-        cell.ljust(width) if left is None or place < left else cell.rjust(width)
-        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ).rstrip()
+    cells = []
+    for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        is_left = left is None or place < left
+        cells.append(cell.ljust(width) if is_left else cell.rjust(width))
+    return "  ".join(cells).rstrip()

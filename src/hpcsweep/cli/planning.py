@@ -204,10 +204,12 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     gpu_name = "" if asked.rehearsal else asked.profile.gpu_name
     run = {"gpu": asked.device, "gpu_name": gpu_name, "search_path": asked.search_path}
     points = list(proof.verify(asked.points(), torch_bench(asked.sweep.workload, run)))
+    sweep = asked.sweep
+    is_proven = all(point.proven for point in points)
     return Answer(
-        record=lambda: {"sweep": asked.sweep.name, "points": [each.to_json() for each in points]},
-        text=lambda: proof.text(points, asked.sweep.names_of_maps(), layers=layers),
-        code=0 if all(point.proven for point in points) else PointsFailed.exit_code,
+        record=lambda: {"sweep": sweep.name, "points": [each.to_json() for each in points]},
+        text=lambda: proof.text(points, sweep.names_of_maps(), layers=layers),
+        code=0 if is_proven else PointsFailed.exit_code,
     )
 
 

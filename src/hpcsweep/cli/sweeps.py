@@ -172,13 +172,11 @@ def _disk(results: Path, sweeps: Sequence[SweepDir]) -> Answer:
     for path in disk.unfinished(results):
         messages.note(f"{path}: of an import that runs, or was killed: the next one removes it")
     used = {sweep_dir.name: disk.usage(sweep_dir) for sweep_dir in sweeps}
-    return Answer(
-        record=lambda: {"bytes": used},
-        text=lambda: [
-            f"{name}: {of.total():,} bytes ({', '.join(f'{k} {v:,}' for k, v in of.most_common())})"
-            for name, of in used.items()
-        ],
-    )
+    lines = []
+    for name, kinds in used.items():
+        parts = ", ".join(f"{kind} {size:,}" for kind, size in kinds.most_common())
+        lines.append(f"{name}: {kinds.total():,} bytes ({parts})")
+    return Answer(record=lambda: {"bytes": used}, text=lambda: lines)
 
 
 def _ran(sweep_dir: SweepDir, code: int) -> Answer:
@@ -264,17 +262,16 @@ def points(results: Path, sweep: str | None, point: str | None, status: str) -> 
         named = points.named(chosen, point)
         return Answer(record=named.to_json, text=named.text)
     listed = runs.listed(sweep_dir)
-    return Answer(
-        record=lambda: {
-            "sweep": sweep_dir.name,
-            "runs": [each.to_json() for each in listed],
-            "points": (each.to_json() for each in chosen),
-        },
-        text=lambda: [
-            *runs.lines(listed),
-            points.table(sweep_dir.name, every, wanted, answer.width()),
-        ],
-    )
+
+    def record() -> Mapping[str, Any]:
+        plain = (each.to_json() for each in chosen)
+        return {"sweep": sweep_dir.name, "runs": [run.to_json() for run in listed], "points": plain}
+
+    def text() -> list[str]:
+        table = points.table(sweep_dir.name, every, wanted, answer.width())
+        return [*runs.lines(listed), table]
+
+    return Answer(record=record, text=text)
 
 
 @click.command()

@@ -39,11 +39,12 @@ def collect(results: Path, sweeps: tuple[str, ...], *, parquet: bool) -> Answer:
     for sweep_dir in runs.of_sweeps(results, sweeps):
         reports.append(collector.collect(sweep_dir))
         files += dataset.write_parquet(sweep_dir) if parquet else ()
+    errors = filter(None, (report.error() for report in reports))
     return Answer(
         record=lambda: {"sweeps": [report.to_json() for report in reports]},
         text=lambda: [report.text() for report in reports],
         files=files,
-        error=next(filter(None, (report.error() for report in reports)), None),
+        error=next(errors, None),
     )
 
 
@@ -110,10 +111,11 @@ def import_(results: Path, /, path: Path, device: str, columns: str, **others: A
 
     brought = importer.bring(results, path, others["as"], device, columns)
     report = collecting.collect(brought.sweep_dir)
-    head = f"{brought.sweep_dir.name}: imported from {brought.source}"
+    lines = [f"{brought.sweep_dir.name}: imported from {brought.source}"]
+    lines += [f"   {note}" for note in brought.notes]
     return Answer(
         record=lambda: {"source": brought.source, "imported": brought.notes, **report.to_json()},
-        text=lambda: [head, *(f"   {line}" for line in brought.notes), report.text()],
+        text=lambda: [*lines, report.text()],
         error=report.error(),
     )
 

@@ -126,13 +126,10 @@ def _decode(index: int, record: dict[str, Any]) -> Chunk:
     if record["chunk"] != index or not all(map(is_point_id, ids)):
         raise ValueError("it is another chunk, or has points without an id")
     names = record["axes"]
-    columns = [
-        value if isinstance(value, list) else [value] * len(ids) for value in record["values"]
-    ]
-    workload = record["workload"]
-    measure = record["measure"]
-    points = tuple(
-        Point(workload, dict(zip(names, values, strict=True)), measure, point_id)
-        for point_id, values in zip(ids, zip(*columns, strict=True), strict=True)
-    )
-    return Chunk(index, points, float(record["seconds"]))
+    found = record["values"]
+    columns = [value if isinstance(value, list) else [value] * len(ids) for value in found]
+    points = []
+    for point_id, *values in zip(ids, *columns, strict=True):
+        axes = dict(zip(names, values, strict=True))
+        points.append(Point(record["workload"], axes, record["measure"], point_id))
+    return Chunk(index, tuple(points), float(record["seconds"]))

@@ -24,6 +24,7 @@ LAYOUT: Final = 1
 IMPORT: Final = "import"  # the profile of tables of other programs
 LAYOUT_FILE: Final = "layout.json"  # in the folder of a sweep
 _MASKED: Final = "masked"
+_OPTIONS: Final = ("sbatch_options", "wrapper_options")  # keys of a profile
 _OPTION: Final = re.compile(r"(--[a-z0-9-]+(?:[=\s]|$))?(.*)", re.DOTALL)
 _MOST: Final = 1_000_000  # chunks, rounds: a larger number is damage
 _REMEDY: Final = (
@@ -130,18 +131,17 @@ def _refuse_newer(path: Path, layout: object) -> None:
 
 def masked(profile: Mapping[str, Any]) -> dict[str, Any]:
     """Return a profile without values that may be secret: variables, shell, options."""
-    env = profile.get("env")
-    setup = profile.get("setup")
-    secret = {
-        "env": {name: _mask(name, value) for name, value in env.items()}
-        if isinstance(env, dict)
-        else {},
-        "setup": [_mask("", line) for line in setup] if isinstance(setup, list) else [],
-    }
-    for key in ("sbatch_options", "wrapper_options"):
-        options = profile.get(key)
-        secret[key] = [*map(_mask_option, map(str, options))] if type(options) is list else []
-    return {**profile, **{key: value for key, value in secret.items() if key in profile}}
+    found = dict(profile)
+    for key, value in profile.items():
+        some = value if isinstance(value, list) else []
+        if key == "env":
+            variables = value if isinstance(value, dict) else {}
+            found[key] = {name: _mask(name, text) for name, text in variables.items()}
+        elif key == "setup":
+            found[key] = [_mask("", line) for line in some]
+        elif key in _OPTIONS:
+            found[key] = [_mask_option(str(option)) for option in some]
+    return found
 
 
 def _mask(name: str, value: object) -> str:
