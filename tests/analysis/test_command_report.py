@@ -107,6 +107,8 @@ def test_a_failed_point_is_named_by_all_axes_of_its_command(numbers):
     """One that networks have as well, and one of its own."""
     for command in ("status", "report"):
         assert "exit code 3 (lr 0.2 depth two)" in numbers.run(command, "sweep").stdout
+    shown = numbers.run("show", "sweep", "--status", "crashed").stdout
+    assert all(words in shown for words in ("0.2", "depth two", "exit code 3")), shown
 
 
 def test_only_what_a_command_has_is_compared(numbers):
@@ -135,21 +137,6 @@ def test_any_name_may_be_that_of_an_axis_or_a_result(desk):
     twice = _table(desk.run(*drawn, "speedup", "--baseline", "run=1").stdout)
     assert twice
     assert desk.run("report", "sweep", "--html", "page.html").returncode == 0
-
-
-def test_show_names_points_by_their_axes(run):
-    """As the log does; a failed point has its reason."""
-    shown = run.run("show", "sweep", "--status", "crashed").stdout
-    assert "0.2" in shown
-    assert "kind two" in shown
-    assert "exit code 3" in shown
-
-
-def test_python_sees_own_columns_with_their_types(run):
-    """Numbers as numbers."""
-    rows = api.load("sweep", results=run.results).overall
-    assert sorted(rows["score"].dropna()) == [1.0] * 6 + [2.0] * 4
-    assert {*rows["kind"]} == {"one", "two"}
 
 
 @pytest.fixture

@@ -46,11 +46,8 @@ def test_only_measured_points_that_the_sweep_still_has_are_shown(tmp_path):
     [
         ({"x": "bach_size"}, "no column 'bach_size'; did you mean 'batch_size'"),
         ({"y": "troughput_ips"}, "did you mean 'throughput_ips'"),
-        ({"by": ["algoritm"]}, "did you mean 'algorithm'"),
         ({"y": "layer_rows", "where": "num_threads=3"}, r"has num_threads=3 \(.*1, 2, 4\)"),
-        ({"where": "num_threads"}, "is no column=value"),
         ({"baseline": "num_threads=3"}, r"has num_threads=3 \(.*1, 2, 4\)"),
-        ({"baseline": "num_thread=1"}, "did you mean 'num_threads'"),
         ({"y": "status"}, "status holds no numbers"),
         ({"x": "energy_j"}, "no measured point has both energy_j and median_ms"),
     ],

@@ -73,9 +73,8 @@ def test_too_few_valid_visits_are_measured_again_not_repeated_once_more(tmp_path
 
 @pytest.mark.parametrize(
     ("flags", "star"),
-    [("contended", ""), ("throttled;noisy", ""), ("compiling", ""), ("lonely", ""),
-     ("inaccurate", "gemm"), ("unverified", "gemm"), ("noisy", "gemm"), ("very_noisy", "gemm")],
-)  # fmt: skip
+    [("contended", ""), ("throttled;noisy", ""), ("inaccurate", "gemm"), ("very_noisy", "gemm")],
+)
 def test_nothing_is_starred_beside_a_time_that_nobody_knows(tmp_path, flags, star):
     """A rival that was disturbed in each visit may be faster; one that is wrong takes its time."""
     valid = "true" if flags == "noisy" else "false"

@@ -20,6 +20,8 @@ from hpcsweep.errors import UsageError
 
 _CALL: Final = ["config", "call_index"]
 _KEY: Final = [*_CALL, "algorithm"]
+# the standard error of a median is 1.2533 IQR / 1.349 / sqrt(n), if passes are independent
+_OF_QUARTILES: Final = 0.929
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ def per_layer(data: dataset.Dataset, points: pd.DataFrame, default: str = catalo
 def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a time, with its logarithm and the variance of that in a visit."""
     ms = dataset.first_known(rows, "median_ms", "mean_ms")
-    halves = verdicts.half_intervals(rows)
-    error = halves["median_ms"].fillna(halves["mean_ms"]) / ms / verdicts.OF_MEAN
+    cells = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
+    spread = _OF_QUARTILES * (cells["q3_ms"] - cells["q1_ms"])
+    error = spread.fillna(cells["std_ms"]) / np.sqrt(cells["n"].fillna(1.0)) / ms
     timed = rows.assign(ms=ms, log=np.log(ms.where(ms > 0)), within=error**2)
     return timed.dropna(subset="log").fillna({"within": 0.0})
 

@@ -26,21 +26,7 @@ import numpy as np
 import pandas as pd
 import scipy  # its parts are loaded where they are used: they take as long as the rest
 
-# half of a 95 % interval of a median is 1.96 x 1.2533 x IQR / 1.349 / sqrt(n), of a mean:
-_OF_MEDIAN: Final = 1.82
-OF_MEAN: Final = 1.96
-
-
-def half_intervals(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return half of the 95 % interval of median and mean of each row; NaN where unknown.
-
-    It is that of independent passes: the least noise that a row can have, and no interval to show.
-    """
-    cells = rows.reindex(columns=["n", "q1_ms", "q3_ms", "std_ms"]).astype(float)
-    root = np.sqrt(cells["n"].fillna(1.0))
-    of_median = _OF_MEDIAN * (cells["q3_ms"] - cells["q1_ms"]) / root
-    return pd.DataFrame({"median_ms": of_median, "mean_ms": OF_MEAN * cells["std_ms"] / root})
-
+OF_MEAN: Final = 1.96  # standard errors in half of a 95 % interval
 
 WITHIN: Final = ["median_ms", "mean_ms", "ci95_lo_ms", "ci95_hi_ms", "std_ms", "n"]
 
