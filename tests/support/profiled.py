@@ -13,7 +13,7 @@ from torch import nn
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import choose
 from hpcsweep.conv.proof import backward_pass, forward_pass, profiler_events
-from hpcsweep.conv.shape import ConvShape
+from hpcsweep.measure.shape_pass import shape_pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,16 +44,8 @@ class ForwardNet(nn.Module):
         return nn.functional.conv2d(x, self.c.weight) if self.functional else x
 
 
-class StepNet(nn.Module):
-    """Three convolutions in four calls, an addition; the first has no gradient of its input."""
-
-    def __init__(self) -> None:
-        """Draw the filters."""
-        super().__init__()
-        torch.manual_seed(0)
-        self.a = nn.Conv2d(4, 6, 3, padding=1, bias=False)
-        self.b = nn.Conv2d(6, 6, 3, padding=1, groups=2)
-        self.c = nn.Conv2d(6, 6, 1)
+class StepNet(ForwardNet):
+    """The same convolutions around an addition; the first has no gradient of its input."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Call `b` twice."""
@@ -62,18 +54,7 @@ class StepNet(nn.Module):
         return self.c(x)
 
 
-FORWARD_CALLS = [
-    ("a", ConvShape(2, 4, 20, 20, 8, 3, 3, pad_h=1, pad_w=1)),
-    ("b", ConvShape(2, 8, 20, 20, 8, 3, 3, pad_h=1, pad_w=1, groups=2, bias=True)),
-    ("b", ConvShape(2, 8, 20, 20, 8, 3, 3, pad_h=1, pad_w=1, groups=2, bias=True)),
-    ("c", ConvShape(2, 8, 20, 20, 8, 1, 1, bias=True)),
-]
-STEP_CALLS = [
-    ("a", ConvShape(2, 4, 20, 20, 6, 3, 3, pad_h=1, pad_w=1)),
-    ("b", ConvShape(2, 6, 20, 20, 6, 3, 3, pad_h=1, pad_w=1, groups=2, bias=True)),
-    ("b", ConvShape(2, 6, 20, 20, 6, 3, 3, pad_h=1, pad_w=1, groups=2, bias=True)),
-    ("c", ConvShape(2, 6, 20, 20, 6, 1, 1, bias=True)),
-]
+CALLS = shape_pass(ForwardNet().eval(), X).convolutions  # of both
 
 
 class Profiled(NamedTuple):
@@ -103,7 +84,7 @@ def step_net() -> StepNet:
 def forward(algorithm: str) -> Profiled:
     """Run the forward network by an algorithm, having warmed up."""
     net = forward_net()
-    picked = swap.assign(net, FORWARD_CALLS, algorithm, "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, algorithm, "fallback", BACKEND)
     net(X)
     ranges = forward_pass.ranges(net)
     return Profiled(picked, *profiler_events.record(net, ranges, lambda: net(X)))
@@ -113,7 +94,7 @@ def forward(algorithm: str) -> Profiled:
 def step(algorithm: str) -> Profiled:
     """Run a step of the other network by an algorithm, having warmed up."""
     net = step_net()
-    picked = swap.assign(net, STEP_CALLS, algorithm, "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, algorithm, "fallback", BACKEND)
 
     def run() -> None:
         net(X).sum().backward()

@@ -18,7 +18,7 @@ from hpcsweep.conv.proof import backward_pass, profiler_events
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import switches
 from measuring import point
-from standins import EXPLICIT
+from standins import EXPLICIT, with_gradients
 
 pytestmark = [
     pytest.mark.gpu,
@@ -102,22 +102,14 @@ def test_outputs_and_gradients_are_right_wherever_it_is_supported(backend, algor
             continue
         layer, x = _layer(spec, getattr(torch, dtype), layout)
         on_host = copy.deepcopy(layer).cpu().double()
-        wanted = _with_gradients(on_host, x.cpu().double())
+        wanted = with_gradients(on_host, x.cpu().double())
         model = nn.Sequential(layer)
         swap.swap(model)
         calls = [("0", ConvShape.of(layer, x))]
         (picked,) = swap.assign(model, calls, algorithm, swap.FALLBACK, backend)
         assert picked.reason if picked.fallback else picked.backend == "cudnn"
-        for ours, theirs in zip(_with_gradients(model, x), wanted, strict=True):
+        for ours, theirs in zip(with_gradients(model, x), wanted, strict=True):
             assert _error(ours, theirs) < 3 * TOLERANCE[dtype], (spec, picked)
-
-
-def _with_gradients(model, x):
-    x = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
-    out = model(x)
-    model.zero_grad()
-    out.backward(torch.ones_like(out, device="cpu").to(out.device))
-    return [out.detach(), x.grad, *(p.grad for p in model.parameters())]
 
 
 @pytest.mark.gpu(real=True)

@@ -13,17 +13,17 @@ from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.proof.evidence import Proof, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 from hpcsweep.conv.reference.algorithms import FAMILIES
-from profiled import BACKEND, STEP_CALLS, X, step, step_net, step_proof
+from profiled import BACKEND, CALLS, X, step, step_net, step_proof
 
 if TYPE_CHECKING:
     from profiled import StepNet
 
 OPERATORS = [name for name in FAMILIES if name != "direct"]
-NO_ONEDNN = BACKEND.unsupported("direct", STEP_CALLS[0][1])
+NO_ONEDNN = BACKEND.unsupported("direct", CALLS[0][1])
 needs_onednn = pytest.mark.skipif(NO_ONEDNN is not None, reason=str(NO_ONEDNN))
 TEXTS = {
     "auto": "profiler: aten::convolution_backward",
-    "gemm": "profiler: aten::bmm[4,27,3,400] aten::bmm[4,3,400,27] aten::unfold_backward",
+    "gemm": "profiler: aten::bmm[4,36,4,400] aten::bmm[4,4,400,36] aten::unfold_backward",
     "fft": "profiler: aten::_fft_r2c[24,24] aten::bmm",
 }
 
@@ -67,7 +67,7 @@ def test_the_backward_pass_of_direct_is_proven_by_the_library_itself() -> None:
 def test_a_direct_gradient_by_way_of_im2col_is_a_mismatch() -> None:
     """What a CPU without vector units gets; lines of forward passes do not count."""
     picked, events, _ = step("direct")
-    sizes = (2, 4, 6, 20, 20, 3, 3)
+    sizes = (2, 4, 8, 20, 20, 3, 3)
     lines = [
         Primitive("jit:avx2", "convolution_direct", sizes, Direction.FORWARD),
         Primitive("gemm:jit", "convolution_direct", sizes, Direction.FILTER),
@@ -80,7 +80,7 @@ def test_a_direct_gradient_by_way_of_im2col_is_a_mismatch() -> None:
 
 def test_gradients_that_the_profiler_did_not_see_have_no_evidence(net: StepNet) -> None:
     """Not seen is not wrong: here a layer is left out, and a pass without backward."""
-    picked = swap.assign(net, STEP_CALLS, "gemm", "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, "gemm", "fallback", BACKEND)
     found = backward_pass.prove(net, lambda: net.a(X).sum().backward(), picked, BACKEND)
     assert [call.seen is None for call in found] == [False, True, True, True]
     none = backward_pass.prove(net, lambda: net(X), picked, BACKEND)
@@ -90,7 +90,7 @@ def test_gradients_that_the_profiler_did_not_see_have_no_evidence(net: StepNet) 
 
 def test_what_gradients_run_is_decided_with_the_back_end(net: StepNet) -> None:
     """The reference back-end's are made of the same operators; the framework's are its own."""
-    picked = swap.assign(net, STEP_CALLS, "winograd", "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, "winograd", "fallback", BACKEND)
     found = [backward_choice(call, gradients_of(call, BACKEND)) for call in picked]
     assert [c.used for c in found] == [*["winograd"] * 3, "auto"]
     assert [c.backend for c in found] == [*["reference"] * 3, "framework"]

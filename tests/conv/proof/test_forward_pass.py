@@ -17,7 +17,7 @@ from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import layer_timer
-from profiled import BACKEND, FORWARD_CALLS, X, forward, forward_net, forward_proof
+from profiled import BACKEND, CALLS, X, forward, forward_net, forward_proof
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 RECORD = profiler_events.record
 OPERATORS = [name for name in FAMILIES if name != "direct"]
-NO_ONEDNN = BACKEND.unsupported("direct", FORWARD_CALLS[0][1])
+NO_ONEDNN = BACKEND.unsupported("direct", CALLS[0][1])
 needs_onednn = pytest.mark.skipif(NO_ONEDNN is not None, reason=str(NO_ONEDNN))
 TEXTS = {
     "gemm": "profiler: aten::unfold aten::bmm[2,8,36,400]",
@@ -67,7 +67,7 @@ def test_a_convolution_without_a_kernel_is_profiled_again(
 ) -> None:
     """At most three times; what an earlier session saw stays, also of layers that only add."""
     net.add_module("act", nn.ReLU())
-    picked = swap.assign(net, FORWARD_CALLS, "gemm", "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, "gemm", "fallback", BACKEND)
     monkeypatch.setattr(profiler_events, "passes", lambda _model: 3)
 
     def marking() -> AbstractContextManager[None]:
@@ -135,7 +135,7 @@ def test_direct_by_way_of_im2col_is_a_mismatch() -> None:
 def test_a_convolution_that_no_layer_makes_is_reported(net: ForwardNet) -> None:
     """A functional call cannot be swapped; its share must not go unnoticed."""
     net.functional = True
-    picked = swap.assign(net, FORWARD_CALLS, "gemm", "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, "gemm", "fallback", BACKEND)
     proof = forward_pass.prove(net, lambda: net(X), picked, BACKEND)
     assert "aten::convolution" in proof.outside
     assert [call.problem for call in proof.calls] == [None] * 4
@@ -144,7 +144,7 @@ def test_a_convolution_that_no_layer_makes_is_reported(net: ForwardNet) -> None:
 @torch.inference_mode()
 def test_a_call_that_the_profiler_did_not_see_has_no_evidence(net: ForwardNet) -> None:
     """Not seen is not wrong."""
-    picked = swap.assign(net, FORWARD_CALLS, "gemm", "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, "gemm", "fallback", BACKEND)
     proof = forward_pass.prove(net, lambda: net.a(X), picked, BACKEND)
     assert [call.seen is None for call in proof.calls] == [False, True, True, True]
     assert all(call.problem is None for call in proof.calls)
@@ -154,7 +154,7 @@ def test_a_call_that_the_profiler_did_not_see_has_no_evidence(net: ForwardNet) -
 def test_calls_are_told_apart_by_layer_and_order(net: ForwardNet) -> None:
     """Calls that the choices leave out do not shift the others."""
     algorithm = {"c": "implicit_gemm", "default": "gemm"}
-    picked = swap.assign(net, FORWARD_CALLS, algorithm, "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, algorithm, "fallback", BACKEND)
     proof = forward_pass.prove(net, lambda: net(X), [picked[1], picked[3]], BACKEND)
     assert [call.layer for call in proof.calls] == ["b", "c"]
     assert "aten::unfold" in cell(proof.calls[0])
@@ -164,7 +164,7 @@ def test_calls_are_told_apart_by_layer_and_order(net: ForwardNet) -> None:
 @torch.inference_mode()
 def test_nothing_is_left_of_the_pass_even_if_it_fails(net: ForwardNet) -> None:
     """A timed pass afterwards runs clean."""
-    picked = swap.assign(net, FORWARD_CALLS, "gemm", "fallback", BACKEND)
+    picked = swap.assign(net, CALLS, "gemm", "fallback", BACKEND)
     with pytest.raises(RuntimeError):
         forward_pass.prove(net, lambda: net(X[:, :2]), picked, BACKEND)
     assert not any("forward" in vars(module) for module in net.modules())
