@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections import Counter
 from dataclasses import replace
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep import files
 from hpcsweep.cluster.slurm import arrays, journal
 from hpcsweep.errors import Refused, ResultsError
 from hpcsweep.spec import profile, sweep_file
-from hpcsweep.store import folders, manifest, typed_json
+from hpcsweep.store import folders, manifest
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import check_inputs, prepare, request
 from localruns import TEN
@@ -46,16 +44,6 @@ def test_an_edited_sweep_measures_only_what_is_new(measured):
     measured.spec(TEN.replace("[a, b]", "[c, b, a]"))
     assert measured.submit().returncode == 0
     assert Counter(row["model"] for row in measured.rows()) == {"a": 5, "b": 5, "c": 5}
-
-
-def test_results_of_a_newer_version_are_told(measured):
-    """They are not touched."""
-    (submission,) = measured.sweep().submissions()
-    manifest = json.loads(submission.manifest.read_text())
-    files.write_json(submission.manifest, typed_json.sealed({**manifest, "layout": 99}))
-    done = measured.submit()
-    assert done.returncode == ResultsError.exit_code
-    assert "newer hpcsweep" in done.stderr
 
 
 def test_a_damaged_manifest_is_told_with_what_to_do(measured):

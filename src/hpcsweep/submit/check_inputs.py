@@ -31,7 +31,8 @@ from hpcsweep.submit.request import gpus as named_gpus
 
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _SWITCHES: Final = re.compile(r"-[bBdEiIOPqsSuvx]+")  # of Python, that take no value
-_MOST_POINTS: Final = 1000  # of a command, whose programs are looked for
+# Points of a command whose programs are looked for: a sweep has few programs, and many points.
+_MOST_POINTS: Final = 1000
 
 
 @dataclass

@@ -32,9 +32,7 @@ _ADAPTIVE: Final = 3.0
 _EFFICIENCY: Final = 0.25
 # Of two cores, 27e9 each, by ResNet-18 at three sizes with four algorithms, as the next ones.
 _CPU_FLOPS: Final = 60e9
-_CALL_SECONDS: Final = (
-    200e-6  # of a pass, of each convolution and what comes with it, however small
-)
+_CALL_SECONDS: Final = 200e-6  # of each convolution of a pass with what follows it, however small
 # Seconds beside the passes: of every point, of each convolution, and as many passes more.
 _POINT_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 0.0075

@@ -41,7 +41,8 @@ _SHAPES: Final = (
     ),
     "amp",
 )
-_MOST_CASES: Final = 1000  # sizes of one network with one map
+# Sizes of one network with one map; mostly the first one has all layers that a pattern may name.
+_MOST_CASES: Final = 1000
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ _NONE: Final = "no engine"
 SHEETS: Final = "data sheets"
 _SECONDS: Final = 600.0  # for an answer of cuDNN about many cases
 _QUICK: Final = 60.0  # for what a warning is worth
-_MOST_CASES: Final = 200  # of a network
-_FEW: Final = 5  # for a warning
+_MOST_CASES: Final = 200  # of a network; each new size has convolutions of its own
+_FEW: Final = 5  # for a warning: the ends and the middle
 _HOPPER: Final = 900  # compute capability from which on cuDNN has no fused Winograd at all
 # by algorithm: the notes of which an engine has one
 _NOTES: Final[Mapping[str, frozenset[str]]] = {
