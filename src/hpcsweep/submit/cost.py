@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,7 @@ class Cost:
 
     @property
     def share_from_rows(self) -> float:
-        return self._rests_on[Basis.MEASURED] / (self.ready.points or 1)
-
-    @property
-    def _is_known(self) -> bool:
-        return self.ready.estimates is None or self.ready.estimates.is_known
-
-    @property
-    def _rests_on(self) -> Counter[Basis]:
-        return Counter(self.ready.estimates.counts if self.ready.estimates else {})
+        return self.ready.estimates.counts[Basis.MEASURED] / (self.ready.points or 1)
 
     @property
     def _run(self) -> int | None:
@@ -51,7 +42,10 @@ class Cost:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain record."""
-        hours = self.seconds / 3600
+        estimates = self.ready.estimates
+        gpu_hours = dict[str, float | None]()
+        if self.seconds:
+            gpu_hours[self.request.device] = self.seconds / 3600 if estimates.is_known else None
         return {
             "sweep": self.request.sweep.name,
             "profile": self.request.profile.name,
@@ -60,9 +54,9 @@ class Cost:
             "chunks": self.ready.chunks,
             "already_measured": self._measured,
             "queued": self._queued,
-            "gpu_hours": {self.request.device: hours if self._is_known else None} if hours else {},
+            "gpu_hours": gpu_hours,
             "share_from_rows": self.share_from_rows,
-            "rests_on": {str(basis): number for basis, number in self._rests_on.items()},
+            "rests_on": {str(basis): number for basis, number in estimates.counts.items()},
         }
 
     @property
@@ -79,9 +73,9 @@ class Cost:
             f"{self._measured:,} measured already"
             f"{f', {self._queued:,} {prepare.LIVE}' if self._queued else ''}"
         )
-        if ready.estimates is None:
+        if not ready.points:
             return head
-        about = duration(self.seconds) if self._is_known else "nobody knows how long"
+        about = duration(self.seconds) if ready.estimates.is_known else "nobody knows how long"
         expected = f"expected: {about} on {self.request.device}"
         return "\n".join([head, expected, f"  {ready.estimates.basis()}"])
 

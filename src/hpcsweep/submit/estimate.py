@@ -61,11 +61,15 @@ _ABOUT: Final = {
 Expected = tuple[Basis, float]  # seconds of a point, and what they rest on
 
 
+def _given(point: Point) -> Expected:
+    return Basis.GIVEN, 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
+
+
 @dataclass
 class Estimates:
     """Estimates seconds per point, and counts what they rest on."""
 
-    expected: Callable[[Point], Expected]
+    expected: Callable[[Point], Expected] = _given
     start: float = 0.0  # seconds until a job has its first worker, with the network
     worker: float = 0.0  # seconds until it has each other worker
     rows: Mapping[str, int] = field(default_factory=dict)  # that teach, by sweep
@@ -103,7 +107,7 @@ def estimator(sweep_dir: SweepDir, request: Request) -> Estimates:
     if workload == COMMAND.name:
         return Estimates(_of_runs(past_times.walls(sweep_dir)))
     if not WORKLOADS[workload].runs_network:
-        return Estimates(_given)
+        return Estimates()
     peaks = Peaks(workload, request.device, request.operations)
     rows = past_times.measured(sweep_dir, peaks)
     networks = _Networks(peaks, request.sweep.measure, rows)
@@ -113,10 +117,6 @@ def estimator(sweep_dir: SweepDir, request: Request) -> Estimates:
         networks.start_s(NETWORK),
         Counter(row.sweep for row in rows),
     )
-
-
-def _given(point: Point) -> Expected:
-    return Basis.GIVEN, 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
 
 
 def _of_runs(walls: Mapping[str, float]) -> Callable[[Point], Expected]:

@@ -32,6 +32,7 @@ from hpcsweep.store.folders import SubmissionDir, SweepDir
 from hpcsweep.store.manifest import Manifest, RunSettings
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate, packing
+from hpcsweep.submit.estimate import Estimates
 from hpcsweep.submit.factories import named
 from hpcsweep.text import count, duration
 from hpcsweep.text import tally as counted
@@ -55,7 +56,7 @@ class PreparedSubmission:
     points: int = 0
     chunks: int = 0
     seconds: float = 0.0
-    estimates: estimate.Estimates | None = None  # what `seconds` rest on
+    estimates: Estimates = field(default_factory=Estimates)  # what `seconds` rest on
     settled: Mapping[str, int] = field(default_factory=dict)  # points left out, by status
     live: Sequence[str] = ()  # the submissions that hold the live points
     again: int = 0  # the run that it belongs to, from 0
@@ -196,7 +197,7 @@ def discard(submission: SubmissionDir) -> None:
 
 
 def check_budget(
-    seconds: float, max_gpu_hours: float | None, estimates: estimate.Estimates | None = None
+    seconds: float, max_gpu_hours: float | None, estimates: Estimates | None = None
 ) -> None:
     """Refuse a submission whose estimate exceeds the limit, or is none."""
     hours = seconds / 3600
@@ -301,7 +302,7 @@ def _settings(request: Request, measured: ledger.Ledger) -> RunSettings:
 def chunks(
     request: Request,
     blocks: Iterable[packing.Block],
-    seconds_of: estimate.Estimates,
+    seconds_of: Estimates,
 ) -> Iterable[chunk_file.Chunk]:
     """Return blocks in chunks: one for each worker here, or within the profile's limits."""
     profile = request.profile
@@ -388,7 +389,6 @@ class Submit:
     @property
     def headline(self) -> str:
         """How many points go where, how long they may take, and what is measured already."""
-        assert self.ready.estimates  # noqa: S101 - as above
         request = self.request
         settled = counted(self.ready.settled, PointStatus)
         where = f"{request.device}, a rehearsal" if request.rehearsal else request.device
