@@ -27,6 +27,7 @@ from hpcsweep.submit.factories import is_factory, named
 from hpcsweep.submit.request import Request
 
 Answer = dict[str, Any]
+_Axes = Mapping[str, Any]  # of a point, those that shapes depend on
 Ask = Callable[[str, Sequence[Mapping[str, Any]]], list[Answer]]
 
 _PROGRAM: Final = "hpcsweep.measure.trials"
@@ -119,45 +120,33 @@ def own_networks(
     if not any(map(is_factory, named(sweep, "model"))):
         return
     measured = runs.statuses(SweepDir(results / sweep.name))
-    ends: dict[str, tuple[_Case, _Case]] = {}
+    ends: dict[str, tuple[_Axes, _Axes]] = {}
+    asked_by: dict[str, Request] = {}
     for request in requests:
         for point in request.points():
             model = point.axes["model"]
             is_measured = measured.get(point.point_id) is PointStatus.OK
             if is_measured or not is_factory(model) or model in wrong:
                 continue
-            case = _Case(request, shape_axes(point))
-            least, most = ends.get(model, (case, case))
-            ends[model] = (
-                min(least, case, key=_Case.numbers),
-                max(most, case, key=_Case.numbers),
-            )
-    for least, most in ends.values():
-        yield least.question(most)
-        if most is not least:
-            yield most.question(least)
+            axes = shape_axes(point)
+            least, most = ends.get(model, (axes, axes))
+            ends[model] = min(least, axes, key=_numbers), max(most, axes, key=_numbers)
+            # what this Python says is sure as soon as one profile's jobs run it
+            if model not in asked_by or asked_by[model].profile.own_python:
+                asked_by[model] = request
+    for model, (least, most) in ends.items():
+        differ = [name for name in least if name == "input_size" or least[name] != most[name]]
+        for case in [least] if least is most else [least, most]:
+            at = "at " + ", ".join(f"{name} {case[name]}" for name in differ)
+            about = about_network(sweep.workload, case)
+            yield Question(asked_by[model], model, "model", model, at, about)
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A point, by the axes that shapes depend on."""
-
-    request: Request
-    axes: Mapping[str, Any]
-
-    def numbers(self) -> int:
-        """Return how many numbers a batch has, without a factor that is the same for all."""
-        height = self.axes["input_size"]
-        pixels = height * (self.axes.get("input_width") or height)
-        return int(pixels * (self.axes.get("input_channels") or 1) * self.axes["batch_size"])
-
-    def question(self, other: _Case) -> Question:
-        """Ask whether the network takes it; it is named by its images, and what differs."""
-        names = [n for n in self.axes if n == "input_size" or self.axes[n] != other.axes[n]]
-        at = "at " + ", ".join(f"{name} {self.axes[name]}" for name in names)
-        model = self.axes["model"]
-        about = about_network(self.request.sweep.workload, self.axes)
-        return Question(self.request, model, "model", model, at, about)
+def _numbers(axes: _Axes) -> int:
+    """Return how many numbers a batch has, without a factor that is the same for all."""
+    height = axes["input_size"]
+    pixels = height * (axes.get("input_width") or height)
+    return int(pixels * (axes.get("input_channels") or 1) * axes["batch_size"])
 
 
 def weights(request: Request) -> Iterator[Question]:
