@@ -189,15 +189,16 @@ def _wrong_programs(request: Request, every: Sequence[Mapping[str, Any]]) -> Ite
     """Yield which programs, and which scripts of Python, are not there."""
     run = request.sweep.measure["run"]
     folder = Path(request.search_path[0])
-    path = search_path.programs(request.profile.env.get("PATH"))
-    for program, script in dict.fromkeys(_program(template.words(run, of)) for of in every):
+    places = search_path.programs(request.profile.env.get("PATH"))
+    programs = dict.fromkeys(_program(template.words(run, values)) for values in every)
+    for program, script in programs:
         if not program:
             yield "the command of a point is empty"
-        elif not shutil.which(folder / program if "/" in program else program, path=path):
+        elif not shutil.which(folder / program if "/" in program else program, path=places):
             yield f"there is no program {program}"
         elif not (folder / script).exists():
-            there = sorted(one.name for one in folder.glob("*.py"))
-            yield f"there is no {script} in {folder}{suggest(script, there)}"
+            scripts = sorted(path.name for path in folder.glob("*.py"))
+            yield f"there is no {script} in {folder}{suggest(script, scripts)}"
 
 
 def _program(words: Sequence[str]) -> tuple[str, str]:
@@ -220,9 +221,9 @@ def _check_names(request: Request, mistakes: _Mistakes) -> None:
             if search_path.file(name, request.search_path).is_file():
                 continue
             path = Path(name).expanduser()
-            places = list(dict.fromkeys((folder / path).parent for folder in request.search_path))
-            there = [one.name for place in places for one in sorted(place.glob("*"))]
-            told = f"no such file in {' or '.join(map(str, places))}{suggest(path.name, there)}"
+            places = dict.fromkeys((folder / path).parent for folder in request.search_path)
+            near = [found.name for place in places for found in sorted(place.glob("*"))]
+            told = f"no such file in {' or '.join(map(str, places))}{suggest(path.name, near)}"
             mistakes.add(request, key, name, told, sure=True)
 
 
