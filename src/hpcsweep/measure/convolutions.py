@@ -25,7 +25,7 @@ from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 
 MIB: Final = 1 << 20
-_SHOWN: Final = 3
+_SHOWN: Final = 3  # layers that a message names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ from hpcsweep.measure.work import call_cells
 from hpcsweep.point import Point
 
 OTHER: Final = "__other__"
-HOOK_OVERHEAD_PCT: Final = 5.0
+HOOK_OVERHEAD_PCT: Final = 5.0  # of the clean pass; above it the rows are flagged
 _SHARED: Final = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "dtype")
 
 

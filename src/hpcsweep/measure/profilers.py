@@ -35,7 +35,7 @@ from hpcsweep.measure.bench_api import CannotMeasure
 
 NVTX: Final = "nvtx"
 RANGE: Final = "hpcsweep step"  # what `ncu --nvtx --nvtx-include "hpcsweep step"` looks for
-_SHOWN: Final = 60
+_SHOWN: Final = 60  # lines of the tables for people; files for tools have all
 
 # later versions of torch warn without this argument; earlier ones lack it
 _KEEPING: Final = (

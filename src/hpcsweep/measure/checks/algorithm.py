@@ -34,7 +34,7 @@ from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import layer_timer
 
-_SHOWN: Final = 3
+_SHOWN: Final = 3  # layers that a cell names; the others are counted
 _SHARE: Final = 0.01  # of all operations: products with vectors are in one count alone
 
 

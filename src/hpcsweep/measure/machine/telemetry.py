@@ -25,13 +25,14 @@ from hpcsweep.measure.machine import drivers
 from hpcsweep.measure.machine.drivers import IDLE, POWER_CAP, Driver, Reading
 from hpcsweep.measure.timing import stats
 
+# With updates 100 ms apart, the first and the last of this window are a second apart, too.
 ENERGY_WINDOW_S: Final = 1.5
-_SPAN_S: Final = 1.0
+_SPAN_S: Final = 1.0  # over as long may the driver average its watts
 LONGEST_S: Final = 5.0  # a counter that was not updated until then tells nothing
-_POLL_S: Final = 0.001
+_POLL_S: Final = 0.001  # so late is an update seen: a thousandth of the span
 THROTTLED: Final = "throttled"
 POWER_CAPPED: Final = "power_capped"
-_DRIFT: Final = 0.05
+_DRIFT: Final = 0.05  # of the median clock: several steps of it
 _LOWERED: Final = 0.98  # of the unlimited clock; a step of the clock is less than 2 %
 _UNEXPLAINED: Final = 0.9  # of the unlimited clock, if the driver gives no reasons
 _OFTEN: Final = 0.1  # of the samples; a single one does not represent the others

@@ -27,16 +27,16 @@ from torch.cuda import Event
 from hpcsweep.measure.timing import loop, stats, uncaptured
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
-_MOST_DELAY_MS: Final = 100.0
+_MOST_DELAY_MS: Final = 100.0  # the host then falls behind, and the pass counts as starved
 _SURE: Final = 0.9  # of the shortest pass before: how long the next one keeps the device busy
-_CALIBRATION_CYCLES: Final = 20_000_000
+_CALIBRATION_CYCLES: Final = 20_000_000  # ten milliseconds at 2 GHz
 _MOST_OVER_MEASURED: Final = 20.0  # idle GPUs run at a twentieth of their highest clock or more
 _STARVED: Final = 0.05  # of the pass: starved if less work is left when the host is done
 _TELLING_MS: Final = 0.5  # a shorter delay does not show the clock: its launch is a part of it
 _AHEAD_MS: Final = 0.02  # on an empty queue an event completes within microseconds
-_CAPTURE_WARM_UPS: Final = 3
-_FLOOR_PAIRS: Final = 50
-_FLOOR_DELAY_MS: Final = 2.0
+_CAPTURE_WARM_UPS: Final = 3  # as in torch's notes on CUDA graphs
+_FLOOR_PAIRS: Final = 50  # their median counts
+_FLOOR_DELAY_MS: Final = 2.0  # the host records all of them meanwhile
 
 
 def nothing() -> None:

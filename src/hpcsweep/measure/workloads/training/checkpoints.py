@@ -26,8 +26,8 @@ from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.workloads.training.trainer import Result, Trainer, TrainingHistory
 from hpcsweep.point import Point
 
-FORMAT: Final = 1
-AUTOMATIC_SECONDS: Final = 60.0
+FORMAT: Final = 1  # another one is told, and not read
+AUTOMATIC_SECONDS: Final = 60.0  # of training are lost at most, and an epoch
 
 
 @dataclass

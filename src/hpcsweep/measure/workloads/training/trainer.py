@@ -22,7 +22,7 @@ from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.point import Point
 
-_MOMENTUM: Final = 0.9
+_MOMENTUM: Final = 0.9  # that of torch's examples, as the learning rates
 _NORMALIZES: Final = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)  # noqa: SLF001
 
 
