@@ -105,6 +105,7 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     if not wants.gpu_types or any(wants.gpu_types):  # a type is the GPU: sbatch looks for it
         return
     kinds = kinds_on(nodes)
+    pattern = wants["gpu_name"] or "(?!)"  # which nothing matches
     counts: list[str] = []
     ways: list[str] = []
     sliced: list[GpuKind] = []
@@ -112,7 +113,7 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
         name = gpus.by_label(kind.gpu) or kind.gpu
         if gpus.is_slice(kind.gres_type) and not _means_slices(wants):
             sliced.append(kind)
-        elif name == wants["gpu"] or _matches(wants["gpu_name"], name):
+        elif name == wants["gpu"] or re.search(pattern, name.upper()):
             counts.append(f"{len(kind.counts)} of them with {name.upper()}")
             ways += _ways_to(wants, kind, kinds)
     if not sliced and (not counts or len(kinds) == 1):  # nothing to tell, or nothing else
@@ -125,11 +126,6 @@ def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
     total = len({node.name for kind in kinds for node in kind.counts})
     detail = f"{total} nodes match this profile, {', '.join(counts)}"
     yield wants.finding("warn", "gpu", detail, ", or ".join(ways) or "ask the site")
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """Say whether a profile's pattern for a device's name, if it has one, takes a GPU."""
-    return bool(pattern) and re.search(pattern, name.upper()) is not None
 
 
 def _ways_to(wants: Wants, kind: GpuKind, kinds: Sequence[GpuKind]) -> Iterator[str]:
