@@ -104,8 +104,9 @@ class _Submission:
     @cached_property
     def in_slurm(self) -> bool:
         """Whether chunks lack rows whose tasks may be in Slurm's queue."""
-        complete = all(point in self.rows for ids in self.ids.values() for point in ids)
-        return bool(self.sent.open_chunks) and not complete
+        if not self.sent.open_chunks:  # which is less to look through than the points
+            return False
+        return any(point not in self.rows for ids in self.ids.values() for point in ids)
 
 
 def _submissions(sweep_dir: SweepDir) -> tuple[list[_Submission], list[str]]:
