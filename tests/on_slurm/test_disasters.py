@@ -105,7 +105,7 @@ def tasks_are_cancelled(lab: Lab, folder: Path) -> dict[str, Sweep]:
 def time_runs_out(lab: Lab, folder: Path) -> dict[str, Sweep]:
     """Let the time limit expire; Slurm looks every 30 s, so the points are slow."""
     site = "partition: mi250\n"
-    one = surviving.sweep(lab, folder / "expired", site, points=60, chunk=60, sleep_ms=1000)
+    one = surviving.sweep(lab, folder / "expired", site, points=90, chunk=90, sleep_ms=1000)
     one.begin()
     (job,) = one.running()
     lab.run("scontrol", "update", f"jobid={job.id}", f"EndTime={surviving.after(5)}")
