@@ -169,6 +169,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_tests_of_a_gpu_need_no_other_modules_than_the_kit_looks_for(tmp_path):
     """Few machines with GPUs have pytest-xdist."""
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in path.read_text()]

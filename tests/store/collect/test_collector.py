@@ -39,11 +39,13 @@ def test_a_shard_that_is_no_shard_is_an_error_after_all_others_are_merged(
     assert collect(measured.sweep_dir).unreadable == report.unreadable
 
 
-def test_what_could_not_be_read_is_named_with_the_advice_to_collect_again(
-    measured: Folder, monkeypatch: pytest.MonkeyPatch
+def test_what_could_not_be_read_is_named_and_read_the_next_time(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And never with the advice to delete it, or to measure it again."""
-    shard = measured.shard("s1")
+    """With the advice to collect again, never to delete it or to measure it again."""
+    folder.measure(folder.shard("s1"), folder.points[:4])
+    shard = folder.shard("s1", 1)
+    folder.measure(shard, folder.points[4:])
 
     def stale(path: Path, *rest: Any, opened: Callable[..., int] = os.open) -> int:
         if path == shard.samples:
@@ -52,16 +54,15 @@ def test_what_could_not_be_read_is_named_with_the_advice_to_collect_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", stale)
-        report = collect(measured.sweep_dir)
+        report = collect(folder.sweep_dir)
     told = str(report.error())
-    assert (report.points, report.unreadable) == (0, [str(shard.overall)])
+    assert (report.points, report.unreadable) == (4, [str(shard.overall)])
     assert f"{shard.samples}: cannot be read (Stale file handle)" in report.left_out[0]
-    assert told.endswith(
-        f"Collect again when they can be read: {measured.sweep_dir.command('collect')}"
-    )
+    again = folder.sweep_dir.command("collect")
+    assert told.endswith(f"Collect again when they can be read: {again}")
     assert "delete" not in told
-    assert not measured.sweep_dir.collect_index.exists()
-    assert collect(measured.sweep_dir).points == 8
+    report = collect(folder.sweep_dir)  # though no file has changed since
+    assert (report.points, report.left_out, report.error()) == (8, [], None)
 
 
 def test_a_newer_layout_is_told_before_anything_is_written(measured: Folder) -> None:
