@@ -276,13 +276,13 @@ def _known_rows(side: Side, metric: str) -> pd.DataFrame:
 def _differing(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, str]:
     """Return the axes on which each side has one value, and not the same one, with both values."""
     differing = {}
-    axes = [a for a in dataset.axes_in(first) if a in second and a not in dataset.REPEATS]
-    for axis in axes:
-        (own, *more), (other, *rest) = (rows[axis].unique() for rows in (first, second))
-        same = own == other or (pd.isna(own) and pd.isna(other))
-        if not (same or more or rest):
-            values = (dataset.format_value(axis, value) for value in (own, other))
-            differing[axis] = f"{axis} {' and '.join(values)}"
+    for axis in dataset.axes_in(first):
+        if axis in dataset.REPEATS or axis not in second:
+            continue
+        own = dataset.ordered(first, axis)
+        other = dataset.ordered(second, axis)
+        if len(own) == len(other) == 1 and own != other:
+            differing[axis] = f"{axis} {own[0]} and {other[0]}"
     return differing
 
 

@@ -32,15 +32,17 @@ def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
     assert {"png": b"PNG", "svg": b"<svg", "pdf": b"%PDF"}[suffix] in path.read_bytes()[:2000], head
 
 
-def test_the_picture_says_what_its_axes_are(tmp_path, step):
-    """Units on both, roofs with their figures, the title that was asked for."""
+def test_the_picture_says_what_its_axes_and_areas_are(tmp_path, step):
+    """Units on both, roofs with their figures, the title; the longest launch is the largest."""
     found = model.read_roofline([step], label="a step & more", **PEAKS)
     with mpl.rc_context({"svg.fonttype": "none"}):
         chart.draw(found, tmp_path / "step.svg")
     text = (tmp_path / "step.svg").read_text()
+    longest = found.export.work["seconds"].max()
     for words in (
         "arithmetic intensity (FLOP/byte)", "performance (TFLOP/s)", "peak 10 TFLOP/s",
-        "1000 GB/s", "a step &amp; more", "26 others",
+        "1000 GB/s", "a step &amp; more", "26 others", "area: time", f">{1e3 * longest:.3g} ms<",
+        " us or less<",
     ):  # fmt: skip
         assert words in text
 
@@ -52,17 +54,6 @@ def test_nothing_to_draw_is_still_a_picture(tmp_path):
     chart.draw(found, tmp_path / "k.png")
     assert imread(tmp_path / "k.png").std() > 0
     assert "1 launch without FLOPs: not in the picture" in found.text()
-
-
-def test_the_picture_explains_the_areas_of_its_marks(tmp_path, step):
-    """The longest launch has the largest; the smallest stands for all that are shorter."""
-    found = model.read_roofline([step], **PEAKS)
-    chart.draw(found, tmp_path / "step.svg")
-    text = (tmp_path / "step.svg").read_text()
-    longest = found.export.work["seconds"].max()
-    assert "area: time" in text
-    assert f">{1e3 * longest:.3g} ms<" in text
-    assert " us or less<" in text
 
 
 def test_marks_differ_by_name_and_a_paper_has_its_size(tmp_path, step):
