@@ -42,6 +42,14 @@ def test_the_id_stays(tmp_path):
     assert first.point_id == "2ae0e48e8c5efc4f"
 
 
+@pytest.mark.parametrize("points", ["axes: {größe: [7]}", "include: [{größe: 7}]"])
+def test_an_axis_has_a_name_of_any_letters(tmp_path, points):
+    """Its points have ids, however they are given."""
+    text = f"workload: command\nrun: 'true {{größe}}'\n{points}\n"
+    (point,) = expansion.expand(_load(tmp_path, text), gpu="cpu")
+    assert point.point_id == "d4df691f3a1b9ad9"
+
+
 def test_axes_may_depend_on_each_other(tmp_path):
     """As those of other workloads."""
     text = GOOD + "exclude: [{precision: amp, lr: 0.1}]\ninclude: [{lr: 1.0, precision: tf32}]\n"

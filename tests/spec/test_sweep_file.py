@@ -229,6 +229,7 @@ def test_the_time_limit_of_a_point_is_not_part_of_it(tmp_path: Path) -> None:
             ":4: axes.batch_size[0]: found true, needs a whole number",
         ),
         (HEAD + "  batch_size: [1.5]\n", ":4: axes.batch_size[0]: found 1.5, needs a whole number"),
+        (HEAD + "  batch_size: [1.0e300]\n", ":4: axes.batch_size[0]: found 1e+300, needs a whole"),
         (HEAD + "  batch_size: [null]\n", ":4: axes.batch_size[0]: found nothing, needs a whole"),
         (HEAD + "  batch_size: [[1]]\n", ":4: axes.batch_size[0]: found a list, needs a whole"),
         (HEAD + "  batch_size: [0]\n", ":4: axes.batch_size[0]: found 0, needs at least 1"),

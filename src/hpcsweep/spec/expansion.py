@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hpcsweep.catalog import VISIT, setting_defaults, sizes_of_inputs
 from hpcsweep.errors import UsageError
-from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, without_defaults
+from hpcsweep.point import ID_DIGITS, Point, canonical_json, point_id, same, without_defaults
 from hpcsweep.spec.grid import NEUTRAL, Dimension, Grid, Indices, Masks, grid_of, joined
 from hpcsweep.spec.space import Predicate, Sweep
 
@@ -44,14 +44,16 @@ def expand(
         raise UsageError("points are either taken by a profile or rehearsed, not both")
     if sample is not None and sample < 1:
         raise UsageError(f"a sample of {sample}: needs 1 or more values of each numeric axis")
-    only = {} if gpu is None else {"gpu": Predicate((gpu, None))}
-    include = [axes for axes in sweep.include if all(only[name](axes[name]) for name in only)]
     device = gpu if rehearse is None else rehearse
-    grid = grid_of(sweep.space, only=only, device=device)
-    if device is not None:
-        include = [{**axes, "gpu": device} for axes in include]
-    # points that differed in their gpu alone are equal now
-    distinct = {canonical_json(axes): axes for axes in include if not grid.holds(axes)}
+    taken = {} if gpu is None else {"gpu": Predicate((gpu, None))}
+    grid = grid_of(sweep.space, only=taken, device=device)
+    distinct = {}
+    for axes in sweep.include:
+        if gpu is not None and axes["gpu"] not in {gpu, None}:
+            continue
+        point = dict(axes) if device is None else {**axes, "gpu": device}
+        if not grid.holds(point):  # points that differed in their gpu alone are equal now
+            distinct[canonical_json(point)] = point
     visits = range(1, sweep.repeats + 1)
     included = [{**axes, VISIT: visit} for axes in distinct.values() for visit in visits]
     if sample is None:
@@ -114,27 +116,29 @@ class Expansion:
         pieces = dict.fromkeys(sorted(axes), "")  # an id has axes in order of their names
         head = '{"axes":{'
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{sweep.workload}"}}'
-        part_of = lru_cache(_REMEMBERED)(self._part)
+        cells_of = lru_cache(_REMEMBERED)(self._cells)
         before: Sequence[int | None] = [None] * len(self._grid.dims)
         for rows in self._grid.walk():
             for place, row in enumerate(rows):
                 if row != before[place]:
-                    values, texts = part_of(place, row)
-                    axes.update(values)
-                    pieces.update(texts)
+                    for name, value, piece in cells_of(place, row):
+                        axes[name] = value
+                        pieces[name] = piece
             before = rows
             text = head + "".join(pieces.values())[:-1] + tail
             named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
             yield Point(sweep.workload, axes.copy(), sweep.measure, named)
 
-    def _part(self, place: int, row: int) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the values of a dimension's row, and for ids ``"axis":value,`` of each."""
+    def _cells(self, place: int, row: int) -> list[tuple[str, Any, str]]:
+        """Return axis, value and text of an id of a dimension's row; a default has no text."""
         dim = self._grid.dims[place]
-        values = dict(zip(dim.names, dim.row(row), strict=True))
-        texts = dict.fromkeys(values, "")  # of a default there is none
-        for name, value in without_defaults(values, self._defaults).items():
-            texts[name] = f'"{name}":{canonical_json(value)},'
-        return values, texts
+        cells = []
+        for name, value in zip(dim.names, dim.row(row), strict=True):
+            piece = ""
+            if not same(value, self._defaults[name]):
+                piece = f"{canonical_json(name)}:{canonical_json(value)},"
+            cells.append((name, value, piece))
+        return cells
 
 
 def flat(point: Point) -> dict[str, Any]:
@@ -146,9 +150,11 @@ class Sample(Grid):
     """The combinations of a grid with N values of the axes in `SAMPLED`, which come last."""
 
     def __init__(self, grid: Grid, n: int) -> None:
-        place_of = {name: place for place, dim in enumerate(grid.dims) for name in dim.names}
-        # in the order in which they are thinned
-        thinned = list(dict.fromkeys(place_of[name] for name in SAMPLED if name in place_of))
+        thinned = []  # in the order of `SAMPLED`, in which they are thinned
+        for name in SAMPLED:
+            for place, dim in enumerate(grid.dims):
+                if name in dim.names and place not in thinned:
+                    thinned.append(place)
         others = [place for place in range(len(grid.dims)) if place not in thinned]
         order = [*others, *thinned]
         super().__init__([grid.dims[place] for place in order], grid.excludes, grid.sources)

@@ -195,28 +195,37 @@ def grid_of(space: Space, *, only: Condition | None = None, device: str | None =
     for number, condition in enumerate(conditions):
         for name, test in condition.items():
             tests.setdefault(name, {})[1 << number] = test
-    next_bit = 1 << len(conditions)
-    sources = []
-    for name in space.conditional():
-        rules = [1 << len(space.excludes) + place for place in space.setters(name)]
-        pairs = []
-        for rule, values in zip([-1, *rules], space.sources(name), strict=True):
-            tests.setdefault(name, {})[next_bit] = partial(_among, set(map(canonical_json, values)))
-            pairs.append((rule, next_bit))
-            next_bit <<= 1
-        sources.append(pairs[::-1])
+    sources = _sources(space, tests, 1 << len(conditions))
     alone = tuple(name for name in space.defaults if name not in space.names())
-    # without axes there is no combination, not even one of all defaults
-    groups = [alone, *space.groups()] if space.names() else []
     dims = []
-    for names in filter(None, groups):
+    for names in (alone, *space.groups()):
+        if not names:  # a command may name every axis that it has
+            continue
         columns = _columns(space, names)
         for name in only.keys() & columns.keys():
             passes = [only[name](value) for value in columns[name]]
             columns = {other: [*compress(column, passes)] for other, column in columns.items()}
         dim = Dimension(names, [*columns.values()], _masks(columns, tests))
         dims.append(_on(device, dim) if device is not None and "gpu" in names else dim)
-    return Grid(dims or [Dimension((), (), ())], (1 << len(space.excludes)) - 1, sources)
+    if not space.names():  # there is no combination, not even one of all defaults
+        dims = [Dimension((), (), ())]
+    return Grid(dims, (1 << len(space.excludes)) - 1, sources)
+
+
+def _sources(space: Space, tests: Tests, next_bit: int) -> list[list[tuple[int, int]]]:
+    """Return the `sources` of a grid; add to `tests` which values are from each of them."""
+    found = []
+    for name in space.conditional():
+        # what holds if no rule does has all bits in place of a rule's
+        rules = [-1, *(1 << len(space.excludes) + place for place in space.setters(name))]
+        pairs = []
+        for rule, values in zip(rules, space.sources(name), strict=True):
+            known = {canonical_json(value) for value in values}
+            tests.setdefault(name, {})[next_bit] = partial(_among, known)
+            pairs.append((rule, next_bit))
+            next_bit <<= 1
+        found.append(pairs[::-1])  # the last rule wins
+    return found
 
 
 def _among(keys: Collection[str], value: object) -> bool:
