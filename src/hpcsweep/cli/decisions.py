@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from hpcsweep.analysis.best import Best
     from hpcsweep.forecast.training_data import Measured
     from hpcsweep.submit.request import Request
-
-_NETWORK: Final = ("model", "input_size", "batch_size", "dtype")  # options of `best --from`
 
 
 @click.command()
@@ -101,12 +99,11 @@ def best(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from hpcsweep.analysis import best, output
 
-    source = network["from"]
-    model = network["model"]
-    if source or model:
-        if not (source and model) or sweep:
+    source = network.pop("from")  # what is left are axes
+    if source or network["model"]:
+        if not (source and network["model"]) or sweep:
             raise UsageError("--from NAME and --model belong together; SWEEP does not go with them")
-        choice = _by_shape(results, source, {name: network[name] for name in _NETWORK}, where)
+        choice = _by_shape(results, source, network, where)
     else:
         sweep_dir = common.tables_of(results, sweep)
         choice = best.best_of_sweep(sweep_dir, where=where, over=over, everything=unreliable)

@@ -218,14 +218,26 @@ def main(
 
 
 _PURPOSES: Final = {  # in the order of use
-    "Set up": (*(init.init, settings.config, planning.discover, init.doctor, planning.verify),),
+    "Set up": (init.init, settings.config, planning.discover, init.doctor, planning.verify),
     "Run": (
-        *(planning.expand, planning.estimate, sweeps.submit, sweeps.status, sweeps.points),
-        *(sweeps.logs, sweeps.retry, sweeps.cancel, sweeps.rm),
+        planning.expand,
+        planning.estimate,
+        sweeps.submit,
+        sweeps.status,
+        sweeps.points,
+        sweeps.logs,
+        sweeps.retry,
+        sweeps.cancel,
+        sweeps.rm,
     ),
     "Read": (
-        *(tables.collect, tables.import_, tables.bundle, tables.report, decisions.layers),
-        *(pictures.plot, pictures.roofline),
+        tables.collect,
+        tables.import_,
+        tables.bundle,
+        tables.report,
+        decisions.layers,
+        pictures.plot,
+        pictures.roofline,
     ),
     "Decide": (decisions.best, decisions.compare, decisions.predict),
     "Look up": (words.help_,),
