@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -238,16 +239,16 @@ def compare(
     renamed = {name: f"{name}_" for name in _ADDED.intersection(keys)}  # axes of a command
     table, mean = _judged(kept, numbered.rename(columns=renamed), metric, margin)
     shown = [renamed.get(name, name) for name in shown]
-    notes = [
-        *_same_rows(*sides),
-        *([f"compared: {', '.join(differing.values())}"] if differing else []),
-        *_own_versions(kept),
-        *(f"only in {side.label}: {text}" for side, text in zip((first, second), lone, strict=True)
-          if text),
-        *([f"unknown on one side: {', '.join(unknown)}"] if unknown else []),
-        *first.notes,
-        *second.notes,
-    ]  # fmt: skip
+    notes = _same_rows(*sides)
+    if differing:
+        notes.append(f"compared: {', '.join(differing.values())}")
+    notes += _own_versions(kept)
+    for side, text in zip((first, second), lone, strict=True):
+        if text:
+            notes.append(f"only in {side.label}: {text}")
+    if unknown:
+        notes.append(f"unknown on one side: {', '.join(unknown)}")
+    notes += [*first.notes, *second.notes]
     return Comparison(first, second, metric, table, tuple(shown), mean, tuple(notes))
 
 
@@ -313,35 +314,41 @@ def _named(rows: pd.DataFrame, axes: Sequence[str]) -> str:
 
 def _refuse_mixes(sides: Sequence[pd.DataFrame], across: Collection[str]) -> list[str]:
     """Return what is unknown on one side; refuse to mix what differs and was not named."""
-    mixed = []
+    mixed = {}
     unknown = []
-    for name in (*_NAMED, _OWN_FILES):
-        values = [set(rows[name].dropna().unique()) if name in rows else set() for rows in sides]
-        if any(values) and not all(values):
+    for name in _NAMED:
+        first, second = (_texts_in(rows, name) for rows in sides)
+        if bool(first) != bool(second):
             unknown.append(name)
-        elif name != _OWN_FILES and name not in across and len(set().union(*values)) > 1:
-            mixed.append((name, values))
-    networks = set[object]().union(*(_of_several_versions([rows]) for rows in sides))
-    if networks and _OWN_FILES not in across:  # two sides of one version each are what is compared
-        mixed.append((_OWN_FILES, [networks]))
+        elif name not in across and len({*first, *second}) > 1:
+            mixed[name] = f"{', '.join(first)} and {', '.join(second)}"
+    if len([rows for rows in sides if _texts_in(rows, _OWN_FILES)]) == 1:
+        unknown.append(_OWN_FILES)
+    # two sides of one version each are what is compared
+    networks = {*map(str, chain(*(_of_several_versions([rows]) for rows in sides)))}
+    if networks and _OWN_FILES not in across:
+        mixed[_OWN_FILES] = ", ".join(sorted(networks))
     if mixed:
-        differences = "; ".join(
-            f"{name}: {' and '.join(', '.join(sorted(map(str, of))) for of in values)}"
-            for name, values in mixed
-        )
-        names = ",".join(name for name, _ in mixed)
+        differences = "; ".join(f"{name}: {values}" for name, values in mixed.items())
         raise UsageError(
-            f"the sides differ in {differences}; --across {names} compares them all the same"
+            f"the sides differ in {differences}; --across {','.join(mixed)} compares them all the "
+            "same"
         )
     return unknown
 
 
+def _texts_in(rows: pd.DataFrame, name: str) -> list[str]:
+    """Return the values of a column as texts in their order; none where it is not there."""
+    values = dataset.cells(rows, name, None).dropna().unique()
+    return sorted(dataset.format_value(name, value) for value in values)
+
+
 def _warn_of_revisions(sides: Sequence[pd.DataFrame]) -> None:
     """Warn where two revisions of one version measured the sides."""
-    cells = [dataset.cells(rows, "hpcsweep_version").dropna() for rows in sides]
-    own, other = (", ".join(sorted(of.unique())) for of in cells)
-    numbers = {text.partition("+")[0] for of in cells for text in of}
-    if own and other and own != other and len(numbers) == 1:
+    first, second = (_texts_in(rows, "hpcsweep_version") for rows in sides)
+    numbers = {text.partition("+")[0] for text in (*first, *second)}
+    if first and second and first != second and len(numbers) == 1:
+        own, other = ", ".join(first), ", ".join(second)
         messages.warning(f"two revisions of hpcsweep measured the sides: {own} and {other}")
 
 
