@@ -148,6 +148,16 @@ def test_an_edited_sweep_that_leaves_nothing_to_measure_has_orphans_too(measured
     assert orphan == {("64", "true"), ("96", "true"), ("128", "false"), ("224", "false")}
 
 
+def test_an_orphan_without_a_row_is_not_missing(folder: Folder) -> None:
+    """Nobody wants it any more."""
+    kept = [point for point in folder.points if point.axes["input_size"] != 64]
+    folder.measure(folder.shard("s1"), kept)
+    assert collect(folder.sweep_dir).missing == 2
+    folder.sweep_dir.sweep_file.write_text(SWEEP.replace("64, ", ""))
+    report = collect(folder.sweep_dir)
+    assert (report.orphans, report.missing, report.points) == (0, 0, 6)
+
+
 def test_points_of_another_profile_are_no_orphans(tmp_path: Path) -> None:
     """Each submission's device and rehearsal count."""
     folder = resultsfolder.make(tmp_path)
