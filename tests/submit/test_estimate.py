@@ -92,16 +92,6 @@ def test_an_algorithm_that_was_not_measured_rests_on_the_others(tmp_path):
     assert set(seconds_of.counts) == {Basis.OTHERS}
 
 
-def test_without_rows_a_table_of_peaks_serves(tmp_path):
-    """Longer for larger images, slower algorithms and slower devices."""
-    folder = resultsfolder.make(tmp_path, SIZES)
-    asked = asked_of(tmp_path)
-    seconds_of = estimate.estimator(folder.sweep_dir, asked)
-    first, *_, last = [p for p in folder.points if p.axes["algorithm"] == "winograd"]
-    assert seconds_of(first) < seconds_of(last)
-    assert set(seconds_of.counts) == {Basis.PEAKS}
-
-
 def test_the_time_of_an_own_network_is_a_guess_until_it_was_tried(tmp_path):
     """The table of peaks knows the device; the trial counts operations and convolutions."""
     asked = asked_of(tmp_path)

@@ -30,9 +30,7 @@ from waiting import wait_for
 def test_a_sweep_is_measured_once(desk):
     """The second submit finds nothing to do, sends nothing, and says so."""
     desk.spec(TEN)
-    first, second = (
-        desk.run_process("submit", "sweep.yaml", "--cluster", "local") for _ in range(2)
-    )
+    first, second = desk.submit(), desk.submit()
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert len(desk.rows()) == 10
     assert "nothing to measure (10 ok)" in second.stdout

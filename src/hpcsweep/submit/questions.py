@@ -79,12 +79,13 @@ def asking(folders: Sequence[str], seconds: float = _SECONDS) -> Iterator[Ask]:
 
         def ask(network: str, questions: Sequence[Mapping[str, Any]]) -> list[Answer]:
             asked = {"network": network, "questions": questions, "seconds": seconds}
-            reply = ""
             with suppress(ConnectionError):  # it has ended
                 ours.sendall(json.dumps(asked).encode() + b"\n")
-                is_ready, _, _ = select.select([ours], [], [], _SLOW_SECONDS)
-                if not is_ready:
-                    messages.progress(f"waits for {network}, for {seconds:.0f} s at most")
+            is_ready, _, _ = select.select([ours], [], [], _SLOW_SECONDS)
+            if not is_ready:
+                messages.progress(f"waits for {network}, for {seconds:.0f} s at most")
+            reply = ""
+            with suppress(ConnectionError):
                 reply = replies.readline()
             if reply:
                 answers: list[Answer] = json.loads(reply)
