@@ -128,6 +128,12 @@ def test_a_name_that_the_source_may_hold_is_no_misspelling(desk: Desk, source: s
     assert factories.problem("mymodel:net", [str(beside)]) == ("", True)
 
 
+def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget after the test where this process looked for modules."""
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(search_path, "_in_use", [])
+
+
 BAD = """\
 from torch import nn
 
@@ -153,10 +159,14 @@ def good():
 NETS = ["wide", "number", "fixed", "Silent", "early", "good", "god"]
 
 
-def test_all_own_networks_that_cannot_be_measured_are_told_at_once(desk: Desk):
+def test_all_own_networks_that_cannot_be_measured_are_told_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
     """Tried at the smallest and the largest images; what only a GPU's machine can do is a note."""
-    (desk.folder.parent / "beside" / "mymodel.py").write_text(BAD)
-    models = ", ".join(f'"mymodel:{name}"' for name in NETS)
+    monkeypatch.setattr(questions, "asking", askinghere.asking)
+    _look_as_a_process_of_its_own(monkeypatch)
+    (desk.folder.parent / "beside" / "badnets.py").write_text(BAD)
+    models = ", ".join(f'"badnets:{name}"' for name in NETS)
     path = written(desk, '"mymodel:net"', models)
     path.write_text(
         path.read_text().replace("[8]", "[8, 9, 16]").replace("  weights: [w.pt]\n", "")
@@ -164,17 +174,17 @@ def test_all_own_networks_that_cannot_be_measured_are_told_at_once(desk: Desk):
     done = desk.run("submit", path)
     assert done.returncode == 2, done.stdout + done.stderr
     note, *lines = done.stderr.splitlines()
-    assert "note: model 'mymodel:early' could not be tried here (at input_size 8): " in note
+    assert "note: model 'badnets:early' could not be tried here (at input_size 8): " in note
     told = (
         (0, "wide", "at input_size 8: TypeError: wide() missing 1 required positional argument"),
         (1, "number", "returned int, not a torch.nn.Module; mend it, or exclude it"),
         (2, "fixed", "mat1 and mat2 shapes cannot be multiplied (1x784 and 144x2)"),
         (3, "Silent", "at input_size 8: TypeError: the network returns no tensor"),
-        (6, "god", "mymodel.py has no 'god'; did you mean 'good'?"),
+        (6, "god", "badnets.py has no 'god'; did you mean 'good'?"),
     )
     assert len(lines) == len(told)
     for place, name, words in told:
-        (line,) = (line for line in lines if f":3: axes.model[{place}]: 'mymodel:{name}': " in line)
+        (line,) = (line for line in lines if f":3: axes.model[{place}]: 'badnets:{name}': " in line)
         assert words in line
     assert not list(desk.folder.glob("results/*/submissions/*"))
 
@@ -217,12 +227,6 @@ def test_a_module_of_the_jobs_own_python_is_a_note(desk: Desk):
     wrong = sweep_file.load(written(desk, ":net", ":nte"))
     with pytest.raises(SpecError, match="has no 'nte'"):
         check_inputs.check_inputs(desk.results, [request.make(wrong, profile.load(path))])
-
-
-def _look_as_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget after the test where this process looked for modules."""
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
-    monkeypatch.setattr(search_path, "_in_use", [])
 
 
 def test_verify_finds_what_a_job_finds(desk: Desk, monkeypatch: pytest.MonkeyPatch):
