@@ -21,6 +21,7 @@ from hpcsweep.measure.bench import on_device
 from hpcsweep.spec import sweep_file
 from hpcsweep.store import shards
 from hpcsweep.store.collect import collector
+from localruns import Desk
 
 NETS = """\
 from torch import nn
@@ -40,16 +41,17 @@ PLANS = [*FAMILIES][:3]
 MS = {"implicit_gemm": 4.0, "implicit_precomp_gemm": 3.99, "gemm": 1.0}
 
 
-@pytest.fixture
-def tried(desk, monkeypatch):
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
     """Return a folder, and the layer rows of three visits in which every plan was timed."""
+    desk = Desk(tmp_path_factory.mktemp("plans"))
     (desk.folder / "nets.py").write_text(NETS)
-    monkeypatch.syspath_prepend(desk.folder)
-    monkeypatch.setattr(layer_table.caches, "input_count", lambda *_: 2)
     folder = resultsfolder.make(desk.folder, SWEEP)
     folder.submit(SUBMISSION, text=SWEEP)
     shard, bench, rows = folder.shard(SUBMISSION), on_device("inference"), []
-    with shards.ShardWriter(shard) as writer:
+    with shards.ShardWriter(shard) as writer, pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(desk.folder)
+        patch.setattr(layer_table.caches, "input_count", lambda *_: 2)
         for visit, point in enumerate(folder.points):
             done = bench.measure(point)
             rows += done.layers
@@ -83,9 +85,10 @@ def test_every_plan_has_a_row_with_its_error_and_equal_work_is_timed_once(tried)
     assert all(set(row) <= set(columns.LAYER_COLUMNS) for row in rows)
 
 
-def test_layers_shows_every_plan_and_best_pins_what_a_sweep_replays(tried):
+def test_layers_shows_every_plan_and_best_pins_what_a_sweep_replays(tried, monkeypatch):
     """The map names plans; the rows of its sweep ran them, and the profiler saw that."""
     desk, _ = tried
+    monkeypatch.syspath_prepend(desk.folder)
     shown = json.loads(desk.run("layers", "demo", "--json").stdout)
     assert set(shown["algorithms"]) == set(PLANS)
     assert "layers: plans" not in desk.run("layers", "demo").stderr
