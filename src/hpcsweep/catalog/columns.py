@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from hpcsweep import catalog
@@ -41,10 +42,9 @@ _OTHER_FLAGS: Final = tuple(
     Flag(row["flag"], row["doc"], doubt=bool(row["doubt"]), lasting=bool(row["lasting"]))
     for row in packaged("flags.csv")
 )
-_FLAGS: Final = sorted(
-    (*(flag for check in CHECKS.values() for flag in check.flags), *_OTHER_FLAGS),
-    key=lambda flag: not flag.doubt,
-)
+_OF_CHECKS: Final = tuple(chain.from_iterable(check.flags for check in CHECKS.values()))
+# doubts come first in the reference
+_FLAGS: Final = sorted((*_OF_CHECKS, *_OTHER_FLAGS), key=lambda flag: not flag.doubt)
 FLAGS: Final[Mapping[str, str]] = {flag.name: flag.doc for flag in _FLAGS}
 DOUBTFUL: Final = frozenset(flag.name for flag in _FLAGS if flag.doubt)
 # doubts of what a point is, not of what disturbed it: measured again, it would have them again
@@ -75,17 +75,18 @@ _ROWS: Final = packaged("columns.csv")
 
 def _columns(table: str) -> Iterator[Column]:
     """Yield the columns of a table in the order of `columns.csv`, which says where others come."""
-    seed = {row["column"] for row in _ROWS if row["table"] == table}
-    for row in _ROWS:
-        if row["table"] == table and row["column"] == "AXES":
+    rows = [row for row in _ROWS if row["table"] == table]
+    named = {row["column"] for row in rows}
+    for row in rows:
+        if row["column"] == "AXES":
             for name, axis in catalog.AXES.items():
-                if name not in seed:
+                if name not in named:
                     yield Column(name, axis.kind, axis.doc, row["group"])
-        elif row["table"] == table and row["column"] == "CHECKS":
+        elif row["column"] == "CHECKS":
             for check, described in CHECKS.items():
                 for name, kind, doc in cells_of(getattr(described, table)):
                     yield Column(name, kind, doc, check.replace("_", " "))
-        elif row["table"] == table:
+        else:
             yield Column(row["column"], row["kind"], row["doc"], row["group"])
 
 
@@ -99,12 +100,8 @@ SAMPLES: Final = tuple(_columns("samples"))
 # What collect adds to the rows of the merged table, after the columns of the shards.
 COLLECTED: Final = tuple(_columns("collected"))
 # The cells that stay empty in a row of a profiled run: times, and what is computed from times.
-CLOCKED: Final = frozenset(
-    {
-        *(row["column"] for row in _ROWS if row["clocked"]),
-        *(name for check in CHECKS.values() for name in clocked(check.overall)),
-    }
-)
+_CLOCKED_CELLS: Final = chain.from_iterable(clocked(check.overall) for check in CHECKS.values())
+CLOCKED: Final = frozenset(row["column"] for row in _ROWS if row["clocked"]).union(_CLOCKED_CELLS)
 
 OVERALL_COLUMNS: Final = tuple(column.name for column in OVERALL)
 LAYER_COLUMNS: Final = tuple(column.name for column in LAYERS)
@@ -135,7 +132,8 @@ def axis_cells(axes: Mapping[str, Any]) -> Row:
 
 def cell(value: object) -> str:
     """Return the text of one cell: one line, empty for unknown, seven significant digits."""
-    if written := _TEXTS.get(type(value)):
+    written = _TEXTS.get(type(value))
+    if written is not None:
         return written(value)
     if isinstance(value, float):  # numpy's
         return f"{value:.7g}"

@@ -67,14 +67,16 @@ def split(
     `filled` are the columns that some row fills, `named` the axes that the sweep names, others are
     a command's own.
     """
-    others = (axis for axis in catalog.AXES if axis not in {*SEED, *READ, _SAME_AS_DEVICE})
-    axes = (axis for axis in others if axis in named)
-    own = {*own_axes, *own_results}
-    wall = ["wall_s"] if "own_results" in filled else []
-    wanted = dict.fromkeys((*SEED, *axes, *own_axes, *own_results, *wall, *READ))
-    overall = tuple(name for name in wanted if name in {*filled, *own} or name in _ALWAYS)
+    axes = [axis for axis in catalog.AXES if axis in named and axis not in {*READ, _SAME_AS_DEVICE}]
+    own = [*own_axes, *own_results]
+    wanted = [*SEED, *axes, *own]
+    if "own_results" in filled:
+        wanted.append("wall_s")  # of a command, which has no other time
+    wanted += READ
+    there = {*filled, *own, *_ALWAYS}
+    overall = tuple(name for name in dict.fromkeys(wanted) if name in there)
     rest = {*filled}.difference(overall)
-    known = (name for name in MERGED_COLUMNS if name in rest)
+    known = [name for name in MERGED_COLUMNS if name in rest]
     return overall, (*JOINED, *known, *sorted(rest.difference(MERGED_COLUMNS)))
 
 
