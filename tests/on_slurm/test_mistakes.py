@@ -69,6 +69,7 @@ MISTAKES = {
     "nodes": ("nodes: 2", "--nodes=2", "1 of 3 match"),
     "time": ("partition: short\ntime: '2:00:00'", "00:30:00", 'write `time: "00:30:00"` or less'),
     "time of qos": ("qos: brief\ntime: 60", "QOSMaxWallDurationPerJobLimit", "`sacctmgr show qos"),
+    "time of a lenient qos": ("qos: calm\ntime: 60", "your QOS, 00:20:00", 'write `time: "00:20'),
     "gres elsewhere": (
         "partition: mi250\nconstraint: null\ngres: 'gpu:v100:1'",
         "0 of 1 match partition mi250, gres gpu:v100:1",

@@ -31,4 +31,5 @@ CLUSTER = Cluster(
         "qos": frozenset({"normal"}),
         "groups": frozenset({"users"}),
     },
+    qos_time_s={},
 )

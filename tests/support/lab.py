@@ -375,8 +375,9 @@ def _accounting_setup(name: str) -> Iterator[str]:
     yield f"add cluster {name}"
     yield "add qos few MaxSubmitJobsPerUser=5 Flags=DenyOnLimit"
     yield "add qos brief MaxWall=00:10:00 Flags=DenyOnLimit"
+    yield "add qos calm MaxWall=00:20:00"  # whose jobs sbatch takes, and nothing ever starts
     yield f"add account lab,small Cluster={name}"
-    qos = "QOS=normal,few,brief DefaultQOS=normal"
+    qos = "QOS=normal,few,brief,calm DefaultQOS=normal"
     yield f"add user root Cluster={name} Account=lab,small DefaultAccount=lab {qos}"
     yield f"modify user root where Cluster={name} Account=small set MaxSubmitJobs=4"
 

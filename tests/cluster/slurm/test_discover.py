@@ -150,7 +150,7 @@ def test_account_and_qos_are_written_where_there_is_one_choice():
     assert not {"account", "qos"} & set(one.profile)
 
 
-def test_limits_of_a_partition_bound_time_memory_and_cpus():
+def test_limits_of_partition_and_qos_bound_time_memory_and_cpus():
     """The smallest of all that hold."""
     tight = partition("gpu", MaxTime="02:00:00", MaxMemPerNode="8192", MaxCPUsPerNode="2")
     (one,) = found(partitions=[tight]).values()
@@ -159,6 +159,8 @@ def test_limits_of_a_partition_bound_time_memory_and_cpus():
         "8G",
         2,
     )
+    (one,) = found(partitions=[tight], qos_time_s={"normal": 3600}).values()
+    assert one.profile["time"] == "01:00:00"
 
 
 def test_what_cannot_be_discovered_is_told(monkeypatch):

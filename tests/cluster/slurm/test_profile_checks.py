@@ -107,6 +107,27 @@ def test_no_limit_is_above_every_limit(look, time):
     assert told.startswith("UNLIMITED is over the limit of partition gpu, 01:00:00")
 
 
+@pytest.mark.parametrize(
+    ("qos", "of_partition", "told"),
+    [
+        ("normal", "N/A", "01:00:00 is over the limit of your QOS, 00:10:00"),
+        ("", "N/A", "01:00:00 is over the limit of your QOS, 00:10:00"),  # the user has no other
+        ("other", "gpu", "01:00:00 is over the limit of your QOS, 00:30:00"),
+        ("normal", "gpu", "01:00:00 is over the limit of your QOS, 00:30:00"),  # one may override
+        ("other", "N/A", ""),
+    ],
+)
+def test_a_time_above_the_limit_of_every_qos_never_starts(look, qos, of_partition, told):
+    """Slurm accepts such a job unless the QOS has a flag, and lets it wait for ever."""
+    limits = {"normal": 600, "gpu": 1800}
+    ours = [partition("gpu", Default="YES", QoS=of_partition)]
+    own = {"qos": frozenset({"normal"})}
+    cluster = replace(CLUSTER, partitions=ours, own=own, qos_time_s=limits)
+    wish = f"sbatch_options: [--qos={qos}, --time=60]\n" if qos else "sbatch_options: [-t60]\n"
+    found = [detail for level, what, detail in look(wish, cluster) if what == "time"]
+    assert [detail.partition(" ->")[0] for detail in found] == ([told] if told else [])
+
+
 def test_a_default_time_limit_is_shown(examine):
     """Without `time`, the partition's default may be far below what was meant."""
     cluster = replace(CLUSTER, partitions=[partition("gpu", Default="YES", DefaultTime="10:00")])

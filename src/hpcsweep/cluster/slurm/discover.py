@@ -18,7 +18,7 @@ from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import CouldNotAsk, nodes, site
 from hpcsweep.cluster.slurm.job_request import Wants, listed
 from hpcsweep.cluster.slurm.nodes import GpuKind
-from hpcsweep.cluster.slurm.profile_checks import closed_to
+from hpcsweep.cluster.slurm.profile_checks import closed_to, qos_time_s
 from hpcsweep.cluster.slurm.site import Cluster, Partition
 from hpcsweep.errors import MissingDependency, Refused, SchedulerError, UsageError
 from hpcsweep.text import count
@@ -111,7 +111,8 @@ def _discovery(kind: GpuKind, kinds: Sequence[GpuKind], cluster: Cluster) -> Dis
     if feature:
         keys["constraint"] = feature
     keys["gres"] = ":".join(filter(None, ("gpu", kind.gres_type, "1")))
-    keys["time"] = units.written(_longest(chosen))
+    longest_s = min(_longest(chosen), qos_time_s(chosen, "", cluster) or _LONGEST_S)
+    keys["time"] = units.written(longest_s)
     keys |= _share(kind, chosen)
     for key, what in (("account", "Accounts"), ("qos", "Qos")):
         allowed = chosen.allowed(what) if chosen else set()

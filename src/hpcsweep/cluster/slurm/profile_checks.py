@@ -159,6 +159,22 @@ def closed_to(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[
             yield f"{partition.name} is for {what.lower()} {listed(allowed)}; yours: {listed(mine)}"
 
 
+def qos_time_s(partition: Partition | None, qos: str, cluster: Cluster) -> int | None:
+    """Return the longest time in seconds that QOS let a job have; None: no limit, or not known.
+
+    Without the name of a QOS it is the user's only one. Where the partition has a QOS, too, flags
+    of theirs say which counts: a job above both never starts.
+    """
+    own = cluster.own.get("qos", frozenset())
+    if not qos and len(own) == 1:
+        (qos,) = own
+    of_partition = partition.settings.get("QoS", "") if partition else ""
+    limits = [
+        cluster.qos_time_s[name] for name in (qos, of_partition) if name in cluster.qos_time_s
+    ]
+    return max(limits, default=None)
+
+
 def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
     """Yield why Slurm would never start in a partition the jobs that it may accept there."""
     name = partition.name
@@ -167,11 +183,15 @@ def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Itera
         do = "wait until the site opens it, or use another one: `sinfo -s` lists them"
         yield wants.finding("fail", "partition", f"{name} is {partition.state}: it {does}", do)
     seconds = slurm.duration(wants["time"])  # None: no limit; without `time`, the partition's
-    limit = partition.max_time_s
-    if wants["time"] and limit is not None and (seconds is None or seconds > limit):
-        most = units.written(limit)
-        detail = f"{units.written(seconds)} is over the limit of partition {name}, {most}"
-        yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
+    limits = {
+        f"partition {name}": partition.max_time_s,
+        "your QOS": qos_time_s(partition, wants["qos"].lower(), cluster),
+    }
+    for whose, limit in limits.items():
+        if wants["time"] and limit is not None and (seconds is None or seconds > limit):
+            most = units.written(limit)
+            detail = f"{units.written(seconds)} is over the limit of {whose}, {most}"
+            yield wants.finding("fail", "time", detail, f'write `time: "{most}"` or less')
     setting = "MaxMemPerNode"
     memory = partition.limit(setting) or slurm.number(cluster.config.get(setting))
     if memory is not None and wants.mem_mb > memory:

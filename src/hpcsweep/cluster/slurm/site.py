@@ -32,6 +32,7 @@ _USABLE: Final = frozenset({
 _BRACKETS: Final = re.compile(r"\([^)]*\)")
 # A setting of a partition: a value may have blanks, as the groups in `AllowGroups=domain users,hpc`
 _SETTING: Final = re.compile(r"(\w+)=(.*?)(?=\s+[A-Z]\w*=|\s*$)")
+_SACCTMGR: Final = ("sacctmgr", "-n", "-P", "--readonly", "show")
 _LIMITLESS: Final = frozenset({"ALL", "NONE", "N/A", "(NULL)", ""})
 
 
@@ -157,6 +158,7 @@ class Cluster:
     nodes: Sequence[Node]
     partitions: Sequence[Partition]
     own: Mapping[str, frozenset[str]]  # the user's account, qos, groups
+    qos_time_s: Mapping[str, int]  # the time limits of QOS that have one
 
 
 def describe() -> Cluster | CouldNotAsk:
@@ -175,12 +177,27 @@ def describe() -> Cluster | CouldNotAsk:
         nodes=every_node,
         partitions=every_partition,
         own=_own(settings.get("ClusterName", "")),
+        qos_time_s=_qos_time_s(settings.get("AccountingStorageEnforce", "")),
     )
+
+
+def _qos_time_s(enforced: str) -> dict[str, int]:
+    """Return the time limits of QOS in seconds, of those that have one, if they are enforced."""
+    if "limits" not in enforced:
+        return {}
+    answer = ask(*_SACCTMGR, "qos", "format=Name,MaxWall")
+    limits = {}
+    for line in () if isinstance(answer, CouldNotAsk) else answer.splitlines():
+        name, _bar, limit = line.partition("|")
+        seconds = duration(limit)
+        if seconds is not None:
+            limits[name] = seconds
+    return limits
 
 
 def _own(cluster: str) -> dict[str, frozenset[str]]:
     """Return this user's groups, and accounts and QOS where there are any and the site tells."""
-    command = ["sacctmgr", "-n", "-P", "--readonly", "show", "assoc", "format=Account,QOS"]
+    command = [*_SACCTMGR, "assoc", "format=Account,QOS"]
     command.append(f"user={user_name()}")
     if cluster:  # the database may be that of several
         command.append(f"cluster={cluster}")
