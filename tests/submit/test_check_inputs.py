@@ -189,6 +189,23 @@ def test_all_own_networks_that_cannot_be_measured_are_told_at_once(
     assert not list(desk.folder.glob("results/*/submissions/*"))
 
 
+def test_what_a_network_computes_is_counted_when_it_is_tried(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    """For an image of 224 x 224, whatever the sizes of the sweep; so its time is no guess."""
+    monkeypatch.setattr(questions, "asking", askinghere.asking)
+    _look_as_a_process_of_its_own(monkeypatch)
+    (desk.folder.parent / "beside" / "goodnets.py").write_text(BAD)
+    path = written(desk, '"mymodel:net"]\n  weights: [w.pt]', '"goodnets:good"]')
+    done = desk.run("submit", path, "--cluster", "local", "--dry-run", "--max-gpu-hours", "0")
+    assert "1 from the table of peaks" in done.stdout, done.stdout + done.stderr
+    asked = request.make(sweep_file.load(path), profile.load("local"))
+    (found,) = check_inputs.check_inputs(desk.results, [asked]).values()
+    assert found.convolutions == 1
+    flops = 6 * 6 * 4 * 3 * 3 * 3 * 2  # at 8 x 8
+    assert found.gflops == pytest.approx(flops * (224 / 8) ** 2 / 1e9, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("more", "asked"),
     [
