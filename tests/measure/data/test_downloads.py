@@ -78,8 +78,9 @@ def test_a_training_runs_on_cifar(root, monkeypatch):
 
 def test_where_cifar_is_not_as_many_random_images_are(root, monkeypatch):
     """Whether the folder lacks it or there is no folder; the row has a flag."""
+    axes = {"input_size": 2, "batch_size": 100, "steps_per_epoch": None}
     for name, classes in (("cifar10", 10), ("cifar100", 100)):
-        opened = loaders.open_data(training(dataset=name, steps_per_epoch=None, batch_size=100))
+        opened = loaders.open_data(training(**axes, dataset=name))
         assert (opened.name, opened.flags) == ("synthetic", ("synthetic_data",))
         assert (opened.num_classes, opened.steps, opened.val_samples) == (classes, 500, 10_000)
     monkeypatch.delenv(environment.DATA)
