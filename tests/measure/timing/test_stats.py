@@ -97,7 +97,7 @@ def run_of(chance, passes, offset=0.0, forgets=0.0, drift=0.0):
     noise = chance.normal(size=passes)
     blocks = chance.normal(size=passes // 10 + 2)
     shift = chance.integers(10)  # the first block is shorter
-    follows = np.empty(passes)
+    follows = np.zeros(passes)
     follows[0] = chance.normal()
     stays = math.exp(-1 / forgets) if forgets else 0.0
     for place in range(1, passes if drift else 1):
