@@ -113,7 +113,7 @@ class Expansion:
         """Yield the points of the grid; an id's text is kept in pieces, of which few change."""
         sweep = self.sweep
         axes = dict(self._defaults)
-        pieces = dict.fromkeys(sorted(axes), "")  # an id has axes in order of their names
+        pieces = dict.fromkeys(sorted(self._named()), "")  # an id has axes in order of names
         head = '{"axes":{'
         tail = f'}},"measure":{canonical_json(self._settings)},"workload":"{sweep.workload}"}}'
         cells_of = lru_cache(_REMEMBERED)(self._cells)
@@ -123,11 +123,19 @@ class Expansion:
                 if row != before[place]:
                     for name, value, piece in cells_of(place, row):
                         axes[name] = value
-                        pieces[name] = piece
+                        if name in pieces:
+                            pieces[name] = piece
             before = rows
             text = head + "".join(pieces.values())[:-1] + tail
             named = hashlib.sha256(text.encode("ascii")).hexdigest()[:ID_DIGITS]
             yield Point(sweep.workload, axes.copy(), sweep.measure, named)
+
+    def _named(self) -> Iterator[str]:
+        """Yield the axes that have other values than their default, which ids name."""
+        for dim in self._grid.dims:
+            for name, column in zip(dim.names, dim.columns, strict=True):
+                if not all(same(value, self._defaults[name]) for value in column):
+                    yield name
 
     def _cells(self, place: int, row: int) -> list[tuple[str, Any, str]]:
         """Return axis, value and text of an id of a dimension's row; a default has no text."""
@@ -153,12 +161,12 @@ class Sample(Grid):
         thinned = []  # in the order of `SAMPLED`, in which they are thinned
         for name in SAMPLED:
             for place, dim in enumerate(grid.dims):
-                if name in dim.names and place not in thinned:
+                if name in dim.names and len(dim.masks) > 1 and place not in thinned:
                     thinned.append(place)
         others = [place for place in range(len(grid.dims)) if place not in thinned]
         order = [*others, *thinned]
-        super().__init__([grid.dims[place] for place in order], grid.excludes, grid.sources)
-        self.depth = len(others)
+        dims = [grid.dims[place] for place in order]
+        super().__init__(dims, grid.excludes, grid.sources, len(others))
         self._n = n
         self._places = [order.index(place) for place in range(len(order))]
         self._parts = [_parts(dim) for dim in self.dims[self.depth :]]
@@ -166,7 +174,10 @@ class Sample(Grid):
 
     def walk(self) -> Iterator[Indices]:
         """Yield the combinations in the order of the grid, for which all are listed first."""
-        yield from sorted(super().walk(), key=lambda rows: [rows[place] for place in self._places])
+        found = []
+        for others in super().walk():
+            found += [others + rows for rows in self.ends(self.masks_of(others))]
+        yield from sorted(found, key=lambda rows: [rows[place] for place in self._places])
 
     def ends(self, masks: Masks) -> Sequence[Indices]:
         """Return the rows of the thinned dimensions that go with masks of the others."""

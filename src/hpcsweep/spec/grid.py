@@ -17,10 +17,10 @@ of all of them, which is kept if one of them would be.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import compress
+from functools import cached_property, lru_cache, partial
+from itertools import compress, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -34,6 +34,7 @@ Masks: TypeAlias = tuple[int, ...]  # one for each of the rows that were joined 
 Tests: TypeAlias = dict[str, dict[int, Callable[[Any], bool]]]  # by axis, then by bit
 
 NEUTRAL: Final[Masks] = (-1,)  # every bit
+_REMEMBERED: Final = 1_000  # kinds of combinations, while they are walked
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,20 @@ class Grid:
         dims: Sequence[Dimension],
         excludes: int,
         sources: Sequence[Sequence[tuple[int, int]]],
+        depth: int | None = None,
     ) -> None:
+        """Walk the first `depth` dimensions, by default all."""
         self.dims = dims
         self.excludes = excludes
         self.sources = sources
-        self.depth = len(dims)  # of the walk
+        self.depth = len(dims) if depth is None else depth
         self._ways: dict[tuple[int, Masks], int] = {}
+        self._onward = lru_cache(_REMEMBERED)(self._following)
+        # no condition asks for dimensions that follow on the last of these: they are multiplied
+        walked = dims[: self.depth]
+        asked = [i for i, dim in enumerate(walked, 1) if dim.counts.keys() != {NEUTRAL}]
+        self._asked = max(asked, default=1)
+        self._free = [range(len(dim.masks)) for dim in walked[self._asked :]]
 
     @property
     def count(self) -> int:
@@ -131,18 +140,31 @@ class Grid:
     def _from(self, rows: Indices, masks: Masks) -> Iterator[Indices]:
         """Yield the combinations that begin with rows of these masks."""
         depth = len(rows)
-        if depth == self.depth:
-            for others in self.ends(masks):
-                yield rows + others
-            return
-        onward = {}
+        onward = self._onward(depth, masks)
+        for row, more in enumerate(self.dims[depth].masks):
+            if more not in onward:
+                continue
+            if depth + 1 < self._asked:
+                yield from self._from((*rows, row), onward[more])
+            else:
+                for others in product(*self._free):
+                    yield (*rows, row, *others)
+
+    def _following(self, depth: int, masks: Masks) -> Mapping[Masks, Masks]:
+        """Return the masks of rows with which some combination goes on, and what both leave."""
+        found = {}
         for more in self.dims[depth].counts:
             both = joined(masks, more)
             if self.ways(depth + 1, both):
-                onward[more] = both
-        for row, more in enumerate(self.dims[depth].masks):
-            if more in onward:
-                yield from self._from((*rows, row), onward[more])
+                found[more] = both
+        return found
+
+    def masks_of(self, rows: Iterable[int]) -> Masks:
+        """Return the masks of a combination, or of its beginning."""
+        masks = NEUTRAL
+        for dim, row in zip(self.dims, rows, strict=False):
+            masks = joined(masks, dim.masks[row])
+        return masks
 
     def first(self) -> dict[str, Any] | None:
         """Return all values of the first combination that is kept."""
@@ -170,13 +192,13 @@ class Grid:
 
     def holds(self, axes: Mapping[str, Any]) -> bool:
         """Say whether a full assignment of values is one of the kept combinations."""
-        masks = NEUTRAL
+        rows = []
         for dim in self.dims:
             row = dim.places.get(canonical_json([axes[name] for name in dim.names]))
             if row is None:
                 return False
-            masks = joined(masks, dim.masks[row])
-        return self.keeps(masks)
+            rows.append(row)
+        return self.keeps(self.masks_of(rows))
 
 
 def joined(masks: Masks, more: Masks) -> Masks:
