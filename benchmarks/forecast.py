@@ -31,7 +31,7 @@ from hpcsweep.conv.shape import NCHW
 from hpcsweep.forecast import (
     check,
     intervals,
-    layers,
+    layer_law,
     learner,
     model,
     physics,
@@ -42,7 +42,7 @@ from hpcsweep.importing import finddb, importer
 from hpcsweep.importing import table as tabled
 from hpcsweep.importing.submission import work_cells
 from hpcsweep.store.collect import collector as collecting
-from hpcsweep.submit.adaptive.planning import Why
+from hpcsweep.submit.adaptive.next_round import Why
 from hpcsweep.text import aligned
 
 HEADS = ("task", "what", "learnt", "asked", "forecast", *check.BASELINES, "90 % interval holds")
@@ -106,7 +106,7 @@ def split(rows: pd.DataFrame, share: float, seed: int) -> NDArray[np.bool_]:
 def judged(task: str, train: pd.DataFrame, test: pd.DataFrame, own: str) -> tuple[Row, Floats]:
     """Return the row of one split (errors, what an interval from other parts holds), and times."""
     began = time.monotonic()
-    said = layers.fit(train).times(test)
+    said = layer_law.fit(train).times(test)
     seconds = time.monotonic() - began
     factor = of_held_out(train, own)
     points = pd.DataFrame({"total_ms": [1.0]}, index=["all"])
@@ -128,7 +128,7 @@ def of_held_out(train: pd.DataFrame, own: str) -> float:
     parts = 2 if few.sum() < 1_000 else 1
     for seed in range(parts):
         out = few & split(train, 0.25, seed)
-        said = layers.fit(train[~out]).times(train[out])
+        said = layer_law.fit(train[~out]).times(train[out])
         found.append(train[out].assign(said=said))
     rows = pd.concat(found)
     wrong = np.abs(np.log(rows["ms"] / rows["said"]).to_numpy(float))
@@ -143,7 +143,7 @@ def of_left_gpus(train: pd.DataFrame, seed: int) -> float:
     for number, gpu in enumerate(sorted(set(train["gpu"]))):
         out = train["gpu"].eq(gpu).to_numpy()
         asked = train[out].sample(min(ASKED_SHAPES, out.sum()), random_state=seed)
-        said.append(layers.fit(train[~out]).times(asked))
+        said.append(layer_law.fit(train[~out]).times(asked))
         true.append(asked["ms"].to_numpy(float))
         parts.append(np.full(len(asked), number))
     return intervals.factor(*map(np.concatenate, (true, said, parts)))
@@ -182,7 +182,7 @@ def new_gpu(folder: Path, seed: int) -> Iterator[Row]:
         yield row
         loss = slowdown(test.assign(said=said))
         yield (f"{name}, its algorithm chosen", "mean slowdown", "", "", f"{loss:.1f} %")
-        said = layers.fit(rows[~mine]).times(test)
+        said = layer_law.fit(rows[~mine]).times(test)
         true = test["ms"].to_numpy(float)
         factor = of_left_gpus(rows[~mine], seed)
         holds = (
@@ -234,7 +234,7 @@ def left_gpus(rows: pd.DataFrame, name: str) -> Iterator[Row]:
         out = rows["gpu"].eq(gpu).to_numpy()
         seen, asked = (training_data.Measured(points, rows[some]) for some in (~out, out))
         true = rows["ms"][out].to_numpy(float)
-        said = layers.fit(rows[~out]).times(rows[out])
+        said = layer_law.fit(rows[~out]).times(rows[out])
         others = [errors(true, check.baseline(rival, seen, asked)[0]) for rival in check.BASELINES]
         holds = 100 * intervals.held(true, said, intervals.UNKNOWN).mean()
         what = (f"{name}, {gpu} left out", "layers", f"{(~out).sum()}", f"{out.sum()}")
@@ -371,9 +371,9 @@ off = mock.patch.object
 # the parts of the model that can be switched off
 SWITCHES: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
     "nothing": contextlib.nullcontext,
-    "all but physics": partial(off, layers, "_FEWEST", np.inf),
-    "processes": partial(off, layers, "_FEW", 0),
-    "relatives of few rows": partial(off, layers, "_RICH", np.inf),
+    "all but physics": partial(off, layer_law, "_FEWEST", np.inf),
+    "processes": partial(off, layer_law, "_FEW", 0),
+    "relatives of few rows": partial(off, layer_law, "_RICH", np.inf),
     "relatives of an unknown GPU": partial(off, learner.Relatives, "on", _nothing),
     "physics of an unknown GPU": partial(off, learner, "_OF_PHYSICS", 0.0),
     "terms of algorithms": partial(off, terms, "matrix", _plain),

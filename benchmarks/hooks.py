@@ -20,7 +20,7 @@ from torch import nn
 
 from benchmarks.markdown import print_head, print_row
 from hpcsweep.catalog.models import MODELS
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import stats
 from hpcsweep.measure.timing.clocks import HostStamps
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _network(name: str) -> nn.Module:
     if name in MODELS:
-        return models.build_float32(name)
+        return model_builder.build_float32(name)
     return nn.Sequential(*(nn.ReLU(inplace=True) for _ in range(_EMPTY)))
 
 

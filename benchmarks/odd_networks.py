@@ -43,10 +43,10 @@ from hpcsweep import catalog
 from hpcsweep.cli.verify import Verification
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice, parts, swap
-from hpcsweep.measure import convolutions, models
+from hpcsweep.measure import convolutions, model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.point import PointBench
+from hpcsweep.measure.measure_point import PointBench
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
 
@@ -218,8 +218,8 @@ def counted(point: Point) -> float:
 def built(name: str) -> tuple[nn.Module, torch.Tensor, int]:
     """Return a network, its images, and the operations of its convolutions."""
     point = a_point(name, catalog.AUTO)
-    model = models.build(models.ModelKey.of(point), torch.device("cpu"))
-    (image,) = models.make_inputs(point, torch.device("cpu"))
+    model = model_builder.build(model_builder.ModelKey.of(point), torch.device("cpu"))
+    (image,) = model_builder.make_inputs(point, torch.device("cpu"))
     with torch.no_grad():
         return model, image, operations(model, image)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from hpcsweep.errors import Refused
-from hpcsweep.measure import point as pipeline
+from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure import switches
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.timing import loop, stats
@@ -24,7 +24,7 @@ from hpcsweep.measure.workloads.inference import InferenceNetwork, InferencePass
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from hpcsweep.measure.point import PointBench
+    from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.point import Point
 
     Interval = tuple[float, float, float]

@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import catalog
-from hpcsweep.measure import models
-from hpcsweep.measure import point as pipeline
+from hpcsweep.measure import measure_point as pipeline
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as proving
 from hpcsweep.measure.checks import control, numerics
 from hpcsweep.measure.timing import clocks, lanes, loop
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
-from hpcsweep.node.protocol import Request
+from hpcsweep.node.protocol import MeasureRequest
 from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import aligned
@@ -147,7 +147,7 @@ def run_child(tree: Path, chosen: argparse.Namespace) -> list[Record]:
 
 def measure(chosen: argparse.Namespace) -> None:
     """Measure the points in the order of a sweep; print a line of JSON for each."""
-    models.torchvision_models()  # as the template has, before it makes a worker
+    model_builder.torchvision_models()  # as the template has, before it makes a worker
     loop.settle()
     stages = Stages(time.process_time if chosen.cpu else time.perf_counter)
     bench = watched_bench(stages)
@@ -160,7 +160,7 @@ def measure(chosen: argparse.Namespace) -> None:
                 axes = {"model": model, "input_size": size, "algorithm": algorithm}
                 point = Point("inference", defaults | axes, settings, "0" * 16)
                 stages.take()
-                (outcome,) = worker.outcomes(bench, Request(points=(point,)), json.dumps)
+                (outcome,) = worker.outcomes(bench, MeasureRequest(points=(point,)), json.dumps)
                 seconds = stages.take()
                 if outcome.status is not PointStatus.OK:
                     raise SystemExit(f"{axes}: {outcome.status} {outcome.reason}")
@@ -170,7 +170,7 @@ def measure(chosen: argparse.Namespace) -> None:
 
 # owner, name of its function, stage
 WATCHED: Final = (
-    (models.ModelCache, "get", "network"),
+    (model_builder.ModelCache, "get", "network"),
     (inference, "shape_pass", "shapes"),
     (pipeline, "choose", "algorithm"),
     (inference.InferencePasses, "warm_up", WARM_UP),
@@ -178,9 +178,9 @@ WATCHED: Final = (
     (pipeline, "time_passes", LOOP),
     (clocks.HostClock, "block", TIMED),
     (clocks.DeviceClock, "block", TIMED),
-    (proving.Check, "_prove", "evidence"),
-    (numerics.Check, "_compare", "float64"),
-    (control.Check, "after", "control"),
+    (proving.AlgorithmCheck, "_prove", "evidence"),
+    (numerics.NumericsCheck, "_compare", "float64"),
+    (control.ControlCheck, "after", "control"),
     (gc, "collect", "garbage"),
 )
 

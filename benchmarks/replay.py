@@ -17,7 +17,7 @@ from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
-from hpcsweep.submit.adaptive import planning
+from hpcsweep.submit.adaptive import next_round
 
 _AXES = ("model", "algorithm", "batch_size", "input_size")
 _PASSES = 20  # of a row
@@ -39,7 +39,7 @@ def rounds(table: pd.DataFrame, target: float, seed: int = 0) -> pd.DataFrame:
         done: list[Round] = []
         for _ in range(_MOST):
             known = Known(times, {name: len(each) for name, each in times.items()})
-            plan = planning.plan(
+            plan = next_round.plan(
                 [group],
                 known,
                 done,

@@ -20,7 +20,7 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
-from hpcsweep.analysis.roofline import chart, model
+from hpcsweep.analysis.roofline import chart, rooflines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,7 +241,7 @@ def sparse_peaks() -> Figure:
 def roofline() -> Figure:
     """Draw the sample export, as `hpcsweep roofline --example --out` does."""
     figure = plt.figure(figsize=(8.5, 6.4), layout="constrained")
-    found = model.read_roofline([model.sample()])
+    found = rooflines.read_roofline([rooflines.sample()])
     chart.fill(figure, found, found.pieces)
     return figure
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 from hpcsweep import catalog
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv.shape import NHWC, ConvShape
-from hpcsweep.measure import models, switches
+from hpcsweep.measure import model_builder, switches
 from hpcsweep.measure.shape_pass import shape_pass
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _MORE: Final = (
 
 def kinds(options: Options) -> dict[str, ConvShape]:
     """Return the network's distinct convolutions, and some more, by key."""
-    network = models.build_float32(options.model, enliven=False)
+    network = model_builder.build_float32(options.model, enliven=False)
     image = torch.randn(1, 3, options.size, options.size)
     shapes = [shape for _, shape in shape_pass(network, image).convolutions]
     distinct = {shape.unique_key: shape for shape in (*shapes, *_MORE)}

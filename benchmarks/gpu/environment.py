@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep import __version__
 from hpcsweep.conv.proof import profiler_events
-from hpcsweep.measure.machine import provenance, telemetry
+from hpcsweep.measure.machine import gpu_telemetry, provenance
 
 PRETENDED: Final = "pretended"  # the kind of a device that is not there
 _NVML: Final = (
@@ -19,11 +19,11 @@ _NVML: Final = (
 )
 
 
-def watch(*known: int) -> telemetry.Telemetry:
+def watch(*known: int) -> gpu_telemetry.Telemetry:
     """Return the telemetry of the GPU, as the bench has it; `known` processes may use it, too."""
     device = provenance.device("cuda")
     index = provenance.driver_index(device.torch_device.index)
-    return telemetry.watch(device.uuid, index, frozenset({os.getpid(), *known}))
+    return gpu_telemetry.watch(device.uuid, index, frozenset({os.getpid(), *known}))
 
 
 def collect(*, pretended: bool) -> dict[str, Any]:

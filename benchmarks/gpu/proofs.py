@@ -16,7 +16,7 @@ from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.proof.kernels import recognise
-from hpcsweep.measure import models, rounding, switches
+from hpcsweep.measure import model_builder, rounding, switches
 from hpcsweep.measure.rounding import Arithmetic
 from hpcsweep.measure.timing import stats
 
@@ -169,7 +169,7 @@ def twins(options: Options) -> list[float]:
     kind = "cuda"
     with torch.inference_mode():
         axes = points.point(options, {})
-        network = models.build(models.ModelKey.of(axes), torch.device(kind))
-        (image,) = models.make_inputs(axes, torch.device(kind))
+        network = model_builder.build(model_builder.ModelKey.of(axes), torch.device(kind))
+        (image,) = model_builder.make_inputs(axes, torch.device(kind))
         runs = {name: (lambda: network(image)) for name in ("one", "other")}
         return [stats.median(times) for times in in_turns(Gpu(), runs, options.iterations).values()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from benchmarks.gpu import environment, points
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import OutOfMemory
 from hpcsweep.measure.machine import provenance
 
@@ -63,7 +63,7 @@ def _energy(lab: Lab) -> dict[str, Any]:
     """Hold the energy counter against power that is integrated, under a heavy batch."""
     watch = environment.watch()
     with torch.inference_mode():
-        network = models.build_float32(lab.options.model).cuda()
+        network = model_builder.build_float32(lab.options.model).cuda()
         image = torch.randn(lab.options.heavy, 3, lab.options.size, lab.options.size, device="cuda")
 
         def one_pass() -> None:

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcsweep import catalog, messages
-from hpcsweep.analysis import best as choices
-from hpcsweep.analysis import compare as comparing
 from hpcsweep.analysis import dataset
-from hpcsweep.analysis import layers as slowest
-from hpcsweep.analysis import report as reports
+from hpcsweep.analysis.best import best_of_sweep
+from hpcsweep.analysis.compare import compare_sides, read_side
+from hpcsweep.analysis.layers import slowest_layers
+from hpcsweep.analysis.report import read_report
 from hpcsweep.errors import EXIT_INTERRUPTED, SpecError, UsageError
 from hpcsweep.spec import lookup
 from hpcsweep.store import runs
-from hpcsweep.store.collect import collector as collecting
+from hpcsweep.store.collect import collector
 from hpcsweep.text import shown
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Results:
     def report(self, *, where: str = "", metric: str = "") -> pd.DataFrame:
         """Return the table of `hpcsweep report`."""
         _text("where", where)
-        return _frame(reports.read_report(self.sweep_dir, where=where, metric=metric).views()[0])
+        return _frame(read_report(self.sweep_dir, where=where, metric=metric).views()[0])
 
     def slowest(
         self,
@@ -87,7 +87,7 @@ class Results:
         """Return the table of `hpcsweep layers`: the slowest ones, with their share of the pass."""
         _text("where", where)
         return _frame(
-            slowest.slowest_layers(
+            slowest_layers(
                 self.sweep_dir, by=by, where=where, metric=metric, top=top, everything=unreliable
             )
         )
@@ -97,9 +97,7 @@ class Results:
     ) -> pd.DataFrame:
         """Return the table of `hpcsweep best`; the maps are in its `attrs`."""
         _text("where", where)
-        chosen = choices.best_of_sweep(
-            self.sweep_dir, where=where, over=over, everything=unreliable
-        )
+        chosen = best_of_sweep(self.sweep_dir, where=where, over=over, everything=unreliable)
         return _frame(chosen.view, maps=dict(chosen.maps))
 
     def compare(
@@ -119,10 +117,10 @@ class Results:
         if not isinstance(other, (Results, str)):
             found = f"found a {type(other).__name__}"
             raise UsageError(f'compare: {found}; give hpcsweep.load("NAME"), or "NAME@previous"')
-        read = partial(comparing.read_side, self.sweep_dir.path.parent, everything=unreliable)
-        read = partial(read, where=where, renewed=lambda run: collecting.tables_of(run)[0])
+        read = partial(read_side, self.sweep_dir.path.parent, everything=unreliable)
+        read = partial(read, where=where, renewed=lambda run: collector.tables_of(run)[0])
         sides = (read(each if isinstance(each, str) else each.side) for each in (self, other))
-        return _frame(comparing.compare(*sides, metric=metric, across=list(across)).view())
+        return _frame(compare_sides(*sides, metric=metric, across=list(across)).view())
 
     def plot(
         self,
@@ -169,7 +167,7 @@ def load(sweep: str | os.PathLike[str], *, results: str | os.PathLike[str] = "")
     later for a table that was not collected.
     """
     of_run = runs.of_run(lookup.results_folder(results), str(sweep))
-    run, notes = collecting.tables_of(of_run)
+    run, notes = collector.tables_of(of_run)
     for line in notes:
         messages.note(f"{run.name}: {line}")
     return Results(run)
@@ -208,7 +206,7 @@ def run(
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt(f"{loaded.name} was stopped; the same call goes on with it")
     measured = folders.open_sweep(folder, loaded.name)
-    if error := collecting.collect(measured).error():
+    if error := collector.collect(measured).error():
         raise error
     return Results(measured)
 

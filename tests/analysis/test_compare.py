@@ -13,7 +13,7 @@ import pytest
 
 import repeatedruns
 from hpcsweep import messages
-from hpcsweep.analysis.compare import compare, read_side, sides_of_last_runs
+from hpcsweep.analysis.compare import compare_sides, read_side, sides_of_last_runs
 from hpcsweep.cli.common import renewed
 from hpcsweep.errors import UsageError
 from repeatedruns import SWEEP
@@ -46,7 +46,7 @@ def side(*runs, where=""):
 
 def verdicts(first, second, **options):
     """Return how many rows have each verdict."""
-    return compare(side(first), side(second), **options).verdicts
+    return compare_sides(side(first), side(second), **options).verdicts
 
 
 @pytest.mark.slow
@@ -54,19 +54,19 @@ def test_equal_runs_do_not_differ_and_a_slowdown_of_a_tenth_does(three, tmp_path
     """Half a percent of noise between runs, three a side, 12 rows."""
     same = runs(tmp_path, 2, 3, 4)
     slow = runs(tmp_path, 5, 6, 7, factor=lambda _axes: 1.1)
-    assert {"FASTER", "SLOWER"}.isdisjoint(compare(side(*three), side(*same)).verdicts)
-    found = compare(side(*three), side(*slow))
+    assert {"FASTER", "SLOWER"}.isdisjoint(compare_sides(side(*three), side(*same)).verdicts)
+    found = compare_sides(side(*three), side(*slow))
     assert found.verdicts == {"SLOWER": 12}
     ratio, low, high = found.judged.mean
     assert low < 1.1 < high
     assert ratio == pytest.approx(1.1, rel=0.01)
-    assert compare(side(*slow), side(*three)).verdicts == {"FASTER": 12}
+    assert compare_sides(side(*slow), side(*three)).verdicts == {"FASTER": 12}
 
 
 def test_one_run_on_each_side_says_nothing_without_controls(base, tmp_path):
     """A tenth may be another node, load or place in memory; the controls could tell."""
     (slow,) = runs(tmp_path, 2, factor=lambda _axes: 1.1)
-    found = compare(side(base), side(slow))
+    found = compare_sides(side(base), side(slow))
     assert found.verdicts == {"UNDECIDED": 12}
     assert "the noise between runs is unknown" in found.view().written("table")
 
@@ -89,22 +89,22 @@ def test_one_row_that_is_slower_is_found_by_repeated_runs(three, tmp_path):
         return 1.1 if (axes["input_size"], axes["algorithm"]) == (96, "gemm") else 1.0
 
     slow = runs(tmp_path, 3, 4, 5, factor=planted)
-    found = compare(side(*three), side(*slow))
+    found = compare_sides(side(*three), side(*slow))
     (label,) = found.beyond("SLOWER", 0.05)
     assert label.startswith("resnet18 input_size 96 gemm (1.")
     assert found.beyond("SLOWER", 0.2) == []
-    assert "SLOWER" not in compare(side(three[0]), side(slow[0])).verdicts
+    assert "SLOWER" not in compare_sides(side(three[0]), side(slow[0])).verdicts
 
 
 def test_a_rate_is_faster_where_it_is_higher(base, three, tmp_path):
     """The ratio is that of the column."""
     slow = runs(tmp_path, 2, 3, 4, factor=lambda _axes: 1.1)
-    found = compare(side(*three), side(*slow), metric="throughput_ips")
+    found = compare_sides(side(*three), side(*slow), metric="throughput_ips")
     assert found.verdicts == {"SLOWER": 12}
     assert (found.table["low"] < 1 / 1.1).all()
     assert (found.table["high"] > found.table["ratio"]).all()
     with pytest.raises(UsageError, match="neither a time nor a rate"):
-        compare(side(base), side(*slow), metric="input_size")
+        compare_sides(side(base), side(*slow), metric="input_size")
 
 
 def test_repeated_runs_tell_the_noise_that_all_rows_share(tmp_path):
@@ -114,16 +114,16 @@ def test_repeated_runs_tell_the_noise_that_all_rows_share(tmp_path):
         repeatedruns.run(tmp_path, seed, factor=lambda _axes, off=off: off)
         for seed, off in enumerate((*offs, 1.08, 1.6))
     ]
-    found = compare(side(*runs[:3]), side(runs[3]))
+    found = compare_sides(side(*runs[:3]), side(runs[3]))
     assert found.verdicts == {"UNDECIDED": 12}
     assert (found.first.runs, found.second.runs) == (3, 1)
-    assert compare(side(*runs[:3]), side(runs[4])).verdicts == {"SLOWER": 12}
+    assert compare_sides(side(*runs[:3]), side(runs[4])).verdicts == {"SLOWER": 12}
 
 
 def test_what_only_one_side_has_is_told(base, tmp_path):
     """Rows are joined on the axes that are equal."""
     other = repeatedruns.run(tmp_path, 2, SWEEP.replace("32, 64", "32, 48"))
-    text = compare(side(base), side(other)).view().written("table")
+    text = compare_sides(side(base), side(other)).view().written("table")
     assert f"only in {base.path}: 2 configurations (input_size 64 auto" in text
     assert "(input_size 48 auto" in text
     alone = repeatedruns.run(tmp_path, 3, SWEEP.replace("resnet18", "resnet34"))
@@ -134,7 +134,7 @@ def test_what_only_one_side_has_is_told(base, tmp_path):
 def test_an_axis_with_one_value_on_each_side_is_what_is_compared(base, tmp_path):
     """Two networks, two GPUs: joined on everything else."""
     other = repeatedruns.run(tmp_path, 2, SWEEP.replace("resnet18", "resnet34"))
-    text = compare(side(base), side(other)).view().written("table")
+    text = compare_sides(side(base), side(other)).view().written("table")
     assert "compared: model resnet18 and resnet34" in text
 
 
@@ -142,7 +142,7 @@ def test_what_varies_on_both_sides_alike_is_joined_on(tmp_path):
     """Two types of numbers in each run are no mixture."""
     text = SWEEP.replace("axes:\n", "axes:\n  dtype: [float32, bfloat16]\n")
     first, second = (repeatedruns.run(tmp_path, seed, text) for seed in (1, 2))
-    assert len(compare(side(first), side(second)).table) == 24
+    assert len(compare_sides(side(first), side(second)).table) == 24
 
 
 def test_other_versions_are_refused_until_they_are_named(base, tmp_path):
@@ -153,18 +153,18 @@ def test_other_versions_are_refused_until_they_are_named(base, tmp_path):
     with pytest.raises(
         UsageError, match=r"torch_version: 2.9.0 and 2.10.0; --across torch_version"
     ):
-        compare(side(base), side(newer))
-    found = compare(side(base), side(newer), across=["torch_version"])
+        compare_sides(side(base), side(newer))
+    found = compare_sides(side(base), side(newer), across=["torch_version"])
     assert "unknown on one side: driver_version" in found.notes
     half = repeatedruns.run(tmp_path, 3, SWEEP.replace("axes:\n", "axes:\n  dtype: [bfloat16]\n"))
     with pytest.raises(UsageError, match="dtype: float32 and bfloat16"):
-        compare(side(base), side(half))
+        compare_sides(side(base), side(half))
 
 
 def test_coverage_stands_beside_where_it_is_not_whole(base, tmp_path):
     """A time of which the algorithm did 83 % is another thing."""
     other = repeatedruns.run(tmp_path, 2, more=lambda _axes: {"algorithm_coverage_pct": 83})
-    assert "100, 83" in compare(side(base), side(other)).view().written("table")
+    assert "100, 83" in compare_sides(side(base), side(other)).view().written("table")
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +273,7 @@ def test_sides_that_are_the_same_rows_are_told(twice):
 
     def told(first, second):
         read = [read_side(twice.path.parent, text, renewed=renewed) for text in (first, second)]
-        return "\n".join(compare(*read).notes)
+        return "\n".join(compare_sides(*read).notes)
 
     assert "both sides are the same rows" in told("demo", "demo@2")
     assert "same" not in told("demo@1", "demo@2")
@@ -289,9 +289,9 @@ def test_two_products_under_one_gpu_are_what_is_compared(tmp_path):
     (old,) = runs(tmp_path, 2, more=on("NVIDIA L40"))
     (new,) = runs(tmp_path, 3, more=on("NVIDIA L40S"))
     (same,) = runs(tmp_path, 4, more=on("NVIDIA L40"))
-    assert "compared: gpu l40 and l40s" in compare(side(old), side(new)).notes
-    assert "compared: gpu l40 and l40s" in compare(side(old, same), side(new)).notes
-    assert not any("compared" in note for note in compare(side(old), side(same)).notes)
+    assert "compared: gpu l40 and l40s" in compare_sides(side(old), side(new)).notes
+    assert "compared: gpu l40 and l40s" in compare_sides(side(old, same), side(new)).notes
+    assert not any("compared" in note for note in compare_sides(side(old), side(same)).notes)
 
 
 def of(tmp_path, seed, **cells):
@@ -303,11 +303,11 @@ def test_two_versions_of_an_own_network_are_what_is_compared(tmp_path):
     """Versions inside of one side are a mix, which no ratio is of."""
     one, two = (of(tmp_path, seed, own_files=text) for seed, text in ((2, "a"), (3, "b")))
     told = "compared: versions of the own files of resnet18"
-    assert told in compare(one, two).notes
-    assert told not in compare(one, one).notes
+    assert told in compare_sides(one, two).notes
+    assert told not in compare_sides(one, one).notes
     mixed = replace(one, rows=pd.concat([one.rows, two.rows]))
     with pytest.raises(UsageError, match="differ in own_files: resnet18"):
-        compare(mixed, one)
+        compare_sides(mixed, one)
 
 
 def test_two_revisions_of_one_version_are_told(tmp_path):
@@ -317,12 +317,12 @@ def test_two_revisions_of_one_version_are_told(tmp_path):
     told = []
     with messages.told_to(lambda message: told.append(str(message))):
         for second in sides.values():
-            compare(sides["1.0+ga"], second)
+            compare_sides(sides["1.0+ga"], second)
     assert told == ["warning: two revisions of hpcsweep measured the sides: 1.0+ga and 1.0+gb"]
 
 
 def test_an_interval_that_says_nothing_is_called_unbounded(tmp_path):
     """Not with the seventy digits of its upper end."""
     wild = runs(tmp_path, 2, 3, 4, 5, noise=3.0)
-    found = compare(side(*wild[:2]), side(*wild[2:]))
+    found = compare_sides(side(*wild[:2]), side(*wild[2:]))
     assert "(unbounded)" in found.view().written("table")

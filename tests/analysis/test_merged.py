@@ -138,7 +138,7 @@ def test_every_command_that_takes_where_takes_the_same(run):
         assert "no measured point has batch_size>99" in done.stderr, command
     both = compare.read_side(run.path.parent, "demo:batch_size<=4", "batch_size>1", everything=True)
     assert set(both.rows["batch_size"]) == {4}
-    assert compare.compare(both, both).verdicts
+    assert compare.compare_sides(both, both).verdicts
     assert len(report.read_report(run, where="batch_size=1..4").rows) == 6
 
 

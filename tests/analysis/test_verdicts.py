@@ -180,7 +180,7 @@ def of_compare(run):
     """Return the same of a comparison of one algorithm with the other."""
     root, path = run.path.parent, str(run.path)
     sides = [compare.read_side(root, path, f"algorithm={name}") for name in ("gemm", "fft")]
-    found = compare.compare(*sides).table.set_index("input_size")["verdict"]
+    found = compare.compare_sides(*sides).table.set_index("input_size")["verdict"]
     return {"SLOWER": "gemm", "FASTER": "fft"}.get(found[64], "")
 
 

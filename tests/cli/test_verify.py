@@ -11,11 +11,11 @@ from hpcsweep.cli import verify
 from hpcsweep.cli.verify import Verification
 from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Seen, cell
-from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.measure import rounding
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import Bench
-from hpcsweep.measure.point import PointBench
+from hpcsweep.measure.measure_point import PointBench
 from hpcsweep.point import canonical_json
 from measuring import lying, point, training
 
@@ -30,7 +30,7 @@ def bench() -> PointBench:
 
 def found(bench: Bench, *points) -> list[Verification]:
     """Verify points."""
-    return list(verify.verify(points, bench))
+    return list(verify.verify_points(points, bench))
 
 
 @pytest.mark.parametrize("algorithm", ["gemm", "direct"])
@@ -56,7 +56,7 @@ def test_a_fallback_is_told_with_its_reason_and_is_no_lie(bench: PointBench) -> 
     """One of the two convolutions is none for Winograd."""
     (finding,) = found(bench, point(NET, algorithm="winograd"))
     assert finding.proven
-    screen = verify.text([finding])
+    screen = verify.verification_text([finding])
     assert "1 of 2" in screen
     assert "layers swapped: 1 (reference); calls ran: 1 winograd, 1 auto" in screen
     assert "auto because: 1x kernel 1x3: needs 3x3" in screen
@@ -75,7 +75,7 @@ def test_an_algorithm_that_secretly_runs_the_framework_is_found_out(
     (finding,) = found(bench, point(NET, algorithm="winograd"))
     assert not finding.proven
     assert "0: mismatch (ran aten::conv2d)" in finding.problems[0]
-    screen = verify.text([finding])
+    screen = verify.verification_text([finding])
     assert "NOT PROVEN: 0: mismatch (ran aten::conv2d)" in screen
     assert screen.endswith("proven: 0 of 1 points")
 
@@ -107,12 +107,12 @@ def test_a_map_with_a_pattern_that_matches_nothing_is_not_proven(bench: PointBen
     (finding,) = found(bench, point(NET, algorithm=request))
     assert finding.proven
     assert [c["algorithm_used"] for c in finding.convolutions] == ["winograd", "gemm"]
-    screen = verify.text([finding], {canonical_json(request): "mixed"}).splitlines()
+    screen = verify.verification_text([finding], {canonical_json(request): "mixed"}).splitlines()
     assert screen[1].split()[3] == "mixed"
     assert screen[-2] == f"mixed: {canonical_json(request)}"
     (finding,) = found(bench, point(NET, algorithm={**request, "layr1": "fft"}))
     assert not finding.proven
-    assert "matches no convolution" in verify.text([finding])
+    assert "matches no convolution" in verify.verification_text([finding])
 
 
 def test_points_that_cannot_run_are_findings_and_the_next_is_verified(bench: PointBench) -> None:
@@ -127,7 +127,7 @@ def test_points_that_cannot_run_are_findings_and_the_next_is_verified(bench: Poi
     assert skipped.startswith("unsupported: 1 of 2 convolutions cannot run as asked")
     assert failed.startswith("error: 1 of 2 convolutions")
     assert ran is None
-    screen = verify.text(findings)
+    screen = verify.verification_text(findings)
     assert skipped in screen
     assert screen.endswith("proven: 1 of 4 points, 3 could not run")
 
@@ -165,7 +165,7 @@ def test_layers_show_what_ran_why_its_error_and_what_was_seen(bench: PointBench)
     """One line per convolution, on request."""
     (finding,) = found(bench, point(NET, algorithm="winograd"))
     head, first, second = (
-        line.split() for line in verify.text([finding], layers=True).splitlines()[5:8]
+        line.split() for line in verify.verification_text([finding], layers=True).splitlines()[5:8]
     )
     assert head == ["layer", "ran", "MiB", "error", "of", "bound", "seen"]
     # how much memory operators of torch take is not known
@@ -174,7 +174,7 @@ def test_layers_show_what_ran_why_its_error_and_what_was_seen(bench: PointBench)
     assert float(first[3]) < 1
     assert " ".join(second[:6]) == "3 auto (kernel 1x3: needs 3x3)"
     assert "profiler:" in second
-    assert "MiB" not in verify.text([finding])
+    assert "MiB" not in verify.verification_text([finding])
 
 
 def test_convolutions_that_no_backend_runs_are_not_proven(bench: PointBench) -> None:
@@ -185,7 +185,7 @@ def test_convolutions_that_no_backend_runs_are_not_proven(bench: PointBench) -> 
     assert not explicit.proven
     assert told in explicit.problems
     assert default.proven
-    screen = verify.text([explicit, default])
+    screen = verify.verification_text([explicit, default])
     assert f"NOT PROVEN: {told}" in screen
     assert "1 of 3" in screen
     assert screen.endswith("proven: 1 of 2 points")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcsweep.conv import backend
-from hpcsweep.conv.reference.algorithms import Reference
+from hpcsweep.conv.reference.reference_backend import Reference
 
 
 @pytest.mark.parametrize("device_type", ["cpu", "mps", "xpu", "privateuseone"])

@@ -6,8 +6,8 @@ import pytest
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice
-from hpcsweep.conv.errors import UnknownAlgorithm
-from hpcsweep.conv.reference.algorithms import Reference
+from hpcsweep.conv.algorithm_errors import UnknownAlgorithm
+from hpcsweep.conv.reference.reference_backend import Reference
 from hpcsweep.conv.shape import ConvShape
 
 SMALL = ConvShape(1, 8, 14, 14, 8, 3, 3, pad_h=1, pad_w=1)

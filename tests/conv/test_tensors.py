@@ -12,7 +12,7 @@ from torch import nn
 from benchmarks import odd_zoo
 from hpcsweep.conv import tensors
 from hpcsweep.conv.tensors import Held, TensorsChanged
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
@@ -28,8 +28,8 @@ def built(factory):
     wanted = point(f"benchmarks.odd_zoo:{factory.__name__}", batch_size=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = models.build(models.ModelKey.of(wanted), CPU)
-    (image,) = models.make_inputs(wanted, CPU)
+        model = model_builder.build(model_builder.ModelKey.of(wanted), CPU)
+    (image,) = model_builder.make_inputs(wanted, CPU)
     if "compiled" not in factory.__name__:
         with torch.inference_mode():
             model(image.clone())

@@ -231,7 +231,7 @@ def test_report_layers_compare_and_best_work_on_them(run):
     assert slowest["layer"][0] == "conv3"
     root = run.path.parent
     two = [compare.read_side(root, f"published:gpu={gpu}") for gpu in ("v100", "l40s")]
-    compared = compare.compare(*two)
+    compared = compare.compare_sides(*two)
     assert compared.verdicts == {"UNDECIDED": 9}  # one run on each side, and no controls
     assert (compared.table["ratio"] < 1).all()
     found = best.best_of_sweep(run, where="input_size=224,gpu=v100")

@@ -8,10 +8,10 @@ from torch import nn
 
 import tinynets
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.errors import AlgorithmError
+from hpcsweep.conv.algorithm_errors import AlgorithmError
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.shape_pass import shape_pass
@@ -69,7 +69,7 @@ def test_the_root_module_may_be_the_convolution():
     shapes = shape_pass(net, torch.zeros(1, 3, 8, 8))
     (choice,) = choose(net, shapes, "gemm", policy("error"), BACKEND).calls
     assert choice.used == "gemm"
-    assert models.make_inputs(point(), CPU)[0].shape[1] == 3
+    assert model_builder.make_inputs(point(), CPU)[0].shape[1] == 3
 
 
 @pytest.mark.parametrize(("kind", "error"), [("skip", CannotMeasure), ("error", AlgorithmError)])

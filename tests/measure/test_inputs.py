@@ -11,9 +11,9 @@ import torch
 
 from hpcsweep import search_path
 from hpcsweep.catalog import axis_defaults
-from hpcsweep.measure import convolutions, inputs, models
+from hpcsweep.measure import convolutions, inputs, model_builder
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.workloads.training import network
+from hpcsweep.measure.workloads.training import training_network
 from hpcsweep.point import Point
 
 SHAPES = ("model", "input_size", "batch_size", "dtype", "memory_format")
@@ -81,8 +81,8 @@ def test_names_are_those_that_the_job_will_see(axes: dict[str, Any]) -> None:
     """Layers and keys of shapes, though no weights are drawn and few images are looked at."""
     point = Point("inference", {**axis_defaults("inference"), "input_size": 32, **axes})
     device = torch.device("cpu")
-    model = models.build(models.ModelKey.of(point), device)
-    (image,) = models.make_inputs(point, device)
+    model = model_builder.build(model_builder.ModelKey.of(point), device)
+    (image,) = model_builder.make_inputs(point, device)
     wanted = convolutions.names_of(shape_pass(model, image))
     assert _names("inference", case(**point.axes)) == wanted
 
@@ -91,7 +91,7 @@ def test_names_are_those_of_a_training() -> None:
     """With the stem and the types that it has."""
     axes = {"model": "resnet18", "input_size": 32, "batch_size": 8, "stem": "cifar", "amp": "bf16"}
     point = Point("training", {**axis_defaults("training"), **axes})
-    model = network.build(point, 10, torch.device("cpu"))
+    model = training_network.build(point, 10, torch.device("cpu"))
     with torch.autocast("cpu", torch.bfloat16):
         wanted = convolutions.names_of(shape_pass(model, torch.empty(8, 3, 32, 32)))
     assert _names("training", case("training", **point.axes)) == wanted

@@ -12,7 +12,7 @@ from torch import nn
 import tinynets
 from hpcsweep.catalog import columns
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure import convolutions, layer_table, models
+from hpcsweep.measure import convolutions, layer_table, model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.layer_table import LayerTable
@@ -124,8 +124,8 @@ def _small_cache(monkeypatch):
 
 
 def _isolated(wanted):
-    model = models.build(models.ModelKey.of(wanted), CPU)
-    shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
+    model = model_builder.build(model_builder.ModelKey.of(wanted), CPU)
+    shapes = shape_pass(model, model_builder.make_inputs(wanted, CPU)[0])
     choices = convolutions.choose(
         model, shapes, wanted.axes["algorithm"], policy("fallback"), backends.choose("cpu")
     )
@@ -170,7 +170,7 @@ def test_a_batch_shares_what_a_launch_costs(monkeypatch, layers, launch, reads_u
 
     A graph of one call would read 10 us.
     """
-    gpu, find_lanes = steady_gpu(event_ms=0.002), lanes.lanes
+    gpu, find_lanes = steady_gpu(event_ms=0.002), lanes.make_lanes
 
     def capture(run, **_):
         def replay():
@@ -217,8 +217,8 @@ def test_what_is_timed_is_the_algorithm_that_was_assigned(bench):
 def test_inputs_have_the_layers_shape_and_layout_and_differ(layout):
     """The network's own shapes; each input lies somewhere else in memory."""
     wanted = point("resnet18", input_size=64, memory_format=layout)
-    model = models.build(models.ModelKey.of(wanted), CPU)
-    shapes = shape_pass(model, models.make_inputs(wanted, CPU)[0])
+    model = model_builder.build(model_builder.ModelKey.of(wanted), CPU)
+    shapes = shape_pass(model, model_builder.make_inputs(wanted, CPU)[0])
     calls = [call for call in shapes.calls if call.conv is not None]
     fmt = torch.channels_last if layout == "nhwc" else torch.contiguous_format
     for call in calls:
@@ -254,8 +254,8 @@ def test_small_layers_are_cold_and_the_row_says_what_was(
 def test_inputs_lie_as_an_allocator_would_lay_them():
     """A kernel is chosen by alignment, too: 49 numbers of 7x7 must not shift the next input."""
     wanted = point("resnet18", input_size=64)
-    model = models.build(models.ModelKey.of(wanted), CPU)
-    call = shape_pass(model, models.make_inputs(wanted, CPU)[0]).convolution_calls[0]
+    model = model_builder.build(model_builder.ModelKey.of(wanted), CPU)
+    call = shape_pass(model, model_builder.make_inputs(wanted, CPU)[0]).convolution_calls[0]
     odd = dataclasses.replace(call, inputs=((1, 3, 7, 7),))
     inputs = layer_table.inputs_of(odd, next(model.parameters()), wanted)
     assert {x.data_ptr() % 64 for x in inputs} == {0}  # of torch's allocator on a CPU

@@ -15,7 +15,7 @@ from benchmarks import odd_zoo
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.convolutions import choose
-from hpcsweep.measure.operations import Operations, kind_of
+from hpcsweep.measure.operations import OperationCounter, kind_of
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import cells_of, lying, point, policy
 
@@ -26,7 +26,7 @@ STEM = 2 * 16 * 16 * 3 * 8 * 9
 
 def counted(run):
     """Return what is noted of a function's operators."""
-    with torch.no_grad(), Operations(lambda: ("here", None), on_meta=False) as found:
+    with torch.no_grad(), OperationCounter(lambda: ("here", None), on_meta=False) as found:
         run()
     return found
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.conv.reference.algorithms import Reference
+from hpcsweep.conv.reference.reference_backend import Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import rounding
 from hpcsweep.measure.rounding import Arithmetic, is_wrong

@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils.checkpoint import checkpoint
 
-from hpcsweep.measure import models, transformed
+from hpcsweep.measure import model_builder, transformed
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.rounding import is_partial, is_wrong
-from hpcsweep.measure.workloads.training import network as networks
+from hpcsweep.measure.workloads.training import training_network as networks
 from measuring import CPU, lying, point, training
 
 # of torch, about TorchScript
@@ -26,7 +26,7 @@ def seen(model, *, run=None, learns=False, **axes):
     """Return the verdicts on a network; `run` is what its pass was, if it was another."""
     (make, axes) = (training, axes) if learns else (point, {"memory_format": "nhwc", **axes})
     asked = make(batch_size=4, **axes)
-    (image,) = models.make_inputs(asked, CPU)
+    (image,) = model_builder.make_inputs(asked, CPU)
     network = SimpleNamespace(
         point=asked,
         model=model,

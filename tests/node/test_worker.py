@@ -10,7 +10,7 @@ from hpcsweep import search_path, sources
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Measurement, Progress
 from hpcsweep.node import worker
-from hpcsweep.node.protocol import Request
+from hpcsweep.node.protocol import MeasureRequest
 from hpcsweep.point import Point
 
 
@@ -48,7 +48,9 @@ def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its
 
     cells = [
         sources.parts(one.row["own_files"])["weights"]
-        for one in worker.outcomes(Bench(), Request(points=(point, point)), lambda _message: None)
+        for one in worker.outcomes(
+            Bench(), MeasureRequest(points=(point, point)), lambda _message: None
+        )
     ]
     assert cells[0].endswith(f"-{cells[1]}")
     assert sources.Sources([str(tmp_path)]).digest("weights", "w.pt") == cells[1]

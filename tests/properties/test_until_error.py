@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import sizes
 from hpcsweep.forecast import groups
-from hpcsweep.submit.adaptive.planning import Why
+from hpcsweep.submit.adaptive.next_round import Why
 
 
 @st.composite

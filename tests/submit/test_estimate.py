@@ -13,7 +13,7 @@ from hpcsweep.errors import Refused
 from hpcsweep.point import Point
 from hpcsweep.spec import profile, sweep_file
 from hpcsweep.submit import cost, estimate, past_times, prepare, request
-from hpcsweep.submit.estimate import Basis
+from hpcsweep.submit.estimate import EstimateBasis
 from hpcsweep.submit.passes import Operations, Peaks
 from localruns import Desk
 from timedrows import Law
@@ -55,7 +55,7 @@ def test_what_was_measured_is_told_as_it_was(tmp_path):
     wrong = sorted(off(seconds_of, folder.points))
     assert wrong[-3] < 1.01
     assert wrong[-1] < 1.2  # the first of each network waited, so its own time is not known
-    assert set(seconds_of.counts) == {Basis.MEASURED}
+    assert set(seconds_of.counts) == {EstimateBasis.MEASURED}
     assert seconds_of.start == pytest.approx(LAW.worker, rel=0.05)
     assert seconds_of.worker == pytest.approx(LAW.network, rel=0.1)
 
@@ -71,7 +71,7 @@ def test_a_few_sizes_tell_the_others(tmp_path, is_measured, more):
     """Of images or batches, by network and algorithm; beyond the largest, too."""
     seconds_of, folder, _ = after(tmp_path, lambda p: is_measured(p.axes), text=SIZES + more)
     assert max(off(seconds_of, folder.points)) < 1.25
-    assert set(seconds_of.counts) == {Basis.MEASURED}
+    assert set(seconds_of.counts) == {EstimateBasis.MEASURED}
 
 
 def test_more_passes_take_longer_by_their_time_alone(tmp_path):
@@ -89,7 +89,7 @@ def test_an_algorithm_that_was_not_measured_rests_on_the_others(tmp_path):
     seconds_of, folder, _ = after(tmp_path, lambda point: point.axes["algorithm"] == "gemm")
     others = [point for point in folder.points if point.axes["algorithm"] == "winograd"]
     assert max(off(seconds_of, others)) < 2
-    assert set(seconds_of.counts) == {Basis.OTHERS}
+    assert set(seconds_of.counts) == {EstimateBasis.OTHERS}
 
 
 def test_the_time_of_an_own_network_is_a_guess_until_it_was_tried(tmp_path):
@@ -105,7 +105,7 @@ def test_the_time_of_an_own_network_is_a_guess_until_it_was_tried(tmp_path):
     tried = replace(asked, operations={"mine:net": Operations(0.01, 3)})
     seconds_of = estimate.estimator(folder.sweep_dir, tried)
     assert seconds_of(own) < seconds / 2
-    assert set(seconds_of.counts) == {Basis.PEAKS}
+    assert set(seconds_of.counts) == {EstimateBasis.PEAKS}
 
 
 def test_rows_that_are_not_valid_teach_nothing(tmp_path):
@@ -115,7 +115,7 @@ def test_rows_that_are_not_valid_teach_nothing(tmp_path):
         tmp_path, lambda _: True, slow, valid=False, flags="contended;very_noisy"
     )
     assert seconds_of(folder.points[0]) < LAW.wall_s(folder.points[0]) * 3
-    assert set(seconds_of.counts) == {Basis.PEAKS}
+    assert set(seconds_of.counts) == {EstimateBasis.PEAKS}
     assert not seconds_of.rows
 
 
@@ -138,7 +138,7 @@ def test_of_a_device_without_a_sheet_nothing_is_known_until_rows_are(tmp_path):
     timedrows.measure(folder, submission, points[:26:8], LAW)
     seconds_of = estimate.estimator(folder.sweep_dir, asked)
     assert max(off(seconds_of, points[:26:2])) < 1.7
-    assert set(seconds_of.counts) == {Basis.MEASURED}
+    assert set(seconds_of.counts) == {EstimateBasis.MEASURED}
 
 
 def test_rows_of_a_noop_teach_nothing(tmp_path):

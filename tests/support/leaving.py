@@ -371,10 +371,10 @@ for request in line.makefile("rb"):
 
 
 if __name__ == "__main__":
-    from hpcsweep.node import template
+    from hpcsweep.node import fork_server
     from hpcsweep.node import worker as real
 
     setattr(real, "bench_of", lambda *_: Bench())  # noqa: B010 - a name that it imports
-    template.import_all = lambda: None
-    program = template if sys.argv[1].endswith("template") else real
+    fork_server.import_all = lambda: None
+    program = fork_server if sys.argv[1].endswith("template") else real
     sys.exit(program.main(sys.argv[2:]))

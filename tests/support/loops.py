@@ -8,8 +8,8 @@ from hpcsweep import catalog
 from hpcsweep.catalog.algorithms import Algorithm
 from hpcsweep.conv.backend import Expected
 from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
-from hpcsweep.conv.reference.algorithms import FAMILIES
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps, pad_fully
+from hpcsweep.conv.reference.reference_backend import FAMILIES
 
 if TYPE_CHECKING:
     import torch

@@ -8,11 +8,11 @@ import torch
 
 from hpcsweep import catalog
 from hpcsweep.conv.proof.evidence import Proof
-from hpcsweep.conv.reference import algorithms
-from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.conv.reference import reference_backend
+from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.measure.checks.algorithm import use
-from hpcsweep.measure.machine.telemetry import Telemetry
-from hpcsweep.measure.workloads.training import network
+from hpcsweep.measure.machine.gpu_telemetry import Telemetry
+from hpcsweep.measure.workloads.training import training_network
 from hpcsweep.measure.workloads.training.trainer import Trainer
 from hpcsweep.point import Point
 
@@ -51,7 +51,7 @@ def lying(monkeypatch, algorithm, convolve):
     """Make an algorithm of the reference back-end run something else under its name."""
     honest = type(FAMILIES[algorithm])
     liar = type("Lying", (honest,), {"convolve": staticmethod(convolve)})()
-    monkeypatch.setattr(algorithms, "FAMILIES", {**FAMILIES, algorithm: liar})
+    monkeypatch.setattr(reference_backend, "FAMILIES", {**FAMILIES, algorithm: liar})
 
 
 def point(model="tinynets:Residual", *, measure=None, **axes):
@@ -73,5 +73,5 @@ def training(model="tinynets:Residual", *, measure=None, **axes):
 
 def make_trainer(point, steps=10):
     """Return a trainer of ten classes on the CPU."""
-    model = network.build(point, 10, CPU)
+    model = training_network.build(point, 10, CPU)
     return Trainer(point, CPU, model, model, steps)

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from hpcsweep.measure.machine.control import Control
+from hpcsweep.measure.machine.control_work import Control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
+from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 
 BACKEND = Reference("cpu")

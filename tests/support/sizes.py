@@ -11,13 +11,13 @@ import numpy as np
 from hpcsweep.forecast.past_rows import Known
 from hpcsweep.point import Point
 from hpcsweep.store.rounds import Round
-from hpcsweep.submit.adaptive import planning
+from hpcsweep.submit.adaptive import next_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hpcsweep.forecast.groups import Group
-    from hpcsweep.submit.adaptive.planning import NextRound
+    from hpcsweep.submit.adaptive.next_round import NextRound
 
 
 def points(
@@ -73,9 +73,9 @@ class Measuring:
             too_large=failed if self.oom else frozenset(),
             seconds=self.spent,
         )
-        known = planning.with_too_large(self.groups, known)
+        known = next_round.with_too_large(self.groups, known)
         left = self.budget - self.spent
-        return planning.plan(
+        return next_round.plan(
             self.groups,
             known,
             self.rounds,

@@ -223,7 +223,7 @@ def _sums(data: dataset.Dataset, points: pd.DataFrame) -> pd.Series[float]:
 
 
 def predicted(
-    chosen: best_layers.Chosen,
+    chosen: best_layers.LayerChoices,
     times: pd.Series[float],
     layers: pd.Series[float],
     off: pd.Series[float],

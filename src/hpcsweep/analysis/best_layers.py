@@ -25,7 +25,7 @@ _OF_QUARTILES: Final = 0.929
 
 
 @dataclass(frozen=True)
-class Chosen:
+class LayerChoices:
     """The choice for each convolution call, and what all choices of a configuration save.
 
     `calls` has a row per configuration and call, in call order. `config` is the number of the
@@ -41,7 +41,9 @@ class Chosen:
     gains: pd.DataFrame
 
 
-def per_layer(data: dataset.Dataset, points: pd.DataFrame, default: str = catalog.AUTO) -> Chosen:
+def per_layer(
+    data: dataset.Dataset, points: pd.DataFrame, default: str = catalog.AUTO
+) -> LayerChoices:
     """Choose for each convolution of each configuration.
 
     `UsageError` where no convolution was timed under the default.
@@ -73,7 +75,7 @@ def _with_logs(rows: pd.DataFrame) -> pd.DataFrame:
     return timed.dropna(subset="log").fillna({"within": 0.0})
 
 
-def choose(times: pd.DataFrame, default: str) -> Chosen:
+def choose(times: pd.DataFrame, default: str) -> LayerChoices:
     """Choose for each call by its rows, which have the time `ms` and its logarithm `log`."""
     calls = times[times["algorithm"] == default].groupby(_CALL).agg(
         layer=("layer", "first"), unique_key=("unique_key", "first"), default_ms=("ms", "median")
@@ -91,7 +93,7 @@ def choose(times: pd.DataFrame, default: str) -> Chosen:
     calls["ms"] = calls["default_ms"] * ratios.mean(axis=1).reindex(calls.index).fillna(1.0)
     calls["tried"] = of_calls.size().reindex(calls.index, fill_value=0)
     calls["luck_ms"] = calls["default_ms"] * of_calls["luck"].sum().reindex(calls.index).fillna(0.0)
-    return Chosen(calls.sort_index().reset_index(), _gains(own, ratios))
+    return LayerChoices(calls.sort_index().reset_index(), _gains(own, ratios))
 
 
 def _rivals(times: pd.DataFrame, default: str) -> pd.DataFrame:

@@ -27,7 +27,7 @@ import yaml
 from hpcsweep import files, sources
 from hpcsweep.analysis import dataset, output
 from hpcsweep.analysis.dataset import Dataset
-from hpcsweep.analysis.page import write as page
+from hpcsweep.analysis.page.write import citation, how, shown, values_in, when, write_page
 from hpcsweep.errors import SpecError
 from hpcsweep.spec import sweep_file
 from hpcsweep.spec.profile import ProfileFile
@@ -39,7 +39,7 @@ _BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnCode:
     """What an axis names, in the version that was measured, and its files if they are at hand."""
 
     axis: str
@@ -52,7 +52,7 @@ class Own:
         return f"{self.axis} {self.value} ({self.digest}): {names}"
 
 
-def write(sweep_dir: SweepDir, path: Path) -> list[Own]:
+def write(sweep_dir: SweepDir, path: Path) -> list[OwnCode]:
     """Write the bundle of a collected sweep; return what of the user's own it holds, or lacks.
 
     `UsageError` where nothing was measured, or the file cannot be written or is no bundle;
@@ -68,7 +68,7 @@ def write(sweep_dir: SweepDir, path: Path) -> list[Own]:
     writing = output.writing(path, _is_bundle, most=rights)
     with tempfile.TemporaryDirectory() as aside, writing as file:
         made = Path(aside)
-        page.write(sweep_dir, made / "page.html")
+        write_page(sweep_dir, made / "page.html")
         (made / "profiles").mkdir()
         for record in filter(lambda record: record.profile, sweep_dir.manifests()):
             profile = made / "profiles" / f"{record.profile}.yaml"
@@ -138,7 +138,7 @@ def _profile_keys(record: Manifest) -> dict[str, Any]:
     return {key: known[key] for key in ProfileFile.model_fields if known.get(key) is not None}
 
 
-def _own_files(data: Dataset) -> Iterator[Own]:
+def _own_files(data: Dataset) -> Iterator[OwnCode]:
     """Yield what the measured networks and data sets are made of, each version once."""
     manifests = data.sweep_dir.manifests()
     seen = sources.Sources([folder for one in manifests for folder in one.run.search_path])
@@ -150,21 +150,21 @@ def _own_files(data: Dataset) -> Iterator[Own]:
             if not found and seen.digest(axis, value) == digest:
                 found = seen.files(axis, value)
             readable = all(os.access(path, os.R_OK) for path in found.values())
-            yield Own(axis, value, digest, found if readable else {})
+            yield OwnCode(axis, value, digest, found if readable else {})
 
 
-def _readme(data: Dataset, own: Sequence[Own]) -> str:
+def _readme(data: Dataset, own: Sequence[OwnCode]) -> str:
     rows = data.rows
     again = ""
     with suppress(SpecError):  # of an older version, or of another program
         again = sweep_file.load(data.sweep_dir.sweep_file).name
     flags = dataset.flags(rows).replace("", None).value_counts()
-    env = jinja2.Environment(finalize=page.shown, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
+    env = jinja2.Environment(finalize=shown, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
     text = resources.files("hpcsweep.analysis").joinpath("bundle.md").read_text(encoding="utf-8")
     return env.from_string(text).render(
-        name=data.sweep_dir.path.name, counts=data.counts(), when=page.when(rows),
-        values=lambda name: page.values_in(rows, name) if name in rows else "",
-        hardware=dataset.hardware(rows), how=page.how(data), citation=page.citation(data),
+        name=data.sweep_dir.path.name, counts=data.counts(), when=when(rows),
+        values=lambda name: values_in(rows, name) if name in rows else "",
+        hardware=dataset.hardware(rows), how=how(data), citation=citation(data),
         flags=", ".join(f"{name} {number}" for name, number in flags.items()) or "none",
         notes=data.why_failed(), own=own, again=again,
     )  # fmt: skip

@@ -217,7 +217,7 @@ def _ends(low: float, high: float) -> str:
     return "unbounded" if high > _FAR * low else f"{low:.3f} to {high:.3f}"
 
 
-def compare(
+def compare_sides(
     first: Side,
     second: Side,
     *,

@@ -7,9 +7,8 @@ all digits. Empty cells are NaN. Nothing is averaged.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, abc
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -404,7 +403,7 @@ def doubtful(rows: pd.DataFrame, *, noise: bool = True) -> pd.Series[bool]:
     return flagged(rows, names if noise else names - {"noisy"})
 
 
-def _doubt(rows: pd.DataFrame) -> AbstractSet[str]:
+def _doubt(rows: pd.DataFrame) -> abc.Set[str]:
     """Return the flags that make times unreliable; of a command all are foreign, which is none."""
     return _DOUBT - {FOREIGN} if is_of_command(rows) else _DOUBT
 

@@ -20,7 +20,7 @@ from hpcsweep.catalog.record import packaged
 
 
 @dataclass(frozen=True)
-class Workload:
+class WorkloadKind:
     """What other parts of the program need to know of what a point runs.
 
     A new workload is one module in `measure/workloads/`, one line in `measure/bench.py`, and one
@@ -37,11 +37,11 @@ class Workload:
         return self.runs_network and not self.learns
 
 
-INFERENCE: Final = Workload("inference")
-TRAINING: Final = Workload("training", learns=True)
-NOOP: Final = Workload("noop", runs_network=False)
-COMMAND: Final = Workload("command", runs_network=False)
-WORKLOADS: Final[Mapping[str, Workload]] = {
+INFERENCE: Final = WorkloadKind("inference")
+TRAINING: Final = WorkloadKind("training", learns=True)
+NOOP: Final = WorkloadKind("noop", runs_network=False)
+COMMAND: Final = WorkloadKind("command", runs_network=False)
+WORKLOADS: Final[Mapping[str, WorkloadKind]] = {
     workload.name: workload for workload in (INFERENCE, TRAINING, NOOP, COMMAND)
 }
 
@@ -213,9 +213,9 @@ def is_algorithm(name: str) -> bool:
     return name in ALGORITHMS or is_plan(name)
 
 
-def workload_of(cell: str | None) -> Workload:
+def workload_of(cell: str | None) -> WorkloadKind:
     """Return the workload that a row names; a name of elsewhere is of one that runs a network."""
-    return WORKLOADS.get(cell or "") or Workload(cell or "")
+    return WORKLOADS.get(cell or "") or WorkloadKind(cell or "")
 
 
 def axes_of(workload: str) -> dict[str, Axis]:

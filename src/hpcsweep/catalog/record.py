@@ -38,7 +38,7 @@ class Flag:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class CheckRecord:
     """One check: what it finds and costs, its records of a row and of a layer row, its flags.
 
     Without a `setting` it applies to every point, else to those whose key of `measure` is set; and

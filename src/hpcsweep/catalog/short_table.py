@@ -26,8 +26,8 @@ from hpcsweep.catalog.columns import (
 from hpcsweep.catalog.record import packaged
 
 if TYPE_CHECKING:
+    from collections import abc
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
 FROZEN: Final = "columns_1.0.csv"
 SEED: Final = OVERALL_COLUMNS[:10]  # names of the predecessor
@@ -57,8 +57,8 @@ _ALWAYS: Final = frozenset({*SEED, *JOINED, *OF_POINT, "status", "orphan"})
 
 
 def split(
-    filled: AbstractSet[str],
-    named: AbstractSet[str],
+    filled: abc.Set[str],
+    named: abc.Set[str],
     own_axes: Iterable[str] = (),
     own_results: Iterable[str] = (),
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -136,7 +136,7 @@ def meant_for(sweep: Sweep, clusters: tuple[str, ...]) -> tuple[str, ...]:
     from hpcsweep.spec import lookup
     from hpcsweep.submit import request
 
-    gpus = request.gpus(sweep)
+    gpus = request.named_gpus(sweep)
     if gpus and (here := request.device_here(sweep).gpu) not in gpus:
         why = f"the sweep asks for gpu: {', '.join(gpus)}; this machine has: {here}"
     elif slurm.available():

@@ -190,7 +190,9 @@ def compare(  # noqa: PLR0913, PLR0917 - one argument per option
         for text in last_two or (first, *others)
     )
     differing = common.listed(across)
-    compared = [compare.compare(base, side, metric=metric, across=differing) for side in sides]
+    compared = [
+        compare.compare_sides(base, side, metric=metric, across=differing) for side in sides
+    ]
     views = [each.view() for each in compared]
     error = None
     if limit:
@@ -287,8 +289,7 @@ def _check(results: Path, names: Sequence[str], out: Path | None, leave: str) ->
 
 
 def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) -> Answer:
-    from hpcsweep.forecast import past_rows
-    from hpcsweep.forecast import sweep as predicting
+    from hpcsweep.forecast import past_rows, unmeasured
     from hpcsweep.spec import expansion
     from hpcsweep.store.folders import SweepDir
     from hpcsweep.submit import changes, request
@@ -301,10 +302,10 @@ def _predict(results: Path, asked: Request, sources: str | None, *, fill: bool) 
     sweep_dir = SweepDir(results / asked.sweep.name)
     points = list(asked.points())
     if asked.rehearsal:  # nothing is measured here, so the answer is about the GPUs that it names
-        gpus = request.gpus(asked.sweep)
+        gpus = request.named_gpus(asked.sweep)
         points = list(chain.from_iterable(expansion.expand(asked.sweep, gpu=gpu) for gpu in gpus))
     controls = past_rows.controls(sweep_dir, asked.device)
-    predicted = predicting.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
+    predicted = unmeasured.predict(sweep_dir.name, points, learnt, fill=fill, controls=controls)
     paths = predicted.write(sweep_dir.path)
     return Answer(record=predicted.to_json, text=predicted.text, files=paths)
 

@@ -187,7 +187,7 @@ def _verified(
     """Write a sweep of one point, run it anew, and return its row, or raise if none comes."""
     from hpcsweep.spec import sweep_file
     from hpcsweep.store import folders
-    from hpcsweep.store.collect import collector as collecting
+    from hpcsweep.store.collect import collector
     from hpcsweep.store.state import PointStatus
 
     lack = [] if noop else _lacking(chosen)
@@ -200,7 +200,7 @@ def _verified(
     if row.get("status") != PointStatus.OK:
         why = row.get("status_reason") or trouble or "its job ended without a row"
         raise PointsFailed(f"the point was not measured: {why}; see `{sweep_dir.command('logs')}`")
-    collecting.collect(sweep_dir)
+    collector.collect(sweep_dir)
     return {name: cell for name, cell in row.items() if cell and isinstance(cell, str)}
 
 

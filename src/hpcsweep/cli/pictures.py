@@ -162,12 +162,12 @@ def roofline(  # noqa: PLR0913 - one argument per option
     """
     drawn, written = _split(out, "roofline")
     from hpcsweep.analysis import output
-    from hpcsweep.analysis.roofline import model
+    from hpcsweep.analysis.roofline import rooflines
 
     if counters:
         return _counters(counters)
-    source = [model.sample()] if example else _source(results, sources)
-    roofline = model.read_roofline(source, **others)
+    source = [rooflines.sample()] if example else _source(results, sources)
+    roofline = rooflines.read_roofline(source, **others)
     for path in written:
         output.write_csv(path, roofline.records(grouped=by_name))
     for path in drawn:

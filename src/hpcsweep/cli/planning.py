@@ -62,7 +62,7 @@ def _support(sweep: Sweep, cluster: tuple[str, ...], gpu: str | None, sample: in
 
     if not WORKLOADS[sweep.workload].runs_network:
         raise UsageError(f"{sweep.name}: a sweep of workload {sweep.workload} has no convolutions")
-    named = request.gpus(sweep)
+    named = request.named_gpus(sweep)
     points = iter(expansion.expand(sweep, sample=sample))
     gpus = support.gpus_named(gpu or "" if gpu or cluster else ",".join(named))
     requests = [common.request_of(sweep, name, sample=sample) for name in cluster]
@@ -194,7 +194,7 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # before torch: its profiler prints to stderr
     environment.keep_miopen_apart()
-    from hpcsweep.cli import verify as proof
+    from hpcsweep.cli.verify import verification_text, verify_points
     from hpcsweep.measure.bench import torch_bench
     from hpcsweep.spec import sweep_file
 
@@ -203,12 +203,12 @@ def verify(spec: str, cluster: tuple[str, ...], sample: int | None, *, layers: b
     asked.tell_unseen_gpu()
     gpu_name = "" if asked.rehearsal else asked.profile.gpu_name
     run = {"gpu": asked.device, "gpu_name": gpu_name, "search_path": asked.search_path}
-    points = list(proof.verify(asked.points(), torch_bench(asked.sweep.workload, run)))
+    points = list(verify_points(asked.points(), torch_bench(asked.sweep.workload, run)))
     sweep = asked.sweep
     is_proven = all(point.proven for point in points)
     return Answer(
         record=lambda: {"sweep": sweep.name, "points": [each.to_json() for each in points]},
-        text=lambda: proof.text(points, sweep.names_of_maps(), layers=layers),
+        text=lambda: verification_text(points, sweep.names_of_maps(), layers=layers),
         code=0 if is_proven else PointsFailed.exit_code,
     )
 

@@ -88,15 +88,15 @@ def submit(  # noqa: PLR0913 - the others are `Options`
         _download(asked)
     action: Action = steps.submit
     if target is not None:
-        from hpcsweep.submit.adaptive import until_error as adaptive
+        from hpcsweep.submit.adaptive.until_error import submit_rounds
 
         if len(requests) > 1:
             raise UsageError("--until-error takes one --cluster: run the command once for each")
-        action = partial(adaptive.submit, target=target, watch=watch)
+        action = partial(submit_rounds, target=target, watch=watch)
     elif dry_run:
-        from hpcsweep.submit import dry_run as rehearsal
+        from hpcsweep.submit.dry_run import rehearse
 
-        action = rehearsal.run
+        action = rehearse
     if len(requests) > 1 and not dry_run:
         requests = steps.check_all(results, requests)
     code = max([action(results, request) for request in requests])
@@ -147,8 +147,8 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, disk: bool) -
 
     Without SWEEPS: of every sweep.
     """
-    from hpcsweep.cluster import status as states
     from hpcsweep.cluster import sweep_status
+    from hpcsweep.cluster.status import read_status, watch_status
     from hpcsweep.errors import ResultsError
     from hpcsweep.store import runs
 
@@ -156,9 +156,9 @@ def status(results: Path, sweeps: tuple[str, ...], *, watch: bool, disk: bool) -
         return _disk(results, runs.of_sweeps(results, sweeps))
     if watch:
         answer.refuse_json("--watch shows the status again and again")
-        states.watch(results, sweeps)
+        watch_status(results, sweeps)
         return None
-    read = states.read_status(results, sweeps)
+    read = read_status(results, sweeps)
     return Answer(
         record=lambda: sweep_status.to_json(read),
         text=lambda: sweep_status.as_text(read, answer.width()),
@@ -284,13 +284,13 @@ def logs(results: Path, sweep: str | None, what: str | None, *, follow: bool) ->
 
     WHAT is a submission, SUBMISSION:CHUNK, a chunk of the newest submission, or the id of a point.
     """
-    from hpcsweep.cluster import logs as of_jobs
+    from hpcsweep.cluster.logs import lines_of_logs
     from hpcsweep.store import runs
 
     run = runs.of_sweep(results, sweep)
     if follow:
         answer.refuse_json("--follow never ends")
-    return replace(_lines(run, of_jobs.lines_of_logs(run, what, follow=follow)), copy=True)
+    return replace(_lines(run, lines_of_logs(run, what, follow=follow)), copy=True)
 
 
 @click.command()

@@ -107,10 +107,10 @@ def import_(results: Path, /, path: Path, device: str, columns: str, **others: A
     hpcsweep import Tesla_T4.csv.gz --columns neusight --as neusight_t4
     """
     from hpcsweep.importing import importer
-    from hpcsweep.store.collect import collector as collecting
+    from hpcsweep.store.collect import collector
 
     brought = importer.bring(results, path, others["as"], device, columns)
-    report = collecting.collect(brought.sweep_dir)
+    report = collector.collect(brought.sweep_dir)
     lines = [f"{brought.sweep_dir.name}: imported from {brought.source}"]
     lines += [f"   {note}" for note in brought.notes]
     return Answer(
@@ -160,7 +160,7 @@ def report(  # noqa: PLR0913, PLR0917 - one argument per option
             html = Path("/dev/stdout")
         elif html.is_dir():
             html /= f"{sweep_dir.name}.html"
-        for line in write.write(sweep_dir, html, where):
+        for line in write.write_page(sweep_dir, html, where):
             messages.note(f"{line}")
         if format == "table" and not answer.mode.json:
             return Answer(record=dict, text=lambda: [] if to_stdout else f"open {html}")

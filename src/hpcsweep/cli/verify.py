@@ -105,7 +105,7 @@ class Verification:
         }
 
 
-def verify(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
+def verify_points(points: Iterable[Point], bench: Bench) -> Iterator[Verification]:
     """Yield a verification for each point; one that cannot run has one, too."""
     return (
         _verified(replace(point, measure={**point.measure, **CHECKS}), bench) for point in points
@@ -121,7 +121,7 @@ def _verified(point: Point, bench: Bench) -> Verification:
     return Verification(point, measured.row, measured.layers)
 
 
-def text(
+def verification_text(
     findings: Sequence[Verification], maps: Mapping[str, str] = NO_MAPS, *, layers: bool = False
 ) -> str:
     """Return verifications as text; `layers` adds every convolution call.

@@ -26,7 +26,7 @@ from hpcsweep.cluster import slurm
 from hpcsweep.cluster.local import this_machine
 from hpcsweep.cluster.local.this_machine import LocalDevice
 from hpcsweep.cluster.slurm import job_request, profile_checks
-from hpcsweep.cluster.slurm.job_request import Finding, Wants
+from hpcsweep.cluster.slurm.job_request import ProfileFinding, Wants
 from hpcsweep.spec.profile import Profile
 
 _MIN_FREE_GB: Final = 1.0  # with less, a sweep with samples may end on a full disk
@@ -36,21 +36,23 @@ _PROPERTIES: Final = "hpcsweep.conv.libraries.cudnn_graph"
 _CLASS: Final = re.compile(r"^(?:\w+\.)+\w+: ")  # of an exception, before its words, in a trace
 
 
-def writable(results: Path) -> Finding:
+def writable(results: Path) -> ProfileFinding:
     """Check that results can be written, by writing a file."""
     folder = _existing(results)
     try:
         _write_in(folder)
     except OSError as error:
         do = "choose another folder with --results, or free disk space"
-        return Finding("fail", "results", f"{folder}: {error.strerror or error}", do)
+        return ProfileFinding("fail", "results", f"{folder}: {error.strerror or error}", do)
     free = shutil.disk_usage(folder).free / 1e9
     if free < _MIN_FREE_GB:
-        return Finding("warn", "results", f"{folder}: only {free:.2f} GB free", "free disk space")
-    return Finding("ok", "results", f"{folder.resolve()}: writable, {free:.0f} GB free")
+        return ProfileFinding(
+            "warn", "results", f"{folder}: only {free:.2f} GB free", "free disk space"
+        )
+    return ProfileFinding("ok", "results", f"{folder.resolve()}: writable, {free:.0f} GB free")
 
 
-def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
+def logs(wants: Wants, submission: Path | None = None) -> Iterator[ProfileFinding]:
     """Check the folders of `--output` and `--error`: if one is missing, a job fails without a log.
 
     Relative paths begin at the submission's folder, which has a folder `logs`.
@@ -66,10 +68,10 @@ def logs(wants: Wants, submission: Path | None = None) -> Iterator[Finding]:
         except OSError as error:
             detail = f"{folder}: {error.strerror or error}; the job would fail without a log"
             do = f"create the folder, or remove --{key}: the submission has a folder for logs"
-            yield Finding("fail", "logs", detail, do, wants.places.get(key, ""))
+            yield ProfileFinding("fail", "logs", detail, do, wants.places.get(key, ""))
 
 
-def paths(profile: Profile, *, in_job: bool) -> Iterator[Finding]:
+def paths(profile: Profile, *, in_job: bool) -> Iterator[ProfileFinding]:
     """Check the files that the profile's jobs need: environment, interpreter, image, data.
 
     Another machine, such as a login node, may lack what the nodes have; in a job of this profile
@@ -86,7 +88,7 @@ def paths(profile: Profile, *, in_job: bool) -> Iterator[Finding]:
             detail = f"{path} is not there" if in_job else f"{path} is not on this machine"
             look = f"look on a node: hpcsweep doctor --cluster {profile.name} --on-node"
             do = f"correct `{key}`, or create it" + ("" if in_job else f"; {look}")
-            yield Finding("fail" if in_job else "warn", key, detail, do, profile.where(key))
+            yield ProfileFinding("fail" if in_job else "warn", key, detail, do, profile.where(key))
 
 
 def _images(script: str) -> list[str]:
@@ -100,12 +102,12 @@ def _images(script: str) -> list[str]:
     return []
 
 
-def _gpu(profile: Profile) -> Iterator[Finding]:
+def _gpu(profile: Profile) -> Iterator[ProfileFinding]:
     """Check that the GPU of this job, or of this machine, is the one of the profile."""
     here = this_machine.local_device()
     wanted = gpus.by_label(profile.gpu or "") or profile.gpu
     if here.gpu == wanted:
-        yield Finding("ok", "gpu", here.gpu)
+        yield ProfileFinding("ok", "gpu", here.gpu)
     elif wanted not in {"cpu", "mps"}:
         who = "job" if profile.in_slurm else "machine"
         has = "sees no GPU" if here.gpu in {"cpu", "mps"} else f"has: {here.gpu}"
@@ -113,16 +115,16 @@ def _gpu(profile: Profile) -> Iterator[Finding]:
         detail = f"this {who} {has}{why}; the profile's is {wanted}"
         correct = "correct `gres` and `constraint`" if profile.in_slurm else "correct `gpu`"
         do = "; ".join(filter(None, (correct, here.remedy)))
-        yield Finding("fail", "gpu", detail, do, profile.where("gpu"))
+        yield ProfileFinding("fail", "gpu", detail, do, profile.where("gpu"))
 
 
-def _other_cudnn(profile: Profile) -> Iterator[Finding]:
+def _other_cudnn(profile: Profile) -> Iterator[ProfileFinding]:
     """Warn of modules that put another cuDNN before torch's own."""
     for module in profile.modules:
         if "cudnn" in module.lower():
             detail = f"'{module}' puts another cuDNN before torch's own; torch takes no older one"
             do = "remove it: torch's packages bring their cuDNN"
-            yield Finding("warn", "modules", detail, do, profile.where("modules"))
+            yield ProfileFinding("warn", "modules", detail, do, profile.where("modules"))
 
 
 def _existing(path: Path) -> Path:
@@ -137,9 +139,9 @@ def _write_in(folder: Path) -> None:
         os.fsync(file.fileno())
 
 
-def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[Finding]:
+def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> list[ProfileFinding]:
     """Check this machine, the results folder, and the profile if one is given."""
-    findings = [Finding("ok", "python", f"{platform.python_version()} at {sys.executable}")]
+    findings = [ProfileFinding("ok", "python", f"{platform.python_version()} at {sys.executable}")]
     sends = slurm.available() if profile is None else profile.in_slurm
     jobs_have_own = sends and profile is not None and profile.own_python
     findings += _packages({"measure", "nvidia"} if jobs_have_own else set())
@@ -148,7 +150,7 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
         findings.append(_device(this_machine.local_device()))
         busy = this_machine.busy()
         if busy:
-            findings.append(Finding("warn", "load", busy))
+            findings.append(ProfileFinding("warn", "load", busy))
     if deep:
         findings += _torch()
     if profile is not None:
@@ -156,63 +158,71 @@ def examine(profile: Profile | None, results: Path, *, deep: bool = False) -> li
     return findings
 
 
-def _device(here: LocalDevice) -> Finding:
+def _device(here: LocalDevice) -> ProfileFinding:
     """Tell what is measured here, and which GPU is not."""
     if here.unused:
-        return Finding("warn", "device", f"sweeps run on the CPU: {here.unused}", here.remedy)
+        return ProfileFinding(
+            "warn", "device", f"sweeps run on the CPU: {here.unused}", here.remedy
+        )
     name = "no GPU here: sweeps rehearse on the CPU" if here.gpu == "cpu" else here.gpu
-    return Finding("ok", "device", name)
+    return ProfileFinding("ok", "device", name)
 
 
-def _properties(profile: Profile) -> Iterator[Finding]:
+def _properties(profile: Profile) -> Iterator[ProfileFinding]:
     """On a GPU of the profile, write the device's properties by libcudnn beside the profile."""
     if profile.gpu in {"cpu", "mps"} or this_machine.local_device().gpu != profile.gpu:
         return
     printed, error = _run_module(_PROPERTIES)
     if error:
         do = "`expand --support` takes those of data sheets, where they are typed"
-        yield Finding("warn", "properties", f"cuDNN does not tell the device's: {error}", do)
+        yield ProfileFinding("warn", "properties", f"cuDNN does not tell the device's: {error}", do)
         return
     files.write_json(profile.device_file, json.loads(printed))
-    yield Finding("ok", "properties", f"of this device: written to {profile.device_file}")
+    yield ProfileFinding("ok", "properties", f"of this device: written to {profile.device_file}")
 
 
-def _packages(of_jobs: set[str]) -> Iterator[Finding]:
+def _packages(of_jobs: set[str]) -> Iterator[ProfileFinding]:
     """Report the installed extras in one line, and the use of each missing one.
 
     Those `of_jobs` are not needed here: jobs have a Python of their own.
     """
     lacking = {name: extras.lacking(name) for name in extras.EXTRAS if name not in of_jobs}
     here = [name for name, lack in lacking.items() if not lack]
-    yield Finding("ok", "extras", ", ".join(here) or "none")
+    yield ProfileFinding("ok", "extras", ", ".join(here) or "none")
     for name, lack in lacking.items():
         if lack:
             detail = f"not here ({', '.join(lack)}); without it: {extras.EXTRAS[name].serves}"
-            yield Finding("none", f"[{name}]", detail, extras.install(name))
+            yield ProfileFinding("none", f"[{name}]", detail, extras.install(name))
     with suppress(importlib.metadata.PackageNotFoundError):
         torch, vision = map(importlib.metadata.version, ("torch", "torchvision"))
-        yield Finding("ok", "torch", f"torch {torch}, torchvision {vision}; --deep imports them")
+        yield ProfileFinding(
+            "ok", "torch", f"torch {torch}, torchvision {vision}; --deep imports them"
+        )
 
 
-def _torch() -> Iterator[Finding]:
+def _torch() -> Iterator[ProfileFinding]:
     lack = extras.lacking("measure")
     if lack:
-        yield Finding("fail", "torch import", f"no {lack[0]} here", extras.install("measure"))
+        yield ProfileFinding(
+            "fail", "torch import", f"no {lack[0]} here", extras.install("measure")
+        )
         return
     printed, error = _run_module("hpcsweep.measure.machine.fit")
     if error:
         do = "install torch and torchvision together, as PyPI pairs them"
-        yield Finding("fail", "torch import", error, do)
+        yield ProfileFinding("fail", "torch import", error, do)
         return
     seen = json.loads(printed.splitlines()[-1])
-    yield Finding("ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}")
+    yield ProfileFinding(
+        "ok", "torch import", f"{seen['threads']} threads, oneDNN {seen['mkldnn']}"
+    )
     if seen["refused"]:
-        yield Finding("fail", "gpu", seen["refused"], seen["do"])
+        yield ProfileFinding("fail", "gpu", seen["refused"], seen["do"])
     elif seen["gpu"]:
-        yield Finding("ok", "gpu", f"{seen['gpu']}, cuDNN {seen['cudnn']}")
+        yield ProfileFinding("ok", "gpu", f"{seen['gpu']}, cuDNN {seen['cudnn']}")
     if seen["lacking"]:
         detail = f"{seen['lacking']}; {this_machine.WITHOUT_TELEMETRY}"
-        yield Finding("warn", "telemetry", detail)
+        yield ProfileFinding("warn", "telemetry", detail)
 
 
 def _run_module(name: str) -> tuple[str, str]:
@@ -225,12 +235,14 @@ def _run_module(name: str) -> tuple[str, str]:
     return done.stdout, words if done.returncode else ""
 
 
-def _profile(profile: Profile) -> Iterator[Finding]:
-    yield Finding("ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}")
+def _profile(profile: Profile) -> Iterator[ProfileFinding]:
+    yield ProfileFinding(
+        "ok", "profile", f"{profile.name} ({profile.path}), launcher {profile.launcher}"
+    )
     if not profile.own_python and (lack := extras.lacking("measure")):
         do = f"{extras.install('measure')}, or name the `python`, `venv` or `conda` of its jobs"
         detail = f"its jobs run this Python, which has no {lack[0]}: only workload noop works"
-        yield Finding("warn", "python", detail, do, profile.where("python"))
+        yield ProfileFinding("warn", "python", detail, do, profile.where("python"))
     if not profile.in_slurm:
         if profile.gpu in gpus.GPUS and not profile.gpu_name:
             yield from _gpu(profile)
@@ -246,6 +258,6 @@ def _profile(profile: Profile) -> Iterator[Finding]:
     yield from logs(job_request.options_of(profile))
     if not slurm.available():
         do = "run doctor on a login node of the cluster"
-        yield Finding("warn", "slurm", "not checked: no sbatch on this machine's PATH", do)
+        yield ProfileFinding("warn", "slurm", "not checked: no sbatch on this machine's PATH", do)
         return
     yield from profile_checks.look(profile)

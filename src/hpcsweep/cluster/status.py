@@ -56,7 +56,7 @@ def read_status(root: Path, names: Sequence[str]) -> list[SweepStatus]:
     return [_sweep(*read, answer) for read in read_in]
 
 
-def watch(root: Path, names: Sequence[str]) -> None:
+def watch_status(root: Path, names: Sequence[str]) -> None:
     """Print the table anew until no point is queued or running."""
     clear = "\x1b[H\x1b[J" if sys.stdout.isatty() else ""
     while True:

@@ -7,8 +7,8 @@ without a line in `BACKENDS` get the reference back-end.
 from __future__ import annotations
 
 import importlib
+from collections import abc
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
@@ -54,7 +54,7 @@ class Expected:
     must: tuple[Patterns, ...] = ()
     must_not: Patterns = ()
     kernels: tuple[Patterns, ...] = ()
-    work: AbstractSet[Operation] | None = None
+    work: abc.Set[Operation] | None = None
     inside: str | None = None
     algorithm: str | None = None
     onednn_direct: bool = False

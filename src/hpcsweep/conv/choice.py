@@ -20,8 +20,8 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from hpcsweep import catalog
+from hpcsweep.conv.algorithm_errors import UnknownAlgorithm
 from hpcsweep.conv.backend import FRAMEWORK, Backend, Gradient
-from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.shape import ConvShape
 
 Algorithm = str | Mapping[str, str]

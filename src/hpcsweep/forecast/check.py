@@ -160,7 +160,7 @@ def _raw(calls: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Check:
+class ForecastCheck:
     """What leaving out found: records as `--json` prints them."""
 
     measured: Measured
@@ -199,7 +199,7 @@ class Check:
         return "\n".join(lines)
 
 
-def check(measured: Measured, leave: str = "") -> Check:
+def check(measured: Measured, leave: str = "") -> ForecastCheck:
     """Leave out whatever there is more than one of, and compare with what was measured.
 
     `leave` is a column with values that are left out together, or with `all`: each in turn.
@@ -212,7 +212,7 @@ def check(measured: Measured, leave: str = "") -> Check:
     values = () if text == "all" else tuple(filter(None, text.split(",")))
     every = [leave_out(measured, kind, compare=True, values=values) for kind in kinds]
     left = [kind for kind in every if kind is not None]
-    return Check(measured, [_record(kind) for kind in left], left)
+    return ForecastCheck(measured, [_record(kind) for kind in left], left)
 
 
 def _record(left: LeftOut) -> dict[str, Any]:

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from hpcsweep.forecast import layers, physics, terms
-from hpcsweep.forecast.layers import Law
+from hpcsweep.forecast import layer_law, physics, terms
+from hpcsweep.forecast.layer_law import Law
 from hpcsweep.forecast.terms import Floats
 from hpcsweep.forecast.training_data import Measured, convolve
 
@@ -87,7 +87,7 @@ def fit(measured: Measured, like: Forecast | None = None) -> Forecast:
     calls = measured.calls
     every = measured.every_call.reset_index(drop=True)
     distinct = physics.distinct(physics.prepared(every))
-    law = layers.fit(distinct, like.law if like else None)
+    law = layer_law.fit(distinct, like.law if like else None)
     points = measured.points
     plain = Forecast(_fallbacks(calls), law, _fit_between(points, calls), {})
     guess = plain.totals(points, plain.times(calls))

@@ -57,7 +57,7 @@ class DirectedShape(NamedTuple):
     direction: str
 
 
-class Timed(NamedTuple):
+class SolverTime(NamedTuple):
     """What a solver took for a problem."""
 
     algorithm: str
@@ -74,7 +74,7 @@ def gpu_of(name: str) -> tuple[str, int | None] | None:
     return match[1], int(match[2]) if match[2] else int(match[3], 16) if match[3] else None
 
 
-def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[Timed]]]:
+def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, list[SolverTime]]]:
     """Yield the 2-D problems that a file has times of; `ResultsError` where it cannot be read."""
     try:
         with unpacking.opened(path.resolve(), _MOST) as file:
@@ -91,7 +91,7 @@ def read_find_db(path: Path, counts: Counts) -> Iterator[tuple[DirectedShape, li
         raise ResultsError(f"{path}: cannot be read ({error})") from error
 
 
-def line(text: str, counts: Counts) -> tuple[DirectedShape, list[Timed]] | None:
+def line(text: str, counts: Counts) -> tuple[DirectedShape, list[SolverTime]] | None:
     """Return the problem of a line and what its solvers took; None, counted, where it has none."""
     if not text:
         return None
@@ -124,7 +124,7 @@ def _problem(key: str) -> DirectedShape | None:
     return DirectedShape(shape, DIRECTIONS[match[18]]) if fits else None
 
 
-def _timed(entry: str) -> Timed | None:
+def _timed(entry: str) -> SolverTime | None:
     """Return an entry, `Solver:ms,workspace,Algo` or `Algo:Solver,ms,workspace,..`; else None."""
     head, _, rest = entry.strip().partition(":")
     parts = rest.split(",")
@@ -140,7 +140,7 @@ def _timed(entry: str) -> Timed | None:
         return None
     if algorithm is None or algorithm[1] not in _ALGORITHMS or ms is None:
         return None
-    return Timed(_ALGORITHMS[algorithm[1]], head, ms, workspace)
+    return SolverTime(_ALGORITHMS[algorithm[1]], head, ms, workspace)
 
 
 def is_one(path: Path) -> bool:

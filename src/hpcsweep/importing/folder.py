@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 
 from hpcsweep import environment, files
 from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
-from hpcsweep.importing import bundle, submission
+from hpcsweep.importing import bundle_file, submission
 from hpcsweep.sources import is_digest
 from hpcsweep.store import folders, manifest
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -111,8 +111,10 @@ def _below(root: Path, *names: str) -> Iterator[Names]:
 def _listed(root: Path, *names: str, files: bool = False) -> list[str]:
     """Return what is in a folder, but hidden files and, if files are wanted, folders."""
     folder = root
-    if len(names) > bundle.DEEPEST:
-        raise ResultsError(f"{root.joinpath(*names)}: is in more than {bundle.DEEPEST} folders")
+    if len(names) > bundle_file.DEEPEST:
+        raise ResultsError(
+            f"{root.joinpath(*names)}: is in more than {bundle_file.DEEPEST} folders"
+        )
     for name in names:
         folder /= name
         if folder.is_symlink():
@@ -140,7 +142,7 @@ def copy_bundle(path: Path, sweep_dir: SweepDir) -> tuple[str, Names]:
     with submission.arriving(sweep_dir) as ready:
         aside = ready.path.with_name("unpacked")
         try:
-            theirs = SweepDir(bundle.unpack(path, aside))
+            theirs = SweepDir(bundle_file.unpack(path, aside))
             check(theirs, sweep_dir)
             source, notes = _copy(theirs.path, sweep_dir, ready)
         except HpcsweepError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpcsweep import files
 from hpcsweep.errors import UsageError
-from hpcsweep.importing import bundle, finddb, folder, predecessor, submission, table, trace
+from hpcsweep.importing import bundle_file, finddb, folder, predecessor, submission, table, trace
 from hpcsweep.store import locks
 from hpcsweep.store.folders import SweepDir
 
@@ -38,8 +38,8 @@ def bring(
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     submission.remove_leftovers(results)
-    if not columns and bundle.is_one(path):
-        sweep_dir = _sweep_dir(results, name or bundle.name_of(path))
+    if not columns and bundle_file.is_one(path):
+        sweep_dir = _sweep_dir(results, name or bundle_file.name_of(path))
         with files.errors_named(), locks.held(sweep_dir, "import"):
             return Imported(sweep_dir, *folder.copy_bundle(path, sweep_dir))
     of_table = table.read_columns(columns) if columns else None

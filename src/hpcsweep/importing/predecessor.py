@@ -338,11 +338,11 @@ def _network(model: str) -> nn.Module | None:
     try:
         import torch  # noqa: PLC0415 - only tables of layers need it
 
-        from hpcsweep.measure import models  # noqa: PLC0415 - it needs torch
+        from hpcsweep.measure import model_builder  # noqa: PLC0415 - it needs torch
     except ImportError:
         return None
     with torch.device("meta"):
-        network = models.build_float32(model, enliven=False)
+        network = model_builder.build_float32(model, enliven=False)
     for module in network.modules():  # what changes no shape costs most of a pass on this device
         if isinstance(module, (torch.nn.BatchNorm2d, torch.nn.ReLU, torch.nn.Dropout)):
             module.forward = lambda image: image

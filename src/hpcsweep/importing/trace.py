@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, abc, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,7 +143,7 @@ def _notes(
     yield f"flagged {FOREIGN}: measured by PyTorch's profiler, not here"
 
 
-def _device(head: Mapping[str, Any], numbers: AbstractSet[int | None]) -> str:
+def _device(head: Mapping[str, Any], numbers: abc.Set[int | None]) -> str:
     """Return the name of the devices that ran kernels; `unknown` where no list tells it.
 
     Of CUDA the number of an event is the id of a device. ROCm counts the processors before its

@@ -13,8 +13,8 @@ from hpcsweep.measure.workloads.command import Command
 from hpcsweep.measure.workloads.noop import Noop
 
 if TYPE_CHECKING:
-    from hpcsweep.measure.machine.telemetry import Telemetry
-    from hpcsweep.measure.point import PointBench
+    from hpcsweep.measure.machine.gpu_telemetry import Telemetry
+    from hpcsweep.measure.measure_point import PointBench
 
 
 def bench_of(workload: str, run: Mapping[str, Any]) -> Bench:
@@ -48,7 +48,7 @@ def torch_bench(workload: str, run: Mapping[str, Any]) -> PointBench:
 
 def on_device(workload: str, device: str = "cpu", telemetry: Telemetry | None = None) -> PointBench:
     """Return the bench of a workload on the current device of a type: cpu, cuda or mps."""
-    from hpcsweep.measure.point import PointBench
+    from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
     from hpcsweep.measure.workloads.training.workload import Training
 

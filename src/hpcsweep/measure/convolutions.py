@@ -15,10 +15,9 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice, parts, swap
+from hpcsweep.conv.algorithm_errors import AlgorithmError, Unsupported
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import Algorithm, LayerChoice
-from hpcsweep.conv.errors import AlgorithmError
-from hpcsweep.conv.errors import Unsupported as CannotRun
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution
@@ -101,10 +100,10 @@ def _assigned(
         missed = unmet(algorithm, shapes.outside)
         if missed and policy != swap.FALLBACK:
             refused = [(conv.layer, reason(conv)) for conv in missed]
-            kind = CannotRun if policy == swap.SKIP else AlgorithmError
+            kind = Unsupported if policy == swap.SKIP else AlgorithmError
             raise kind(refused, len(calls) + len(shapes.outside))
         return swap.assign(model, calls, algorithm, policy, backend)
-    except CannotRun as error:
+    except Unsupported as error:
         raise CannotMeasure(str(error)) from error
 
 

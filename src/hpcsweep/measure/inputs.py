@@ -22,16 +22,16 @@ from torch import nn
 
 from hpcsweep import search_path
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv.algorithm_errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import ConvShape
-from hpcsweep.measure import convolutions, models
+from hpcsweep.measure import convolutions, model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.data.loaders import SYNTHETIC_CLASSES, words
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
-from hpcsweep.measure.workloads.training import network
+from hpcsweep.measure.workloads.training import training_network
 from hpcsweep.point import Point
 
 _IMAGES: Final = 2  # in a pass that must run for real, however large the batch is
@@ -142,10 +142,10 @@ _ABOUT: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
 def shapes(workload: str, case: str) -> Shapes:
     """Return the calls of a pass; `case` has the axes of a point as JSON."""
     axes = json.loads(case)
-    shape = models.image_shape(axes)
+    shape = model_builder.image_shape(axes)
     batch = axes["batch_size"]
     images = min(batch, _IMAGES)
-    amp = models.AUTOCAST.get(axes.pop("amp", "off"))
+    amp = model_builder.AUTOCAST.get(axes.pop("amp", "off"))
     if WORKLOADS[workload].learns and ":" in axes["model"]:  # a pass tells the last layer of it
         axes["batch_size"] = images
     else:
@@ -178,12 +178,12 @@ def _network(workload: str, case: str) -> nn.Module:
 def _built(workload: str, axes: Mapping[str, Any], device: torch.device) -> nn.Module:
     with device:
         if WORKLOADS[workload].learns:
-            drawn = {**axes, "weights": models.RANDOM, "seed": 0}
+            drawn = {**axes, "weights": model_builder.RANDOM, "seed": 0}
             classes = axes["num_classes"] or SYNTHETIC_CLASSES
-            return network.build(Point(workload, drawn), classes, device)
-        channels = models.channels_of(axes)
-        model = models.build_float32(axes["model"], enliven=False, channels=channels)
-    return models.placed(model, device, axes["dtype"], axes["memory_format"])
+            return training_network.build(Point(workload, drawn), classes, device)
+        channels = model_builder.channels_of(axes)
+        model = model_builder.build_float32(axes["model"], enliven=False, channels=channels)
+    return model_builder.placed(model, device, axes["dtype"], axes["memory_format"])
 
 
 def _returns_tensor(model: nn.Module) -> AbstractContextManager[object]:

@@ -35,14 +35,13 @@ from hpcsweep.conv.choice import LayerChoice, decide
 from hpcsweep.conv.proof import evidence, forward_pass
 from hpcsweep.conv.proof.evidence import Evidence
 from hpcsweep.conv.swap import is_plain, running
-from hpcsweep.measure import models, rounding
+from hpcsweep.measure import model_builder, rounding
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import caches, loop, stats
-from hpcsweep.measure.timing import lanes as lanes_of
 from hpcsweep.measure.timing.clocks import nothing
-from hpcsweep.measure.timing.lanes import Lanes
+from hpcsweep.measure.timing.lanes import Lanes, LaneWork, make_lanes
 from hpcsweep.measure.timing.layer_timer import LayerTimes
 from hpcsweep.measure.timing.stats import Summary
 from hpcsweep.measure.work import call_cells
@@ -362,9 +361,9 @@ def _time(
     in_graph = batched and device.type == "cuda"
     used = min(calls, len(inputs)) if in_graph else len(inputs)
     rotated = caches.outgrown(device, used * inputs[0].nbytes)
-    todo = lanes_of.LaneWork(layer, run, flush if flushed else nothing)
+    todo = LaneWork(layer, run, flush if flushed else nothing)
     flush()
-    lanes = lanes_of.lanes(device, launch, todo)
+    lanes = make_lanes(device, launch, todo)
     done, _ = lanes.settled(lanes.warm_up(settings)).collect(settings)
     cold = "input+weights" if flushed else "input" if rotated else "none"
     return _CallTimes(stats.summarise([time / calls for time in done.times[0]]), cold, done.timed_s)
@@ -379,7 +378,7 @@ def inputs_of(call: LayerCall, weight: Tensor, point: Point) -> list[Tensor]:
     first = torch.randn(call.inputs[0], generator=generator).to(
         device=weight.device,
         dtype=weight.dtype,
-        memory_format=models.LAYOUTS[point.axes["memory_format"]],
+        memory_format=model_builder.LAYOUTS[point.axes["memory_format"]],
     )
     count = caches.input_count("rotated", weight.device, first.nbytes)
     return [first, *(first.clone() for _ in range(count - 1))]

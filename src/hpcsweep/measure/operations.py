@@ -74,7 +74,7 @@ class Convolution:
     counted: bool = True
 
 
-class Operations(TorchDispatchMode):
+class OperationCounter(TorchDispatchMode):
     """Counts while it is on; on the meta device it replaces operators that need no counting.
 
     Their output has the shape of their input, which torch takes milliseconds per call to derive.

@@ -34,7 +34,7 @@ from hpcsweep.conv.proof.autograd_graph import filters_learn, tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
 from hpcsweep.errors import first_line
 from hpcsweep.measure.bench_api import CannotMeasure
-from hpcsweep.measure.operations import Convolution, Operations, bytes_of
+from hpcsweep.measure.operations import Convolution, OperationCounter, bytes_of
 
 Sizes = tuple[tuple[int, ...], ...]
 
@@ -148,7 +148,7 @@ class _Recorder:
     def __init__(self, device: torch.device, layout: str, *, on_meta: bool) -> None:
         self.device = device
         self.layout = layout
-        self.counter = Operations(self._place, on_meta=on_meta)
+        self.counter = OperationCounter(self._place, on_meta=on_meta)
         self.stack: list[_Frame] = []
         self.calls: list[LayerCall] = []
         self.no_layers: set[str] = set()

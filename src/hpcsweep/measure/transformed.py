@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.measure import models, rounding, switches
+from hpcsweep.measure import model_builder, rounding, switches
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.rounding import TF32, Exactness, compared, unit, widened
 
@@ -65,7 +65,7 @@ def verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
 
 def _verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
     axes = network.point.axes
-    dtype = models.AUTOCAST.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
+    dtype = model_builder.AUTOCAST.get(axes.get("amp", ""), getattr(torch, axes["dtype"]))
     sums = min(unit(dtype), unit(torch.float32))
     rounds = 2 * unit(dtype) + _SUM * sums + (TF32 if tf32 else 0.0)
     # devices may take subnormal numbers of float32 for zero, but not those of float16
@@ -73,7 +73,7 @@ def _verdicts(network: Network, times: Times, *, tf32: bool) -> list[Exactness]:
     floor = _SUM * max(step, torch.finfo(torch.float32).tiny)
 
     plainly = _Plainly(network)
-    with models.seeded(network.point):
+    with model_builder.seeded(network.point):
         seen = plainly.answers(lambda: network.output(times))
     swap.restore(network.model)
     draws = _Draws()
@@ -98,7 +98,7 @@ class _Plainly:
         self._model = network.model
         named = network.model.named_parameters() if network.learns else ()
         self._learning = {name: tensor for name, tensor in named if tensor.requires_grad}
-        (self._image,) = models.make_inputs(network.point, network.rig.device.torch_device)
+        (self._image,) = model_builder.make_inputs(network.point, network.rig.device.torch_device)
         with torch.no_grad():
             self._parameters = _copies(network.model.parameters())
             self._buffers = _copies(network.model.buffers())
@@ -109,7 +109,7 @@ class _Plainly:
         """Run a pass; each number draws other random numbers, those of nudges among them."""
         image = self._image.clone(memory_format=torch.contiguous_format)
         with (
-            models.seeded(self._point, number),
+            model_builder.seeded(self._point, number),
             self._tensors(nudge),
             parts.eagerly(),
             switches.plainly(),

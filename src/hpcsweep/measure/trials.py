@@ -25,7 +25,7 @@ from typing import Any, Final
 import torch._dynamo  # noqa: F401 - the first pass of each network would import it, in 2 s
 
 from hpcsweep import processes, search_path
-from hpcsweep.measure import inputs, models
+from hpcsweep.measure import inputs, model_builder
 
 _LOOK_SECONDS: Final = 0.02  # a network with few layers takes about as long
 
@@ -41,7 +41,7 @@ def main() -> int:
         request = json.loads(line)
         about = {question["about"] for question in request["questions"]}
         if ":" not in request["network"] and about != {"engines"}:  # which needs no network
-            models.torchvision_models()  # once for all
+            model_builder.torchvision_models()  # once for all
         gc.freeze()  # or the first search for garbage in each copy would copy all that it shares
         answers = _tried(request["questions"], request["seconds"], replies.fileno())
         print(json.dumps(answers), file=replies, flush=True)

@@ -16,7 +16,7 @@ from hpcsweep.store.state import PointStatus
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class MeasureRequest:
     """Asks the worker to measure points, one after the other.
 
     `tries` is the number of earlier tries, for injected faults. `history` is what earlier points,

@@ -31,7 +31,7 @@ from hpcsweep.catalog import COMMAND
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import bench_of
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, Timed
+from hpcsweep.node.protocol import Hello, MeasureRequest, Outcome, Reply, Timed
 from hpcsweep.processes import die_with_parent, end_without_search
 from hpcsweep.store import typed_json
 from hpcsweep.store.state import PointStatus
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
         line.send(typed_json.to_plain(Hello(refused=str(missing))))
         return missing.exit_code
     for text in line.requests:
-        request = typed_json.from_plain(Request, json.loads(text))
+        request = typed_json.from_plain(MeasureRequest, json.loads(text))
         bench.history = request.history
         found = tuple(outcomes(bench, request, line.send))
         reply = Reply(outcomes=found, history=bench.history)
@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
 
 
 def outcomes(
-    bench: Bench, request: Request, send: Callable[[Mapping[str, Any]], object]
+    bench: Bench, request: MeasureRequest, send: Callable[[Mapping[str, Any]], object]
 ) -> Iterator[Outcome]:
     """Measure the points of a request until one is fatal; `send` says how far one is."""
     for point in request.points:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused, refusal
-from hpcsweep.node.protocol import Hello, Outcome, Reply, Request, Timed
+from hpcsweep.node.protocol import Hello, MeasureRequest, Outcome, Reply, Timed
 from hpcsweep.node.worker_process import (
     Died,
     Garbled,
@@ -128,7 +128,9 @@ class WorkerCare:
         if worker is None:
             return Interrupted()
         skipped = sorted(self._killers.get(worker_key(points[0])[1:], ()))
-        request = Request(points=points, tries=tries, skipped=tuple(skipped), history=self._history)
+        request = MeasureRequest(
+            points=points, tries=tries, skipped=tuple(skipped), history=self._history
+        )
         worker.ask(typed_json.to_plain(request))
         reply = self._wait(worker, seconds, self.stop.wanted)
         if isinstance(reply, Interrupted) and not self.stop.orphaned:
@@ -200,7 +202,7 @@ class WorkerCare:
         self._template = None
 
 
-def _answer(request: Request, reply: dict[str, Any] | NoReply) -> Reply | NoReply:
+def _answer(request: MeasureRequest, reply: dict[str, Any] | NoReply) -> Reply | NoReply:
     """Return what a worker answered; a reply to something else is garbled."""
     if not isinstance(reply, dict):
         return reply

@@ -82,12 +82,12 @@ NoReply = Died | Garbled | TimedOut | Interrupted
 
 
 class Template:
-    """The process that forks workers (`node.template`), from its start to `end`."""
+    """The process that forks workers (`node.fork_server`), from its start to `end`."""
 
     def __init__(self, log: Path, env: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs, log.open("ab") as file:
-            self._process = _start("hpcsweep.node.template", theirs, file, env)
+            self._process = _start("hpcsweep.node.fork_server", theirs, file, env)
         self.pid = self._process.pid
 
     def fork(self, line: socket.socket) -> bool:

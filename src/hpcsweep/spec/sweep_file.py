@@ -24,7 +24,7 @@ from hpcsweep.catalog import (
 )
 from hpcsweep.errors import SpecError
 from hpcsweep.point import canonical_json
-from hpcsweep.spec import command, document, lookup
+from hpcsweep.spec import command_sweep, document, lookup
 from hpcsweep.spec.constraints import Reader
 from hpcsweep.spec.document import Document
 from hpcsweep.spec.space import Sweep
@@ -66,14 +66,14 @@ def load(name_or_path: str | os.PathLike[str], *, name: str = "") -> Sweep:
 def _checked(doc: Document) -> SweepFile:
     workload = doc.data.get("workload")
     if workload == COMMAND.name:
-        return command.checked(doc)
+        return command_sweep.checked(doc)
     name = workload if workload in [*WORKLOADS] else ""  # a file may have a list or a map there
     names = frozenset(AXES).intersection(_keys(doc.data))
     try:  # most files have few axes and no mistake
         file = model(name, names).model_validate(doc.data)
     except ValidationError:
         return check(model(name), doc, partial(_unknown, workload))
-    for key in command.KEYS & doc.data.keys():
+    for key in command_sweep.KEYS & doc.data.keys():
         raise doc.complaint((key,), _unknown(workload, key))
     return file
 
@@ -92,7 +92,7 @@ def _keys(data: object) -> Iterator[str]:
 
 def _unknown(workload: object, key: str) -> str:
     """Return the complaint about a key that files of this workload do not have."""
-    known = {*AXES, *SETTINGS, *command.KEYS}
+    known = {*AXES, *SETTINGS, *command_sweep.KEYS}
     return f"means nothing to {workload}" if key in known else "unknown key"
 
 
@@ -110,7 +110,7 @@ def _settings(doc: Document, file: SweepFile) -> dict[str, Any]:
     """Return all settings of a point of the workload, defaults filled in."""
     settings = {name: value for name, value in file.measure if name != "repeats"}
     if file.workload == COMMAND.name:
-        return {**settings, **command.settings(doc)}
+        return {**settings, **command_sweep.settings(doc)}
     if "fail" in settings:
         settings["fail"] = doc.data.get("measure", {}).get("fail", [])  # without defaults
     return settings

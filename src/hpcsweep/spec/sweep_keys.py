@@ -64,7 +64,7 @@ class Rule(Shape):
     axes: Annotated[Any, _FILLED] = Field(description="axis to values, instead of its own")
 
 
-class Results(Shape):
+class CommandResults(Shape):
     """Where a command says its results: one of `json`, `csv` and `pattern`, or nowhere."""
 
     in_json: Line | None = entry(
@@ -94,7 +94,7 @@ class SweepFile(Shape):
     )
     measure: Any = entry("how a point is measured", default={}, validate_default=True)
     run: str = entry("workload command: the command, with axes in braces", default="")
-    results: Results = entry(
+    results: CommandResults = entry(
         "workload command: where it says its results", default={}, validate_default=True
     )
     shell: bool = entry("workload command: `run` is a line for /bin/sh", default=False)

@@ -26,8 +26,7 @@ from hpcsweep.submit import factories, passes, questions
 from hpcsweep.submit.factories import is_factory, named
 from hpcsweep.submit.passes import Operations
 from hpcsweep.submit.questions import Answer, Question
-from hpcsweep.submit.request import Request
-from hpcsweep.submit.request import gpus as named_gpus
+from hpcsweep.submit.request import Request, named_gpus
 
 _PYTHON: Final = re.compile(r"python[\d.]*")
 _SWITCHES: Final = re.compile(r"-[bBdEiIOPqsSuvx]+")  # of Python, that take no value

@@ -11,7 +11,7 @@ from hpcsweep.cluster.slurm import liveness
 from hpcsweep.cluster.slurm.liveness import SlurmAnswer
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.submit import prepare
-from hpcsweep.submit.estimate import Basis
+from hpcsweep.submit.estimate import EstimateBasis
 from hpcsweep.submit.prepare import PreparedSubmission
 from hpcsweep.submit.request import Request
 from hpcsweep.text import count, duration
@@ -30,7 +30,7 @@ class Cost:
 
     @property
     def share_from_rows(self) -> float:
-        return self.ready.estimates.counts[Basis.MEASURED] / (self.ready.points or 1)
+        return self.ready.estimates.counts[EstimateBasis.MEASURED] / (self.ready.points or 1)
 
     @property
     def _run(self) -> int | None:

@@ -26,7 +26,7 @@ from hpcsweep.submit.request import Request
 from hpcsweep.text import duration
 
 
-def run(results: Path, request: Request) -> int:
+def rehearse(results: Path, request: Request) -> int:
     """Show the plan and the files that would be sent, and measure one point; raises as `submit`."""
     argv = tuple(word for word in request.options.argv if word != "--dry-run")
     job = steps.checked(results, replace(request, options=replace(request.options, argv=argv)))

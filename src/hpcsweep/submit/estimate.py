@@ -29,7 +29,7 @@ _RUN_S: Final = 60.0  # of a command that did not run yet: nobody can know
 _START_S: Final = {WORKER: 6.0, NETWORK: 1.5}
 
 
-class Basis(Word):
+class EstimateBasis(Word):
     """What the time of a point rests on, the firmest first; `rests_on` of an estimate."""
 
     GIVEN = "given", "the length that the sweep gives"
@@ -49,20 +49,21 @@ class Basis(Word):
 
 
 _ABOUT: Final = {
-    Basis.GIVEN: "about {}",
-    Basis.MEASURED: "about {} by rows here",
-    Basis.RUNS: "about {} by earlier runs",
-    Basis.OTHERS: "about {} by rows of other networks or algorithms",
-    Basis.PEAKS: "about {} by the table of peaks",
-    Basis.OWN: "about {}, a guess: no table has these networks",
-    Basis.GUESS: "about {}, a guess of a minute each",
-    Basis.UNKNOWN: "nobody knows how long: the catalogue lacks it, and no row of it is valid",
+    EstimateBasis.GIVEN: "about {}",
+    EstimateBasis.MEASURED: "about {} by rows here",
+    EstimateBasis.RUNS: "about {} by earlier runs",
+    EstimateBasis.OTHERS: "about {} by rows of other networks or algorithms",
+    EstimateBasis.PEAKS: "about {} by the table of peaks",
+    EstimateBasis.OWN: "about {}, a guess: no table has these networks",
+    EstimateBasis.GUESS: "about {}, a guess of a minute each",
+    EstimateBasis.UNKNOWN: "nobody knows how long: the catalogue lacks it, "
+    "and no row of it is valid",
 }
-Expected = tuple[Basis, float]  # seconds of a point, and what they rest on
+Expected = tuple[EstimateBasis, float]  # seconds of a point, and what they rest on
 
 
 def _given(point: Point) -> Expected:
-    return Basis.GIVEN, 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
+    return EstimateBasis.GIVEN, 0.001 + float(point.measure.get("sleep_ms") or 0) / 1000
 
 
 @dataclass
@@ -73,7 +74,7 @@ class Estimates:
     start: float = 0.0  # seconds until a job has its first worker, with the network
     worker: float = 0.0  # seconds until it has each other worker
     rows: Mapping[str, int] = field(default_factory=dict)  # that teach, by sweep
-    counts: Counter[Basis] = field(default_factory=Counter)
+    counts: Counter[EstimateBasis] = field(default_factory=Counter)
 
     def __call__(self, point: Point) -> float:
         """Return the expected seconds of a point whose worker has its network."""
@@ -83,7 +84,7 @@ class Estimates:
 
     @property
     def is_known(self) -> bool:
-        return not self.counts[Basis.UNKNOWN]
+        return not self.counts[EstimateBasis.UNKNOWN]
 
     def about(self, seconds: float) -> str:
         """Return the time of all points in a few words, with what that of most rests on."""
@@ -94,9 +95,11 @@ class Estimates:
         """Return what the times rest on, as a person reads it."""
         rows = ", ".join(f"{number:,} of {name}" for name, number in self.rows.items())
         parts = []
-        for basis in Basis:
+        for basis in EstimateBasis:
             if self.counts[basis]:
-                more = f" ({rows})" if basis in {Basis.MEASURED, Basis.OTHERS} else ""
+                more = (
+                    f" ({rows})" if basis in {EstimateBasis.MEASURED, EstimateBasis.OTHERS} else ""
+                )
                 parts.append(f"{self.counts[basis]:,} from {basis.says}{more}")
         return "; ".join(parts)
 
@@ -122,9 +125,9 @@ def estimator(sweep_dir: SweepDir, request: Request) -> Estimates:
 def _of_runs(walls: Mapping[str, float]) -> Callable[[Point], Expected]:
     """Estimate by the seconds of earlier runs of a command, which are by the id of the point."""
     if not walls:
-        return lambda _: (Basis.GUESS, _RUN_S)
+        return lambda _: (EstimateBasis.GUESS, _RUN_S)
     usual = statistics.fmean(walls.values())  # not the median: a sum is to be told
-    return lambda point: (Basis.RUNS, walls.get(point.point_id, usual))
+    return lambda point: (EstimateBasis.RUNS, walls.get(point.point_id, usual))
 
 
 class _Networks:
@@ -155,7 +158,7 @@ class _Networks:
         work = passes.work(axes)
         by_work = self._of_kind.get(kind)
         if by_work:
-            basis = Basis.MEASURED
+            basis = EstimateBasis.MEASURED
             nearest = min(by_work, key=lambda each: max(each / work, work / each))
             slower, beside = by_work[nearest]
         else:
@@ -165,13 +168,13 @@ class _Networks:
         number = passes.planned(self._peaks.workload, axes, self._measure, self._usual_n)
         return basis, number * pass_s + beside * self._peaks.beside_s(axes, pass_s)
 
-    def _without_rows(self, model: str) -> Basis:
+    def _without_rows(self, model: str) -> EstimateBasis:
         """Return what the time of a kind of point rests on that has no row."""
         if self._rows:
-            return Basis.OTHERS
+            return EstimateBasis.OTHERS
         if not self._peaks.is_known:
-            return Basis.UNKNOWN
-        return Basis.PEAKS if self._peaks.operations(model) else Basis.OWN
+            return EstimateBasis.UNKNOWN
+        return EstimateBasis.PEAKS if self._peaks.operations(model) else EstimateBasis.OWN
 
     def start_s(self, what: str) -> float:
         """Return the seconds until a job has a worker, as its first points waited for it."""

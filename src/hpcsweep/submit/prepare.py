@@ -27,15 +27,13 @@ from hpcsweep.point import Point
 from hpcsweep.revision import revision
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, own_files, runs
-from hpcsweep.store import manifest as manifest_file
 from hpcsweep.store.folders import SubmissionDir, SweepDir
-from hpcsweep.store.manifest import Manifest, RunSettings
+from hpcsweep.store.manifest import Manifest, RunSettings, masked
 from hpcsweep.store.state import PointStatus
 from hpcsweep.submit import estimate, packing
 from hpcsweep.submit.estimate import Estimates
 from hpcsweep.submit.factories import named
-from hpcsweep.text import count, duration
-from hpcsweep.text import tally as counted
+from hpcsweep.text import count, duration, tally
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile
@@ -338,7 +336,7 @@ def _provenance(request: Request) -> dict[str, Any]:
         **_git(sweep.path.parent if sweep.path else None),
         "maps": dict(sweep.maps),
         "templates": lookup.own_templates(),
-        "profile_fields": manifest_file.masked(
+        "profile_fields": masked(
             {**profile.model_dump(mode="json", exclude=_ELSEWHERE), "time": profile.time_limit}
         ),
     }
@@ -390,7 +388,7 @@ class Submit:
     def headline(self) -> str:
         """How many points go where, how long they may take, and what is measured already."""
         request = self.request
-        settled = counted(self.ready.settled, PointStatus)
+        settled = tally(self.ready.settled, PointStatus)
         where = f"{request.device}, a rehearsal" if request.rehearsal else request.device
         before = f"; already measured or queued: {settled}" if settled else ""
         run = f", run {self.ready.again + 1}" if request.options.again else ""

@@ -93,7 +93,7 @@ def of_cluster(sweep: Sweep, cluster: str, options: Options = DEFAULT) -> Reques
             "out, split the sweep, or take a part of it with --sample"
         )
     if not points:
-        wants = ", ".join(gpus(sweep)) or "any"
+        wants = ", ".join(named_gpus(sweep)) or "any"
         raise UsageError(
             f"{sweep.name}: no point of this sweep matches profile {request.profile.name}: "
             f"the sweep asks for gpu: {wants}; the profile has gpu: {request.device}"
@@ -110,7 +110,7 @@ def make(sweep: Sweep, chosen: Profile, options: Options = DEFAULT) -> Request:
     """
     here = None if chosen.gpu else device_here(sweep, chosen.env)
     device = chosen.gpu or (here.gpu if here else "")
-    named = gpus(sweep)
+    named = named_gpus(sweep)
     return Request(
         sweep=sweep,
         profile=chosen,
@@ -128,10 +128,10 @@ def device_here(sweep: Sweep, env: Mapping[str, str] | None = None) -> LocalDevi
     `env` are variables of the points' processes, which may hide GPUs.
     """
     here = this_machine.local_device(env)
-    named = gpus(sweep)
+    named = named_gpus(sweep)
     return LocalDevice(gpu="cpu") if "cpu" in named and here.gpu not in named else here
 
 
-def gpus(sweep: Sweep) -> list[str]:
+def named_gpus(sweep: Sweep) -> list[str]:
     """Return the GPUs that a sweep names, in order."""
     return [str(gpu) for gpu in sweep.values("gpu") if gpu is not None]

@@ -26,7 +26,7 @@ from hpcsweep.store.outcomes import PointTally
 from hpcsweep.store.state import FAILED
 from hpcsweep.submit import changes, check_inputs, prepare, support
 from hpcsweep.submit.prepare import LOCKED_BY, Submit
-from hpcsweep.submit.request import Request, gpus
+from hpcsweep.submit.request import Request, named_gpus
 from hpcsweep.text import count
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _end_if_nothing_is_left(job: Submit) -> int | None:
 def _run_here(job: Submit) -> int:
     messages.progress(job.headline)
     if job.request.rehearsal:
-        wants = ", ".join(gpus(job.request.sweep))
+        wants = ", ".join(named_gpus(job.request.sweep))
         has = job.request.device
         messages.note(f"the sweep asks for gpu: {wants}; this rehearsal's rows are of {has} alone")
     _tell_device(job.request)

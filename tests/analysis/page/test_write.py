@@ -31,7 +31,7 @@ def measured(tmp_path_factory):
     """Return the page of the quickstart sweep."""
     folder = tmp_path_factory.mktemp("quickstart")
     path = folder / "page.html"
-    assert write.write(quickstart.collected(folder), path) == []
+    assert write.write_page(quickstart.collected(folder), path) == []
     return path
 
 
@@ -47,7 +47,7 @@ def many(tmp_path_factory, sizes):
     folder = tmp_path_factory.mktemp("many")
     path = folder / "page.html"
     text = manypoints.SWEEP.replace("num: 50", f"num: {sizes}")
-    assert write.write(manypoints.collected(folder, text), path) == []
+    assert write.write_page(manypoints.collected(folder, text), path) == []
     return path
 
 
@@ -224,7 +224,7 @@ def test_a_table_of_any_length_can_be_searched(tmp_path, chromium):
     sizes = list(range(1, 702))
     text = f"name: demo\nworkload: inference\naxes: {{model: [resnet18], input_size: {sizes}}}\n"
     path = tmp_path / "page.html"
-    write.write(collected(tmp_path, text, lambda _axes: {"median_ms": 2.0}), path)
+    write.write_page(collected(tmp_path, text, lambda _axes: {"median_ms": 2.0}), path)
     page = browser.opened(chromium, path)
     assert page.inner_text("#shown") == "701 of 701 points. The first 500 are here."
     assert page.locator("#points tbody tr").count() == 500
@@ -295,7 +295,7 @@ def test_a_sweep_whose_x_is_no_quantity_has_a_page(tmp_path, chromium):
     text = "name: demo\nworkload: inference\naxes: {model: [resnet18], algorithm: [auto, gemm]}\n"
     path = tmp_path / "page.html"
     times = {"auto": 2.0, "gemm": 3.0}
-    write.write(
+    write.write_page(
         collected(tmp_path, text, lambda axes: {"median_ms": times[axes["algorithm"]]}), path
     )
     page = browser.opened(chromium, path)
@@ -313,7 +313,7 @@ def test_phases_of_training_steps_have_a_figure(tmp_path, chromium):
                 "phase_backward_ms": 2.0}  # fmt: skip
 
     path = tmp_path / "page.html"
-    write.write(collected(tmp_path, cells=cells), path)
+    write.write_page(collected(tmp_path, cells=cells), path)
     page = browser.opened(chromium, path)
     assert page.said == []
     assert page.input_value("#f-num_threads") == "1"
@@ -387,7 +387,7 @@ def test_figures_that_say_nothing_are_left_out(tmp_path):
     """One point of one algorithm: its table has it all."""
     text = "name: demo\nworkload: inference\naxes: {model: [resnet18], algorithm: [gemm]}\n"
     path = tmp_path / "page.html"
-    write.write(collected(tmp_path, text, lambda _axes: {"median_ms": 2.0}), path)
+    write.write_page(collected(tmp_path, text, lambda _axes: {"median_ms": 2.0}), path)
     assert '<div class="chart"' not in path.read_text()
     assert "A pass takes 2 ms." in path.read_text()
 
@@ -396,7 +396,7 @@ def test_more_points_than_a_page_holds_are_thinned_and_it_says_so(tmp_path, monk
     """Evenly over x; every row stays in overall.csv."""
     monkeypatch.setattr(frames, "MOST_POINTS", 10)
     path = tmp_path / "page.html"
-    notes = write.write(collected(tmp_path), path)
+    notes = write.write_page(collected(tmp_path), path)
     assert notes == ["6 points of 18 are shown, evenly spread over batch_size"]
     assert notes[0] in path.read_text()
 
@@ -404,7 +404,7 @@ def test_more_points_than_a_page_holds_are_thinned_and_it_says_so(tmp_path, monk
 def test_a_file_that_cannot_be_written_is_told(tmp_path):
     """With the folder that is not there."""
     with pytest.raises(UsageError, match="no-folder"):
-        write.write(quickstart.collected(tmp_path), tmp_path / "no-folder" / "page.html")
+        write.write_page(quickstart.collected(tmp_path), tmp_path / "no-folder" / "page.html")
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path):
@@ -414,7 +414,7 @@ def test_names_cannot_break_out_of_the_page(tmp_path):
         text = table.read_text().replace("no result within 600 s", "</script><script>alert(1)")
         table.write_text(text.replace(",cpu,", ",</script>,"))
     path = tmp_path / "page.html"
-    write.write(run, path)
+    write.write_page(run, path)
     html = path.read_text()
     assert "<script>alert(1)" not in html
     assert html.count("</script>") == 5

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 
 import ncufiles
 from hpcsweep.analysis.output import Look
-from hpcsweep.analysis.roofline import chart, model
+from hpcsweep.analysis.roofline import chart, rooflines
 from ncufiles import Launch
 
 PEAKS = {"peak_compute": 10.0, "peak_bw": 1000.0}
@@ -25,7 +25,7 @@ PEAKS = {"peak_compute": 10.0, "peak_bw": 1000.0}
 )
 def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
     """By suffix."""
-    found = model.read_roofline([step], label="a step", **PEAKS)
+    found = rooflines.read_roofline([step], label="a step", **PEAKS)
     path = tmp_path / f"step.{suffix}"
     chart.draw(found, path)
     head = path.read_bytes()[:400]
@@ -34,7 +34,7 @@ def test_pictures_are_drawn_without_a_display(tmp_path, step, suffix):
 
 def test_the_picture_says_what_its_axes_and_areas_are(tmp_path, step):
     """Units on both, roofs with their figures, the title; the longest launch is the largest."""
-    found = model.read_roofline([step], label="a step & more", **PEAKS)
+    found = rooflines.read_roofline([step], label="a step & more", **PEAKS)
     with mpl.rc_context({"svg.fonttype": "none"}):
         chart.draw(found, tmp_path / "step.svg")
     text = (tmp_path / "step.svg").read_text()
@@ -50,7 +50,7 @@ def test_the_picture_says_what_its_axes_and_areas_are(tmp_path, step):
 def test_nothing_to_draw_is_still_a_picture(tmp_path):
     """A kernel without FLOPs has no place on a logarithmic axis; the roofs stand."""
     path = ncufiles.write_wide(tmp_path / "k.csv", [Launch(0, "copy")])
-    found = model.read_roofline([path], **PEAKS)
+    found = rooflines.read_roofline([path], **PEAKS)
     chart.draw(found, tmp_path / "k.png")
     assert imread(tmp_path / "k.png").std() > 0
     assert "1 launch without FLOPs: not in the picture" in found.text()
@@ -58,7 +58,7 @@ def test_nothing_to_draw_is_still_a_picture(tmp_path):
 
 def test_marks_differ_by_name_and_a_paper_has_its_size(tmp_path, step):
     """Black and white prints and colour-blind readers; the bandwidth stands along its roof."""
-    found = model.read_roofline([step], **PEAKS)
+    found = rooflines.read_roofline([step], **PEAKS)
     figure = Figure()
     chart.fill(figure, found, found.pieces)
     (legend,) = figure.legends

@@ -12,7 +12,7 @@ import pytest
 
 import ncufiles
 from hpcsweep.analysis.roofline import ncu
-from hpcsweep.analysis.roofline.work import units_of
+from hpcsweep.analysis.roofline.roofs import units_of
 from hpcsweep.errors import UsageError
 from ncufiles import DRAM, OPS, TIME, Launch
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from hpcsweep.analysis.roofline import rocprof
-from hpcsweep.analysis.roofline.work import units_of
+from hpcsweep.analysis.roofline.roofs import units_of
 from hpcsweep.errors import UsageError
 
 HEAD = (

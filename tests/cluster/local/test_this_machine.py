@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hpcsweep.cluster.local import this_machine, visible
-from hpcsweep.cluster.local.visible import Answer
+from hpcsweep.cluster.local.visible import LibraryAnswer
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def answers(tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Linux")
 
     def install(nvidia=None, amd=None):
-        said = {"nvidia": nvidia or Answer(), "amd": amd or Answer()}
+        said = {"nvidia": nvidia or LibraryAnswer(), "amd": amd or LibraryAnswer()}
         monkeypatch.setattr(visible, "ask", lambda _: said)
 
     return install
@@ -51,37 +51,65 @@ def test_what_the_library_says_comes_before_what_a_program_lists(answers, tmp_pa
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho NVIDIA L40S; echo NVIDIA H100 PCIe\n")
     program.chmod(0o755)
-    answers(nvidia=Answer(library="libcuda.so.1", name="NVIDIA H100 PCIe"))
+    answers(nvidia=LibraryAnswer(library="libcuda.so.1", name="NVIDIA H100 PCIe"))
     assert this_machine.local_device().gpu == "h100"
-    answers(nvidia=Answer(library="libcuda.so.1", status=visible.NO_DEVICE))
+    answers(nvidia=LibraryAnswer(library="libcuda.so.1", status=visible.NO_DEVICE))
     assert this_machine.local_device().gpu == "cpu"
-    answers(nvidia=Answer(library="libcuda.so.1", status=999))  # torch will say what is wrong
+    answers(
+        nvidia=LibraryAnswer(library="libcuda.so.1", status=999)
+    )  # torch will say what is wrong
     assert this_machine.local_device().gpu == "l40s"
     program.unlink()
     for name, gpu in (("MI250X/MI250", "mi250"), ("MI250X", "mi250x"), ("MI300X OAM", "mi300x")):
-        answers(amd=Answer(library="libamdhip64.so", name=f"AMD Instinct {name}"))
+        answers(amd=LibraryAnswer(library="libamdhip64.so", name=f"AMD Instinct {name}"))
         assert this_machine.local_device().gpu == gpu
 
 
 @pytest.mark.parametrize(
     ("vendor", "said", "env", "node", "unused", "remedy"),
     [
-        ("nvidia", Answer(), {}, False, "", ""),
-        ("nvidia", Answer(), {"CUDA_VISIBLE_DEVICES": ""}, False, "", ""),
-        ("nvidia", Answer(library="c", status=100), {}, False, "", ""),
-        ("nvidia", Answer(), {}, True, "node is here, the library of its driver is not", "--nv"),
-        ("amd", Answer(), {}, True, "node is here, the library of its driver is not", "--rocm"),
+        ("nvidia", LibraryAnswer(), {}, False, "", ""),
+        ("nvidia", LibraryAnswer(), {"CUDA_VISIBLE_DEVICES": ""}, False, "", ""),
+        ("nvidia", LibraryAnswer(library="c", status=100), {}, False, "", ""),
         (
-            *("nvidia", Answer(library="c", status=100), {"CUDA_VISIBLE_DEVICES": ""}, False),
+            "nvidia",
+            LibraryAnswer(),
+            {},
+            True,
+            "node is here, the library of its driver is not",
+            "--nv",
+        ),
+        (
+            "amd",
+            LibraryAnswer(),
+            {},
+            True,
+            "node is here, the library of its driver is not",
+            "--rocm",
+        ),
+        (
+            *(
+                "nvidia",
+                LibraryAnswer(library="c", status=100),
+                {"CUDA_VISIBLE_DEVICES": ""},
+                False,
+            ),
             *("no GPU is seen with CUDA_VISIBLE_DEVICES=''", "unset CUDA_VISIBLE_DEVICES"),
         ),
         (
-            *("amd", Answer(library="h", status=100), {"ROCR_VISIBLE_DEVICES": "9"}, False),
+            *("amd", LibraryAnswer(library="h", status=100), {"ROCR_VISIBLE_DEVICES": "9"}, False),
             *("no GPU is seen with ROCR_VISIBLE_DEVICES='9'", "unset ROCR_VISIBLE_DEVICES"),
         ),
-        ("nvidia", Answer(library="c", status=803), {}, True, "c finds no GPU (error 803)", "smi"),
         (
-            *("amd", Answer(library="h", name="AMD Radeon"), {}, True),
+            "nvidia",
+            LibraryAnswer(library="c", status=803),
+            {},
+            True,
+            "c finds no GPU (error 803)",
+            "smi",
+        ),
+        (
+            *("amd", LibraryAnswer(library="h", name="AMD Radeon"), {}, True),
             *("'AMD Radeon' has no name in the catalogue", "`gpu: NAME`"),
         ),
     ],

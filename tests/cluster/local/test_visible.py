@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from hpcsweep.cluster.local import visible
-from hpcsweep.cluster.local.visible import Answer
+from hpcsweep.cluster.local.visible import LibraryAnswer
 
 # the first of the GPUs that ROCR_VISIBLE_DEVICES leaves, in its order
 _HIP = """
@@ -49,8 +49,8 @@ def test_the_driver_knows_what_variables_mean(pretend_gpu, monkeypatch, shown, n
     env = {n: value for n, value in os.environ.items() if n != "CUDA_VISIBLE_DEVICES"}
     if shown is not None:
         env["CUDA_VISIBLE_DEVICES"] = shown
-    said = Answer(library=library, name=name, status=status)
-    assert visible.ask(env) == {"nvidia": said, "amd": Answer()}
+    said = LibraryAnswer(library=library, name=name, status=status)
+    assert visible.ask(env) == {"nvidia": said, "amd": LibraryAnswer()}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_hip_is_asked_with_the_same_three_calls(tmp_path, monkeypatch, shown, na
     places = {"nvidia": ["libnone.so"], "amd": ["libnone.so", library, "libother.so"]}
     monkeypatch.setattr(visible, "libraries", places.__getitem__)
     said = visible.ask({**os.environ, "ROCR_VISIBLE_DEVICES": shown})
-    answer = Answer(library=library, name=name, status=status)
-    assert said == {"nvidia": Answer(), "amd": answer}
+    answer = LibraryAnswer(library=library, name=name, status=status)
+    assert said == {"nvidia": LibraryAnswer(), "amd": answer}
 
 
 @pytest.mark.parametrize("code", ["abort();", "_exit(3);", "sleep(60);"])
@@ -74,7 +74,7 @@ def test_a_library_that_ends_or_holds_its_process_is_told_as_such(tmp_path, monk
     library = _library(tmp_path, f"int cuInit(unsigned flags) {{ {code} }}")
     monkeypatch.setattr(visible, "libraries", {"nvidia": [library], "amd": []}.__getitem__)
     said = visible.ask(os.environ)
-    assert said == {"nvidia": Answer(library=library, status=-1), "amd": Answer()}
+    assert said == {"nvidia": LibraryAnswer(library=library, status=-1), "amd": LibraryAnswer()}
 
 
 def test_torchs_own_copy_of_hip_is_the_first(monkeypatch):

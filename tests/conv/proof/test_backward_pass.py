@@ -12,7 +12,7 @@ from hpcsweep.conv.choice import backward_choice, gradients_of
 from hpcsweep.conv.proof import backward_pass
 from hpcsweep.conv.proof.evidence import Proof, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.conv.reference.reference_backend import FAMILIES
 from profiled import BACKEND, CALLS, X, step, step_net, step_proof
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hpcsweep.conv import swap
 from hpcsweep.conv.proof import forward_pass, profiler_events
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.shape_pass import LayerCall
 from hpcsweep.measure.timing import layer_timer

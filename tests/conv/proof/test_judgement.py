@@ -14,7 +14,7 @@ from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import Evidence, Seen, Source
 from hpcsweep.conv.proof.judgement import contradiction, other_work
-from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.conv.shape import ConvShape
 from profiled import forward_proof, step_proof
 

@@ -16,7 +16,7 @@ from hpcsweep import catalog
 from hpcsweep.conv import swap
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference import family
-from hpcsweep.conv.reference.algorithms import FAMILIES
+from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.conv.shape import ConvShape
 from loops import ROW, Loops
 from paths import SUPPORT

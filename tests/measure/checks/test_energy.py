@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from hpcsweep.catalog import columns
-from hpcsweep.catalog.checks.energy import Energy
+from hpcsweep.catalog.checks.energy import EnergyCells
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import energy
+from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 from hpcsweep.measure.machine.provenance import Rig
-from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.timing import clocks
 from measuring import point
 
@@ -57,14 +57,14 @@ def _energy_of(telemetry, capture, **axes):
     network = SimpleNamespace(point=point(**{"model": "resnet18", **axes}), step=lambda: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clocks, "capture", capture)
-        return energy.Check(Rig("cpu", telemetry)).after(network, None, times).cells
+        return energy.EnergyCheck(Rig("cpu", telemetry)).after(network, None, times).cells
 
 
 def test_energy_where_the_host_is_slow_is_that_of_a_graphs_replay():
     """Explicit algorithms cost the host more, and no energy: the method tells the two apart."""
     ran = []
     cells = _energy_of(Metered(), lambda _run: lambda: ran.append("replay"))
-    assert cells == Energy(energy_j=1.0, energy_method="graph")
+    assert cells == EnergyCells(energy_j=1.0, energy_method="graph")
     assert ran == ["replay"]
 
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_replayed_keeps_its_times_and_has_no_energy():
     def never(_run):
         pytest.fail("captured")
 
-    none = Energy(energy_method="launch_bound")
+    none = EnergyCells(energy_method="launch_bound")
     assert _energy_of(Metered(), refuse) == none
     assert _energy_of(Metered(), never, launch="graph") == none
     assert _energy_of(Metered(), never, model="tinynets:Residual") == none
@@ -129,6 +129,6 @@ def test_energy_of_passes_at_another_pace_than_the_timed_ones_is_flagged(median_
         fast = SimpleNamespace(launch_bound=lambda _ms: False)
         times = SimpleNamespace(lanes=fast, summary=SimpleNamespace(median=median_ms), run=run)
         network = SimpleNamespace(point=point())
-        found = energy.Check(Rig("cpu", Twenty())).after(network, None, times)
+        found = energy.EnergyCheck(Rig("cpu", Twenty())).after(network, None, times)
     assert ("energy_pace" in found.raised()) is other
     assert "energy_pace" not in columns.DOUBTFUL

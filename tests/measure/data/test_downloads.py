@@ -22,7 +22,7 @@ from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.data import downloads, loaders
-from hpcsweep.measure.models import build_float32, cached_weights
+from hpcsweep.measure.model_builder import build_float32, cached_weights
 from hpcsweep.submit import questions
 from localruns import Desk
 from measuring import training

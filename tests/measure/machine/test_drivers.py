@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpcsweep.catalog import columns
-from hpcsweep.measure.machine import drivers, telemetry
+from hpcsweep.measure.machine import drivers, gpu_telemetry
 
 _RECORDED_MW = [89000, 0, 93000, 0]
 _COUNTED = [10_000_000, 0, 20_000_000, 0]
@@ -88,7 +88,7 @@ def _die(index, smi=None):
 
 
 def _cells(index, smi=None):
-    watch = telemetry.Telemetry(_die(index, smi))
+    watch = gpu_telemetry.Telemetry(_die(index, smi))
     watch.begin()
     watch.sample()
     return watch.cells()
@@ -104,7 +104,7 @@ def test_the_energy_counter_is_in_joules_and_missing_on_a_second_die():
     """Steps of 15.3 microjoules; where it is missing no pass is run for it."""
     assert [_die(die).energy_j() for die in range(4)] == [153.0, None, 306.0, None]
     assert _die(0).provenance()["energy_resolution_uj"] == 15.3
-    assert not telemetry.Telemetry(_die(1)).counts_energy
+    assert not gpu_telemetry.Telemetry(_die(1)).counts_energy
 
 
 def test_a_gpu_of_one_die_tells_its_own_power():
@@ -137,7 +137,7 @@ def test_the_other_readings_are_each_dies_own():
 )
 def test_throttling_is_told_in_the_words_of_nvml(status, reasons, flags):
     """Bits of amdgpu_smu.h: power and current, heat, others; all of them set means not told."""
-    watch = telemetry.Telemetry(_die(0, _StandIn(status=status)))
+    watch = gpu_telemetry.Telemetry(_die(0, _StandIn(status=status)))
     watch.begin()
     watch.sample()
     assert (watch.cells()["throttle_reasons"], watch.flags()) == (reasons, flags)

@@ -10,7 +10,7 @@ import torch
 
 from hpcsweep.errors import Refused
 from hpcsweep.measure.machine import fit
-from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 
 
 class _Neighbours(Telemetry):

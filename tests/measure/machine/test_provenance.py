@@ -12,7 +12,7 @@ import torch
 
 from hpcsweep.catalog import columns
 from hpcsweep.measure.machine import provenance
-from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 
 
 def test_the_environment_is_plain_json_and_says_what_matters():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tinynets
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.timing.lanes import LaneWork
@@ -21,8 +21,8 @@ GPU = torch.device("cuda", 0)
 
 def _pass(*, with_layers=True):
     wanted = point()
-    model = models.build(models.ModelKey.of(wanted), CPU)
-    (image,) = models.make_inputs(wanted, CPU)
+    model = model_builder.build(model_builder.ModelKey.of(wanted), CPU)
+    (image,) = model_builder.make_inputs(wanted, CPU)
     calls = shape_pass(model, image).calls if with_layers else ()
     prepared = []
     return LaneWork(model, lambda: model(image), lambda: prepared.append(1), calls), prepared
@@ -41,7 +41,7 @@ def _check(found, passes=4):
 def test_a_processor_is_timed_by_the_host():
     """Two lanes, both by the host's clock; no device clock."""
     work, prepared = _pass()
-    found = lanes.lanes(CPU, "eager", work)
+    found = lanes.make_lanes(CPU, "eager", work)
     _check(found)
     assert found.timer_name == found.timed().timer == "host"
     assert found.device_clock is None
@@ -51,7 +51,7 @@ def test_a_processor_is_timed_by_the_host():
 def test_without_calls_there_is_no_layer_lane():
     """A point that wants no layers has the clean lane alone."""
     work, _ = _pass(with_layers=False)
-    found = lanes.lanes(CPU, "eager", work)
+    found = lanes.make_lanes(CPU, "eager", work)
     assert found.all() == [found.clean]
     assert not found.parts
 
@@ -80,7 +80,7 @@ def _deep(gpu, layers=570, host_ms=0.03, device_ms=0.01, last_ms=None):
 
 def _layer_pass(gpu, work, monkeypatch, passes=3, launch="eager"):
     monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
-    found = lanes.lanes(GPU, launch, work)
+    found = lanes.make_lanes(GPU, launch, work)
     return found, collect(found.all(), Fixed(passes))
 
 
@@ -121,7 +121,7 @@ def test_what_a_graph_returned_outlives_the_replays_of_the_other():
     calls = shape_pass(model, image).calls
     work = LaneWork(model, lambda: model(image), lambda: None, calls)
     with torch.inference_mode():
-        found = lanes.lanes(GPU, "graph", work)
+        found = lanes.make_lanes(GPU, "graph", work)
         runs = [lane.run for lane in found.all()]
         for first, second in itertools.permutations(runs):
             output = first()
@@ -193,10 +193,10 @@ def test_a_clean_pass_is_watched_inside(monkeypatch, layers, last_ms, starved, s
     gpu = steady_gpu(queue_limit=1000)
     monkeypatch.setattr(lanes, "Cuda", lambda: gpu)
     work = dataclasses.replace(_deep(gpu, layers=layers, last_ms=last_ms), calls=())
-    found = lanes.lanes(GPU, "eager", work)
+    found = lanes.make_lanes(GPU, "eager", work)
     collect(found.all(), Fixed(3))
     assert found.starved == starved
-    unwatched = lanes.lanes(GPU, "eager", dataclasses.replace(work, watched=()))
+    unwatched = lanes.make_lanes(GPU, "eager", dataclasses.replace(work, watched=()))
     collect(unwatched.all(), Fixed(3))
     assert unwatched.starved == (starved and last_ms is None)
 

@@ -16,11 +16,11 @@ import tinynets
 from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import models, numerics, rounding, transformed, work
-from hpcsweep.measure import point as pipeline
+from hpcsweep.measure import call_errors, model_builder, rounding, transformed, work
+from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.timing import compiling, layer_timer
+from hpcsweep.measure.timing import compilations, layer_timer
 from hpcsweep.measure.workloads import inference
 from measuring import Throttled, lying, point
 
@@ -36,8 +36,10 @@ def bench():
 @pytest.fixture
 def built(monkeypatch):
     """Return the keys of the networks that are built from now on."""
-    keys, build = [], models.build
-    monkeypatch.setattr(models, "build", lambda key, *rest: keys.append(key) or build(key, *rest))
+    keys, build = [], model_builder.build
+    monkeypatch.setattr(
+        model_builder, "build", lambda key, *rest: keys.append(key) or build(key, *rest)
+    )
     return keys
 
 
@@ -96,7 +98,7 @@ def test_the_first_call_is_a_pass_of_the_warm_up(bench, monkeypatch, warmup, ran
     monkeypatch.setattr(inference.Pass, "__call__", lambda p: passes.append(p) or run(p))
     done = bench.measure(point(measure={**QUICK, "warmup": warmup}))
     assert done.row["warmup_n"] == ran
-    settling = max(0, compiling.RUNS - ran)
+    settling = max(0, compilations.RUNS - ran)
     assert len(passes) == ran + settling + done.row["n"]
 
 
@@ -221,7 +223,7 @@ def test_consecutive_points_share_the_network(built):
 
 def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):
     """Also one that holds itself: there is memory for one of them at a time."""
-    bench, build = on_device("inference", "cpu"), models.build
+    bench, build = on_device("inference", "cpu"), model_builder.build
     built, alive = [], []
 
     def noting(*key):
@@ -231,7 +233,7 @@ def test_a_network_is_gone_before_the_next_one_is_built(monkeypatch):
         built.append(weakref.ref(network))
         return network
 
-    monkeypatch.setattr(models, "build", noting)
+    monkeypatch.setattr(model_builder, "build", noting)
     for seed in (0, 1):
         bench.measure(point(seed=seed, measure=QUICK))
     assert alive == [None]
@@ -455,7 +457,7 @@ def test_a_replay_that_computes_something_else_is_not_taken_for_the_network():
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (numerics.Convolutions, "compared"),
+        (call_errors.Convolutions, "compared"),
         (rounding, "of_call"),
         (inference.InferenceNetwork, "output"),
     ],

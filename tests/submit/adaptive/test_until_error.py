@@ -15,7 +15,7 @@ import sizes
 from hpcsweep.forecast import groups, intervals
 from hpcsweep.store import rounds
 from hpcsweep.submit.adaptive import until_error
-from hpcsweep.submit.adaptive.planning import judge
+from hpcsweep.submit.adaptive.next_round import judge
 from paths import SUPPORT
 from waiting import wait_for
 

@@ -16,9 +16,8 @@ import pandas as pd
 from hpcsweep.analysis import dataset, formats
 from hpcsweep.analysis.page import frames
 from hpcsweep.analysis.page.frames import Layout
-from hpcsweep.analysis.roofline import model as rooflines
-from hpcsweep.analysis.roofline import sweep as roofline_of_sweep
-from hpcsweep.analysis.roofline.work import Roofs
+from hpcsweep.analysis.roofline import rooflines, sweep_work
+from hpcsweep.analysis.roofline.roofs import Roofs
 from hpcsweep.errors import UsageError
 
 _HOLLOW: Final = "Hollow marks are unreliable: hover them for the flags."
@@ -168,7 +167,7 @@ def _rooflines(data: dataset.Dataset, painter: Painter) -> Iterable[Section]:
     figures = []
     for gpu in painter.seen.gpus or ("",):
         with suppress(UsageError):  # no work columns, or no peaks
-            line = rooflines.under_roofs(roofline_of_sweep.work_of(data, gpu or None), gpu)
+            line = rooflines.under_roofs(sweep_work.work_of(data, gpu or None), gpu)
             pieces.append(line.pieces[["id", "flop_per_byte", "tflops", "pct_of_roof"]])
             more = {"x": "flop_per_byte", "roofs": [_roof(line.roofs, unit) for unit in line.peaks]}
             figures.append(painter.figure("roofline", "roofline", "Roofline", gpu, **more))

@@ -35,7 +35,7 @@ Row = dict[str, Any]
 _ESCAPED: Final = re.compile(r"\\\\|\\u([0-9a-fA-F]{4})")  # of JSON
 
 
-def write(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
+def write_page(sweep_dir: SweepDir, path: Path, where: str = "") -> list[str]:
     """Write the page of a collected sweep, or of the points that have the values `where`.
 
     Return notes on what it leaves out. `UsageError` where the sweep was not collected, or the file

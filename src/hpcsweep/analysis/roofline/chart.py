@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from matplotlib.transforms import offset_copy
 
 from hpcsweep.analysis.output import COLOURS, LOOK, MARKERS, Look, head, picture, plain_numbers
-from hpcsweep.analysis.roofline.model import Roofline
-from hpcsweep.analysis.roofline.work import labels
+from hpcsweep.analysis.roofline.rooflines import Roofline
+from hpcsweep.analysis.roofline.roofs import labels
 
 if TYPE_CHECKING:
     import pandas as pd

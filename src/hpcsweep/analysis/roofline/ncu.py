@@ -26,8 +26,8 @@ from typing import Final
 import pandas as pd
 
 from hpcsweep import numerals
-from hpcsweep.analysis.roofline import work
-from hpcsweep.analysis.roofline.work import Export
+from hpcsweep.analysis.roofline import roofs
+from hpcsweep.analysis.roofline.roofs import Export
 from hpcsweep.errors import UsageError
 from hpcsweep.numerals import Notation
 
@@ -137,14 +137,14 @@ def _wide(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
 
 def read_launches(path: Path) -> Launches:
     """Read an export's launches; `UsageError` where it is none, was cut, or holds several."""
-    lines = work.text(path).splitlines()
+    lines = roofs.text(path).splitlines()
     start = next((number for number, line in enumerate(lines) if is_export(line)), None)
     if start is None:
         raise UsageError(f'{path}: no line begins with "ID", so this is no ncu export; {HOW}')
     # the program's own output and ncu's remarks may stand between the rows
     quote = '"' if lines[start].startswith('"') else ""
     table = [x if x.startswith(quote) and not x.startswith("==") else "" for x in lines]
-    rows = work.table(path, table, start, HOW)
+    rows = roofs.table(path, table, start, HOW)
     if _KERNEL not in rows:  # a column of a longer name holds these words
         raise UsageError(f"{path}: no column '{_KERNEL}'; {HOW}")
     for line in rows.index[(rows == rows.columns).all(axis=1)]:
@@ -222,7 +222,7 @@ def read_ncu(path: Path) -> Export:
     moved = sum((launches.values(metric, BYTES) for metric in parts), pd.Series(0.0, rows.index))
     names = [*rows.get(_DEVICE, pd.Series(dtype=str)).unique()]
     device = str(names[0]) if len(names) == 1 else ""
-    table = work.table_of(flops, id=rows.index, name=rows[_KERNEL], bytes=moved, seconds=seconds)
+    table = roofs.table_of(flops, id=rows.index, name=rows[_KERNEL], bytes=moved, seconds=seconds)
     return Export(table, device, tuple(notes))
 
 

@@ -24,8 +24,8 @@ from typing import Final
 import pandas as pd
 
 from hpcsweep import numerals
-from hpcsweep.analysis.roofline import work
-from hpcsweep.analysis.roofline.work import Export
+from hpcsweep.analysis.roofline import roofs
+from hpcsweep.analysis.roofline.roofs import Export
 from hpcsweep.errors import UsageError
 
 _LANES: Final = {"ADD": 64, "MUL": 64, "TRANS": 64, "FMA": 128}
@@ -102,14 +102,14 @@ def read_rocprof(paths: Sequence[Path]) -> Export:
         flops[unit] += weight * counters[name]
     ids = dispatches.index.get_level_values("Dispatch_Id")
     names = dispatches["Kernel_Name"]
-    return Export(work.table_of(flops, id=ids, name=names, bytes=moved, seconds=seconds))
+    return Export(roofs.table_of(flops, id=ids, name=names, bytes=moved, seconds=seconds))
 
 
 def _pass(path: Path) -> pd.DataFrame:
-    text = work.text(path)
+    text = roofs.text(path)
     if not text.endswith("\n"):  # a number that was cut still looks like one
         raise UsageError(f"{path}: the last line has no end: the export was cut; {HOW}")
-    rows = work.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
+    rows = roofs.table(path, text.splitlines(), 0, HOW) if text.strip() else pd.DataFrame()
     if missing := [name for name in _NEEDED if name not in rows]:
         raise UsageError(f"{path}: no column {', '.join(missing)}; {HOW}")
     if rows.empty:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
-from hpcsweep.catalog.record import Check
+from hpcsweep.catalog.record import CheckRecord
 
 # In the order in which they run after the timed passes: what reads the state of the device first,
 # then what runs passes of its own, last what needs a quiet machine. One name adds or removes one.
@@ -24,6 +24,6 @@ NAMES: Final = (
     "numerics",
     "control",
 )
-CHECKS: Final[Mapping[str, Check]] = {
-    name: import_module(f"{__name__}.{name}").CHECK for name in NAMES
+CHECKS: Final[Mapping[str, CheckRecord]] = {
+    name: import_module(f"{__name__}.{name}").RECORD for name in NAMES
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import Check, Flag, cell
+from hpcsweep.catalog.record import CheckRecord, Flag, cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Algorithm:
+class AlgorithmCells:
     """The convolutions of a pass together."""
 
     backend: str | None = cell(
@@ -84,10 +84,10 @@ WORK_UNKNOWN: Final = Flag(
     "the network's path depends on the device (`x.is_cuda`) or on values, or it kept what it "
     "computed; FLOPs, rates and shares of work are not those of this device",
 )
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="another algorithm than the row's name says; what the algorithm does not cover",
     costs="a profiled pass, up to three on a GPU; `evidence: false` leaves it out",
-    overall=Algorithm,
+    overall=AlgorithmCells,
     layers=LayerAlgorithm,
     flags=(MISMATCH, ABSENT, UNPROVEN, KERNELS_UNSEEN, FALLBACK, UNCOVERED, WORK_UNKNOWN),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hpcsweep.catalog.record import Check, Flag
+from hpcsweep.catalog.record import CheckRecord, Flag
 
 COMPILING: Final = Flag(
     "compiling",
@@ -20,7 +20,7 @@ RECOMPILED: Final = Flag(
 LAYERS_COMPILED: Final = Flag(
     "layers_compiled", "layers inside compiled code have no rows: timers would break it up"
 )
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="compilation inside timed passes; layers inside compiled code",
     costs="reads torch's counters; no pass",
     flags=(COMPILING, RECOMPILED, LAYERS_COMPILED),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import Check, Flag, cell
+from hpcsweep.catalog.record import CheckRecord, Flag, cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control:
+class ControlCells:
     """A fixed piece of work after the point, and what the kernel says of waiting threads."""
 
     threads: int | None = cell("CPU threads that an operator used")
@@ -61,9 +61,9 @@ SWITCHED_BACK: Final = Flag(
     "the factory, or its module, turned such switches; they were set back before anything ran, so "
     "the row is of the switches that its point has; `switches_turned` names them",
 )
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="a machine that became slower or faster, neighbours, switches that the network turned",
     costs="7 fixed convolutions, some milliseconds; no pass",
-    overall=Control,
+    overall=ControlCells,
     flags=(CONTENDED, MACHINE_SHIFT, SHARED_CPU, SWITCHED, SWITCHED_BACK),
 )

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.catalog import INFERENCE
-from hpcsweep.catalog.record import Check, Flag, cell
+from hpcsweep.catalog.record import CheckRecord, Flag, cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Energy:
+class EnergyCells:
     """The growth of the GPU's energy counter over many passes, divided by their number."""
 
     energy_j: float | None = cell(
@@ -33,10 +33,10 @@ ENERGY_PACE: Final = Flag(
     "the passes of the energy took over 10 % longer or shorter than the timed ones, as where the "
     "GPU waits for the host: `energy_j` is not that of a timed pass",
 )
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="joules of a pass",
     costs="1.5 s of passes, on a GPU with an energy counter",
-    overall=Energy,
+    overall=EnergyCells,
     flags=(ENERGY_APART, ENERGY_PACE),
     setting="energy",
     workloads=(INFERENCE.name,),

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.catalog import INFERENCE
-from hpcsweep.catalog.record import Check, Flag, cell
+from hpcsweep.catalog.record import CheckRecord, Flag, cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
+class HostCells:
     """How long the host takes to issue a pass."""
 
     host_ms: float | None = cell("median time of the host to issue one pass", clocked=True)
@@ -29,10 +29,10 @@ LAUNCH_BOUND: Final = Flag(
     doubt=True,
     lasting=True,
 )
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="times that are those of Python, not of the GPU",
     costs="two passes with some events, on a GPU",
-    overall=Host,
+    overall=HostCells,
     flags=(LAUNCH_BOUND,),
     workloads=(INFERENCE.name,),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import Check, cell
+from hpcsweep.catalog.record import CheckRecord, cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryCells:
     """The peak and the limit; in training also what torch's allocator reserved."""
 
     mem_peak_bytes: int | None = cell("highest memory use during the point")
@@ -23,8 +23,8 @@ class Memory:
     mem_fragmentation_pct: float | None = cell("training: share of that never in use at once")
 
 
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="the size at which a point no longer fits",
     costs="reads counters; no pass",
-    overall=Memory,
+    overall=MemoryCells,
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import Check, Flag, cell
+from hpcsweep.catalog.record import CheckRecord, Flag, cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numerics:
+class NumericsCells:
     """The errors of convolution calls and of transformed points, over what rounding explains."""
 
     call_rel_error: float | None = cell(
@@ -49,11 +49,11 @@ PARTLY_CHECKED: Final = Flag(
     "some results could not be compared: random or chosen by rounding, not finite, or no memory "
     "for it; `numerics_reason` says which; the rest was compared",
 )
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="wrong results, of an algorithm or of what was done to the network",
     costs="a pass with the framework's convolutions beside those of an explicit algorithm; two "
     "passes of a point that is not plainly eager; `numerics: false` leaves it out",
-    overall=Numerics,
+    overall=NumericsCells,
     layers=LayerNumerics,
     flags=(INACCURATE, UNCHECKED, PARTLY_CHECKED),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import Check, Flag, cell
+from hpcsweep.catalog.record import CheckRecord, Flag, cell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Telemetry:
+class TelemetryCells:
     """Clocks, power, heat and neighbours by the driver; empty without one that reports."""
 
     gpu_util_pct: float | None = cell("GPU utilisation from the driver, mean at the ends of blocks")
@@ -49,9 +49,9 @@ CLOCK_DRIFT: Final = Flag(
     doubt=True,
 )
 SHARED_GPU: Final = Flag("shared_gpu", "another process was on the same GPU", doubt=True)
-CHECK: Final = Check(
+RECORD: Final = CheckRecord(
     finds="a GPU that was slowed down, or shared; throttled passes are timed once more",
     costs="some reads of the driver at the end of each block; no pass",
-    overall=Telemetry,
+    overall=TelemetryCells,
     flags=(THROTTLED, POWER_CAPPED, CLOCK_DRIFT, SHARED_GPU),
 )

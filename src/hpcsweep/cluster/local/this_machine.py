@@ -70,7 +70,7 @@ def local_device(env: Mapping[str, str] | None = None) -> LocalDevice:
     return LocalDevice(gpu="mps") if apple else why
 
 
-def _unused(vendor: str, said: visible.Answer, variables: Mapping[str, str]) -> LocalDevice:
+def _unused(vendor: str, said: visible.LibraryAnswer, variables: Mapping[str, str]) -> LocalDevice:
     """Return the CPU, with the reason if a GPU of a vendor is here, or may be."""
     node = next((path for path in _NODES[vendor] if path.exists()), None)
     hiding = next((name for name in _HIDING[vendor] if name in variables), "")

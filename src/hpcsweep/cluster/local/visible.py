@@ -26,7 +26,7 @@ _SECONDS: Final = 30.0  # a driver without persistence mode takes some seconds t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class LibraryAnswer:
     """What a vendor's library says: the first device's name, else the status of what failed.
 
     Without a `library` there is none that loads; the status is -1 if it ended or held its process.
@@ -37,7 +37,7 @@ class Answer:
     status: int = 0
 
 
-def ask(variables: Mapping[str, str]) -> dict[str, Answer]:
+def ask(variables: Mapping[str, str]) -> dict[str, LibraryAnswer]:
     """Return what each vendor's library says to a process with these variables."""
     places = [word for vendor in VENDORS for path in libraries(vendor) for word in (vendor, path)]
     # isolated (-I), without its packages (-S), Python starts in 20 ms; it writes nothing (-B)
@@ -53,11 +53,11 @@ def ask(variables: Mapping[str, str]) -> dict[str, Answer]:
         ).stdout
     except subprocess.TimeoutExpired as error:
         told = error.stdout or b""
-    answers = dict.fromkeys(VENDORS, Answer())
+    answers = dict.fromkeys(VENDORS, LibraryAnswer())
     for line in told.splitlines():
         said = json.loads(line)
         vendor = said.pop("vendor")
-        answers[vendor] = Answer(**said)
+        answers[vendor] = LibraryAnswer(**said)
     return answers
 
 

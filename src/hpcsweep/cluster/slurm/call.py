@@ -90,7 +90,7 @@ class CouldNotAsk:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ProgramOutput:
     """The output of a program; `code` is None if it was killed after its time limit."""
 
     code: int | None
@@ -109,7 +109,7 @@ def available() -> bool:
     return shutil.which("sbatch") is not None
 
 
-def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
+def run(command: Sequence[str], timeout: float) -> ProgramOutput | CouldNotAsk:
     """Run a program, and kill its process group after `timeout` seconds.
 
     Sites put scripts in front of Slurm's programs: an sbatch that outlives its script would still
@@ -128,11 +128,11 @@ def run(command: Sequence[str], timeout: float) -> Reply | CouldNotAsk:
             try:
                 out, err = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired as late:
-                return Reply(None, _decoded(late.stdout), _decoded(late.stderr))
+                return ProgramOutput(None, _decoded(late.stdout), _decoded(late.stderr))
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
-            return Reply(process.returncode, _decoded(out), _decoded(err))
+            return ProgramOutput(process.returncode, _decoded(out), _decoded(err))
     except OSError as error:
         if shutil.which(command[0]) is None:
             text = "not found; Slurm's programs are on the login nodes"
@@ -167,7 +167,7 @@ def ask_for_rows(
     return listed
 
 
-def cause(program: str, reply: Reply) -> CouldNotAsk:
+def cause(program: str, reply: ProgramOutput) -> CouldNotAsk:
     """Return why a program that failed did not answer: its last words."""
     if re.search(UNCONFIGURED, reply.err):
         return CouldNotAsk(program, NO_CONF)
@@ -180,7 +180,7 @@ def cause(program: str, reply: Reply) -> CouldNotAsk:
     return CouldNotAsk(program, message)
 
 
-def _message(program: str, reply: Reply) -> str:
+def _message(program: str, reply: ProgramOutput) -> str:
     return cut(re.sub(rf"^(?:{program}: |error: )+", "", last_line(reply.err)), _SHOWN)
 
 

@@ -22,7 +22,7 @@ _SHOWN: Final = 8  # names in one line: a cluster has thousands of nodes
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProfileFinding:
     """The result of one check, and how to fix it."""
 
     level: Level  # none: an option that is not installed; fail: cannot work as it is
@@ -50,7 +50,7 @@ def listed(names: Iterable[str]) -> str:
     return (", ".join(every[:_SHOWN]) + more) or "none"
 
 
-def text(findings: Sequence[Finding]) -> str:
+def text(findings: Sequence[ProfileFinding]) -> str:
     """Return one line per finding, and a second one where there is something to do."""
     rows = []
     for finding in findings:
@@ -85,11 +85,11 @@ class Wants:
     def __getitem__(self, key: str) -> str:
         return self.values.get(key, "")
 
-    def finding(self, level: Level, key: str, detail: str, do: str = "") -> Finding:
+    def finding(self, level: Level, key: str, detail: str, do: str = "") -> ProfileFinding:
         """Return a finding with the line of its key."""
-        return Finding(level, key, detail, do, self.places.get(key, ""))
+        return ProfileFinding(level, key, detail, do, self.places.get(key, ""))
 
-    def unknown(self, key: str, name: str, existing: Collection[str]) -> Finding:
+    def unknown(self, key: str, name: str, existing: Collection[str]) -> ProfileFinding:
         """Return a finding for a missing name, with the nearest one, and those that exist."""
         kind = _KINDS.get(key, key)
         detail = f"no {kind} '{name}' on this cluster{suggest(name, existing)}"

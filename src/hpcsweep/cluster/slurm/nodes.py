@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.catalog import gpus
-from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
+from hpcsweep.cluster.slurm.job_request import ProfileFinding, Wants, listed
 from hpcsweep.cluster.slurm.site import Gres, Node
 
 # In an expression a name may hold hyphens and dots; `*2` behind it is a number of nodes.
@@ -97,7 +97,7 @@ def _means_slices(wants: Wants) -> bool:
     return any(map(gpus.is_slice, (wants["gpu"], wants["gpu_name"])))
 
 
-def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[Finding]:
+def other_gpus(wants: Wants, nodes: Sequence[Node]) -> Iterator[ProfileFinding]:
     """Say if jobs may get another GPU on these nodes than the profile names, or a slice of one.
 
     `gpu:1` may be a slice (MIG), and the features of its node may name the whole GPU.

@@ -17,7 +17,7 @@ from hpcsweep import units
 from hpcsweep.cluster import slurm
 from hpcsweep.cluster.slurm import job_request, nodes, site
 from hpcsweep.cluster.slurm.call import CouldNotAsk
-from hpcsweep.cluster.slurm.job_request import Finding, Wants, listed
+from hpcsweep.cluster.slurm.job_request import ProfileFinding, Wants, listed
 from hpcsweep.cluster.slurm.nodes import Matches
 from hpcsweep.cluster.slurm.sbatch import LimitReached, Place, Rejected
 from hpcsweep.cluster.slurm.site import Cluster, Partition, words
@@ -40,11 +40,11 @@ _NO_NAME: Final = re.compile(r"[^,]*(?:\[[^\]]*\]|/)[^,]*")  # a range of nodes,
 _AS_ARRAY: Final = "--array=0"  # as all jobs are sent: a site may refuse arrays
 
 
-def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list[Finding]:
+def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list[ProfileFinding]:
     """Ask a cluster, unless its answer is given, and its sbatch; return all findings."""
     cluster = cluster or site.describe()
     if isinstance(cluster, CouldNotAsk):  # sbatch would wait for the same controller
-        return [Finding("warn", "cluster", f"not checked: {cluster}")]
+        return [ProfileFinding("warn", "cluster", f"not checked: {cluster}")]
     answer: Answer
     try:
         answer = slurm.would_accept(options=[_AS_ARRAY, *job_request.arguments(profile)])
@@ -53,7 +53,7 @@ def look(profile: Profile, cluster: Cluster | CouldNotAsk | None = None) -> list
     return examine(profile, cluster, answer)
 
 
-def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[Finding]:
+def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[ProfileFinding]:
     """Return all findings, good ones included; `fail` means that no job would ever run. Pure."""
     wants = job_request.options_of(profile)
     chosen = _chosen(wants, cluster, answer)
@@ -67,7 +67,7 @@ def examine(profile: Profile, cluster: Cluster, answer: Answer) -> list[Finding]
     if matches.of_partition and matches.summary not in verdict.words:
         well = matches.found or verdict.level == "ok"
         do = "" if well else f"there are {matches.hardware}"
-        findings.append(Finding("ok" if well else "warn", "nodes", matches.summary, do))
+        findings.append(ProfileFinding("ok" if well else "warn", "nodes", matches.summary, do))
     return [*findings, verdict]
 
 
@@ -81,17 +81,19 @@ def _chosen(wants: Wants, cluster: Cluster, answer: Answer) -> list[Partition]:
     return [one for one in cluster.partitions if one.settings.get("Default") == "YES"]
 
 
-def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: Answer) -> Finding:
+def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: Answer) -> ProfileFinding:
     """Return what sbatch says; a failure is what it will refuse at any time."""
     if isinstance(answer, Place):
-        return Finding("ok", "sbatch", f"would accept these jobs: {answer}")
+        return ProfileFinding("ok", "sbatch", f"would accept these jobs: {answer}")
     if not isinstance(answer, Rejected):
-        return Finding("warn", "sbatch", f"unknown whether it accepts these jobs: {answer}")
+        return ProfileFinding("warn", "sbatch", f"unknown whether it accepts these jobs: {answer}")
     why = answer.words
     away = matches.out_of_service
     if _NOT_NOW.search(why) or (_NO_NODE in why and (away or not matches.of_partition)):
         do = f"jobs wait until nodes are in service, or are refused when sent; {away or why}"
-        return Finding("warn", "nodes", f"{matches.summary}; sbatch finds none now: {why}", do)
+        return ProfileFinding(
+            "warn", "nodes", f"{matches.summary}; sbatch finds none now: {why}", do
+        )
     detail = f"sbatch refuses these jobs: {why}"
     do = _LISTS.get(answer.about, "")
     if _NO_NODE in why:
@@ -100,7 +102,7 @@ def _of_sbatch(wants: Wants, asked: str, matches: Matches, answer: Answer) -> Fi
     return wants.finding("fail", answer.about or "sbatch", detail, do)
 
 
-def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
     """Yield the names that the cluster does not have, with the nearest ones."""
     gres = [gres for node in cluster.nodes for gres in node.gres]
     node_names = {node.name for node in cluster.nodes}
@@ -126,7 +128,9 @@ def _unknown_names(wants: Wants, cluster: Cluster) -> Iterator[Finding]:
                 yield wants.unknown(key, name, names)
 
 
-def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> Iterator[Finding]:
+def _partitions(
+    wants: Wants, cluster: Cluster, chosen: Sequence[Partition]
+) -> Iterator[ProfileFinding]:
     """Yield the findings of each partition; one good partition is enough."""
     wrong = {one.name: [*_never_starts(one, wants, cluster)] for one in chosen}
     hopeless = all(wrong.values())
@@ -139,7 +143,7 @@ def _partitions(wants: Wants, cluster: Cluster, chosen: Sequence[Partition]) -> 
         if not wrong[name]:
             by = "" if name in wants.partitions else ", which the cluster chooses"
             state = f"{partition.state}, time up to {units.written(partition.max_time_s)}"
-            yield Finding("ok", "partition", f"{name}{by}: {state}")
+            yield ProfileFinding("ok", "partition", f"{name}{by}: {state}")
     if chosen and not wants["time"]:
         first = chosen[0]
         most = first.max_time_s
@@ -175,7 +179,7 @@ def qos_time_s(partition: Partition | None, qos: str, cluster: Cluster) -> int |
     return max(limits, default=None)
 
 
-def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[Finding]:
+def _never_starts(partition: Partition, wants: Wants, cluster: Cluster) -> Iterator[ProfileFinding]:
     """Yield why Slurm would never start in a partition the jobs that it may accept there."""
     name = partition.name
     if partition.state not in {"UP", ""}:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from types import ModuleType, NoneType
 from typing import Any, Final
@@ -28,7 +28,7 @@ def _tensors_in(value: object, seen: set[int]) -> Iterator[torch.Tensor]:
         return
     if isinstance(value, Mapping):
         items: Iterable[object] = value.values()
-    elif isinstance(value, Sequence | AbstractSet):
+    elif isinstance(value, Sequence | abc.Set):
         items = value
     elif is_dataclass(value):  # its fields may be in slots
         items = (getattr(value, field.name, None) for field in fields(value))

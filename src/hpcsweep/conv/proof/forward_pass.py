@@ -7,8 +7,8 @@ inside a range is compared with what the back-end expects of the algorithm.
 from __future__ import annotations
 
 import math
+from collections import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from typing import Any, Final
@@ -99,7 +99,7 @@ def proof_of_forward(
 
 
 def work_of_pass(
-    events: Iterable[Any], layers: AbstractSet[str], primitives: Iterable[Primitive]
+    events: Iterable[Any], layers: abc.Set[str], primitives: Iterable[Primitive]
 ) -> Work:
     """Count what a pass ran; a call of one of the layers is a convolution, whatever it runs."""
     convolutions = 0

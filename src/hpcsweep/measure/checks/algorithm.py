@@ -19,9 +19,17 @@ from functools import partial
 from typing import Final
 
 from hpcsweep import catalog
-from hpcsweep.catalog.checks import algorithm as told
-from hpcsweep.catalog.checks.algorithm import Algorithm as Cells
-from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
+from hpcsweep.catalog.checks.algorithm import (
+    ABSENT,
+    FALLBACK,
+    KERNELS_UNSEEN,
+    MISMATCH,
+    UNCOVERED,
+    UNPROVEN,
+    WORK_UNKNOWN,
+    LayerAlgorithm,
+)
+from hpcsweep.catalog.checks.algorithm import AlgorithmCells as Cells
 from hpcsweep.conv import choice, parts
 from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import Algorithm, LayerChoice
@@ -38,7 +46,7 @@ _SHOWN: Final = 3  # layers that a cell names; the others are counted
 _SHARE: Final = 0.01  # of all operations: products with vectors are in one count alone
 
 
-class Check(PointCheck):
+class AlgorithmCheck(PointCheck):
     """Profiles a pass, and a step if the workload learns."""
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
@@ -57,13 +65,13 @@ class Check(PointCheck):
         return Finding(
             cells=cells,
             flags={
-                told.MISMATCH: any(call.problem is not None for call in proof.calls),
-                told.ABSENT: is_absent(algorithm, choices.calls),
-                told.FALLBACK: fell_back,
-                told.UNCOVERED: cells.algorithm_uncovered is not None,
-                told.UNPROVEN: is_unproven(choices, proof),
-                told.KERNELS_UNSEEN: proof.work is not None and not profiler_events.sees_kernels(),
-                told.WORK_UNKNOWN: is_other_work(network.shapes, proof)
+                MISMATCH: any(call.problem is not None for call in proof.calls),
+                ABSENT: is_absent(algorithm, choices.calls),
+                FALLBACK: fell_back,
+                UNCOVERED: cells.algorithm_uncovered is not None,
+                UNPROVEN: is_unproven(choices, proof),
+                KERNELS_UNSEEN: proof.work is not None and not profiler_events.sees_kernels(),
+                WORK_UNKNOWN: is_other_work(network.shapes, proof)
                 and not parts.is_compiled_in_part(network.model),
             },
             layers=call_cells(choices.all, proof.calls),
@@ -279,3 +287,6 @@ def call_cells(picked: Sequence[LayerChoice], proofs: Sequence[Evidence]) -> lis
         )
         for one, proof in zip(picked, proofs, strict=True)
     ]
+
+
+CHECK: Final = AlgorithmCheck

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from hpcsweep.catalog.checks import compiling as told
+from typing import Final
+
+from hpcsweep.catalog.checks.compiling import COMPILING, LAYERS_COMPILED, RECOMPILED
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 
 
-class Check(PointCheck):
+class CompilingCheck(PointCheck):
     """Tells what the passes saw: they are timed when nothing compiles any more."""
 
     runs = False
@@ -16,8 +18,11 @@ class Check(PointCheck):
         """Tell it."""
         return Finding(
             flags={
-                told.COMPILING: times.compiled,
-                told.RECOMPILED: times.recompiled,
-                told.LAYERS_COMPILED: times.layers_compiled,
+                COMPILING: times.compiled,
+                RECOMPILED: times.recompiled,
+                LAYERS_COMPILED: times.layers_compiled,
             }
         )
+
+
+CHECK: Final = CompilingCheck

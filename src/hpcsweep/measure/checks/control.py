@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 
-from hpcsweep.catalog.checks import control as told
-from hpcsweep.catalog.checks.control import Control
+from hpcsweep.catalog.checks.control import (
+    CONTENDED,
+    MACHINE_SHIFT,
+    SHARED_CPU,
+    SWITCHED,
+    SWITCHED_BACK,
+    ControlCells,
+)
 from hpcsweep.measure import switches
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine import control as work
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure.machine import control_work, framework
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.sources import FACTORIES
 
 
-class Check(PointCheck):
+class ControlCheck(PointCheck):
     """Times the control, and compares it with those of earlier points."""
 
     def __init__(self, rig: Rig) -> None:
         super().__init__(rig)
-        self._control = work.Control(rig.device.torch_device)
+        self._control = control_work.Control(rig.device.torch_device)
 
     @property
     def history(self) -> list[float]:
@@ -42,17 +49,20 @@ class Check(PointCheck):
         cells, raised = self._control.row()
         on_cpu = self.rig.device.type == "cpu"
         return Finding(
-            cells=Control(
+            cells=ControlCells(
                 **cells,
                 threads=torch.get_num_threads(),
                 switches_turned="; ".join([*(f"{told} (set back)" for told in when_built), *now])
                 or None,
             ),
             flags={
-                told.CONTENDED: told.CONTENDED.name in raised,
-                told.MACHINE_SHIFT: told.MACHINE_SHIFT.name in raised,
-                told.SHARED_CPU: on_cpu and framework.shares_cpu(),
-                told.SWITCHED: bool(now),
-                told.SWITCHED_BACK: bool(when_built),
+                CONTENDED: CONTENDED.name in raised,
+                MACHINE_SHIFT: MACHINE_SHIFT.name in raised,
+                SHARED_CPU: on_cpu and framework.shares_cpu(),
+                SWITCHED: bool(now),
+                SWITCHED_BACK: bool(when_built),
             },
         )
+
+
+CHECK: Final = ControlCheck

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from hpcsweep.catalog.checks.energy import ENERGY_APART, ENERGY_PACE, Energy
+from hpcsweep.catalog.checks.energy import ENERGY_APART, ENERGY_PACE, EnergyCells
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.measure.timing import clocks
@@ -16,7 +16,7 @@ _PACE: Final = 0.10  # of a timed pass; by that much the energy would be wrong, 
 _BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 
 
-class Check(PointCheck):
+class EnergyCheck(PointCheck):
     """Runs passes for a second and a half, as a graph where the GPU would wait for the host."""
 
     @property
@@ -37,7 +37,7 @@ class Check(PointCheck):
         idles = times.lanes is not None and times.lanes.launch_bound(median_ms)
         run = replay(network) if idles else times.run
         if run is None:
-            return Finding(cells=Energy(energy_method="launch_bound"))
+            return Finding(cells=EnergyCells(energy_method="launch_bound"))
         ran = 0
 
         def one_pass() -> None:
@@ -54,7 +54,9 @@ class Check(PointCheck):
         sampled = cells.get("energy_sampled_j") or counted
         apart = abs(sampled - counted) > _APART * counted
         other_pace = bool(cells) and abs(pass_ms - median_ms) > _PACE * median_ms
-        return Finding(cells=Energy(**cells), flags={ENERGY_APART: apart, ENERGY_PACE: other_pace})
+        return Finding(
+            cells=EnergyCells(**cells), flags={ENERGY_APART: apart, ENERGY_PACE: other_pace}
+        )
 
 
 def replay(network: Network) -> Callable[[], object] | None:
@@ -71,3 +73,6 @@ def replay(network: Network) -> Callable[[], object] | None:
         return clocks.capture(network.step)
     except RuntimeError:  # such as too little memory: the times are measured already
         return None
+
+
+CHECK: Final = EnergyCheck

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hpcsweep.catalog.checks import host as told
-from hpcsweep.catalog.checks.host import Host
+from typing import Final
+
+from hpcsweep.catalog.checks.host import LAUNCH_BOUND, HostCells
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 
 
-class Check(PointCheck):
+class HostCheck(PointCheck):
     """Reads the clock of the overall pass, and watches some layers in two more passes."""
 
     runs = False
@@ -19,9 +20,12 @@ class Check(PointCheck):
         clock = lanes.device_clock if lanes else None
         if lanes is None or clock is None:
             return Finding()
-        cells = Host(
+        cells = HostCells(
             host_ms=clock.host_ms,
             launch_bound=lanes.launch_bound(times.summary.median),
             sm_clock_pass_mhz=clock.sm_clock_mhz,
         )
-        return Finding(cells=cells, flags={told.LAUNCH_BOUND: lanes.starved})
+        return Finding(cells=cells, flags={LAUNCH_BOUND: lanes.starved})
+
+
+CHECK: Final = HostCheck

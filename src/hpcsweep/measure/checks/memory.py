@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from hpcsweep.catalog.checks.memory import Memory
+from typing import Final
+
+from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 
 
-class Check(PointCheck):
+class MemoryCheck(PointCheck):
     """Reads the high-water mark when the last pass was timed."""
 
     runs = False
-    _found = Memory()
+    _found = MemoryCells()
 
     def begin(self, network: Network) -> None:  # noqa: ARG002
         """Forget what earlier points, and the choice of algorithms, needed."""
@@ -26,7 +28,7 @@ class Check(PointCheck):
     def end(self) -> None:
         """Read the peak, before other checks take memory of their own."""
         memory = self.rig.memory
-        self._found = Memory(
+        self._found = MemoryCells(
             mem_peak_bytes=memory.peak(),
             mem_limit_bytes=memory.limit(),
             mem_source=memory.source,
@@ -36,3 +38,6 @@ class Check(PointCheck):
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
         """Tell it."""
         return Finding(cells=self._found)
+
+
+CHECK: Final = MemoryCheck

@@ -12,10 +12,15 @@ from typing import Final
 
 import torch
 
-from hpcsweep.catalog.checks import numerics as told
-from hpcsweep.catalog.checks.numerics import LayerNumerics, Numerics
+from hpcsweep.catalog.checks.numerics import (
+    INACCURATE,
+    PARTLY_CHECKED,
+    UNCHECKED,
+    LayerNumerics,
+    NumericsCells,
+)
 from hpcsweep.conv import swap
-from hpcsweep.measure import models, numerics, rounding, transformed
+from hpcsweep.measure import call_errors, model_builder, rounding, transformed
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.measure.rounding import Exactness
@@ -23,14 +28,14 @@ from hpcsweep.measure.rounding import Exactness
 _SHOWN: Final = 3  # messages in a row
 
 
-class Check(PointCheck):
+class NumericsCheck(PointCheck):
     """Runs the pass once more, and others beside it; leaves the network with plain layers."""
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Compare what the sweep wants to be compared."""
         point = network.point
         if not point.measure["numerics"]:
-            return Finding(cells=Numerics(), flags={told.UNCHECKED: True})
+            return Finding(cells=NumericsCells(), flags={UNCHECKED: True})
         tf32 = point.axes["tf32"] and self.rig.device.type == "cuda"
         whole = point.measure["numerics"] == "layers"
         calls, outputs = self._compare(network, choices, times, tf32=tf32, whole=whole)
@@ -38,8 +43,8 @@ class Check(PointCheck):
         return Finding(
             cells=cells(calls, outputs),
             flags={
-                told.INACCURATE: any(map(rounding.is_wrong, verdicts)),
-                told.PARTLY_CHECKED: any(map(rounding.is_partial, verdicts)),
+                INACCURATE: any(map(rounding.is_wrong, verdicts)),
+                PARTLY_CHECKED: any(map(rounding.is_partial, verdicts)),
             },
             layers=[
                 LayerNumerics(
@@ -54,12 +59,12 @@ class Check(PointCheck):
     ) -> tuple[Sequence[Exactness], Sequence[Exactness]]:
         """Compare the convolution calls of a pass, then the pass itself if it is transformed."""
         model = network.model
-        calls = numerics.Convolutions(choices.calls, tf32=tf32, whole=whole)
+        calls = call_errors.Convolutions(choices.calls, tf32=tf32, whole=whole)
         # some layers of a training are called at random
         missing = None if network.learns else "its call did not come"
-        (image,) = models.make_inputs(network.point, self.rig.device.torch_device)
+        (image,) = model_builder.make_inputs(network.point, self.rig.device.torch_device)
         try:
-            with torch.no_grad(), models.seeded(network.point), calls.compared(model):
+            with torch.no_grad(), model_builder.seeded(network.point), calls.compared(model):
                 network.forward(image)
         except Exception as error:  # noqa: BLE001 - the times are there, whatever it raises
             missing = rounding.why_not(error)
@@ -73,13 +78,13 @@ class Check(PointCheck):
         return calls.verdicts(missing), outputs
 
 
-def cells(calls: Sequence[Exactness], outputs: Sequence[Exactness]) -> Numerics:
+def cells(calls: Sequence[Exactness], outputs: Sequence[Exactness]) -> NumericsCells:
     """Return the columns on all comparisons."""
     verdicts = [*outputs, *calls]
     wrong = sorted(filter(rounding.is_wrong, verdicts), key=rounding.severity, reverse=True)
     doubts = [*wrong, *filter(rounding.is_partial, verdicts)]
     more = f"; {len(doubts) - _SHOWN} more" if len(doubts) > _SHOWN else ""
-    return Numerics(
+    return NumericsCells(
         call_rel_error=_largest(calls),
         plain_rel_error=_largest(outputs),
         error_over_bound=max((v.excess for v in verdicts if v.excess is not None), default=None),
@@ -90,3 +95,6 @@ def cells(calls: Sequence[Exactness], outputs: Sequence[Exactness]) -> Numerics:
 def _largest(verdicts: Sequence[Exactness]) -> float | None:
     errors = [verdict.error for verdict in verdicts if verdict.error is not None]
     return math.nan if any(map(math.isnan, errors)) else max(errors, default=None)
+
+
+CHECK: Final = NumericsCheck

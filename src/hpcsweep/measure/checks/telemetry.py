@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hpcsweep.catalog.checks import telemetry as told
-from hpcsweep.catalog.checks.telemetry import Telemetry
+from typing import Final
+
+from hpcsweep.catalog.checks.telemetry import RECORD, THROTTLED, TelemetryCells
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 
 
-class Check(PointCheck):
+class TelemetryCheck(PointCheck):
     """Reads NVML; wants the passes once more if the GPU was throttled."""
 
     runs = False
@@ -37,7 +38,7 @@ class Check(PointCheck):
 
     def disturbed(self, median_ms: float) -> bool:
         """Say whether the GPU was throttled."""
-        if told.THROTTLED.name not in self.rig.telemetry.flags():
+        if THROTTLED.name not in self.rig.telemetry.flags():
             return False
         self._first_ms = median_ms
         return True
@@ -47,6 +48,9 @@ class Check(PointCheck):
         telemetry = self.rig.telemetry
         raised = telemetry.flags()
         return Finding(
-            cells=Telemetry(**telemetry.cells(), throttled_median_ms=self._first_ms),
-            flags={flag: flag.name in raised for flag in told.CHECK.flags},
+            cells=TelemetryCells(**telemetry.cells(), throttled_median_ms=self._first_ms),
+            flags={flag: flag.name in raised for flag in RECORD.flags},
         )
+
+
+CHECK: Final = TelemetryCheck

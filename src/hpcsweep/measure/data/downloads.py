@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 
 from hpcsweep import environment, messages
 from hpcsweep.errors import Refused, UsageError, first_line
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 
 _SECONDS: Final = 30.0  # without an answer of the network, which may drop all packets
 
@@ -137,7 +137,7 @@ def get_weights(wanted: Iterable[tuple[str, str]], home: Mapping[str, str]) -> N
         Refused: this process is a job of a scheduler.
     """
     _refuse_in_job("weights")
-    urls = {models.weights_url(*pair): pair for pair in wanted}
+    urls = {model_builder.weights_url(*pair): pair for pair in wanted}
     with _torch_home(home), _patient():
         failed = list(filter(None, (_got(url, *pair) for url, pair in urls.items())))
     if failed:
@@ -169,7 +169,7 @@ def _torch_home(home: Mapping[str, str]) -> Iterator[None]:
 
 def _got(url: str, model: str, name: str) -> str:
     """Download weights unless they exist; return a message if that fails."""
-    file = models.cached_weights(url)
+    file = model_builder.cached_weights(url)
     done = "are there"
     try:
         if not file.is_file():
@@ -186,7 +186,7 @@ def _got(url: str, model: str, name: str) -> str:
 def problem(model: str, name: str) -> dict[str, str]:
     """Return what is `wrong` with weights, such as that their file is missing."""
     try:
-        file = models.cached_weights(models.weights_url(model, name))
+        file = model_builder.cached_weights(model_builder.weights_url(model, name))
     except UsageError as error:
         return {"wrong": str(error).partition(": ")[2]}
     if file.is_file():

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hpcsweep.errors import HpcsweepError, UsageError, first_line, suggest
-from hpcsweep.measure import models, switches
+from hpcsweep.measure import model_builder, switches
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.data import downloads
 from hpcsweep.measure.machine import framework
@@ -36,7 +36,7 @@ _OWN_WORDS = (HpcsweepError, CannotMeasure, OutOfMemory)
 
 
 @dataclass(frozen=True)
-class Own(Dataset[Any]):
+class OwnDataset(Dataset[Any]):
     """A user's data set of (image, label), whose images are checked when they are loaded.
 
     An image is a tensor of 3 x `size` x `size` numbers, a label a class from 0.
@@ -183,7 +183,7 @@ class Synthetic(Dataset[Any]):
         distinct = max(1, min(length, _POOL_BYTES // (12 * size * size)))
         self._length = length
         self._labels = torch.randint(classes, (distinct,), generator=generator)
-        self._images = models.fill((distinct, 3, size, size), axes["input_fill"], generator)
+        self._images = model_builder.fill((distinct, 3, size, size), axes["input_fill"], generator)
         if axes["input_fill"] != "zeros":
             tints = torch.randn(classes, 3, 1, 1, generator=torch.Generator().manual_seed(0))
             self._images += tints[self._labels]
@@ -227,8 +227,8 @@ def loaders(
     wanted = str(axes["dataset"])
     if ":" in wanted:
         checked = (num_classes, axes["input_size"])
-        train = Own(wanted, "training", train, *checked)
-        val = Own(wanted, "validation", val, *checked)
+        train = OwnDataset(wanted, "training", train, *checked)
+        val = OwnDataset(wanted, "validation", val, *checked)
     batch = axes["batch_size"]
     size = len(train)
     steps = axes["steps_per_epoch"] or size // batch
@@ -289,7 +289,7 @@ def _from_factory(path: str, point: Point) -> Data:
     """Call the user's factory `package.module:factory` with the point."""
     try:
         with switches.kept(path):
-            data = models.load_factory("dataset", path)(point)
+            data = model_builder.load_factory("dataset", path)(point)
     except Exception as error:  # the user's module may raise anything
         if isinstance(error, _OWN_WORDS) or framework.is_out_of_memory(error):
             raise

@@ -17,9 +17,9 @@ import torch
 
 from hpcsweep.catalog import gpus
 from hpcsweep.errors import Refused, first_line
-from hpcsweep.measure.machine import provenance, telemetry, usable
+from hpcsweep.measure.machine import gpu_telemetry, provenance, usable
+from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 from hpcsweep.measure.machine.provenance import Device
-from hpcsweep.measure.machine.telemetry import Telemetry
 
 _NEIGHBOUR_SECONDS: Final = 10.0  # a killed worker may stay on the GPU for some seconds
 
@@ -86,7 +86,7 @@ def check_slice(name: str, pattern: str) -> None:
 def telemetry_of(device: Device) -> Telemetry:
     """Return the telemetry of a GPU that this process uses."""
     index = provenance.driver_index(device.torch_device.index)
-    return telemetry.watch(device.uuid, index, frozenset({os.getpid()}), device.bus)
+    return gpu_telemetry.watch(device.uuid, index, frozenset({os.getpid()}), device.bus)
 
 
 def check_neighbours(telemetry: Telemetry, sleep: Callable[[float], object] = time.sleep) -> None:

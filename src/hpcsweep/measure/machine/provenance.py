@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import torch
 
-from hpcsweep import environment as environ
 from hpcsweep.catalog.columns import Row
-from hpcsweep.measure.machine import memory
-from hpcsweep.measure.machine.telemetry import Telemetry
+from hpcsweep.environment import of_slurm, readable
+from hpcsweep.measure.machine import peak_memory
+from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 from hpcsweep.measure.timing import caches, lanes
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
@@ -43,7 +43,7 @@ class Rig:
         """Use the current device of a kind: cpu, cuda or mps."""
         self.device = device(kind)
         self.telemetry = telemetry or Telemetry()
-        self.memory = memory.watch(self.device.torch_device)
+        self.memory = peak_memory.watch(self.device.torch_device)
         self.wait = lanes.synchronizer(self.device.torch_device)
 
 
@@ -95,8 +95,8 @@ def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
         if device.type == "cuda"
         else {"type": device.type, "name": device.name},
         "software": _software(),
-        "environment": {k: v for k, v in os.environ.items() if environ.readable(k, v)},
-        "slurm": environ.of_slurm(os.environ),
+        "environment": {k: v for k, v in os.environ.items() if readable(k, v)},
+        "slurm": of_slurm(os.environ),
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "rocr_visible_devices": os.environ.get("ROCR_VISIBLE_DEVICES"),
     }
@@ -140,7 +140,7 @@ def _host() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "cpus_allowed": allowed,
         "cpu_cache_bytes": caches.host_cache_bytes(),
-        "memory_limit_bytes": memory.MemoryWatch().limit(),
+        "memory_limit_bytes": peak_memory.MemoryWatch().limit(),
         "torch_threads": torch.get_num_threads(),
     }
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.cuda import Event
 
 from hpcsweep.measure.shape_pass import LayerCall
-from hpcsweep.measure.timing import clocks, compiling, layer_timer, loop
+from hpcsweep.measure.timing import clocks, compilations, layer_timer, loop
 from hpcsweep.measure.timing.clocks import (
     Cuda,
     DeviceClock,
@@ -28,7 +28,7 @@ from hpcsweep.measure.timing.clocks import (
     HostStamps,
     Stamps,
 )
-from hpcsweep.measure.timing.compiling import CompileCount
+from hpcsweep.measure.timing.compilations import CompileCount
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Clock, Lane
 
@@ -109,15 +109,15 @@ class Lanes:
         If torch compiles because of timers, they are inside compiled code: then the result has no
         lanes of layers.
         """
-        self.compiled.blocks += compiling.settle(self.clean, ran)
+        self.compiled.blocks += compilations.settle(self.clean, ran)
         trials = CompileCount()
-        for lane in self.layers if compiling.compilations() else ():
+        for lane in self.layers if compilations.compilations() else ():
             with trials.block():
                 lane.starves()
         if not trials.blocks:
             return self
-        compiling.forget()
-        compiling.settle(self.clean, 0)
+        compilations.forget()
+        compilations.settle(self.clean, 0)
         return replace(self, layers=(), untimed=frozenset(call.layer for call in self.calls))
 
     def collect(
@@ -167,9 +167,9 @@ class LaneWork:
     new_timer: Callable[[nn.Module, Sequence[LayerCall], Stamps], LayerTimer] = LayerTimer
 
 
-def lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
+def make_lanes(device: torch.device, launch: str, work: LaneWork) -> Lanes:
     """Return the lanes for a device; without layer lanes if layers cannot be timed."""
-    untimed = compiling.layers_inside(work.model, [*work.calls, *work.watched])
+    untimed = compilations.layers_inside(work.model, [*work.calls, *work.watched])
     calls, watched = (
         [call for call in some if call.layer not in untimed] for some in (work.calls, work.watched)
     )

@@ -19,7 +19,7 @@ from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.tensors import Held
-from hpcsweep.measure import layer_table, models, work
+from hpcsweep.measure import layer_table, model_builder, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
@@ -28,8 +28,7 @@ from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Times, some_numbers
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
 from hpcsweep.measure.timing import caches, loop, stats
-from hpcsweep.measure.timing import lanes as lanes_of
-from hpcsweep.measure.timing.lanes import Lanes, LaneWork
+from hpcsweep.measure.timing.lanes import Lanes, LaneWork, make_lanes
 from hpcsweep.measure.timing.loop import Collected
 from hpcsweep.point import Point
 
@@ -42,7 +41,7 @@ class Inference:
     def __init__(self, rig: Rig) -> None:
         """Measure on one device."""
         self._rig = rig
-        self._models = models.ModelCache(rig.device.torch_device)
+        self._models = model_builder.ModelCache(rig.device.torch_device)
         self._shapes: dict[tuple[object, int], Shapes] = {}
 
     def refuse_early(self, point: Point) -> None:
@@ -74,11 +73,11 @@ class Inference:
         model = self._network(point)
         device = self._rig.device.torch_device
         state = point.axes["cache_state"]
-        count = caches.input_count(state, device, models.input_bytes(point))
-        images = caches.inputs_in_turn(partial(models.make_inputs, point, device), count)
+        count = caches.input_count(state, device, model_builder.input_bytes(point))
+        images = caches.inputs_in_turn(partial(model_builder.make_inputs, point, device), count)
         shapes = self._shapes.get(_images_of(point))
         if shapes is None:
-            with models.seeded(point):  # the first pass may draw layers
+            with model_builder.seeded(point):  # the first pass may draw layers
                 shapes = self._shapes[_images_of(point)] = shape_pass(model, images[0])
         return InferenceNetwork(
             point=point,
@@ -87,7 +86,7 @@ class Inference:
             held=Held(model),  # as its first pass left it: that may make and replace layers
             shapes=shapes,
             load=load,
-            run=Pass(model, images, partial(models.make_inputs, point, device)),
+            run=Pass(model, images, partial(model_builder.make_inputs, point, device)),
         )
 
     def forget(self) -> None:
@@ -97,14 +96,15 @@ class Inference:
 
     def _network(self, point: Point) -> nn.Module:
         """Build the network, or reuse the previous point's; memory never holds two."""
-        key = models.ModelKey.of(point)
+        key = model_builder.ModelKey.of(point)
         others = (shapes for images, shapes in self._shapes.items() if images != _images_of(point))
         if any(shapes.late for shapes in others):  # its layers may fit those images alone
             self._models.drop()
         if not self._models.keep_only(key):
             self._shapes.clear()
             if ":" not in point.axes["model"]:
-                models.torchvision_models()  # before `settle`, which exempts it from collections
+                # before `settle`, which exempts it from collections
+                model_builder.torchvision_models()
             loop.settle()
         model = self._models.get(key)
         swap.restore(model)
@@ -181,7 +181,7 @@ class InferenceNetwork(Network):
 
         A graph replays on its own image, and gives the output.
         """
-        (image,) = models.make_inputs(self.point, self.rig.device.torch_device)
+        (image,) = model_builder.make_inputs(self.point, self.rig.device.torch_device)
         if self.point.axes["launch"] != "graph":
             return self.model(image)
         self.run.image.data.copy_(image)
@@ -222,7 +222,7 @@ class InferencePasses:
             calls if self._settings["layers"] is True else (),
             calls,
         )
-        lanes = lanes_of.lanes(device, axes["launch"], todo)
+        lanes = make_lanes(device, axes["launch"], todo)
         self._warmup_n = 1 + lanes.warm_up(self._settings)
         self.lanes = lanes.settled(self._warmup_n)
 
@@ -282,4 +282,4 @@ class InferencePasses:
 
 
 def _images_of(point: Point) -> tuple[object, int]:
-    return models.image_shape(point.axes), point.axes["batch_size"]
+    return model_builder.image_shape(point.axes), point.axes["batch_size"]

@@ -12,8 +12,8 @@ import csv
 import shutil
 import tempfile
 import time
+from collections import abc
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -163,7 +163,7 @@ def _collect(sweep_dir: SweepDir) -> CollectReport:
 class _Reading:
     """The intact rows of all points, and what was left out of each shard."""
 
-    def __init__(self, sweep_dir: SweepDir, imported: AbstractSet[str]) -> None:
+    def __init__(self, sweep_dir: SweepDir, imported: abc.Set[str]) -> None:
         self.pool = merge.Pool(imported)
         self.shards: list[Shard] = []
         self.points_unread: set[str] = set()
@@ -274,7 +274,7 @@ def _planned(sweep_dir: SweepDir, manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _look(
-    plan: TablePlan, sweep_dir: SweepDir, manifests: list[Manifest], measured: AbstractSet[str]
+    plan: TablePlan, sweep_dir: SweepDir, manifests: list[Manifest], measured: abc.Set[str]
 ) -> None:
     """Note in the plan which points are planned, and which left the sweep file as it is now."""
     if not manifests:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, abc
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
@@ -159,7 +158,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 class Pool:
     """All rows of all points; for each of the user's files, the digest measured last, and when."""
 
-    imported: AbstractSet[str] = frozenset()  # submissions of other machines
+    imported: abc.Set[str] = frozenset()  # submissions of other machines
     rows: dict[str, list[TableRow]] = field(default_factory=dict)
 
     def add(self, row: TableRow) -> None:

@@ -12,24 +12,23 @@ import io
 import json
 import operator
 import os
-from collections import defaultdict
+from collections import abc, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import IO, Final
 
 from hpcsweep import files
-from hpcsweep.catalog import columns as schema
 from hpcsweep.catalog import limits, short_table
+from hpcsweep.catalog.columns import COMMIT, LAYER_COLUMNS, OWN, SAMPLE_COLUMNS, cell
 from hpcsweep.store import outcomes, seals, shards
 from hpcsweep.store.collect import merge
 from hpcsweep.store.collect.merge import Mixes, Pool, TableRow
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.seals import Blocks, parse_block
 
-_UNTOLD: Final = {*schema.COMMIT, "_line", "_at", "_byte", "source"}
+_UNTOLD: Final = {*COMMIT, "_line", "_at", "_byte", "source"}
 
 
 @dataclass
@@ -37,7 +36,7 @@ class TablePlan:
     """The planned points; those that left the sweep, or of which that is unknown; how to write."""
 
     sources: Mapping[str, str]  # of imported submissions
-    measured: AbstractSet[str] = frozenset()  # of these, what hpcsweep measured elsewhere
+    measured: abc.Set[str] = frozenset()  # of these, what hpcsweep measured elsewhere
     planned: set[str] = field(default_factory=set)
     orphans: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
@@ -67,14 +66,14 @@ def write_all(sweep_dir: SweepDir, pool: Pool, plan: TablePlan) -> Written:
     written = Written(winners, merge.mixes(winners))
     merge.mark(winners, pool, written.mixes)
     others = {row.layer_columns for row in winners if row.places[3]}
-    unknown = sorted(set[str]().union(*others).difference(schema.LAYER_COLUMNS))
-    layer_columns = (*schema.LAYER_COLUMNS, *unknown)
+    unknown = sorted(set[str]().union(*others).difference(LAYER_COLUMNS))
+    layer_columns = (*LAYER_COLUMNS, *unknown)
     with ExitStack() as stack:
         overall, details, layers, samples = every = [
             stack.enter_context(files.replacing(path)) for path in sweep_dir.merged()
         ]
         layers.write(seals.header((*layer_columns, *short_table.OF_POINT)))
-        samples.write(seals.header(schema.SAMPLE_COLUMNS))
+        samples.write(seals.header(SAMPLE_COLUMNS))
         blocks = stack.enter_context(Blocks())
         write_row = _row_writer(overall, details, winners, plan)
         for row in winners:
@@ -109,7 +108,7 @@ def _row_writer(
     filled = set[str]().union(*{row.filled for row in winners}).difference(_UNTOLD)
     if any(row.origin.submission in plan.sources for row in winners):
         filled.add("source")
-    own: list[dict[str, None]] = [{} for _ in schema.OWN]  # the names of commands, each once
+    own: list[dict[str, None]] = [{} for _ in OWN]  # the names of commands, each once
     for of_row in dict.fromkeys(row.own for row in winners):
         for known, more in zip(own, of_row, strict=True):
             known.update(dict.fromkeys(more))
@@ -122,7 +121,7 @@ def _row_writer(
     def write(row: TableRow, line: bytes) -> Mapping[str, str]:
         texts = shards.split(line)
         cells = defaultdict(str, compress(zip(row.columns, texts, strict=True), texts))
-        for text in filter(None, map(cells.get, schema.OWN)):  # a command's
+        for text in filter(None, map(cells.get, OWN)):  # a command's
             for name, value in json.loads(text).items():
                 cells[name] = _own_cell(value)
         submission = row.origin.submission  # an imported one may have another name here
@@ -139,7 +138,7 @@ def _row_writer(
 
 def _own_cell(value: object) -> str:
     """Return the cell of a command's axis or result, with all digits that it gave."""
-    return repr(value) if isinstance(value, float) else schema.cell(value)
+    return repr(value) if isinstance(value, float) else cell(value)
 
 
 def _remapped(block: bytes, header: Sequence[str], columns: Sequence[str]) -> bytes:

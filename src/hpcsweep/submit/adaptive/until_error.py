@@ -22,7 +22,7 @@ from hpcsweep import messages
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.cluster.slurm import liveness
 from hpcsweep.errors import EXIT_INTERRUPTED, Incomplete, PointsFailed, TargetMissed, UsageError
-from hpcsweep.forecast import Basis, groups, past_rows, sweep
+from hpcsweep.forecast import Basis, groups, past_rows, unmeasured
 from hpcsweep.forecast.groups import Group
 from hpcsweep.forecast.intervals import Widths
 from hpcsweep.forecast.past_rows import Known
@@ -31,8 +31,8 @@ from hpcsweep.store import ledger, locks, outcomes, rounds
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.rounds import AdaptiveRun, Round
 from hpcsweep.submit import changes, estimate, prepare, steps
-from hpcsweep.submit.adaptive import planning
-from hpcsweep.submit.adaptive.planning import Judged, NextRound, Why
+from hpcsweep.submit.adaptive import next_round
+from hpcsweep.submit.adaptive.next_round import Judged, NextRound, Why
 from hpcsweep.submit.request import Request
 from hpcsweep.text import aligned, count
 
@@ -67,7 +67,7 @@ class _Job:
         return frozenset(point_id for group in self.groups for point_id in group.ids)
 
 
-def submit(results: Path, asked: Request, target: float, *, watch: bool = False) -> int:
+def submit_rounds(results: Path, asked: Request, target: float, *, watch: bool = False) -> int:
     """Measure in rounds until the mean error at held-out points is surely at most `target`.
 
     Returns 0, or the exit code for points that failed or are missing, or for a target that was
@@ -135,10 +135,10 @@ def _planned(job: _Job) -> tuple[NextRound, Known, AdaptiveRun]:
         known = past_rows.known_points(
             job.sweep_dir, job.ids, {name for each in sent for name in each.points}
         )
-        known = planning.with_too_large(job.groups, known)
+        known = next_round.with_too_large(job.groups, known)
         hours = job.asked.options.max_gpu_hours
         left = math.inf if hours is None else 3600 * hours - known.seconds
-        plan = planning.plan(
+        plan = next_round.plan(
             job.groups,
             known,
             sent,
@@ -202,8 +202,8 @@ def _finish(job: _Job, plan: NextRound, known: Known, until: AdaptiveRun) -> int
     """Fill in the rest, and tell how it went."""
     name = job.sweep_dir.name
     rows = [row for each in plan.judged for row in filled(name, each, known)]
-    overall, *_ = sweep.Predicted(name, rows, pd.DataFrame(), {}).write(job.sweep_dir.path)
-    predicted = sum(row["status"] == sweep.PREDICTED for row in rows)
+    overall, *_ = unmeasured.Predicted(name, rows, pd.DataFrame(), {}).write(job.sweep_dir.path)
+    predicted = sum(row["status"] == unmeasured.PREDICTED for row in rows)
     for line in _summary(job, plan, known, until, predicted):
         messages.progress(line)
     messages.progress(f"   {overall}")
@@ -232,9 +232,9 @@ def filled(name: str, judged: Judged, known: Known) -> Iterator[Mapping[str, Any
             said[point_id] = float(time_ms), wide if is_outside else judged.width
     for point in group.points:
         if (measured := known.ms.get(point.point_id)) is not None:
-            yield sweep.row(point, Basis.MEASURED, measured, Widths(1.0), name)
+            yield unmeasured.row(point, Basis.MEASURED, measured, Widths(1.0), name)
         elif point.point_id in said:
-            yield sweep.row(point, Basis.LINES, *said[point.point_id], sweep.PREDICTED)
+            yield unmeasured.row(point, Basis.LINES, *said[point.point_id], unmeasured.PREDICTED)
 
 
 def _worst(reasons: Iterable[Why]) -> Why:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.convolutions import choose
 from hpcsweep.measure.data import loaders
@@ -25,7 +25,7 @@ from measuring import CPU, make_trainer, point, training
 @pytest.fixture
 def network():
     """Return the residual network in training, and its calls."""
-    model = models.build(models.ModelKey.of(point()), CPU).train()
+    model = model_builder.build(model_builder.ModelKey.of(point()), CPU).train()
     model.requires_grad_(requires_grad=True)
     return model, shape_pass(model, torch.zeros(2, 3, 8, 8))
 

@@ -9,7 +9,7 @@ import torch
 
 from hpcsweep.catalog import columns
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.machine import memory
+from hpcsweep.measure.machine import peak_memory
 from hpcsweep.measure.timing.clocks import EventStamps, HostStamps
 from hpcsweep.measure.workloads.training import phases
 from hpcsweep.measure.workloads.training.phases import (
@@ -172,7 +172,7 @@ def test_steps_are_ticked_without_touching_them(ready):
 
 def test_the_memory_of_a_step_is_an_average_in_bytes(ready):
     """Between nothing and all that there is; unknown where the system does not say."""
-    watched = memory.watch(CPU)
+    watched = peak_memory.watch(CPU)
     assert 0 < phases.average_memory(*ready, watched) < watched.limit()
 
     class Silent:

@@ -141,7 +141,7 @@ def measure(
     """
     compute = partial(trainer.compute, batch)
     todo = lanes.LaneWork(trainer.model, compute, clocks.nothing, shapes.calls, (), StepTimer)
-    all_lanes = lanes.lanes(trainer.device, "eager", todo).settled(0)
+    all_lanes = lanes.make_lanes(trainer.device, "eager", todo).settled(0)
     if all_lanes.untimed:
         return None, 0.0
     done, _ = all_lanes.collect({"stop": "fixed", "iterations": passes})

@@ -21,7 +21,7 @@ import torch
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.data.loaders import Data
-from hpcsweep.measure.machine.memory import MemoryWatch
+from hpcsweep.measure.machine.peak_memory import MemoryWatch
 from hpcsweep.measure.timing import lanes, loop, stats
 from hpcsweep.measure.timing.clocks import Cuda, EventStamps, HostStamps, Stamps, nothing
 from hpcsweep.measure.workloads.training.trainer import Score, Trainer, next_steps

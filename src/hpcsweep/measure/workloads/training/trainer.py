@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.proof import autograd_graph
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.point import Point
@@ -151,9 +151,9 @@ class Trainer:
         self.schedule = schedule(axes, self.optimizer, self.total_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=axes["amp"] == "fp16")
         self._dtype = getattr(torch, axes["dtype"])
-        self._layout = models.LAYOUTS[axes["memory_format"]]
+        self._layout = model_builder.LAYOUTS[axes["memory_format"]]
         self._smoothing = axes["label_smoothing"]
-        self._amp = models.AUTOCAST.get(axes["amp"])
+        self._amp = model_builder.AUTOCAST.get(axes["amp"])
 
     def step(self, batches: Iterator[Batch], score: Score, phase: Phase = untimed) -> None:
         """Train on the next batch; StopIteration at the end."""

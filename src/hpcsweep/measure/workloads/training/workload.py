@@ -28,7 +28,7 @@ from torch import Tensor
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.tensors import Held
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.data import loaders
@@ -37,10 +37,10 @@ from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import compiling, loop, stats
-from hpcsweep.measure.timing.compiling import Calm, CompileCount
+from hpcsweep.measure.timing import compilations, loop, stats
+from hpcsweep.measure.timing.compilations import Calm, CompileCount
 from hpcsweep.measure.timing.layer_timer import LayersChanged
-from hpcsweep.measure.workloads.training import layer_pass, network, phases
+from hpcsweep.measure.workloads.training import layer_pass, phases, training_network
 from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
 from hpcsweep.measure.workloads.training.trainer import (
     Batch,
@@ -107,7 +107,7 @@ class Training:
         load = provenance.load_average()
         device = self._rig.device.torch_device
         data = self._data = loaders.open_data(point)
-        model = network.build(point, data.num_classes, device)
+        model = training_network.build(point, data.num_classes, device)
         held = Held(model)
         trainer = Trainer(point, device, model, model, data.steps * point.axes["epochs"])
         batch = trainer.to_device(next(data.epoch(0)))
@@ -150,7 +150,7 @@ class TrainingNetwork(Network):
 
     def passes(self, choices: Choices) -> TrainingPasses:  # noqa: ARG002
         """Return the training, and what is timed after it."""
-        self.trainer.run = network.compiled(self.model, self.point)
+        self.trainer.run = training_network.compiled(self.model, self.point)
         return TrainingPasses(self)
 
     def forward(self, image: Tensor | None = None) -> object:
@@ -166,7 +166,7 @@ class TrainingNetwork(Network):
     def output(self, times: Times) -> object:  # noqa: ARG002 - a step has no output of its own
         """Run the trained network on the point's inputs, compiled if the point is."""
         with self.trainer.autocast():
-            return self.trainer.run(*models.make_inputs(self.point, self.trainer.device))
+            return self.trainer.run(*model_builder.make_inputs(self.point, self.trainer.device))
 
 
 class TrainingPasses:
@@ -190,7 +190,7 @@ class TrainingPasses:
         score = Score.zero(trainer.device)
         modules = [trainer.run, *trainer.model.modules()]
         scripted = any(isinstance(module, torch.jit.ScriptModule) for module in modules)
-        calm = Calm(max(compiling.RUNS if scripted else 1, net.point.measure["warmup"]))
+        calm = Calm(max(compilations.RUNS if scripted else 1, net.point.measure["warmup"]))
         with net.held.settling():
             for batches in next_steps(net.data, sys.maxsize):
                 if calm.reached:

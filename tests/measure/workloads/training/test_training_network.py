@@ -11,8 +11,8 @@ from torch import nn
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import loaders
-from hpcsweep.measure.workloads.training import network
 from hpcsweep.measure.workloads.training import trainer as trainers
+from hpcsweep.measure.workloads.training import training_network
 from hpcsweep.measure.workloads.training.trainer import Score
 from measuring import CPU, make_trainer, training
 
@@ -20,19 +20,19 @@ from measuring import CPU, make_trainer, training
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1"])
 def test_torchvision_networks_get_the_classes_of_the_data(name):
     """Whether the last layer is a product or a convolution."""
-    model = network.build(training(name), 7, CPU).eval()
+    model = training_network.build(training(name), 7, CPU).eval()
     assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 7)
 
 
 def test_auxiliary_heads_get_the_classes_of_the_data_too():
     """All of inception's answers are about the same classes."""
-    model = network.build(training("googlenet"), 7, CPU)
+    model = training_network.build(training("googlenet"), 7, CPU)
     assert [tuple(out.shape) for out in model(torch.zeros(2, 3, 64, 64))] == [(2, 7)] * 3
 
 
 def test_the_small_stem_keeps_the_size_of_the_image():
     """3x3 of stride 1 and no pooling: the first blocks see all pixels."""
-    model = network.build(training("resnet18", stem="cifar"), 10, CPU)
+    model = training_network.build(training("resnet18", stem="cifar"), 10, CPU)
     assert model.maxpool(model.conv1(torch.zeros(1, 3, 32, 32))).shape == (1, 64, 32, 32)
     assert model.conv1.weight.std() < math.sqrt(2 / (64 * 9)) * 1.1
 
@@ -40,30 +40,30 @@ def test_the_small_stem_keeps_the_size_of_the_image():
 @pytest.mark.parametrize("name", ["HeadFirst", "LateFeatures", "ConvolvesLast"])
 def test_the_head_of_an_own_network_is_what_its_pass_calls_last(name):
     """Wherever it was defined, and whatever was made after it."""
-    model = network.build(training(f"tinynets:{name}"), 7, CPU)
+    model = training_network.build(training(f"tinynets:{name}"), 7, CPU)
     assert model(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
 
 
 def test_a_new_last_convolution_differs_in_its_outputs_only():
     """Also in what few heads have; groups must divide the outputs."""
     wanted = training("tinynets:ends_in_groups")
-    told = network.build(wanted, 8, CPU)[1].extra_repr()
-    assert told == network.build(wanted, 10, CPU)[1].extra_repr().replace("10", "8")
+    told = training_network.build(wanted, 8, CPU)[1].extra_repr()
+    assert told == training_network.build(wanted, 10, CPU)[1].extra_repr().replace("10", "8")
     with pytest.raises(CannotMeasure, match="has 2 groups, which do not divide 7 outputs"):
-        network.build(wanted, 7, CPU)
+        training_network.build(wanted, 7, CPU)
 
 
 def test_a_network_that_goes_on_after_its_last_layer_is_unsupported():
     """Its own filters of 10 inputs are no layer that could be replaced."""
     with pytest.raises(CannotMeasure, match=r"calls last, 1, is not .* with 7 outputs a pass"):
-        network.build(training("tinynets:goes_on"), 7, CPU)
-    assert network.build(training("tinynets:goes_on"), 10, CPU)
+        training_network.build(training("tinynets:goes_on"), 7, CPU)
+    assert training_network.build(training("tinynets:goes_on"), 10, CPU)
 
 
 def test_a_network_without_a_last_layer_is_unsupported():
     """There is nothing that could make the right number of answers."""
     with pytest.raises(CannotMeasure, match="no last layer"):
-        network.give_classes(nn.Sequential(nn.ReLU()), 10, called=["0"])
+        training_network.give_classes(nn.Sequential(nn.ReLU()), 10, called=["0"])
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import resultsfolder
-from hpcsweep.analysis.roofline import model, sweep
+from hpcsweep.analysis.roofline import rooflines, sweep_work
 from hpcsweep.errors import UsageError
 from hpcsweep.store.collect import collector
 
 
 def test_a_collected_sweep_needs_no_profiler(swept):
     """FLOPs and bytes of the shapes over the median; the dtype's peak is the roof."""
-    found = model.read_roofline(swept)
+    found = rooflines.read_roofline(swept)
     assert len(found.export.work) == 8
     assert {*found.pieces["name"]} == {"gemm", "winograd"}
     assert found.pieces["tflops"][0] == pytest.approx(1)
@@ -34,7 +34,7 @@ def test_a_training_point_s_work_is_held_against_the_time_of_its_forward_pass(tm
             place = folder.shard("20260101-000000-aaaaaa")
             resultsfolder.commit(writer, point, place, **cells, **times)
     collector.collect(folder.sweep_dir)
-    found = model.read_roofline(folder.sweep_dir, gpu="a100")
+    found = rooflines.read_roofline(folder.sweep_dir, gpu="a100")
     assert sorted(found.pieces["tflops"]) == pytest.approx([1, 2])
     assert {*found.peaks} == {"float32", "bfloat16"}
     assert "of a training step the forward pass" in found.text()
@@ -53,7 +53,7 @@ def test_times_in_doubt_are_told(tmp_path):
     }
     folder.measure(folder.shard("20260101-000000-aaaaaa"), valid=False, flags="throttled", **cells)
     collector.collect(folder.sweep_dir)
-    assert "unreliable: throttled (8 points)" in model.read_roofline(folder.sweep_dir).text()
+    assert "unreliable: throttled (8 points)" in rooflines.read_roofline(folder.sweep_dir).text()
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_times_in_doubt_are_told(tmp_path):
 def test_the_roof_of_tensor_cores_is_for_who_may_use_them(backend, used, unit):
     """The other explicit algorithms of cuDNN multiply in float32, whatever TF32 would allow."""
     row = {"backend": backend, "algorithm_used": used}
-    assert sweep._unit(row, {"dtype": "float32", "tf32": "true"}) == unit
-    assert sweep._unit(row, {"dtype": "float64", "tf32": "true"}) == "float64"
+    assert sweep_work._unit(row, {"dtype": "float32", "tf32": "true"}) == unit
+    assert sweep_work._unit(row, {"dtype": "float64", "tf32": "true"}) == "float64"
 
 
 def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
@@ -84,27 +84,29 @@ def test_a_sweep_on_several_gpus_is_drawn_one_at_a_time(tmp_path):
             resultsfolder.commit(writer, point, folder.shard("20260101-000000-aaaaaa"), **cells)
     collector.collect(folder.sweep_dir)
     with pytest.raises(UsageError, match="measured on l40, v100; choose one with --gpu"):
-        model.read_roofline(folder.sweep_dir)
-    found = model.read_roofline(folder.sweep_dir, gpu="v100")
+        rooflines.read_roofline(folder.sweep_dir)
+    found = rooflines.read_roofline(folder.sweep_dir, gpu="v100")
     assert (len(found.export.work), found.roofs.source) == (1, "V100 SXM2")
 
 
 def test_a_sweep_above_its_roof_says_what_bytes_and_flops_leave_out(swept):
     """Winograd does fewer operations than are counted, so it is no mistake above that roof."""
-    found = model.read_roofline(swept, peak_compute=0.5, peak_bw=1000)
+    found = rooflines.read_roofline(swept, peak_compute=0.5, peak_bw=1000)
     assert {*found.above["name"]} == {"gemm"}
     assert len(found.above) == 4
     assert "4 points above the compute roof: Winograd and FFT do fewer operations" in found.text()
-    low = model.read_roofline(swept, peak_compute=500, peak_bw=0.001)
+    low = rooflines.read_roofline(swept, peak_compute=500, peak_bw=0.001)
     assert len(low.above) == 8
     assert "caches served some of the bytes" in low.text()
 
 
 def test_a_sweep_can_be_drawn_in_part(swept):
     """By values of its columns, as `plot` does."""
-    assert len(model.read_roofline(swept, where="algorithm=gemm,input_size=64").export.work) == 1
+    assert (
+        len(rooflines.read_roofline(swept, where="algorithm=gemm,input_size=64").export.work) == 1
+    )
     with pytest.raises(UsageError, match=r"has input_size=65 \(.*64, 96, 128, 224\)"):
-        model.read_roofline(swept, where="input_size=65")
+        rooflines.read_roofline(swept, where="input_size=65")
 
 
 def test_a_sweep_without_work_is_refused(desk):

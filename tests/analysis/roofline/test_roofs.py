@@ -7,15 +7,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hpcsweep.analysis.roofline import work
-from hpcsweep.analysis.roofline.work import Roofs, labels, roofs_of, shortened
+from hpcsweep.analysis.roofline import roofs
+from hpcsweep.analysis.roofline.roofs import Roofs, labels, roofs_of, shortened
 from hpcsweep.catalog.gpus import DEVICES, GPUS
 from hpcsweep.errors import UsageError
 
 
 def held(flops, moved, seconds, roofs):
     """Return pieces below their roofs."""
-    table = work.table_of(pd.DataFrame(flops), id="0", name="k", bytes=moved, seconds=seconds)
+    table = roofs.table_of(pd.DataFrame(flops), id="0", name="k", bytes=moved, seconds=seconds)
     return roofs.held_against(table)
 
 
@@ -58,7 +58,7 @@ FILE = Path("x.csv")
 
 def test_rows_are_labelled_with_their_lines():
     """Lines that are no part of the table are empty; cells stay text, commas included."""
-    rows = work.table(FILE, ["", '"a","b"', "", '"1","2,3"', "", '"","n/a"'], 1, "how")
+    rows = roofs.table(FILE, ["", '"a","b"', "", '"1","2,3"', "", '"","n/a"'], 1, "how")
     assert list(rows.columns) == ["a", "b"]
     assert list(rows.index) == ["x.csv, line 4", "x.csv, line 6"]
     assert rows.to_numpy().tolist() == [["1", "2,3"], ["", "n/a"]]
@@ -76,7 +76,7 @@ def test_rows_are_labelled_with_their_lines():
 def test_a_row_that_does_not_fit_the_header_is_refused(row, words):
     """Half of a table is no table."""
     with pytest.raises(UsageError) as told:
-        work.table(FILE, ["a,b", "", row], 0, "how")
+        roofs.table(FILE, ["a,b", "", row], 0, "how")
     assert words in str(told.value)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.timing import compiling
+from hpcsweep.measure.timing import compilations
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Lane
 from measuring import point, training
@@ -34,9 +34,9 @@ def blocks(monkeypatch):
     seen, block = [], HostClock.block
 
     def watched(clock, run, count):
-        before = compiling.compilations()
+        before = compilations.compilations()
         times = block(clock, run, count)
-        seen.append(compiling.compilations() != before)
+        seen.append(compilations.compilations() != before)
         return times
 
     monkeypatch.setattr(HostClock, "block", watched)
@@ -98,16 +98,16 @@ def test_each_point_compiles_for_its_own_shapes(blocks):
         bench.measure(
             point("compilednets:Part", input_size=size, measure=PLAIN | {"layers": False})
         )
-        graphs.append(compiling.compilations())  # each point begins at none
+        graphs.append(compilations.compilations())  # each point begins at none
     assert graphs[0] == graphs[1] == graphs[2] > 0
 
 
 @pytest.mark.parametrize(("ran", "more"), [(0, 3), (1, 2), (3, 0), (20, 0)])
 def test_a_script_has_had_its_runs_before_it_is_timed(monkeypatch, ran, more):
     """TorchScript looks at the first run and compiles in the second, and has no counters."""
-    monkeypatch.setattr(compiling, "compilations", lambda: 0)
+    monkeypatch.setattr(compilations, "compilations", lambda: 0)
     runs = []
-    assert compiling.settle(Lane(lambda: runs.append(1), HostClock()), ran) == 0
+    assert compilations.settle(Lane(lambda: runs.append(1), HostClock()), ran) == 0
     assert len(runs) == more
 
 
@@ -117,7 +117,7 @@ def test_after_these_runs_a_script_is_optimised():
     script(x)
     with pytest.raises(RuntimeError):
         script.get_debug_state()
-    compiling.settle(Lane(lambda: script(x), HostClock()), compiling.RUNS - 2)
+    compilations.settle(Lane(lambda: script(x), HostClock()), compilations.RUNS - 2)
     assert script.get_debug_state().execution_plans
 
 
@@ -131,15 +131,15 @@ def test_any_counter_of_torch_that_grows_is_a_compilation(monkeypatch, kind):
     def run():
         counters[kind]["total"] += left.pop() if left else 0
 
-    assert compiling.settle(Lane(run, HostClock()), 0) == 3
+    assert compilations.settle(Lane(run, HostClock()), 0) == 3
 
 
 def test_without_dynamo_nothing_is_looked_at(monkeypatch):
     """It takes seconds to import, so who never compiled has not got it."""
     monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
     monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
-    compiling.forget()
-    assert compiling.compilations() == 0
+    compilations.forget()
+    assert compilations.compilations() == 0
     assert "torch._dynamo" not in sys.modules
 
 
@@ -171,9 +171,11 @@ def test_a_training_of_a_part_that_is_compiled_has_no_layer_rows():
 def test_a_point_that_compiles_nothing_does_not_wait_for_what_others_compiled(monkeypatch):
     """The counters of torch are the process's; each point begins at none."""
     _measured("Part")
-    seen, settle = [], compiling.settle
+    seen, settle = [], compilations.settle
     monkeypatch.setattr(
-        compiling, "settle", lambda *call: seen.append(compiling.compilations()) or settle(*call)
+        compilations,
+        "settle",
+        lambda *call: seen.append(compilations.compilations()) or settle(*call),
     )
     on_device("inference", "cpu").measure(point("tinynets:Residual", measure=PLAIN))
     assert seen == [0]

@@ -7,8 +7,8 @@ import torch
 
 import tinynets
 from hpcsweep.errors import UsageError
-from hpcsweep.measure import models
-from hpcsweep.measure.models import ModelCache, ModelKey, build, build_float32, make_inputs
+from hpcsweep.measure import model_builder
+from hpcsweep.measure.model_builder import ModelCache, ModelKey, build, build_float32, make_inputs
 from measuring import CPU, point
 
 
@@ -167,24 +167,24 @@ def test_the_bytes_of_an_input_are_known_before_it_exists():
     """The rotated cache state has to know how many inputs fill the cache."""
     wanted = point(batch_size=3, dtype="float16")
     (image,) = make_inputs(wanted, CPU)
-    assert models.input_bytes(wanted) == image.numel() * image.element_size()
+    assert model_builder.input_bytes(wanted) == image.numel() * image.element_size()
 
 
 def test_images_need_be_neither_square_nor_of_three_channels():
     """A torchvision network gets a first convolution for them; a fourth of it is no copy."""
     axes = {"input_size": 64, "input_width": 96, "input_channels": 4}
     made = point(model="squeezenet1_1", **axes)
-    (image,) = models.make_inputs(made, CPU)
+    (image,) = model_builder.make_inputs(made, CPU)
     assert image.shape == (1, 4, 64, 96)
-    assert models.input_bytes(made) == image.nbytes
-    network = models.build(models.ModelKey.of(made), CPU)
+    assert model_builder.input_bytes(made) == image.nbytes
+    network = model_builder.build(model_builder.ModelKey.of(made), CPU)
     assert network.features[0].in_channels == 4
     assert network(image).shape == (1, 1000)
-    again = models.build(models.ModelKey.of(made), CPU)
+    again = model_builder.build(model_builder.ModelKey.of(made), CPU)
     assert torch.equal(network.features[0].weight, again.features[0].weight)
 
 
 def test_published_weights_are_for_three_channels():
     """Told before anything is loaded."""
     with pytest.raises(UsageError, match="are for 3 channels"):
-        models.build_float32("squeezenet1_1", "DEFAULT", channels=1)
+        model_builder.build_float32("squeezenet1_1", "DEFAULT", channels=1)

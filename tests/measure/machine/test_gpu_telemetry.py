@@ -11,8 +11,8 @@ import pytest
 
 import pretendgpu
 from hpcsweep.catalog import columns
-from hpcsweep.measure.checks.energy import Check
-from hpcsweep.measure.machine import drivers, telemetry
+from hpcsweep.measure.checks.energy import EnergyCheck
+from hpcsweep.measure.machine import drivers, gpu_telemetry
 
 _REASONS = "nvmlDeviceGetCurrentClocksEventReasons"
 _APPLICATIONS = "nvmlDeviceGetApplicationsClock"
@@ -57,7 +57,7 @@ class _FakeNvml:
 
 
 def _connect(nvml, uuid=None, own_pids=frozenset()):
-    return telemetry.Telemetry(drivers.nvml(nvml, uuid, 0, own_pids, "0000:c1:00."))
+    return gpu_telemetry.Telemetry(drivers.nvml(nvml, uuid, 0, own_pids, "0000:c1:00."))
 
 
 def _watching(samples=3, **answers):
@@ -239,7 +239,7 @@ def _joules_of(driver):
         time.sleep(0.01)
         passes.append(time.monotonic())
 
-    cells = telemetry.Telemetry(driver).energy_of(run, lambda: None)
+    cells = gpu_telemetry.Telemetry(driver).energy_of(run, lambda: None)
     return cells, (passes[-1] - began) / len(passes) * driver.watts
 
 
@@ -247,18 +247,18 @@ def test_energy_is_that_between_two_updates_of_the_counter():
     """With 100 ms between updates an unaligned window of 1.5 s is wrong by up to 7 %."""
     # what a reader of the counter saw: 500 W, in steps of 100 ms, the first of them at 0.06 s
     updates = [
-        telemetry.Update(10.06 + step / 10, 7e6 + 50 * step, 80.0 if step < 10 else 490.0)
+        gpu_telemetry.Update(10.06 + step / 10, 7e6 + 50 * step, 80.0 if step < 10 else 490.0)
         for step in range(15)
     ]
-    cells = telemetry.energy_cells(updates, 10.0, 0.02)
+    cells = gpu_telemetry.energy_cells(updates, 10.0, 0.02)
     assert set(cells) <= set(columns.OVERALL_COLUMNS)
     assert cells["energy_j"] == pytest.approx(500 * 0.02)
     assert cells["energy_sampled_j"] == pytest.approx(490 * 0.02)  # its average knows the work
     assert cells["energy_update_ms"] == pytest.approx(100)
     assert cells["energy_method"] == "counter"
-    assert telemetry.energy_cells(updates[:10], 10.0, 0.02) == {}
+    assert gpu_telemetry.energy_cells(updates[:10], 10.0, 0.02) == {}
     mute = [one._replace(watts=None) for one in updates]
-    assert telemetry.energy_cells(mute, 10.0, 0.02)["energy_sampled_j"] is None
+    assert gpu_telemetry.energy_cells(mute, 10.0, 0.02)["energy_sampled_j"] is None
 
 
 def test_counter_and_sampled_power_are_both_kept():
@@ -270,14 +270,14 @@ def test_counter_and_sampled_power_are_both_kept():
 
 def test_a_counter_that_stood_still_is_not_waited_for_again(monkeypatch):
     """Five seconds for one point, not for each; a later worker knows it by the history."""
-    monkeypatch.setattr(telemetry, "LONGEST_S", 0.2)
-    rig = SimpleNamespace(telemetry=telemetry.Telemetry(_Metered(step_s=1e9)))
-    first = Check(rig)
+    monkeypatch.setattr(gpu_telemetry, "LONGEST_S", 0.2)
+    rig = SimpleNamespace(telemetry=gpu_telemetry.Telemetry(_Metered(step_s=1e9)))
+    first = EnergyCheck(rig)
     assert (rig.telemetry.counts_energy, first.history) == (True, False)
     assert rig.telemetry.energy_of(lambda: time.sleep(0.01), lambda: None) == {}
     assert (rig.telemetry.counts_energy, first.history) == (False, True)
-    later = SimpleNamespace(telemetry=telemetry.Telemetry(_Metered(step_s=1e9)))
-    Check(later).history = first.history
+    later = SimpleNamespace(telemetry=gpu_telemetry.Telemetry(_Metered(step_s=1e9)))
+    EnergyCheck(later).history = first.history
     assert not later.telemetry.counts_energy
 
 
@@ -386,10 +386,10 @@ def test_what_a_driver_lacks_is_an_empty_cell_whatever_the_class_of_its_error(mo
 def test_without_a_driver_the_reason_is_kept(monkeypatch):
     """NVML does not start, or the package is not there: then every answer is empty."""
     monkeypatch.setitem(sys.modules, "pynvml", _FakeNvml(nvmlInit=[None]))
-    lacking = telemetry.watch("GPU-1", 0, frozenset()).lacking
+    lacking = gpu_telemetry.watch("GPU-1", 0, frozenset()).lacking
     assert lacking.startswith("NVML does not start (Not Supported): see what nvidia-smi says")
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    nothing = telemetry.watch("GPU-1", 0, frozenset())
+    nothing = gpu_telemetry.watch("GPU-1", 0, frozenset())
     assert nothing.lacking == "nvidia-ml-py is not installed: pip install 'hpcsweep[nvidia]'"
     nothing.begin()
     nothing.sample()

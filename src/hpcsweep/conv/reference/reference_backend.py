@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from hpcsweep import catalog
+from hpcsweep.conv.algorithm_errors import UnknownAlgorithm
 from hpcsweep.conv.backend import REFERENCE, Convolve, Direction, Expected, Gradient
-from hpcsweep.conv.errors import UnknownAlgorithm
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
 from hpcsweep.conv.reference import fft, gemm, winograd
 from hpcsweep.conv.reference.family import Family

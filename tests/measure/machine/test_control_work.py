@@ -10,8 +10,8 @@ import sys
 import pytest
 import torch
 
-from hpcsweep.measure.machine import control
-from hpcsweep.measure.machine.control import Control
+from hpcsweep.measure.machine import control_work
+from hpcsweep.measure.machine.control_work import Control
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def scripted(monkeypatch):
     """Return a control whose convolution takes the milliseconds that a test says."""
     times: list[float] = []
     found = Control(torch.device("cpu"))
-    monkeypatch.setattr(control, "_median_ms", lambda _work: times.pop(0))
-    monkeypatch.setattr(control, "_host", lambda: (1.0, 0.0))
-    monkeypatch.setattr(control, "_taken_away", lambda: (0.0, 0.0, 0.0, 0.0, 0.0))
+    monkeypatch.setattr(control_work, "_median_ms", lambda _work: times.pop(0))
+    monkeypatch.setattr(control_work, "_host", lambda: (1.0, 0.0))
+    monkeypatch.setattr(control_work, "_taken_away", lambda: (0.0, 0.0, 0.0, 0.0, 0.0))
     found.begin()
     return found, times
 
@@ -116,9 +116,9 @@ def test_waiting_for_a_cpu_is_contention():
 def test_switches_that_cost_no_time_are_no_contention(monkeypatch):
     """As on a machine that is quiet but for what the kernel itself does; the loop waits apart."""
     found = Control(torch.device("cpu"))
-    monkeypatch.setattr(control, "_host", lambda: (1.0, 0.0))
+    monkeypatch.setattr(control_work, "_host", lambda: (1.0, 0.0))
     began = iter([(0.0, 0.0, 0.0, 0.0, 0.0), (1.0, 300.0, 0.001, 0.03, 0.4)])
-    monkeypatch.setattr(control, "_taken_away", lambda: next(began))
+    monkeypatch.setattr(control_work, "_taken_away", lambda: next(began))
     found.begin()
     cells, flags = found.row()
     assert (cells["switches_per_s"], cells["waited_pct"], flags) == (300.0, pytest.approx(3.0), [])

@@ -8,8 +8,8 @@ import psutil
 import pytest
 import torch
 
-from hpcsweep.measure.machine import memory
-from hpcsweep.measure.machine.memory import MemoryWatch
+from hpcsweep.measure.machine import peak_memory
+from hpcsweep.measure.machine.peak_memory import MemoryWatch
 from measuring import CPU
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -50,7 +50,7 @@ def test_where_the_mark_cannot_be_reset_the_process_peak_is_named(monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(memory.Path, "write_text", refuse)
+    monkeypatch.setattr(peak_memory.Path, "write_text", refuse)
     watch = MemoryWatch()
     watch.reset()
     assert watch.source == "max_rss"
@@ -70,16 +70,16 @@ def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch):
     (tmp_path / "max").write_text("max\n")
     (tmp_path / "huge").write_text("9223372036854771712\n")
     (tmp_path / "real").write_text("1073741824\n")
-    numbers = [memory.limit_in(tmp_path / name) for name in ("max", "huge", "real", "absent")]
+    numbers = [peak_memory.limit_in(tmp_path / name) for name in ("max", "huge", "real", "absent")]
     assert numbers == [None, None, 1 << 30, None]
-    monkeypatch.setattr(memory, "control_group_limit", lambda: 1 << 30)
+    monkeypatch.setattr(peak_memory, "control_group_limit", lambda: 1 << 30)
     assert MemoryWatch().limit() == 1 << 30
 
 
 def test_the_columns_name_their_source():
     """Peak, limit and where they come from go together."""
-    watch = memory.watch(CPU)
+    watch = peak_memory.watch(CPU)
     watch.reset()
-    cells = memory.cells(watch)
+    cells = peak_memory.cells(watch)
     assert cells["mem_peak_bytes"] > 0
     assert cells["mem_source"] in {"vm_hwm", "max_rss"}

@@ -14,17 +14,17 @@ from hpcsweep import catalog
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
 from hpcsweep.catalog.limits import IMPOSSIBLE
-from hpcsweep.conv import backend as backends
-from hpcsweep.conv.errors import LibraryUnusable
+from hpcsweep.conv import backend
+from hpcsweep.conv.algorithm_errors import LibraryUnusable
 from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, profilers, switches, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import framework, provenance
+from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 from hpcsweep.measure.machine.provenance import Rig
-from hpcsweep.measure.machine.telemetry import Telemetry
 from hpcsweep.measure.network import Finding, Network, Passes, PointCheck, Times, Workload
-from hpcsweep.measure.timing import compiling, stats
+from hpcsweep.measure.timing import compilations, stats
 from hpcsweep.measure.timing.uncaptured import CannotCapture
 from hpcsweep.point import Point
 
@@ -43,11 +43,11 @@ class PointBench:
         """Use the current device of a type: cpu, cuda or mps."""
         self.rig = Rig(device, telemetry)
         self.workload = workload(self.rig)
-        self.backend = backends.choose(self.rig.device.type)
+        self.backend = backend.choose(self.rig.device.type)
         if self.rig.device.type == "cuda":
             framework.detach_profiler()
         self.checks: Mapping[str, PointCheck] = {
-            name: module.Check(self.rig) for name, module in _MODULES.items()
+            name: module.CHECK(self.rig) for name, module in _MODULES.items()
         }
         switches.apply(catalog.axis_defaults(catalog.INFERENCE.name))
 
@@ -114,7 +114,7 @@ def build(point: Point, bench: PointBench) -> Network:
     framework.refuse_early(point.axes, device_type)
     bench.workload.refuse_early(point)
     switches.apply(point.axes)
-    compiling.forget()
+    compilations.forget()
     return bench.workload.build(point)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from hpcsweep.analysis import dataset
 from hpcsweep.analysis.merged import select
-from hpcsweep.analysis.roofline.work import Export, table_of
+from hpcsweep.analysis.roofline.roofs import Export, table_of
 from hpcsweep.catalog import may_use_tensor_cores
 from hpcsweep.errors import UsageError
 from hpcsweep.text import count

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.conv import choice
 from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.conv.reference import algorithms
-from hpcsweep.conv.reference.algorithms import FAMILIES, Reference
+from hpcsweep.conv.reference import reference_backend
 from hpcsweep.conv.reference.gemm import Gemm
-from hpcsweep.measure import convolutions, numerics, rounding
+from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
+from hpcsweep.measure import call_errors, convolutions, rounding
 from hpcsweep.measure.checks import numerics as check
 from hpcsweep.measure.rounding import is_partial, is_wrong
 from hpcsweep.measure.shape_pass import shape_pass
@@ -31,7 +31,7 @@ def _calls(net, image, names=None, *, whole=True, run=None):
     if names is not None:
         chosen = [next(c for c in chosen if c.layer == name) for name in names]
         chosen = [replace(c) for c in chosen]
-    calls = numerics.Convolutions(chosen, tf32=False, whole=whole)
+    calls = call_errors.Convolutions(chosen, tf32=False, whole=whole)
     with calls.compared(net):
         (run or net)(image)
     return calls.verdicts("missing")
@@ -221,12 +221,12 @@ def _with_a_fault(monkeypatch, net, number, fault, dtype):
             run = fault if weight is target else super().forward
             return run(x, weight, bias, shape)
 
-    monkeypatch.setattr(algorithms, "FAMILIES", {**FAMILIES, "gemm": Lying()})
+    monkeypatch.setattr(reference_backend, "FAMILIES", {**FAMILIES, "gemm": Lying()})
     image = torch.rand(2, 3, 24, 24).to(dtype)
     with torch.inference_mode():
         shapes = shape_pass(net, image)
         picked = convolutions.choose(net, shapes, "gemm", policy(), Reference())
-        calls = numerics.Convolutions(picked.calls, tf32=False, whole=False)
+        calls = call_errors.Convolutions(picked.calls, tf32=False, whole=False)
         with calls.compared(net):
             net(image)
     return calls.verdicts("missing")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpcsweep.forecast import layers, learner, physics
+from hpcsweep.forecast import layer_law, learner, physics
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +50,9 @@ def off(law, calls):
 def test_steps_are_learnt_from_rows():
     """Physics cannot have them. Few rows are left to physics."""
     train, test = timed(convolutions(400, 1)), timed(convolutions(200, 2))
-    law = layers.fit(train)
+    law = layer_law.fit(train)
     assert off(law, test) < 0.7 * off(physics.fit(train), test)
-    assert not layers.fit(timed(convolutions(60, 7))).ways
+    assert not layer_law.fit(timed(convolutions(60, 7))).ways
 
 
 def test_a_gpu_with_few_rows_learns_from_others():
@@ -60,8 +60,8 @@ def test_a_gpu_with_few_rows_learns_from_others():
     others = timed(convolutions(300, 3), factor=2.0)
     own = timed(convolutions(45, 4, gpu="a100"))
     test = timed(convolutions(200, 5, gpu="a100"))
-    law = layers.fit(pd.concat([others, own], ignore_index=True))
-    alone = layers.fit(own)
+    law = layer_law.fit(pd.concat([others, own], ignore_index=True))
+    alone = layer_law.fit(own)
     assert off(law, test) < 0.7 * off(alone, test)
 
 
@@ -77,7 +77,7 @@ def test_what_sheets_do_not_explain_is_not_taken_from_them():
     """Times of copies are half as long on a GPU whose sheet is six times as good."""
     others = timed(convolutions(400, 21))
     own = timed(convolutions(45, 22, gpu="l40s"), 0.5)
-    law = layers.fit(pd.concat([others, own[own["kernel_h"] == 3.0]], ignore_index=True))
+    law = layer_law.fit(pd.concat([others, own[own["kernel_h"] == 3.0]], ignore_index=True))
     test = timed(convolutions(200, 23, gpu="l40s"), 0.5)
     assert off(law, test[test["kernel_h"] == 1.0]) < 0.25
 
@@ -87,7 +87,7 @@ def test_a_gpu_that_nobody_measured_takes_the_times_of_its_relatives():
     """The nearest sheets count most; the steps are theirs."""
     known = [peaks(convolutions(310, 11, "v100")), peaks(convolutions(310, 12, "p100-pcie")),
              peaks(convolutions(310, 13, "t4"), efficiency=0.2)]  # fmt: skip
-    law = layers.fit(pd.concat(known, ignore_index=True))
+    law = layer_law.fit(pd.concat(known, ignore_index=True))
     test = peaks(convolutions(200, 14, "v100-pcie"))
     assert off(law, test) < 0.15
     plain = physics.fit(pd.concat(known, ignore_index=True))
@@ -97,10 +97,10 @@ def test_a_gpu_that_nobody_measured_takes_the_times_of_its_relatives():
 def test_a_gpu_without_a_sheet_takes_what_the_others_say():
     """Physics has no units there and no weight; no time is nothing."""
     known = [timed(convolutions(310, 15, "v100")), timed(convolutions(310, 16, "t4"), 2.0)]
-    law = layers.fit(pd.concat(known, ignore_index=True))
+    law = layer_law.fit(pd.concat(known, ignore_index=True))
     said = law.times(convolutions(50, 17, "nobody-s-9000"))
     assert said.min() > 0.005
-    assert layers.fit(timed(convolutions(60, 18))).times(convolutions(9, 19, "x")).min() > 1e-5
+    assert layer_law.fit(timed(convolutions(60, 18))).times(convolutions(9, 19, "x")).min() > 1e-5
 
 
 def test_an_algorithm_that_no_table_names_is_the_one_that_was_asked_for():

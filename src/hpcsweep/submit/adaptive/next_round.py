@@ -156,7 +156,7 @@ def _held_out(group: Group, known: Known, seen: Sequence[str]) -> HeldOut | None
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPoint:
     """A point, what it is expected to cost, and how much it tells for each second."""
 
     point_id: str
@@ -169,7 +169,7 @@ class NextRound:
     """The points to measure next; none if it is over."""
 
     judged: Sequence[Judged] = ()
-    new: Sequence[Chosen] = ()  # a round of its own
+    new: Sequence[ChosenPoint] = ()  # a round of its own
     wanted: float = 0.0  # the seconds of all points that a round should have
     missing: Sequence[str] = ()  # of the last round
     why: dict[str, Why] = field(default_factory=dict)  # of groups that are through, by name
@@ -209,7 +209,7 @@ def plan(  # noqa: PLR0913 - what decides
     if rounds and seconds_left > 0 and (left := missing(rounds[-1], every, known)):
         return NextRound(missing=left)
     judged = [judge(group, known, [each.points for each in rounds]) for group in every]
-    new: list[Chosen] = []
+    new: list[ChosenPoint] = []
     why: dict[str, Why] = {}
     for each in judged:
         chosen, end = _next_of(each, known, rounds, target, seconds)
@@ -221,7 +221,7 @@ def plan(  # noqa: PLR0913 - what decides
 
 def _next_of(
     judged: Judged, known: Known, rounds: Sequence[Round], target: float, seconds: Seconds
-) -> tuple[list[Chosen], Why]:
+) -> tuple[list[ChosenPoint], Why]:
     """Return the next points of a group, and why there are no more if there are none."""
     group = judged.group
     if _is_fruitless(group, known, rounds):
@@ -258,15 +258,15 @@ def missing(last: Round, groups: Sequence[Group], known: Known) -> list[str]:
     return [point_id for point_id in last.points if point_id in here - known.rows.keys()]
 
 
-def first(group: Group, left: Collection[str], seconds: Seconds) -> list[Chosen]:
+def first(group: Group, left: Collection[str], seconds: Seconds) -> list[ChosenPoint]:
     """Return points that are spread over a group, ends included, as far as they are `left`."""
     points = [group.points[place] for place in group.spread()]
-    return [Chosen(p.point_id, seconds(p)) for p in points if p.point_id in left]
+    return [ChosenPoint(p.point_id, seconds(p)) for p in points if p.point_id in left]
 
 
 def following(
     group: Group, done: Collection[str], left: Collection[str], width: float, seconds: Seconds
-) -> list[Chosen]:
+) -> list[ChosenPoint]:
     """Return the next points of a group, of those `left`, the one that tells most per second first.
 
     A prediction is as uncertain as `width` (the log of its interval's factor) times the distance to
@@ -282,21 +282,21 @@ def following(
     cost = np.array([max(seconds(group.points[place]), 1e-6) for place in candidates])
     gaps = cdist(places[others], places[near]).min(axis=1)
     apart = cdist(places[candidates], places[others])
-    chosen: list[Chosen] = []
+    chosen: list[ChosenPoint] = []
     while len(chosen) < min(PER_ROUND, len(candidates)):
         worth = width * np.maximum(gaps - apart, 0.0).sum(axis=1) / cost
         best = int(np.argmax(worth))
         if worth[best] <= 0:
             break
         point_id = group.ids[candidates[best]]
-        chosen.append(Chosen(point_id, float(cost[best]), float(worth[best])))
+        chosen.append(ChosenPoint(point_id, float(cost[best]), float(worth[best])))
         gaps = np.minimum(gaps, apart[best])
     return chosen
 
 
-def affordable(chosen: Iterable[Chosen], seconds: float) -> list[Chosen]:
+def affordable(chosen: Iterable[ChosenPoint], seconds: float) -> list[ChosenPoint]:
     """Return those that fit into so many seconds, the worthiest first."""
-    within: list[Chosen] = []
+    within: list[ChosenPoint] = []
     for point in sorted(chosen, key=lambda each: -each.worth):
         if point.seconds <= seconds:
             within.append(point)

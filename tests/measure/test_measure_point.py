@@ -8,8 +8,8 @@ import pytest
 
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.record import cells_of
-from hpcsweep.measure import models
-from hpcsweep.measure import point as pipeline
+from hpcsweep.measure import measure_point as pipeline
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
 from hpcsweep.measure.timing.clocks import HostClock
@@ -26,7 +26,7 @@ def measured(monkeypatch):
             raise RuntimeError(text)
 
         bench = on_device("inference")
-        monkeypatch.setattr(models, "build", build)
+        monkeypatch.setattr(model_builder, "build", build)
         monkeypatch.setattr(bench.workload, "cannot", cannot)
         bench.measure(point())
 

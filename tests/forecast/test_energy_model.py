@@ -8,7 +8,7 @@ import pytest
 
 import knownphysics
 import resultsfolder
-from hpcsweep.forecast import check, energy, sweep
+from hpcsweep.forecast import check, energy_model, unmeasured
 from knownphysics import NAMED, TEXT, Device
 
 WATTS = {"auto": 60.0, "gemm": 75.0}  # of passes with an algorithm
@@ -39,7 +39,7 @@ def test_the_law_is_found_from_other_networks():
     """The energy of a network that no row is of."""
     seen = measured()
     new = seen.points["model"] == "deep"
-    found = energy.joules(energy.fit(seen.points[~new]), seen.points[new])
+    found = energy_model.joules(energy_model.fit(seen.points[~new]), seen.points[new])
     assert found == pytest.approx(seen.points.loc[new, "energy_j"].to_numpy(), rel=0.05)
 
 
@@ -49,27 +49,27 @@ def test_rows_without_an_energy_do_not_count():
     seen.points.loc[seen.points.index[::3], "energy_j"] = np.nan
     gone = seen.points[seen.points["energy_j"].isna()]
     true = joules(gone).to_numpy()
-    assert energy.joules(energy.fit(seen.points), gone) == pytest.approx(true, rel=0.05)
+    assert energy_model.joules(energy_model.fit(seen.points), gone) == pytest.approx(true, rel=0.05)
 
 
 def test_where_too_few_rows_have_one_nothing_is_said():
     """NaN, not zero; and of a device without rows as well."""
     seen = measured()
     seen.points.loc[seen.points.index[4:], "energy_j"] = np.nan
-    assert np.isnan(energy.joules(energy.fit(seen.points), seen.points)).all()
+    assert np.isnan(energy_model.joules(energy_model.fit(seen.points), seen.points)).all()
     bare = seen.points.drop(columns="energy_j")
-    assert np.isnan(energy.joules(energy.fit(bare), bare)).all()
+    assert np.isnan(energy_model.joules(energy_model.fit(bare), bare)).all()
     full = measured()
     elsewhere = full.points.assign(gpu="h100")
-    assert np.isnan(energy.joules(energy.fit(full.points), elsewhere)).all()
+    assert np.isnan(energy_model.joules(energy_model.fit(full.points), elsewhere)).all()
 
 
 def test_an_algorithm_without_energies_takes_those_of_the_device():
     """Better than nothing, since power varies less than time."""
     seen = measured()
-    learnt = energy.fit(seen.points[seen.points["algorithm"] == "gemm"])
+    learnt = energy_model.fit(seen.points[seen.points["algorithm"] == "gemm"])
     auto = seen.points[seen.points["algorithm"] == "auto"]
-    assert energy.joules(learnt, auto) == pytest.approx(auto["energy_j"].to_numpy(), rel=0.3)
+    assert energy_model.joules(learnt, auto) == pytest.approx(auto["energy_j"].to_numpy(), rel=0.3)
 
 
 def test_a_width_holds_what_was_left_out():
@@ -79,16 +79,16 @@ def test_a_width_holds_what_was_left_out():
         measured(noise, Device(noise=noise, gigaflop={"auto": 10.0}), networks=few)
         for noise in (0.0, 0.1)
     ]
-    exact, noisy = (energy.width(check.leave_out(one, "network")) for one in seen)
+    exact, noisy = (energy_model.width(check.leave_out(one, "network")) for one in seen)
     assert 1.0 <= exact < noisy < 2.0
-    assert energy.width(None) == 4.0
+    assert energy_model.width(None) == 4.0
 
 
 def test_predicted_tables_have_energies_where_measured_ones_do(tmp_path):
     """With an interval of their own; measured points keep theirs."""
     seen = two_networks(0.02)
     points = resultsfolder.points_of(tmp_path, TEXT)
-    found = sweep.predict("demo", points, seen, fill=True)
+    found = unmeasured.predict("demo", points, seen, fill=True)
     assert "the energy of a pass, too, for 1 point\n" in found.text()
     table = pd.read_csv(found.write(tmp_path)[0]).set_index("input_size")
     assert table.loc[48, "energy_method"] == "predicted"
@@ -106,5 +106,5 @@ def test_without_energies_the_cells_stay_empty(tmp_path):
     seen = two_networks()
     bare = type(seen)(seen.points.drop(columns="energy_j"), seen.layers)
     points = resultsfolder.points_of(tmp_path, TEXT)
-    rows = sweep.predict("demo", points, bare, fill=True).rows
+    rows = unmeasured.predict("demo", points, bare, fill=True).rows
     assert not any("energy_j" in row for row in rows)

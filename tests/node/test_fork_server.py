@@ -176,8 +176,8 @@ def test_what_the_template_imports_computes_nothing():
     """Before a fork there is no pool of threads, and nobody asked for a GPU."""
     program = """\
 import json, threading
-from hpcsweep.node import template
-template.import_all()
+from hpcsweep.node import fork_server
+fork_server.import_all()
 import torch
 found = [threading.active_count(), torch.cuda.is_initialized()]
 print(json.dumps(found))

@@ -9,8 +9,8 @@ import pytest
 
 import sizes
 from hpcsweep.forecast import groups, intervals
-from hpcsweep.submit.adaptive import planning
-from hpcsweep.submit.adaptive.planning import HeldOut, Judged, Why, judge
+from hpcsweep.submit.adaptive import next_round
+from hpcsweep.submit.adaptive.next_round import HeldOut, Judged, Why, judge
 
 HUNDRED = [*range(32, 232, 2)]
 
@@ -187,7 +187,7 @@ def group(*measures):
 def test_the_first_points_are_seven_from_end_to_end_that_have_no_row():
     """At even distances, as far as sizes allow."""
     every = group(*range(32, 257))
-    found = planning.first(every, {*every.ids[1:]}, one_second)
+    found = next_round.first(every, {*every.ids[1:]}, one_second)
     assert [one.point_id for one in found] == [f"auto-{n}-1" for n in (45, 64, 91, 128, 181, 256)]
 
 
@@ -195,7 +195,7 @@ def test_the_middle_of_the_widest_gap_tells_most():
     """Here between 64 and 256; then what is left."""
     known = {"auto-32-1", "auto-64-1", "auto-256-1"}
     left = {"auto-45-1", "auto-128-1"}
-    found = planning.following(group(32, 45, 64, 128, 256), known, left, 1.0, one_second)
+    found = next_round.following(group(32, 45, 64, 128, 256), known, left, 1.0, one_second)
     assert [one.point_id for one in found] == ["auto-128-1", "auto-45-1"]
     assert found[0].worth > found[1].worth
 
@@ -204,7 +204,7 @@ def test_of_two_gaps_alike_the_cheaper_point_comes_first():
     """What a point tells is counted per second."""
     known = {"auto-32-1", "auto-128-1", "auto-512-1"}
     left = {"auto-64-1", "auto-256-1"}
-    found = planning.following(
+    found = next_round.following(
         group(32, 64, 128, 256, 512), known, left, 1.0, lambda point: point.axes["input_size"]
     )
     assert [one.point_id for one in found] == ["auto-64-1", "auto-256-1"]
@@ -214,27 +214,27 @@ def test_points_without_a_valid_time_are_not_asked_for_again():
     """They are still to be predicted, so what is near them tells most."""
     known = {"auto-32-1", "auto-512-1"}
     left = {"auto-45-1", "auto-120-1"}
-    found = planning.following(group(32, 45, 120, 128, 512), known, left, 1.0, one_second)
+    found = next_round.following(group(32, 45, 120, 128, 512), known, left, 1.0, one_second)
     assert [one.point_id for one in found] == ["auto-120-1", "auto-45-1"]
 
 
 def test_a_long_axis_is_compared_at_some_places_only():
     """10,000 sizes take no gigabytes."""
     every = group(*range(1, 10_001))
-    found = planning.following(every, {"auto-1-1"}, {*every.ids[1:]}, 1.0, one_second)
-    assert len(found) == planning.PER_ROUND
+    found = next_round.following(every, {"auto-1-1"}, {*every.ids[1:]}, 1.0, one_second)
+    assert len(found) == next_round.PER_ROUND
 
 
 def test_the_worthiest_points_that_fit_are_afforded():
     """One that is too expensive leaves room for the others."""
     many = [
-        planning.Chosen("a", 5.0, 1.0),
-        planning.Chosen("b", 9.0, 3.0),
-        planning.Chosen("c", 4.0, 2.0),
+        next_round.ChosenPoint("a", 5.0, 1.0),
+        next_round.ChosenPoint("b", 9.0, 3.0),
+        next_round.ChosenPoint("c", 4.0, 2.0),
     ]
-    assert [one.point_id for one in planning.affordable(many, 10.0)] == ["b"]
-    assert [one.point_id for one in planning.affordable(many, 8.9)] == ["c"]
-    assert [one.point_id for one in planning.affordable(many, 9.0 + 4.0)] == ["b", "c"]
+    assert [one.point_id for one in next_round.affordable(many, 10.0)] == ["b"]
+    assert [one.point_id for one in next_round.affordable(many, 8.9)] == ["c"]
+    assert [one.point_id for one in next_round.affordable(many, 9.0 + 4.0)] == ["b", "c"]
 
 
 (GROUP,) = groups.groups_of(sizes.points([32, 64, 128, 256, 512]))

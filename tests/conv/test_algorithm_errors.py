@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hpcsweep.conv.errors import AlgorithmError, LibraryUnusable, UnknownAlgorithm, Unsupported
+from hpcsweep.conv.algorithm_errors import (
+    AlgorithmError,
+    LibraryUnusable,
+    UnknownAlgorithm,
+    Unsupported,
+)
 from hpcsweep.errors import HpcsweepError, UsageError
 
 

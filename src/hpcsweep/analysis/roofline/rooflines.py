@@ -16,8 +16,8 @@ from typing import Any, Final
 import pandas as pd
 
 from hpcsweep.analysis import dataset
-from hpcsweep.analysis.roofline import ncu, rocprof, sweep, work
-from hpcsweep.analysis.roofline.work import (
+from hpcsweep.analysis.roofline import ncu, rocprof, roofs, sweep_work
+from hpcsweep.analysis.roofline.roofs import (
     TOLERANCE,
     Export,
     Roofs,
@@ -57,7 +57,7 @@ class Roofline:
     @cached_property
     def peaks(self) -> dict[str, float]:
         """TFLOP/s of the units that did any operation; of one peak for all, that."""
-        return {unit: self.roofs.peak(unit) / 1e12 for unit in work.units_of(self.export.work)}
+        return {unit: self.roofs.peak(unit) / 1e12 for unit in roofs.units_of(self.export.work)}
 
     @property
     def above(self) -> pd.DataFrame:
@@ -179,7 +179,7 @@ def read_roofline(  # noqa: PLR0913 - one argument per option
     """
     if isinstance(source, SweepDir):
         name = source.name
-        export = sweep.work_of(dataset.read_dataset(source), gpu, layers=layers, where=where)
+        export = sweep_work.work_of(dataset.read_dataset(source), gpu, layers=layers, where=where)
     else:
         is_sample = source[0] == sample()
         name = "sample (computed, not measured)" if is_sample else source[0].stem
@@ -208,7 +208,7 @@ def _export(sources: Sequence[Path], *, layers: bool, where: str) -> Export:
         raise UsageError(f"{first}: {option} is for sweeps; an export has one row per launch")
     if first.suffix == ".ncu-rep":
         raise UsageError(f"{first}: export it first: ncu --import {first} --csv --page raw > x.csv")
-    lines = work.text(first).splitlines()
+    lines = roofs.text(first).splitlines()
     if any(map(rocprof.is_export, lines)) and not any(map(ncu.is_export, lines)):
         return rocprof.read_rocprof(sources)
     if len(sources) > 1:

@@ -52,8 +52,8 @@ def import_all() -> None:
     # ruff: noqa: F401, PLC0415 - all of it is slow
     import torchvision
 
-    from hpcsweep.measure.machine import fit, provenance, telemetry
-    from hpcsweep.measure.point import PointBench
+    from hpcsweep.measure.machine import fit, gpu_telemetry, provenance
+    from hpcsweep.measure.measure_point import PointBench
     from hpcsweep.measure.workloads.inference import Inference
     from hpcsweep.measure.workloads.training.workload import Training
 

@@ -6,7 +6,7 @@ import csv
 import sys
 
 import ncufiles
-from hpcsweep.analysis.roofline import model
+from hpcsweep.analysis.roofline import rooflines
 from ncufiles import Launch
 from paths import ROOT
 
@@ -70,8 +70,8 @@ def test_the_sample_is_what_its_script_computes():
         import sample_export
     finally:
         sys.path.pop(0)
-    assert model.sample().read_text() == sample_export.text()
-    found = model.read_roofline([model.sample()])
+    assert rooflines.sample().read_text() == sample_export.text()
+    found = rooflines.read_roofline([rooflines.sample()])
     calls = sample_export.calls()
     assert len(found.export.work) == len(calls) == 60
     tensor = found.export.work["tf32 tensor"].sum()

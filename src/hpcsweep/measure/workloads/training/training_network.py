@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy as is_lazy_tensor
+from torch.nn.parameter import is_lazy
 
 from hpcsweep import search_path
 from hpcsweep.catalog import AUTO, AUTOTUNE
 from hpcsweep.errors import UsageError, first_line
-from hpcsweep.measure import models
+from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.shape_pass import shape_pass
 from hpcsweep.point import Point
@@ -35,8 +35,8 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     """
     axes = point.axes
     file = search_path.file(axes["weights"]) if search_path.is_file(axes["weights"]) else None
-    weights = models.RANDOM if file else axes["weights"]
-    model = models.build_float32(axes["model"], weights, axes["seed"], trains=True)
+    weights = model_builder.RANDOM if file else axes["weights"]
+    model = model_builder.build_float32(axes["model"], weights, axes["seed"], trains=True)
     frozen = [module for module in model.modules() if model.training and not module.training]
     model.train()
     for module in frozen:
@@ -45,7 +45,7 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
     as_published = False  # else the file is of a training: with stem and last layer replaced
     if file is not None:
         with suppress(UsageError):
-            models.load_weights(model, file)
+            model_builder.load_weights(model, file)
             as_published = True
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(axes["seed"])
@@ -61,8 +61,8 @@ def build(point: Point, num_classes: int, device: torch.device) -> nn.Module:
                 f"with {num_classes} outputs a pass fails ({first_line(error)})"
             ) from error
     if file is not None and not as_published:
-        models.load_weights(model, file)
-    return models.placed(model, device, axes["dtype"], axes["memory_format"])
+        model_builder.load_weights(model, file)
+    return model_builder.placed(model, device, axes["dtype"], axes["memory_format"])
 
 
 def _called(model: nn.Module, point: Point, device: torch.device) -> list[str]:
@@ -72,10 +72,10 @@ def _called(model: nn.Module, point: Point, device: torch.device) -> list[str]:
     """
     axes = point.axes
     buffers = model.named_buffers()
-    before = {name: held.clone() for name, held in buffers if not is_lazy_tensor(held)}
-    models.placed(model, device, axes["dtype"], axes["memory_format"])
-    image = torch.zeros(axes["batch_size"], *models.image_shape(axes), device=device)
-    with models.seeded(point):
+    before = {name: held.clone() for name, held in buffers if not is_lazy(held)}
+    model_builder.placed(model, device, axes["dtype"], axes["memory_format"])
+    image = torch.zeros(axes["batch_size"], *model_builder.image_shape(axes), device=device)
+    with model_builder.seeded(point):
         shapes = shape_pass(model, image.to(getattr(torch, axes["dtype"])))
     model.load_state_dict(before, strict=False)  # a real pass has changed batch norms
     return [call.layer for call in shapes.calls]
@@ -119,7 +119,7 @@ def give_classes(
         raise CannotMeasure(f"{type(model).__name__} has no last layer that could be replaced")
     others = [(name, layer) for name, layer in heads if _outputs(layer) != num_classes]
     for name, layer in others:
-        models.put(model, name, _like(layer, num_classes, name))
+        model_builder.put(model, name, _like(layer, num_classes, name))
     return [name for name, _ in others]
 
 

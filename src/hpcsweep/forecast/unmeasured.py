@@ -17,7 +17,7 @@ import pandas as pd
 from hpcsweep import files
 from hpcsweep.catalog import WORKLOADS, columns, gpus
 from hpcsweep.errors import HpcsweepError, UsageError, first_line
-from hpcsweep.forecast import Basis, check, energy, intervals, model, training_data
+from hpcsweep.forecast import Basis, check, energy_model, intervals, model, training_data
 from hpcsweep.forecast.intervals import LeftOut, Widths
 from hpcsweep.forecast.model import Forecast
 from hpcsweep.forecast.training_data import Measured
@@ -147,7 +147,7 @@ def predict(
     if Basis.MEASURED in set(table["basis"]):
         widths[Basis.MEASURED] = intervals.Widths(1.0)
     work = calls.groupby("point_id")[["flops", "bytes_min", "params"]].sum()
-    joules = energy.cells(table, energy.fit(measured.points), left, shift)
+    joules = energy_model.cells(table, energy_model.fit(measured.points), left, shift)
     rows = [_row(p, table, widths, work) | joules.get(p.point_id, {}) for p in points]
     return Predicted(name, rows, layers, widths)
 
@@ -214,11 +214,11 @@ def _calls(points: Sequence[Point], table: pd.DataFrame, measured: Measured) -> 
 def _network(model: str, dtype: str, memory_format: str, channels: int) -> Any:  # noqa: ANN401
     import torch  # noqa: PLC0415 - most predictions need no shape pass
 
-    from hpcsweep.measure import models  # noqa: PLC0415 - it needs torch
+    from hpcsweep.measure import model_builder  # noqa: PLC0415 - it needs torch
 
-    network = models.build_float32(model, enliven=False, channels=channels)
+    network = model_builder.build_float32(model, enliven=False, channels=channels)
     network = network.to(dtype=getattr(torch, dtype))
-    return network.to(memory_format=models.LAYOUTS[memory_format])
+    return network.to(memory_format=model_builder.LAYOUTS[memory_format])
 
 
 def _shape_pass(point: Point, network: Callable[[str, str, str, int], Any]) -> pd.DataFrame:
@@ -228,12 +228,12 @@ def _shape_pass(point: Point, network: Callable[[str, str, str, int], Any]) -> p
     """
     import torch  # noqa: PLC0415 - most predictions need no shape pass
 
-    from hpcsweep.measure import models, shape_pass, work  # noqa: PLC0415 - they need torch
+    from hpcsweep.measure import model_builder, shape_pass, work  # noqa: PLC0415 - they need torch
 
     axes = point.axes
-    shape = models.image_shape(point.axes)
+    shape = model_builder.image_shape(point.axes)
     image = torch.empty(axes["batch_size"], *shape, dtype=getattr(torch, axes["dtype"]))
-    image = image.to(memory_format=models.LAYOUTS[axes["memory_format"]])
+    image = image.to(memory_format=model_builder.LAYOUTS[axes["memory_format"]])
     try:
         model = network(axes["model"], axes["dtype"], axes["memory_format"], shape[0])
         calls = shape_pass.shape_pass(model, image).calls
