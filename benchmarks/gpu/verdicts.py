@@ -12,6 +12,7 @@ from benchmarks.gpu.facts import COLD
 from benchmarks.gpu.product import TELEMETRY
 from benchmarks.gpu.resources import FREE, FULL
 from hpcsweep.catalog import gpus
+from hpcsweep.catalog.checks import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -213,8 +214,10 @@ def flags(records: Records) -> Verdict:
 RESTS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     "throttled": lambda row: bool(row["throttle_reasons"]),
     "power_capped": lambda row: "power" in (row["throttle_reasons"] or ""),
-    "contended": lambda row: row["waited_pct"] > 10 or row["stolen_pct"] > 2,
-    "machine_shift": lambda row: abs(row["control_shift_pct"] or 0) > 5,
+    "contended": lambda row: (
+        row["waited_pct"] > control.WAITED_PCT or row["stolen_pct"] > control.STOLEN_PCT
+    ),
+    "machine_shift": lambda row: abs(row["control_shift_pct"] or 0) > control.SHIFT_PCT,
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.record import Flag, cells_of, clocked, packaged
+from hpcsweep.catalog.record import CAUSES, Flag, cells_of, clocked, packaged
 
 # 1.0  first release. A reader refuses a newer major version, and keeps columns that are new to it.
 SCHEMA_VERSION: Final = "1.0"
@@ -38,10 +38,20 @@ SUSPENDED: Final = "suspended"
 UNDECIDED: Final = "undecided"
 KERNELS: Final = "kernels"  # a call's time is that of its kernels, in a trace made elsewhere
 # Flags of no check: of the times, of a training, of imports, and what `collect` finds in a table.
+_FLAG_ROWS: Final = packaged("flags.csv")
 _OTHER_FLAGS: Final = tuple(
-    Flag(row["flag"], row["doc"], doubt=bool(row["doubt"]), lasting=bool(row["lasting"]))
-    for row in packaged("flags.csv")
+    Flag(
+        row["flag"],
+        row["doc"].replace("LIMIT", row["limit"]),
+        doubt=bool(row["doubt"]),
+        lasting=bool(row["lasting"]),
+        words=row["words"],
+        cause=row["cause"] or "others",
+    )
+    for row in _FLAG_ROWS
 )
+# the thresholds of these flags, in the unit of their text
+LIMITS: Final = {row["flag"]: float(row["limit"]) for row in _FLAG_ROWS if row["limit"]}
 _OF_CHECKS: Final = tuple(chain.from_iterable(check.flags for check in CHECKS.values()))
 # doubts come first in the reference
 _FLAGS: Final = sorted((*_OF_CHECKS, *_OTHER_FLAGS), key=lambda flag: not flag.doubt)
@@ -49,6 +59,11 @@ FLAGS: Final[Mapping[str, str]] = {flag.name: flag.doc for flag in _FLAGS}
 DOUBTFUL: Final = frozenset(flag.name for flag in _FLAGS if flag.doubt)
 # doubts of what a point is, not of what disturbed it: measured again, it would have them again
 LASTING: Final = frozenset(flag.name for flag in _FLAGS if flag.lasting)
+# what headlines tell of rows in doubt: figures first, then flags
+FIGURES: Final = tuple(chain.from_iterable(check.figures for check in CHECKS.values()))
+TOLD_FLAGS: Final = sorted(
+    (flag for flag in _FLAGS if flag.words), key=lambda flag: CAUSES.index(flag.cause)
+)
 
 
 def is_valid(status: str, flags: Iterable[str]) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+# Who disturbed a point: the clock, whose times are none; others on the machine; the device itself.
+# The first explains what follows, so headlines tell it first.
+CAUSES: Final = ("clock", "others", "device")
 
 
 def packaged(name: str) -> list[dict[str, str]]:
@@ -29,18 +33,34 @@ class Flag:
 
     A `doubt` puts the row's times in doubt. A `lasting` doubt is of what the point is, not of what
     disturbed it: measured again, the point would have it again.
+
+    With `words` a headline says so of points that the flag disturbed; texts of the column `detail`
+    follow them. Causes are told in the order of `CAUSES`.
     """
 
     name: str
     doc: str
     doubt: bool = False
     lasting: bool = False
+    words: str = ""
+    detail: str = ""
+    cause: str = "others"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column that a headline tells of rows in doubt, in `words`, where it is `above` that."""
+
+    column: str
+    above: float
+    words: Callable[[float], str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRecord:
     """One check: what it finds and costs, its records of a row and of a layer row, its flags.
 
+    `figures` are columns that say what disturbed a point, beside the words of its flags.
     Without a `setting` it applies to every point, else to those whose key of `measure` is set; and
     only to points of its `workloads`, if it names any.
     """
@@ -50,6 +70,7 @@ class CheckRecord:
     overall: type | None = None
     layers: type | None = None
     flags: tuple[Flag, ...] = ()
+    figures: tuple[Figure, ...] = ()
     setting: str | None = None
     workloads: tuple[str, ...] = ()
 

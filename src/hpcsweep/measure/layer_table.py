@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog import columns
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import LIMITS, Row
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide
 from hpcsweep.conv.proof import evidence, forward_pass
@@ -48,7 +48,6 @@ from hpcsweep.measure.work import call_cells
 from hpcsweep.point import Point
 
 OTHER: Final = "__other__"
-HOOK_OVERHEAD_PCT: Final = 5.0  # of the clean pass; above it the rows are flagged
 _SHARED: Final = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "dtype")
 
 
@@ -122,7 +121,7 @@ class LayerTable:
     def flags(self) -> list[str]:
         """Return the flags of the layer pass."""
         overhead = self.overall_cells()["hook_overhead_pct"]
-        slow = ["hook_overhead"] if overhead > HOOK_OVERHEAD_PCT else []
+        slow = ["hook_overhead"] if overhead > LIMITS["hook_overhead"] else []
         return [*(["layer_starved"] if self._timed.starved else []), *slow]
 
     def overall_cells(self) -> Row:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import text
 from hpcsweep.catalog import AXES, COMMAND, axis_defaults
-from hpcsweep.catalog.columns import DOUBTFUL, FOREIGN, LASTING, UNDECIDED
+from hpcsweep.catalog.columns import DOUBTFUL, FIGURES, FOREIGN, LASTING, TOLD_FLAGS, UNDECIDED
 from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.point import LABEL, NO_MAPS, Point
 from hpcsweep.store import shards
@@ -35,32 +35,17 @@ VALID: Final = ""
 WELL: Final = frozenset({PointStatus.OK, PointStatus.PROFILED})
 _DIGITS: Final = re.compile(r"\d[\d.,]*")
 _ID_AND_OK: Final = slice(16, 20)
-# column, threshold of a disturbance (as for the flags `contended` and `machine_shift`), message
-_FIGURES: Final = (
-    ("waited_pct", 10.0, "{:.0f} % of the time waited for a CPU"),
-    ("stolen_pct", 2.0, "{:.0f} % of the time stolen by the hypervisor"),
-    ("control_shift_pct", 5.0, "the machine itself slower by {:.0f} %"),
-)
-_TWICE: Final = 100.0  # percent slower, from which people read a factor sooner
 _EXCEPT: Final = {VALID, "old_files"}  # `old_files` has a line and a command of its own
 # what `failures_in` and `disturbance` tell of a row
 TOLD: Final = (
     "status", "status_reason", "valid", "flags", *LABEL, "input_width", "visit",
-    "workload", "own_axes", "load_avg_1min", "threads", "throttle_reasons", "checks_missing",
-    *(name for name, _above, _words in _FIGURES),
+    "workload", "own_axes", "load_avg_1min", "threads", "checks_missing",
+    *(figure.column for figure in FIGURES), *(flag.detail for flag in TOLD_FLAGS if flag.detail),
 )  # fmt: skip
 # axes of the catalogue that a command may have, beside its own
 _OF_COMMANDS: Final = tuple(name for name in AXES if name not in axis_defaults(COMMAND.name))
 _WELL_ROWS: Final = {status: {"status": str(status)} for status in WELL}
 _NOT_HERE: Final = {FOREIGN, IMPOSSIBLE}  # a mistake of another program
-_WORDS: Final = {
-    IMPOSSIBLE: "times shorter than the GPU can",
-    "shared_gpu": "another process on the GPU",
-    "shared_cpu": "several workers at the same time",
-    "suspended": "the job was suspended",
-    "throttled": "the GPU throttled",
-    "clock_drift": "the GPU's clock moved",
-}
 
 
 @dataclass
@@ -283,26 +268,16 @@ def _causes(rows: Sequence[Row]) -> list[str]:
     causes = []
     if loads:
         causes.append(f"load {median(loads):.1f}")
-    for name, above, words in _FIGURES:
-        figures = [_number(row, name) for row in rows]
-        large = [figure for figure in figures if figure > above]
+    for figure in FIGURES:
+        numbers = [_number(row, figure.column) for row in rows]
+        large = [number for number in numbers if number > figure.above]
         if large:
-            causes.append(_figure(name, words, median(large)))
-    reasons = ", ".join(dict.fromkeys(_texts(rows, "throttle_reasons")))
-    for flag, words in _WORDS.items():
-        if flag in flags:
-            is_told = flag == "throttled" and reasons
-            causes.append(f"{words}: {reasons}" if is_told else words)
+            causes.append(figure.words(median(large)))
+    for flag in TOLD_FLAGS:
+        if flag.name in flags:
+            details = ", ".join(dict.fromkeys(_texts(rows, flag.detail)))
+            causes.append(f"{flag.words}: {details}" if details else flag.words)
     return causes
-
-
-def _figure(name: str, words: str, percent: float) -> str:
-    """Return a cause with its figure; what is more than the whole, as people say it."""
-    if percent < _TWICE:
-        return words.format(percent)
-    if name == "control_shift_pct":
-        return f"the machine itself {1 + percent / 100:,.3g} times slower"
-    return f"{percent / 100:.1f} threads at a time waited for a CPU"
 
 
 def _number(row: Row, name: str, missing: float = 0.0) -> float:

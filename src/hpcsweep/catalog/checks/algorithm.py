@@ -50,6 +50,7 @@ class LayerAlgorithm:
     )
 
 
+# Doubts: the time would stand under the name of an algorithm that did not run.
 MISMATCH: Final = Flag(
     "algorithm_mismatch",
     "the profiler saw another algorithm than the requested one",
@@ -62,10 +63,12 @@ ABSENT: Final = Flag(
     doubt=True,
     lasting=True,
 )
+# No doubts: what ran is known, and `algorithm_coverage_pct` says how much of it was as asked.
 FALLBACK: Final = Flag("fallback", "some convolutions ran another algorithm than the requested one")
 UNCOVERED: Final = Flag(
     "uncovered", "convolutions ran that no back-end can run; `algorithm_uncovered` names them"
 )
+# A doubt: what could have been proven, and was not, may be any algorithm.
 UNPROVEN: Final = Flag(
     "unproven",
     "an explicit algorithm whose evidence was wanted and could be had: the profiler did not see "
@@ -73,11 +76,13 @@ UNPROVEN: Final = Flag(
     doubt=True,
     lasting=True,
 )
+# No doubt: it is of the machine, where the operators and calls still are evidence.
 KERNELS_UNSEEN: Final = Flag(
     "kernels_unseen",
     "the profiler shows this process no kernels at all (no CUPTI, or no permission): operators and "
     "library calls are all the evidence, and of a graph's replay there is none",
 )
+# No doubt: the times are of what ran here; it is what is computed of them that is not.
 WORK_UNKNOWN: Final = Flag(
     "work_unknown",
     "the profiled pass ran other convolutions or products than the shape pass, on the meta device: "

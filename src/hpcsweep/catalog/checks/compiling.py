@@ -6,12 +6,14 @@ from typing import Final
 
 from hpcsweep.catalog.record import CheckRecord, Flag
 
+# A doubt: the seconds of the compiler are in the times.
 COMPILING: Final = Flag(
     "compiling",
     "torch compiled while passes or steps were timed",
     doubt=True,
     lasting=True,
 )
+# No doubts: the times are without the compiler; of layers there are none.
 RECOMPILED: Final = Flag(
     "recompiled",
     "torch compiled again after the first pass; nothing of that is in the times, but after eight "

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import CheckRecord, Flag, cell
+from hpcsweep.catalog.record import CheckRecord, Figure, Flag, cell
+
+RUNS: Final = 7  # of the control: few milliseconds, and three slow ones do not move the median
+WAITED_PCT: Final = 10  # of the time, all threads together; on an idle machine 2
+STOLEN_PCT: Final = 2  # of the time; a hypervisor without other guests takes next to nothing
+TWICE: Final = 2.0  # the best control; on an idle machine the ratio is up to 1.8
+SHIFT_PCT: Final = 5  # of the time; a shift also exceeds what controls usually differ by
+_WHOLE_PCT: Final = 100  # from here on people say how many, or how many times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,9 +21,11 @@ class ControlCells:
 
     threads: int | None = cell("CPU threads that an operator used")
     control_ms: float | None = cell(
-        "a fixed convolution on the device after the point; median of 7"
+        f"a fixed convolution on the device after the point; median of {RUNS}"
     )
-    control_host_ms: float | None = cell("a fixed loop on the host after the point; median of 7")
+    control_host_ms: float | None = cell(
+        f"a fixed loop on the host after the point; median of {RUNS}"
+    )
     control_shift_pct: float | None = cell(
         "control over the median of those before, in this attempt; minus 1"
     )
@@ -35,20 +44,27 @@ class ControlCells:
     )
 
 
+# A doubt: others computed on the CPUs while the passes were timed. The figures below tell it.
 CONTENDED: Final = Flag(
     "contended",
-    "threads waited for a CPU for 10 % of the time, or of the control, or the hypervisor took it "
-    "for 2 %; or the control took twice its best in this attempt",
+    f"threads waited for a CPU for {WAITED_PCT} % of the time, or of the control, or the "
+    f"hypervisor took it for {STOLEN_PCT} %; or the control took twice its best in this attempt",
     doubt=True,
 )
+# No doubt: the times are those of the machine as it was, and all later points have it, too.
 MACHINE_SHIFT: Final = Flag(
     "machine_shift",
-    "the control took longer or shorter than usual in this attempt: by more than 5 %, and more "
-    "than controls usually differ; `control_shift_pct` says how much",
+    f"the control took longer or shorter than usual in this attempt: by more than {SHIFT_PCT} %, "
+    "and more than controls usually differ; `control_shift_pct` says how much",
 )
+# A doubt: they share caches and memory, even where each has CPUs of its own.
 SHARED_CPU: Final = Flag(
-    "shared_cpu", "several workers measured on this machine at the same time", doubt=True
+    "shared_cpu",
+    "several workers measured on this machine at the same time",
+    doubt=True,
+    words="several workers at the same time",
 )
+# A doubt: the times are of other settings than the row says.
 SWITCHED: Final = Flag(
     "switched",
     "a pass turned switches of torch that belong to the process, such as threads, precision or "
@@ -56,14 +72,39 @@ SWITCHED: Final = Flag(
     doubt=True,
     lasting=True,
 )
+# No doubt: when the passes ran, the switches were as the row says.
 SWITCHED_BACK: Final = Flag(
     "switched_back",
     "the factory, or its module, turned such switches; they were set back before anything ran, so "
     "the row is of the switches that its point has; `switches_turned` names them",
 )
+
+
+def _waited(percent: float) -> str:
+    """Say how long threads waited; of several at once, how many."""
+    if percent < _WHOLE_PCT:
+        return f"{percent:.0f} % of the time waited for a CPU"
+    return f"{percent / 100:.1f} threads at a time waited for a CPU"
+
+
+def _stolen(percent: float) -> str:
+    return f"{percent:.0f} % of the time stolen by the hypervisor"
+
+
+def _slower(percent: float) -> str:
+    if percent < _WHOLE_PCT:
+        return f"the machine itself slower by {percent:.0f} %"
+    return f"the machine itself {1 + percent / 100:,.3g} times slower"
+
+
 RECORD: Final = CheckRecord(
     finds="a machine that became slower or faster, neighbours, switches that the network turned",
-    costs="7 fixed convolutions, some milliseconds; no pass",
+    costs=f"{RUNS} fixed convolutions, some milliseconds; no pass",
     overall=ControlCells,
     flags=(CONTENDED, MACHINE_SHIFT, SHARED_CPU, SWITCHED, SWITCHED_BACK),
+    figures=(
+        Figure("waited_pct", WAITED_PCT, _waited),
+        Figure("stolen_pct", STOLEN_PCT, _stolen),
+        Figure("control_shift_pct", SHIFT_PCT, _slower),
+    ),
 )

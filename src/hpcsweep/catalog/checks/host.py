@@ -23,6 +23,7 @@ class HostCells:
     )
 
 
+# A doubt: such a time says nothing of the device, or of an algorithm on it.
 LAUNCH_BOUND: Final = Flag(
     "launch_bound",
     "the host could not keep the GPU busy, so the time is that of the host",

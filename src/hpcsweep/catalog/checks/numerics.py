@@ -36,6 +36,7 @@ class LayerNumerics:
     )
 
 
+# A doubt: what computes something else may take any time.
 INACCURATE: Final = Flag(
     "inaccurate",
     "a convolution call, or an output or gradient of a compiled, transposed, replayed or trained "
@@ -43,6 +44,7 @@ INACCURATE: Final = Flag(
     doubt=True,
     lasting=True,
 )
+# No doubts: somebody wanted it so, or the rest was compared, and nothing was wrong.
 UNCHECKED: Final = Flag("unchecked", "`numerics: false`: no results were compared")
 PARTLY_CHECKED: Final = Flag(
     "partly_checked",

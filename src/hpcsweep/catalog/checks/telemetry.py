@@ -34,21 +34,39 @@ class TelemetryCells:
     temp_c_end: float | None = cell("GPU temperature after the point")
 
 
+# Where the driver gives no reasons: clocks of like points differ by 4 %, when throttled by 16 %.
+SLOWED_PCT: Final = 10
+DRIFT_PCT: Final = 5  # of the median clock: several steps of it
+
+# A doubt: cooled better, the GPU would have been faster.
 THROTTLED: Final = Flag(
     "throttled",
     "the driver slowed the GPU down for heat, power brake or hardware; where it tells no reasons: "
-    "the clock was 10 % below that of earlier points",
+    f"the clock was {SLOWED_PCT} % below that of earlier points",
     doubt=True,
+    words="the GPU throttled",
+    detail="throttle_reasons",
+    cause="device",
 )
+# No doubt: heavy work runs at the power limit always, so this is the speed of that GPU.
 POWER_CAPPED: Final = Flag(
     "power_capped", "the driver lowered the SM clock to keep to the power limit; often normal"
 )
+# A doubt: the median is of passes of several speeds.
 CLOCK_DRIFT: Final = Flag(
     "clock_drift",
-    "the SM clock moved by more than 5 % during the measurement; single looks apart",
+    f"the SM clock moved by more than {DRIFT_PCT} % during the measurement; single looks apart",
     doubt=True,
+    words="the GPU's clock moved",
+    cause="device",
 )
-SHARED_GPU: Final = Flag("shared_gpu", "another process was on the same GPU", doubt=True)
+# A doubt: its work ran in between, and in the caches.
+SHARED_GPU: Final = Flag(
+    "shared_gpu",
+    "another process was on the same GPU",
+    doubt=True,
+    words="another process on the GPU",
+)
 RECORD: Final = CheckRecord(
     finds="a GPU that was slowed down, or shared; throttled passes are timed once more",
     costs="some reads of the driver at the end of each block; no pass",

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from hpcsweep.catalog.checks.energy import ENERGY_APART, ENERGY_PACE, EnergyCells
+from hpcsweep.catalog.checks.energy import (
+    APART_PCT,
+    ENERGY_APART,
+    ENERGY_PACE,
+    PACE_PCT,
+    EnergyCells,
+)
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.network import Finding, Network, PointCheck, Times
 from hpcsweep.measure.timing import clocks
 
-_APART: Final = 0.10  # of the counter; published pairs are as far apart as 187 and 327 J
-_PACE: Final = 0.10  # of a timed pass; by that much the energy would be wrong, too
 _BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
 
 
@@ -52,8 +56,8 @@ class EnergyCheck(PointCheck):
             cells = {**cells, "energy_method": "graph"}
         counted = cells.get("energy_j") or 0.0
         sampled = cells.get("energy_sampled_j") or counted
-        apart = abs(sampled - counted) > _APART * counted
-        other_pace = bool(cells) and abs(pass_ms - median_ms) > _PACE * median_ms
+        apart = abs(sampled - counted) > APART_PCT / 100 * counted
+        other_pace = bool(cells) and abs(pass_ms - median_ms) > PACE_PCT / 100 * median_ms
         return Finding(
             cells=EnergyCells(**cells), flags={ENERGY_APART: apart, ENERGY_PACE: other_pace}
         )

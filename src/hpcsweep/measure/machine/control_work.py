@@ -27,10 +27,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
+from hpcsweep.catalog.checks.control import (
+    CONTENDED,
+    MACHINE_SHIFT,
+    RUNS,
+    SHIFT_PCT,
+    STOLEN_PCT,
+    TWICE,
+    WAITED_PCT,
+)
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure import switches
 
-_RUNS: Final = 7  # of which the median counts
 _LOOP: Final = 20_000  # about a millisecond of Python
 # 29 million multiply-adds an image: a millisecond of two CPU cores
 _CHANNELS = 32
@@ -38,10 +46,6 @@ _SIDE = 56
 _IMAGES: Final = {"cpu": 1, "cuda": 64, "mps": 16}
 _KNOWN: Final = 5  # earlier controls that a shift needs
 _KEPT: Final = 200  # they go out with each request
-_SHIFT: Final = 0.05  # of the time; a shift also exceeds `_USUAL` times the median deviation
-_CROWDED: Final = 2.0  # above the best; on an idle machine the ratio is up to 1.8
-_WAITED: Final = 0.1  # of the time, all threads together; on an idle machine 0.02
-_STOLEN: Final = 0.02  # of the time
 _TASKS: Final = Path("/proc/self/task")
 _STEAL: Final = 8  # proc(5): cpu user nice system idle iowait irq softirq steal
 _USUAL: Final = 4 * 1.4826  # four standard deviations, by the median deviation
@@ -81,11 +85,15 @@ class Control:
             "waited_pct": 100 * waited,
             "cpu_util_pct": 100 * busy / seconds or None,  # 0: not counted here
         }
-        slow = ms > _CROWDED * min(self.earlier_ms, default=math.inf)
-        contended = waited > _WAITED or stolen > _STOLEN * seconds or slow
-        raised = {"contended": contended, "machine_shift": shift is not None and shift[1]}
+        slow = ms > TWICE * min(self.earlier_ms, default=math.inf)
+        is_stolen = stolen > STOLEN_PCT / 100 * seconds
+        flags = []
+        if waited > WAITED_PCT / 100 or is_stolen or slow:
+            flags.append(CONTENDED.name)
+        if shift is not None and shift[1]:
+            flags.append(MACHINE_SHIFT.name)
         self.earlier_ms = [*self.earlier_ms, ms][-_KEPT:]
-        return cells, [name for name, is_raised in raised.items() if is_raised]
+        return cells, flags
 
     def _shift(self, log: float) -> tuple[float, bool] | None:
         """Return the log ratio to the earlier controls, and if it is large."""
@@ -94,7 +102,7 @@ class Control:
             return None
         middle = statistics.median(before)
         usual = statistics.median(abs(time_ - middle) for time_ in before)
-        far = abs(log - middle) > max(math.log1p(_SHIFT), _USUAL * usual)
+        far = abs(log - middle) > max(math.log1p(SHIFT_PCT / 100), _USUAL * usual)
         return log - middle, far
 
     def _convolution(self) -> Callable[[], None]:
@@ -170,7 +178,7 @@ def _loop() -> None:
 
 def _median_ms(work: Callable[[], None]) -> float:
     times = []
-    for _ in range(_RUNS):
+    for _ in range(RUNS):
         begin = time.perf_counter_ns()
         work()
         times.append(time.perf_counter_ns() - begin)

@@ -20,21 +20,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from hpcsweep.catalog.checks.energy import SPAN_S, WINDOW_S
+from hpcsweep.catalog.checks.telemetry import (
+    CLOCK_DRIFT,
+    DRIFT_PCT,
+    POWER_CAPPED,
+    SHARED_GPU,
+    SLOWED_PCT,
+    THROTTLED,
+)
 from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import drivers
 from hpcsweep.measure.machine.drivers import IDLE, POWER_CAP, Driver, Reading
 from hpcsweep.measure.timing import stats
 
-# With updates 100 ms apart, the first and the last of this window are a second apart, too.
-ENERGY_WINDOW_S: Final = 1.5
-_SPAN_S: Final = 1.0  # over as long may the driver average its watts
 LONGEST_S: Final = 5.0  # a counter that was not updated until then tells nothing
 _POLL_S: Final = 0.001  # so late is an update seen: a thousandth of the span
-THROTTLED: Final = "throttled"
-POWER_CAPPED: Final = "power_capped"
-_DRIFT: Final = 0.05  # of the median clock: several steps of it
 _LOWERED: Final = 0.98  # of the unlimited clock; a step of the clock is less than 2 %
-_UNEXPLAINED: Final = 0.9  # of the unlimited clock, if the driver gives no reasons
 _OFTEN: Final = 0.1  # of the samples; a single one does not represent the others
 # nvml.h, nvmlClocksThrottleReasons (later: nvmlClocksEventReasons)
 _REASONS: Final[Mapping[int, str]] = {
@@ -120,10 +122,10 @@ class Telemetry:
     def flags(self) -> list[str]:
         """Return the flags by the state."""
         raised = {
-            THROTTLED: self._reasons & ~_HARMLESS or self._slow_without_reasons(),
-            POWER_CAPPED: self._power_capped(),
-            "clock_drift": _drifts(_told(look.clock_mhz for look in self._working)),
-            "shared_gpu": self._is_shared,
+            THROTTLED.name: self._reasons & ~_HARMLESS or self._slow_without_reasons(),
+            POWER_CAPPED.name: self._power_capped(),
+            CLOCK_DRIFT.name: _drifts(_told(look.clock_mhz for look in self._working)),
+            SHARED_GPU.name: self._is_shared,
         }
         return [flag for flag, is_raised in raised.items() if is_raised]
 
@@ -165,7 +167,7 @@ class Telemetry:
         """Say whether the clock is low against earlier points, if the driver gives no reasons."""
         clocks = self._unlimited()
         mute = all(look.reasons is None for look in self._looks)
-        return bool(mute and clocks) and stats.median(clocks) < _UNEXPLAINED * self._free
+        return bool(mute and clocks) and stats.median(clocks) < (1 - SLOWED_PCT / 100) * self._free
 
     def energy_of(
         self, run: Callable[[], object], finish: Callable[[], object], block: int = 5
@@ -183,7 +185,7 @@ class Telemetry:
         began = time.monotonic()
         with _updates_of(self._driver) as updates:
             while (seconds := time.monotonic() - began) < LONGEST_S and not (
-                seconds >= ENERGY_WINDOW_S and _span_s(updates) >= _SPAN_S
+                seconds >= WINDOW_S and _span_s(updates) >= SPAN_S
             ):
                 for _ in range(block):
                     run()
@@ -239,11 +241,11 @@ def _span_s(updates: Sequence[Update]) -> float:
 def energy_cells(updates: Sequence[Update], began_s: float, pass_s: float) -> Row:
     """Return the energy columns of a pass from updates while passes ran."""
     span_s = _span_s(updates)
-    if span_s < _SPAN_S:
+    if span_s < SPAN_S:
         return {}
     joules = updates[-1].joules - updates[0].joules
     # the driver's watts are averages over up to a second: those of the first one are old
-    watts = _told(one.watts for one in updates if one.at_s >= began_s + _SPAN_S)
+    watts = _told(one.watts for one in updates if one.at_s >= began_s + SPAN_S)
     return {
         "energy_j": joules / span_s * pass_s,
         "energy_sampled_j": sum(watts) / len(watts) * pass_s if watts else None,
@@ -271,10 +273,10 @@ def _power(looks: Sequence[Reading]) -> Row:
 
 
 def _drifts(clocks: Sequence[float]) -> bool:
-    """Say whether clocks differ by more than 5 %, without the highest and the lowest tenth."""
+    """Say whether clocks differ by more than `DRIFT_PCT`, but for the highest and lowest tenth."""
     few = max(1, len(clocks) // 10)
     kept = sorted(clocks)[few:-few]
-    return bool(kept) and kept[-1] - kept[0] > _DRIFT * stats.median(kept)
+    return bool(kept) and kept[-1] - kept[0] > DRIFT_PCT / 100 * stats.median(kept)
 
 
 def _names(reasons: int) -> list[str]:

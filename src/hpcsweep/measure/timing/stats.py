@@ -14,11 +14,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import LIMITS, Row
 
-NOISY: Final = 0.10
-VERY_NOISY: Final = 0.25
-FEW: Final = 10
 BLOCK_MOST: Final = 10  # passes of a block
 _BLOCK_MS: Final = 100.0
 # Stretches of a run. Of 6 independent ones the lowest and the highest enclose the median with 97 %,
@@ -96,10 +93,10 @@ class Summary:
     def flags(self) -> list[str]:
         """Return the flags by the times alone: few samples, noise."""
         spread = self.iqr_rel or 0.0
-        flags = ["few_samples"] if self.n < FEW else []
-        if spread > VERY_NOISY:
+        flags = ["few_samples"] if self.n < LIMITS["few_samples"] else []
+        if spread > LIMITS["very_noisy"] / 100:
             flags.append("very_noisy")
-        elif spread > NOISY:
+        elif spread > LIMITS["noisy"] / 100:
             flags.append("noisy")
         return flags
 

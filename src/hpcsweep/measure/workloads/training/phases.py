@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import torch
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import LIMITS, Row
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.machine.peak_memory import MemoryWatch
 from hpcsweep.measure.timing import lanes, loop, stats
@@ -28,7 +28,6 @@ from hpcsweep.measure.workloads.training.trainer import Score, Trainer, next_ste
 
 DATA: Final = "data"
 PHASES: Final = (DATA, "h2d", "forward", "loss", "backward", "optimizer")
-SUM_TOLERANCE: Final = 0.05
 _MEMORY_STEPS: Final = 3
 
 
@@ -46,7 +45,8 @@ class PhaseTimes:
 
     def flags(self) -> list[str]:
         """Return `phase_sum` if the sum of the phases is not the step's time."""
-        return [] if abs(self.sum_over_step - 1) <= SUM_TOLERANCE else ["phase_sum"]
+        is_off = abs(self.sum_over_step - 1) > LIMITS["phase_sum"] / 100
+        return ["phase_sum"] if is_off else []
 
     def cells(self, steps: int, median_ms: float) -> Row:
         """Return the columns, given the training's number of steps and their median time."""
