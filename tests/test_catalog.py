@@ -14,7 +14,7 @@ import pytest
 from hpcsweep.catalog import AXES, SETTINGS, axes_of, axis_defaults, settings_of
 from hpcsweep.spec import sweep_file
 from hpcsweep.spec.expansion import expand
-from paths import ROOT
+from paths import ROOT, TESTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +43,8 @@ print(json.dumps({
 PLAIN = "workload: inference\naxes: {model: [resnet18], batch_size: [1, 2]}\n"
 
 
-def _told(folder: Path, module: str, after: str, line: str, varied: str) -> dict[str, Any]:
-    """Return what a copy of the program tells once `line` stands behind the line `after`."""
+def _copied(folder: Path, module: str, after: str, line: str) -> None:
+    """Make a copy of the program in which `line` stands behind the line `after`."""
     shutil.copytree(
         ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "_data")
     )
@@ -54,13 +54,23 @@ def _told(folder: Path, module: str, after: str, line: str, varied: str) -> dict
     lines = changed.read_text().splitlines()
     (place,) = (i for i, text in enumerate(lines, start=1) if text.lstrip().startswith(after))
     changed.write_text("\n".join([*lines[:place], line, *lines[place:], ""]))
+
+
+def _told(folder: Path, module: str, after: str, line: str, varied: str) -> dict[str, Any]:
+    """Return what a copy of the program tells once `line` stands behind the line `after`."""
+    _copied(folder, module, after, line)
     (folder / "plain.yaml").write_text(PLAIN)
     (folder / "varied.yaml").write_text(varied)
     tables = ("axes", "algorithms", "detail axes", "detail columns")
+    return _said(folder, f"TABLES = {tables}\n{TELL}")
+
+
+def _said(folder: Path, program: str) -> dict[str, Any]:
+    """Return what a program prints that runs on the copy in a folder."""
     done = subprocess.run(
-        [sys.executable, "-c", f"TABLES = {tables}\n{TELL}"],
+        [sys.executable, "-c", program],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder / "src")},
+        env={**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{TESTS / 'support'}"},
         capture_output=True,
         text=True,
         check=False,
@@ -129,6 +139,61 @@ def test_a_column_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
     assert "mood" in told["overall"]
     assert "mood" in told["shard"]
     assert "| `mood` | str | of the operator |" in told["tables"]["detail columns"]
+
+
+# What a point, its headline and the documentation say of a check; run as `TELL` is.
+MEASURE = """
+import importlib.util, json, pathlib
+from hpcsweep.catalog import columns
+from hpcsweep.measure import measure_point
+from hpcsweep.measure.bench import on_device
+from hpcsweep.measure.checks import room
+from hpcsweep.store import outcomes
+from hpcsweep.store.folders import SweepDir
+from measuring import point
+
+found = importlib.util.spec_from_file_location("generate", "docs/generate.py")
+generate = importlib.util.module_from_spec(found)
+found.loader.exec_module(generate)
+measure_point.COOLING_S = 0.0
+pathlib.Path("thermometer").write_text("31")
+called = []
+for method in ("begin", "settled", "look", "disturbed", "end", "after"):
+    def noting(check, *about, name=method, run=getattr(room.CHECK, method)):
+        called.append(name)
+        return run(check, *about)
+    setattr(room.CHECK, method, noting)
+row = on_device("inference").measure(point(measure={"layers": False})).row | {"status": "ok"}
+print(json.dumps({
+    "called": called,
+    "row": row,
+    "disturbance": outcomes.disturbance(SweepDir(pathlib.Path("results/s")), [row]),
+    "shard": columns.SHARD_COLUMNS,
+    "tables": {name: generate.TABLES[name]() for name in ("checks", "flags", "detail columns")},
+}))
+"""
+
+
+def test_a_check_is_a_name_and_two_files(tmp_path: Path) -> None:
+    """Its methods are called in their order; column, flag, headline and documentation follow."""
+    _copied(tmp_path, "catalog/checks/__init__.py", '"host",', '    "room",')
+    shutil.copytree(TESTS / "fixtures" / "check", tmp_path / "src" / "hpcsweep", dirs_exist_ok=True)
+    told = _said(tmp_path, MEASURE)
+    timed = ["settled", "look", "disturbed"]
+    assert list(dict.fromkeys(told["called"])) == ["begin", *timed, "end", "after"]
+    assert [name for name in told["called"] if name != "look"] == [
+        "begin", "settled", "disturbed", "settled", "end", "after", "disturbed"
+    ]  # fmt: skip
+    assert told["row"]["room_c_max"] == 31
+    assert "warm_room" in told["row"]["flags"]
+    assert told["row"]["valid"] is False
+    assert "a room of 31 degrees" in told["disturbance"]
+    assert "room_c_max" in told["shard"]
+    assert "| `room` | a room that is too warm | `warm_room` |" in told["tables"]["checks"]
+    assert (
+        "| `warm_room` | the room was warmer than 27 degrees | false |" in told["tables"]["flags"]
+    )
+    assert "| `room_c_max` | float | highest temperature" in told["tables"]["detail columns"]
 
 
 @pytest.mark.parametrize("workload", ["inference", "training", "noop"])

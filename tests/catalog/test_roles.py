@@ -22,7 +22,7 @@ axes:
 """
 FOLLOW = """
 import json, sys
-from hpcsweep.measure import model_builder
+from hpcsweep.measure.model_builder import ModelKey
 from hpcsweep.point import Point
 from hpcsweep.catalog import axis_defaults, sizes_of_inputs
 from hpcsweep.node import dominated
@@ -49,7 +49,7 @@ for role in sys.argv[1:]:
     points = [Point("inference", {**axes, f"axis_of_{role}": value}) for value in (1, 2)]
     known = dominated.OutOfMemoryPoints([points[0].axes])
     facts[role] = {
-        "network in memory": model_builder.ModelKey.of(points[0]) != model_builder.ModelKey.of(points[1]),
+        "network in memory": ModelKey.of(points[0]) != ModelKey.of(points[1]),
         "network of the order": measured_side_by_side(axes, f"axis_of_{role}"),
 "kind of an estimate": f"axis_of_{role}" in past_times.names_of_kind("inference"),
         "setting of a prediction": f"axis_of_{role}" in SETTINGS,

@@ -19,11 +19,12 @@ from hpcsweep.conv.algorithm_errors import LibraryUnusable
 from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, profilers, switches, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import framework, provenance
 from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 from hpcsweep.measure.machine.provenance import Rig
-from hpcsweep.measure.network import Finding, Network, Passes, PointCheck, Times, Workload
+from hpcsweep.measure.network import Network, Passes, Times, Workload
 from hpcsweep.measure.timing import compilations, stats
 from hpcsweep.measure.timing.uncaptured import CannotCapture
 from hpcsweep.point import Point

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.columns import Row
-from hpcsweep.catalog.record import Flag
 from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.tensors import Held
 from hpcsweep.measure.convolutions import Choices
@@ -22,7 +21,6 @@ from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
-    from hpcsweep.conv.proof.evidence import Proof
     from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
     from hpcsweep.measure.timing.lanes import Lanes
     from hpcsweep.measure.timing.stats import Summary
@@ -131,65 +129,6 @@ class Workload(Protocol):
 
     def forget(self) -> None:
         """Drop what is kept for later points, and free its memory."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What a check found: its record, its flags, its records of layer rows.
-
-    `layers` are those of the convolution calls, gradients last; `others` cells of other calls;
-    `artifacts` the names of files, separated by semicolons.
-    """
-
-    cells: Any = None
-    flags: dict[Flag, bool] = field(default_factory=dict)
-    layers: Sequence[Any] = ()
-    others: Sequence[Row] = ()
-    proof: Proof | None = None
-    artifacts: str = ""
-
-    def raised(self) -> Iterator[str]:
-        """Yield the names of the flags."""
-        return (flag.name for flag, is_raised in self.flags.items() if is_raised)
-
-
-class PointCheck:
-    """What looks at a point beside its times; each overrides what it needs, and `after`.
-
-    `history` is what points showed of the machine, for those of the next worker. A check that
-    `runs` something of its own may end the process; others read what was seen.
-    """
-
-    history: Any = None
-    runs = True
-
-    def __init__(self, rig: Rig) -> None:
-        """Look at the points of one device, one after the other."""
-        self.rig = rig
-
-    def begin(self, network: Network) -> None:
-        """Begin to look, before the warm-up."""
-
-    def settled(self, network: Network) -> None:
-        """Begin to look at the timed passes, or at those that are timed once more."""
-
-    def look(self) -> None:
-        """Look between two blocks of timed passes."""
-
-    def disturbed(self, median_ms: float) -> bool:  # noqa: ARG002
-        """Say whether the passes, of this median, should be timed once more."""
-        return False
-
-    def end(self) -> None:
-        """End the look at the timed passes."""
-
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
-        """Run passes of its own; return what was found."""
-        raise NotImplementedError
-
-    def without(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
-        """Return what is known where `after` ended the process."""
-        return Finding()
 
 
 def some_numbers(output: object) -> list[Tensor]:

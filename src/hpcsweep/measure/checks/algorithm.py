@@ -36,8 +36,9 @@ from hpcsweep.conv.choice import Algorithm, LayerChoice
 from hpcsweep.conv.proof import backward_pass, evidence, forward_pass, profiler_events, replay
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source
 from hpcsweep.conv.proof.kernels import recognise
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices, left_to_framework, reason, unmet
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.operations import Convolution
 from hpcsweep.measure.shape_pass import Shapes
 from hpcsweep.measure.timing import layer_timer

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from hpcsweep.catalog.checks.compiling import COMPILING, LAYERS_COMPILED, RECOMPILED
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 
 
 class CompilingCheck(PointCheck):
@@ -14,7 +15,7 @@ class CompilingCheck(PointCheck):
 
     runs = False
 
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell it."""
         return Finding(
             flags={

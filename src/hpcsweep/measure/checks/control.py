@@ -15,10 +15,11 @@ from hpcsweep.catalog.checks.control import (
     ControlCells,
 )
 from hpcsweep.measure import switches
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine import control_work, framework
 from hpcsweep.measure.machine.provenance import Rig
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 from hpcsweep.sources import FACTORIES
 
 
@@ -38,11 +39,11 @@ class ControlCheck(PointCheck):
     def history(self, found: list[float]) -> None:
         self._control.earlier_ms = found
 
-    def begin(self, network: Network) -> None:  # noqa: ARG002
+    def begin(self, network: Network) -> None:
         """Begin to count what is taken away from the process."""
         self._control.begin()
 
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Run the control; look which switches of its point the network turned."""
         now = switches.turned()
         when_built = switches.turned_by(map(network.point.axes.get, FACTORIES))

@@ -13,8 +13,9 @@ from hpcsweep.catalog.checks.energy import (
     PACE_PCT,
     EnergyCells,
 )
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.timing import clocks
 
 _BLOCK_MS: Final = 100.0  # of passes between two waits, in which the GPU idles
@@ -32,7 +33,7 @@ class EnergyCheck(PointCheck):
     def history(self, stands: bool) -> None:
         self.rig.telemetry.energy_stands = stands
 
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Measure the energy of a pass; of a graph's replay if the host is slow."""
         telemetry = self.rig.telemetry
         if not telemetry.counts_energy:

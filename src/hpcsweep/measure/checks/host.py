@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from hpcsweep.catalog.checks.host import LAUNCH_BOUND, HostCells
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 
 
 class HostCheck(PointCheck):
@@ -14,7 +15,7 @@ class HostCheck(PointCheck):
 
     runs = False
 
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Compare the host's time to issue a pass with the device's to run it."""
         lanes = times.lanes
         clock = lanes.device_clock if lanes else None

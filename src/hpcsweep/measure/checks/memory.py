@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from hpcsweep.catalog.checks.memory import MemoryCells
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 
 
 class MemoryCheck(PointCheck):
@@ -15,7 +16,7 @@ class MemoryCheck(PointCheck):
     runs = False
     _found = MemoryCells()
 
-    def begin(self, network: Network) -> None:  # noqa: ARG002
+    def begin(self, network: Network) -> None:
         """Forget what earlier points, and the choice of algorithms, needed."""
         self.rig.memory.drop_reserve()
         self.rig.memory.reset()
@@ -35,7 +36,7 @@ class MemoryCheck(PointCheck):
             **memory.allocator_cells(),
         )
 
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell it."""
         return Finding(cells=self._found)
 

@@ -21,8 +21,9 @@ from hpcsweep.catalog.checks.numerics import (
 )
 from hpcsweep.conv import swap
 from hpcsweep.measure import call_errors, model_builder, rounding, transformed
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.rounding import Exactness
 
 _SHOWN: Final = 3  # messages in a row

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from hpcsweep.catalog.checks.telemetry import RECORD, THROTTLED, TelemetryCells
+from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.network import Finding, Network, PointCheck, Times
+from hpcsweep.measure.network import Network, Times
 
 
 class TelemetryCheck(PointCheck):
@@ -24,11 +25,11 @@ class TelemetryCheck(PointCheck):
     def history(self, found: float) -> None:
         self.rig.telemetry.unlimited_mhz = found
 
-    def begin(self, network: Network) -> None:  # noqa: ARG002
+    def begin(self, network: Network) -> None:
         """Forget the point before."""
         self._first_ms = None
 
-    def settled(self, network: Network) -> None:  # noqa: ARG002
+    def settled(self, network: Network) -> None:
         """Begin anew."""
         self.rig.telemetry.begin()
 
@@ -43,7 +44,7 @@ class TelemetryCheck(PointCheck):
         self._first_ms = median_ms
         return True
 
-    def after(self, network: Network, choices: Choices, times: Times) -> Finding:  # noqa: ARG002
+    def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell it."""
         telemetry = self.rig.telemetry
         raised = telemetry.flags()
