@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch import nn
 
+import tinynets
 from benchmarks import odd_zoo
-from hpcsweep.conv import tensors
-from hpcsweep.conv.tensors import Held, TensorsChanged
+from hpcsweep.conv import swap, tensors
+from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.tensors import Held, TensorsChanged, nodes_between, tensors_in
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.shape_pass import shape_pass
 from measuring import CPU, point
+from profiled import BACKEND
 
 MADE_IN_A_PASS = {"Late", "LateOnItsDevice", "LateByDefault", "Lazy", "PerCall", "Rebinding"}
 HOLDING = [one for one in odd_zoo.NETWORKS if one.__name__ not in MADE_IN_A_PASS]
@@ -154,3 +157,23 @@ def test_layers_of_the_first_pass_are_made_for_real(name, layout, dtype):
         ]
         assert {t.device.type for t in held} == {"cpu"}
         assert not any(t.is_inference() for t in held)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "gemm", "fft", "winograd_nonfused", "direct"])
+def test_a_call_is_all_nodes_between_its_output_and_its_input(algorithm: str) -> None:
+    """One node for the framework's own convolution, several for one made of operators."""
+    model = tinynets.Residual()
+    x = torch.randn(2, 8, 8, 8, requires_grad=True) * 2
+    swap.swap(model)
+    calls = [("conv", ConvShape.of(model.conv, x))]
+    swap.assign(model, calls, algorithm, "error", BACKEND)
+    nodes = nodes_between(model.conv(x), [x])
+    assert (len(nodes) == 1) == (algorithm in {"auto", "direct"})
+    assert x.grad_fn not in nodes
+
+
+def test_tensors_are_found_in_what_networks_return() -> None:
+    """Alone, in tuples, in dicts, nested; anything else is passed over."""
+    output = tinynets.Dicts().eval()(torch.zeros(1, 3, 4, 4))
+    assert len(list(tensors_in(output))) == 2
+    assert list(tensors_in((None, 3))) == []

@@ -12,10 +12,10 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.conv import choice
-from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.reference import reference_backend
 from hpcsweep.conv.reference.gemm import Gemm
 from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
+from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import call_errors, convolutions, rounding
 from hpcsweep.measure.checks import numerics as check
 from hpcsweep.measure.rounding import is_partial, is_wrong

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from hpcsweep.conv import choice
-from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.reference.reference_backend import Reference
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import rounding
 from hpcsweep.measure.rounding import Arithmetic, is_wrong
 

@@ -1,4 +1,4 @@
-"""Copies networks with other tensors, and checks that a network still has its own.
+"""The tensors of a network: finds them, copies it with others, checks that it still has its own.
 
 A pass on other tensors (on the meta device) runs on a copy of the network. So nothing
 has to be restored, whatever is shared, tied or kept in a list, and state that such a pass changes
@@ -8,18 +8,74 @@ is the copy's.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import abc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from types import ModuleType, NoneType
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from hpcsweep.conv.proof.autograd_graph import tensors_in
-
 Change = Callable[[Tensor], Tensor]
 
 _STANDARD: Final = frozenset(vars(nn.Module()))  # attributes of every module
+# what may be in an output without being a part of it
+_OPAQUE: Final = (str, bytes, int, float, NoneType, type, ModuleType, nn.Module)
+_LEAF: Final = "AccumulateGrad"  # autograd's node of a parameter, which many calls may share
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """Yield the tensors in what a network returns: alone, or in containers and plain objects."""
+    yield from _tensors_in(value, frozenset())
+
+
+def _tensors_in(value: object, around: frozenset[int]) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+        return
+    if id(value) in around or isinstance(value, _OPAQUE) or callable(value):
+        return
+    items: Iterable[object]
+    if isinstance(value, Mapping):
+        items = value.values()
+    elif isinstance(value, Sequence | abc.Set):
+        items = value
+    elif is_dataclass(value):  # its fields may be in slots
+        items = (getattr(value, field.name, None) for field in fields(value))
+    else:
+        items = getattr(value, "__dict__", {}).values()
+    for item in list(items):
+        yield from _tensors_in(item, around | {id(value)})
+
+
+def in_backward() -> bool:
+    """Say whether a backward pass runs: activation checkpointing calls layers again there."""
+    return torch._C._current_graph_task_id() != -1  # noqa: SLF001 - as torch's own checkpoints ask
+
+
+def nodes_between(output: object, inputs: object) -> list[Any]:
+    """Return the autograd nodes that made an output out of inputs and parameters."""
+    ends = {tensor.grad_fn for tensor in tensors_in(inputs)}
+    found: dict[Any, None] = {}
+    todo = [tensor.grad_fn for tensor in tensors_in(output)]
+    while todo:
+        node = todo.pop()
+        if node is None or node in ends or node in found or type(node).__name__ == _LEAF:
+            continue
+        found[node] = None
+        for source, _ in node.next_functions:
+            todo.append(source)
+    return list(found)
+
+
+def filters_learn(layer: nn.Conv2d) -> bool:
+    """Say whether a convolution's filters have a gradient; they may be computed from others."""
+    for name, parameter in layer.named_parameters():
+        if parameter.requires_grad and "bias" not in name.split("."):
+            return True
+    return False
 
 
 class TensorsChanged(RuntimeError):
@@ -33,7 +89,7 @@ class Held:
         self._model = model
         self._before = dict(_places(model))
         self._kinds = {place: (t.device, t.dtype) for place, t in self._before.items()}
-        self._own: set[str] = set()
+        self._may_change = set[str]()
 
     @contextmanager
     def settling(self) -> Iterator[None]:
@@ -41,11 +97,12 @@ class Held:
         before = dict(_places(self._model))
         yield
         for place, tensor in _places(self._model):
-            if place in before and before[place] is not tensor:
-                self._own.add(place)
-            if place in before:
-                device, _ = self._kinds.get(place, (tensor.device, None))
-                self._kinds[place] = device, tensor.dtype
+            if place not in before:
+                continue
+            if before[place] is not tensor:
+                self._may_change.add(place)
+            device, _ = self._kinds.get(place, (tensor.device, None))
+            self._kinds[place] = device, tensor.dtype
 
     def check(self) -> None:
         """Check the network after its passes.
@@ -55,34 +112,35 @@ class Held:
                 tensor is on the meta device.
         """
         now = dict(_places(self._model))
-        values = [*_plain(self._model), *now.items()]
-        wrong = {
-            place: "is on meta" for place, v in values if any(t.is_meta for t in tensors_in(v))
-        }
+        wrong: dict[str, str] = {}
+        for place, value in [*_attributes(self._model), *now.items()]:
+            if any(tensor.is_meta for tensor in tensors_in(value)):
+                wrong[place] = "is on meta"
         for place, tensor in self._before.items():
             current = now.get(place)
-            if current is not tensor and place not in self._own:
+            if current is not tensor and place not in self._may_change:
                 wrong.setdefault(place, "is not the tensor that it was")
             elif current is not None and (current.device, current.dtype) != self._kinds[place]:
                 wrong.setdefault(place, f"is {current.dtype} on {current.device}")
         if wrong:
             place, how = next(iter(wrong.items()))
+            more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             raise TensorsChanged(
-                f"the network lost its own tensors, so nothing is known of its times: {place} {how}"
-                f"{f', and {len(wrong) - 1} more' if len(wrong) > 1 else ''}"
+                "the network lost its own tensors, so nothing is known of its times: "
+                f"{place} {how}{more}"
             )
 
 
 def _places(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield parameters and buffers by name, shared ones repeatedly."""
     for name, module in model.named_modules():
-        for held in (module._parameters, module._buffers):  # noqa: SLF001 - the very objects
-            for own, tensor in held.items():
+        for tensors in (module._parameters, module._buffers):  # noqa: SLF001 - the very objects
+            for own, tensor in tensors.items():
                 if tensor is not None:
                     yield f"{name}.{own}".lstrip("."), tensor
 
 
-def _plain(model: nn.Module) -> Iterator[tuple[str, Any]]:
+def _attributes(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of modules beside parameters and buffers, by name."""
     for name, module in model.named_modules():
         for own, value in vars(module).items():
@@ -126,17 +184,24 @@ def copied(model: nn.Module, change: Change) -> Iterator[nn.Module]:
 @contextmanager
 def _untouched(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Restore the attributes of modules at the end of the block, the same objects."""
-    before = [(held, dict(held)) for module in modules for held in _dicts(module)]
-    own = (value for module in modules for value in _own_values(module))
-    lists = [(value, list(value)) for value in own if isinstance(value, list)]
+    dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
+    lists: list[tuple[list[Any], list[Any]]] = []
+    for module in modules:
+        state = vars(module)
+        dicts.append((state, dict(state)))
+        for name, value in state.items():
+            if isinstance(value, dict):
+                dicts.append((value, dict(value)))
+            elif isinstance(value, list) and name not in _STANDARD:
+                lists.append((value, list(value)))
     try:
         yield
     finally:
-        for held, entries in before:
-            held.clear()
-            held.update(entries)
-        for several, items in lists:
-            several[:] = items
+        for changed, entries in dicts:
+            changed.clear()
+            changed.update(entries)
+        for changed_list, items in lists:
+            changed_list[:] = items
 
 
 def _deep_copy(model: nn.Module, modules: Sequence[nn.Module], memo: dict[int, Any]) -> nn.Module:
@@ -147,9 +212,12 @@ def _deep_copy(model: nn.Module, modules: Sequence[nn.Module], memo: dict[int, A
                 copies[id(module)] = copy.deepcopy(module._orig_mod, copies)  # noqa: SLF001
         return copy.deepcopy(model, copies)
     except Exception:  # noqa: BLE001 - own classes may raise anything
-        values = [value for module in modules for value in _own_values(module)]
-        shared = {id(value): value for value in values if not _can_be_copied(value, memo)}
-        return copy.deepcopy(model, memo | shared)
+        shared = dict(memo)
+        for module in modules:
+            for value in _own_values(module):
+                if not _can_be_copied(value, memo):
+                    shared[id(value)] = value
+        return copy.deepcopy(model, shared)
 
 
 def _can_be_copied(value: object, memo: Mapping[int, Any]) -> bool:
@@ -167,8 +235,8 @@ def _remember(module: nn.Module, change: Change, memo: dict[int, Any]) -> None:
         value = state[name]
         if isinstance(value, dict | set) and not value:
             memo[id(value)] = type(value)()  # faster than deepcopy
-    held = [*module._parameters.values(), *module._buffers.values(), *_own_values(module)]  # noqa: SLF001
-    for tensor in tensors_in(held):
+    own = [*module._parameters.values(), *module._buffers.values(), *_own_values(module)]  # noqa: SLF001
+    for tensor in tensors_in(own):
         if id(tensor) not in memo:
             changed = change(tensor)
             if isinstance(tensor, nn.Parameter):  # a pass may make a layer of it
@@ -180,17 +248,15 @@ def _own_values(module: nn.Module) -> list[Any]:
     return [value for name, value in vars(module).items() if name not in _STANDARD]
 
 
-def _dicts(module: nn.Module) -> list[dict[Any, Any]]:
-    state = vars(module)
-    return [state, *(value for value in state.values() if isinstance(value, dict))]
-
-
 def _with_unregistered(model: nn.Module) -> list[nn.Module]:
     """Return the modules of a network, and those in its plain lists."""
     by_id = {id(module): module for module in model.modules()}
     for module in list(by_id.values()):
         for value in _own_values(module):
-            for item in value if isinstance(value, list | tuple) else ():
+            if not isinstance(value, list | tuple):
+                continue
+            for item in value:
                 if isinstance(item, nn.Module):
-                    by_id |= {id(part): part for part in item.modules()}
+                    for part in item.modules():
+                        by_id[id(part)] = part
     return list(by_id.values())

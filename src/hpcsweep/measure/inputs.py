@@ -24,8 +24,8 @@ from hpcsweep import search_path
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.conv.algorithm_errors import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
-from hpcsweep.conv.proof.autograd_graph import tensors_in
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import convolutions, model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data import downloads

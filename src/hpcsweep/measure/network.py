@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.columns import Row
-from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.conv.tensors import Held
+from hpcsweep.conv.tensors import Held, tensors_in
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.shape_pass import Shapes

@@ -21,7 +21,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from hpcsweep.conv.proof.autograd_graph import tensors_in
+from hpcsweep.conv.tensors import tensors_in
 
 _ATEN: Final = torch.ops.aten
 _IN_PLACE: Final = frozenset(

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hpcsweep.conv import parts, tensors
-from hpcsweep.conv.proof.autograd_graph import filters_learn, tensors_in
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of, transformed
+from hpcsweep.conv.tensors import filters_learn, tensors_in
 from hpcsweep.errors import first_line
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution, OperationCounter, bytes_of

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpcsweep.conv import parts, swap
-from hpcsweep.conv.proof.autograd_graph import tensors_in
+from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import model_builder, rounding, switches
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.rounding import TF32, Exactness, compared, unit, widened

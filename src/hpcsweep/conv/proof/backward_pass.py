@@ -24,16 +24,16 @@ from hpcsweep.conv.backend import Backend, Direction, Expected
 from hpcsweep.conv.choice import LayerChoice, gradients_of
 from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
 from hpcsweep.conv.proof import onednn, profiler_events
-from hpcsweep.conv.proof.autograd_graph import (
+from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
+from hpcsweep.conv.proof.judgement import judge
+from hpcsweep.conv.proof.onednn import Primitive
+from hpcsweep.conv.proof.profiler_events import Call, title
+from hpcsweep.conv.tensors import (
     filters_learn,
     in_backward,
     nodes_between,
     tensors_in,
 )
-from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
-from hpcsweep.conv.proof.judgement import judge
-from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.profiler_events import Call, title
 
 _MARK: Final = "hpcsweep.gradient"
 _AGAIN: Final = "hpcsweep.again"

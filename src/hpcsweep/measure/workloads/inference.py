@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
-from hpcsweep.conv.proof.autograd_graph import tensors_in
-from hpcsweep.conv.tensors import Held
+from hpcsweep.conv.tensors import Held, tensors_in
 from hpcsweep.measure import layer_table, model_builder, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices

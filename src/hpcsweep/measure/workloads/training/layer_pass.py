@@ -26,7 +26,7 @@ from typing import Any
 from torch import nn
 
 from hpcsweep.conv.parts import wrapped_forwards
-from hpcsweep.conv.proof.autograd_graph import in_backward, nodes_between
+from hpcsweep.conv.tensors import in_backward, nodes_between
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.shape_pass import LayerCall, Shapes
 from hpcsweep.measure.timing import clocks, lanes

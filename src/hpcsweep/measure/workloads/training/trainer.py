@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils._pytree import tree_map
 
 from hpcsweep.catalog.columns import Row
-from hpcsweep.conv.proof import autograd_graph
+from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.data.loaders import Data
@@ -196,7 +196,7 @@ class Trainer:
 
         Auxiliary heads, which score the same classes, count less; other outputs do not.
         """
-        logits, *others = [*autograd_graph.tensors_in(outputs)] or [labels]
+        logits, *others = [*tensors_in(outputs)] or [labels]
         if logits.dim() != 2 or len(logits) != len(labels):
             raise CannotMeasure(
                 "training needs scores of classes for each image; the network returns tensors of "
