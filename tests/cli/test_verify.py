@@ -9,7 +9,7 @@ from torch import nn
 
 from hpcsweep.cli import verify
 from hpcsweep.cli.verify import Verification
-from hpcsweep.conv.operators import Operation
+from hpcsweep.conv.backend import Operation
 from hpcsweep.conv.proof.evidence import Evidence, Seen, cell
 from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.measure import rounding

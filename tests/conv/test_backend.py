@@ -1,4 +1,4 @@
-"""Which back-end serves a device."""
+"""Which back-end serves a device, and names of operators, held against what torch calls them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from hpcsweep.conv import backend
+from hpcsweep.conv.backend import (
+    CONVOLUTIONS,
+    FRAMEWORK_BACKWARD,
+    LIBRARY_CALLS,
+    ONEDNN,
+    PRODUCTS,
+    LibraryUnusable,
+    UnknownAlgorithm,
+)
+from hpcsweep.conv.proof.profiler_events import matches
 from hpcsweep.conv.reference.reference_backend import Reference
+from hpcsweep.errors import HpcsweepError, UsageError
 
 
 @pytest.mark.parametrize("device_type", ["cpu", "mps", "xpu", "privateuseone"])
@@ -32,3 +43,42 @@ def test_a_back_end_slots_in_as_one_file_and_one_line(
     monkeypatch.setattr(torch.version, "hip", hip)
     assert backend.choose("cuda") == ("other", "cuda")
     assert backend.choose("cpu") == Reference("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns"),
+    [
+        ("aten::conv2d", CONVOLUTIONS),
+        ("aten::cudnn_convolution", CONVOLUTIONS),
+        (ONEDNN, CONVOLUTIONS),
+        (FRAMEWORK_BACKWARD, CONVOLUTIONS),
+        ("aten::baddbmm_", PRODUCTS),
+        ("cudnnConvolutionForward:gemm", LIBRARY_CALLS),
+        ("miopenConvolutionBackwardDataImmediate:direct", LIBRARY_CALLS),
+    ],
+)
+def test_names_fit_their_patterns_and_no_others(name: str, patterns: tuple[str, ...]) -> None:
+    """A call of a library is no operator that convolves."""
+    every = (CONVOLUTIONS, PRODUCTS, LIBRARY_CALLS)
+    assert [one for one in every if matches(name, one)] == [patterns]
+
+
+@pytest.mark.parametrize("name", [ONEDNN, FRAMEWORK_BACKWARD])
+def test_operators_that_are_named_exist(name: str) -> None:
+    """A torch that renames one is noticed."""
+    assert hasattr(torch.ops.aten, name.removeprefix("aten::"))
+
+
+def test_an_unknown_name_is_told_with_the_nearest_and_with_all() -> None:
+    """Two lines, and the exit code of bad input."""
+    error = UnknownAlgorithm("winogard")
+    first, second = str(error).splitlines()
+    assert "'winogard'" in first
+    assert "did you mean 'winograd'" in first
+    assert "implicit_precomp_gemm" in second
+    assert isinstance(error, UsageError)
+
+
+def test_a_library_that_cannot_be_used_is_an_error_of_ours() -> None:
+    """The user sees its text unchanged."""
+    assert issubclass(LibraryUnusable, HpcsweepError)

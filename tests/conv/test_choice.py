@@ -6,7 +6,8 @@ import pytest
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice
-from hpcsweep.conv.algorithm_errors import UnknownAlgorithm
+from hpcsweep.conv.backend import UnknownAlgorithm
+from hpcsweep.conv.choice import AlgorithmError, Unsupported
 from hpcsweep.conv.reference.reference_backend import Reference
 from hpcsweep.conv.shape import ConvShape
 
@@ -101,3 +102,23 @@ def test_a_call_is_tuned_only_where_none_of_its_shape_runs_the_default():
     found = choice.one_plan_per_shape(made)
     assert [one.used for one in found] == ["auto", "auto", "autotune", "gemm"]
     assert (found[0].fallback, "one plan for both" in found[0].reason) == (True, True)
+
+
+@pytest.mark.parametrize("kind", [Unsupported, AlgorithmError])
+def test_a_refusal_names_some_layers_and_counts_the_rest(
+    kind: type[Unsupported | AlgorithmError],
+) -> None:
+    """Two lines even for a network of hundreds of layers."""
+    error = kind([(f"layer{i}", "fft: stride 2x2") for i in range(40)], 53)
+    text = str(error)
+    assert text.startswith("40 of 53 convolutions cannot run as asked: layer0: fft: stride 2x2; ")
+    assert "layer2: fft: stride 2x2; and 37 more\n" in text
+    assert "layer3" not in text
+    assert "unsupported: fallback" in text
+    assert len(error.refused) == 40
+
+
+def test_a_network_that_is_one_layer_is_called_the_network() -> None:
+    """Its layer has no name."""
+    text = str(Unsupported([("", "fft: stride 2x2")], 1))
+    assert "the network: fft: stride 2x2" in text

@@ -15,8 +15,8 @@ from torch.profiler import ProfilerActivity, profile
 from torchvision.models import get_model
 
 from hpcsweep.conv import swap
-from hpcsweep.conv.algorithm_errors import AlgorithmError, Unsupported
 from hpcsweep.conv.backend import Backend, choose
+from hpcsweep.conv.choice import AlgorithmError, Unsupported
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape

@@ -8,7 +8,7 @@ from torch import nn
 
 import tinynets
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.algorithm_errors import AlgorithmError
+from hpcsweep.conv.choice import AlgorithmError
 from hpcsweep.conv.swap import ExplicitConv2d
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import model_builder

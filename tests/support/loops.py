@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from hpcsweep import catalog
 from hpcsweep.catalog.algorithms import Algorithm
-from hpcsweep.conv.backend import Expected
-from hpcsweep.conv.operators import CONVOLUTIONS, PRODUCTS
+from hpcsweep.conv.backend import CONVOLUTIONS, PRODUCTS, Expected
 from hpcsweep.conv.reference.family import OperatorFamily, needs_unit_steps, pad_fully
 from hpcsweep.conv.reference.reference_backend import FAMILIES
 

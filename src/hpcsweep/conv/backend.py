@@ -1,7 +1,9 @@
-"""What a convolution back-end offers, and which one serves a device.
+"""What a convolution back-end offers, what proves that it ran, and which one serves a device.
 
 A back-end is one module of this package that offers ``create(device_type) -> Backend``. Platforms
 without a line in `BACKENDS` get the reference back-end.
+
+An operator's name in a trace has a namespace; a range's need not, and a network's author chose it.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from hpcsweep.conv.operators import Operation, Patterns
+from hpcsweep import catalog
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.errors import HpcsweepError, UsageError, suggest
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +30,28 @@ REFERENCE: Final = "reference"
 FRAMEWORK: Final = "framework"
 
 
+Patterns = tuple[str, ...]  # shell patterns of names
+CONVOLUTIONS: Final[Patterns] = ("*::*conv*",)
+PRODUCTS: Final[Patterns] = ("aten::mm", "aten::bmm", "aten::addmm*", "aten::baddbmm*")
+# back-ends open a range named function:algorithm around each call of a vendor's library
+LIBRARY_CALLS: Final[Patterns] = ("cudnnConvolution*:*", "cudnnGraph*:*", "miopenConvolution*:*")
+ONEDNN: Final = "aten::mkldnn_convolution"
+FRAMEWORK_BACKWARD: Final = "aten::convolution_backward"
+
+
+class UnknownAlgorithm(UsageError):
+    """A name that is not in the taxonomy."""
+
+    def __init__(self, name: object) -> None:
+        names = ", ".join(catalog.ALGORITHMS)
+        hint = suggest(str(name), catalog.ALGORITHMS)
+        super().__init__(f"unknown convolution algorithm '{name}'{hint}\nthere are: {names}")
+
+
+class LibraryUnusable(HpcsweepError):
+    """A convolution library that is missing, too old, or of another major version."""
+
+
 class Direction(Enum):
     """The direction of a convolution: the output, or the gradient of the input or the filters."""
 
@@ -36,11 +61,30 @@ class Direction(Enum):
 
 
 @dataclass(frozen=True)
+class Operation:
+    """An operator or a library's call that tells one algorithm from another.
+
+    `sizes` are [batch, m, k, n] of a matrix product and the last two dimensions of a transform.
+    """
+
+    name: str
+    sizes: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{','.join(map(str, self.sizes))}]" if self.sizes else self.name
+
+
+def product(batch: int, m: int, k: int, n: int, *, adds: bool = False) -> Operation:
+    """Return a matrix product by its sizes: of whatever operator, and of either order."""
+    return Operation("added product" if adds else "product", (batch, min(m, n), k, max(m, n)))
+
+
+@dataclass(frozen=True)
 class Expected:
     """What the profiler must and must not see in a call that runs an algorithm.
 
-    `work` has the operations that tell one algorithm from another (see `operators.TELLING`), by
-    their sizes: each has to run, and no other one may. None means that none is named.
+    `work` has the operations that tell one algorithm from another (`proof.profiler_events.TELLING`)
+    by their sizes: each has to run, and no other one may. None means that none is named.
 
     Patterns are shell patterns over the names of operators, library calls and kernels. At least one
     name has to match in every group of `must`, and none may match `must_not`. `kernels` are

@@ -20,15 +20,39 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from hpcsweep import catalog
-from hpcsweep.conv.algorithm_errors import UnknownAlgorithm
-from hpcsweep.conv.backend import FRAMEWORK, Backend, Gradient
+from hpcsweep.conv.backend import FRAMEWORK, Backend, Gradient, UnknownAlgorithm
 from hpcsweep.conv.shape import ConvShape
+from hpcsweep.errors import HpcsweepError
 
 Algorithm = str | Mapping[str, str]
 
 DEFAULT: Final = "default"
 _WILD: Final = re.compile(r"\[[^]]*\]|[*?]")
+# layers in a message of two lines; of the others their number is told
+_SHOWN: Final = 3
 FRAMEWORK_CHOICES: Final = (catalog.AUTO, catalog.AUTOTUNE)
+
+
+class _Refusal(HpcsweepError):
+    """Some layers cannot run the requested algorithm, and the policy forbids a fallback."""
+
+    def __init__(self, refused: Sequence[tuple[str, str]], convolutions: int) -> None:
+        """Take (layer, ``algorithm: reason``) pairs and the number of convolution calls."""
+        self.refused = tuple(refused)
+        first = "; ".join(f"{layer or 'the network'}: {why}" for layer, why in refused[:_SHOWN])
+        more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        super().__init__(
+            f"{len(refused)} of {convolutions} convolutions cannot run as asked: {first}{more}\n"
+            "with `unsupported: fallback` they run the framework's default"
+        )
+
+
+class Unsupported(_Refusal):
+    """Policy `skip`: the point is not measured; its row says `unsupported`."""
+
+
+class AlgorithmError(_Refusal):
+    """Policy `error`: the point is not measured; its row says `error`."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,8 @@ from torch.nn.parameter import is_lazy
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice, parts
-from hpcsweep.conv.algorithm_errors import AlgorithmError, Unsupported
 from hpcsweep.conv.backend import Backend, Convolve
-from hpcsweep.conv.choice import Algorithm, LayerChoice
+from hpcsweep.conv.choice import Algorithm, AlgorithmError, LayerChoice, Unsupported
 from hpcsweep.conv.shape import (
     ConvShape,
     autocast_dtype,

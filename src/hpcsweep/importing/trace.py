@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from hpcsweep.catalog import AUTO, gpus
 from hpcsweep.catalog.columns import FOREIGN, KERNELS, Row
-from hpcsweep.conv.proof.evidence import kernel_word
-from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, recognise
+from hpcsweep.conv.proof.kernels import UNKNOWN, Grade, kernel_word, recognise
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 from hpcsweep.errors import ResultsError, UsageError
 from hpcsweep.importing import submission, trace_events

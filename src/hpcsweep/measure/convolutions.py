@@ -15,9 +15,8 @@ from torch import nn
 
 from hpcsweep import catalog
 from hpcsweep.conv import choice, parts, swap
-from hpcsweep.conv.algorithm_errors import AlgorithmError, Unsupported
 from hpcsweep.conv.backend import Backend
-from hpcsweep.conv.choice import Algorithm, LayerChoice
+from hpcsweep.conv.choice import Algorithm, AlgorithmError, LayerChoice, Unsupported
 from hpcsweep.errors import UsageError, suggest
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.operations import Convolution

@@ -22,7 +22,7 @@ from torch import nn
 
 from hpcsweep import search_path
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.tensors import tensors_in

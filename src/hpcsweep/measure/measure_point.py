@@ -15,7 +15,7 @@ from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
 from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.conv import backend
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.errors import first_line
 from hpcsweep.measure import convolutions, profilers, switches, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress

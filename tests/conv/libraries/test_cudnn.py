@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
-from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.libraries import cudnn, cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn, describe
 from hpcsweep.conv.libraries.driver import Problem

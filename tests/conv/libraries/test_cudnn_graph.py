@@ -9,7 +9,7 @@ import pytest
 
 from hpcsweep import environment
 from hpcsweep.catalog import gpus
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.libraries.cudnn_graph import Graphs
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
@@ -103,7 +103,7 @@ def test_a_cudnn_that_knows_only_the_gpu_that_is_here_is_told(real, monkeypatch)
 
 ASKS_A_MUTE_LIBRARY = """
 from hpcsweep.catalog import gpus
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 library = cudnn_graph.load()
 h100 = gpus.cudnn_properties("h100")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hpcsweep import environment
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary
 from hpcsweep.conv.libraries.driver import Descriptor

@@ -19,8 +19,7 @@ from torch import nn
 
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
-from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.driver import NotSupported, Problem

@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
-from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.libraries import driver as drivers
 from hpcsweep.conv.libraries import operator
 from hpcsweep.conv.libraries.cudnn import Cudnn

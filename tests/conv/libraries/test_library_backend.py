@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.choice import backward_choice, gradients_of
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn

@@ -14,7 +14,7 @@ from torch import nn
 
 from hpcsweep import environment
 from hpcsweep.conv import backend as backends
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import miopen
 from hpcsweep.conv.libraries.miopen import Miopen, MiopenLibrary, Solution
 from hpcsweep.conv.shape import ConvShape

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from hpcsweep.conv.backend import Direction
-from hpcsweep.conv.operators import Operation
-from hpcsweep.conv.proof import evidence
+from hpcsweep.conv.backend import Direction, Operation
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Source, cell
 from hpcsweep.conv.proof.onednn import Primitive
 
@@ -62,38 +58,3 @@ def test_a_proof_has_the_best_source_of_its_calls() -> None:
     assert Proof((Evidence("c"), BY_API)).source is Source.API
     assert Proof.unseen(["a", "b"]).source is Proof().source is Source.NONE
     assert [call.layer for call in Proof.unseen(["a", "b"]).calls] == ["a", "b"]
-
-
-_XMMA = (
-    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize{}"
-    "_stage3_warpsize1x2x1_g1_ffma_aligna4_alignc4_execute_kernel__5x_cudnn"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [
-        (_XMMA.format("32x32x8"), _XMMA.format("32x32x8")),
-        (
-            "void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*, int)",
-            "fft2d_r2c_32x32<float,false,1u,false>",
-        ),
-        (
-            "void cudnn::ops::nchwToNhwcKernel<float, (cudnnKernelDataType_t)2>(int, float (*)())",
-            "cudnn::ops::nchwToNhwcKernel<float,(cudnnKernelDataType_t)2>",
-        ),
-        ("at::native::(anonymous namespace)::fill", "at::native::(anonymousnamespace)::fill"),
-        ("(odd)", "(odd)"),
-        ("", ""),
-    ],
-)
-def test_a_kernel_is_one_word_that_tells_it_from_its_like(name: str, word: str) -> None:
-    """Real names: what is left out is the return type, the arguments and the blanks."""
-    assert evidence.kernel_word(name) == word
-
-
-def test_long_kernel_names_that_differ_at_the_end_stay_different() -> None:
-    """Where a name is cut, a checksum of the whole of it is kept."""
-    one, other = (evidence.kernel_word(200 * "k" + tile) for tile in ("128x64", "64x128"))
-    assert one != other
-    assert len(one) == len(other) == 160

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from hpcsweep.conv import swap
-from hpcsweep.conv.backend import Expected, choose
-from hpcsweep.conv.operators import Operation, product
+from hpcsweep.conv.backend import Expected, Operation, choose, product
 from hpcsweep.conv.proof import backward_pass, forward_pass
 from hpcsweep.conv.proof.evidence import Evidence, Seen, Source
 from hpcsweep.conv.proof.judgement import contradiction, other_work

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from hpcsweep.conv.proof.kernels import Grade, recognise
+from hpcsweep.conv.proof.kernels import Grade, helps, kernel_word, recognise
 from paths import FACTS
 
 REAL = FACTS / "traces"
@@ -188,3 +188,68 @@ def test_a_product_alone_is_any_gemm_and_names_of_gradients_say_less():
         Grade.RECOGNISED
     )
     assert recognise(["volta_scudnn_winograd_128x128"]).grade("algo_1") is Grade.CONTRADICTED
+
+
+@pytest.mark.parametrize(
+    ("kernel", "only_helps"),
+    [
+        ("Memset (Device)", True),
+        ("void at::native::elementwise_kernel<128, 2, CUDAFunctor_add<float>>", True),
+        ("void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>", True),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>", True),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>", True),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float>", True),
+        ("batched_transpose_32x32_half", True),
+        ("SubTensorOpWithCastTensor1d", True),
+        ("cask_cudnn::computeBOffsetsKernel(cask_cudnn::ComputeBOffsetsParams)", True),
+        ("void cudnn::cnn::im2col4d_kernel<float, long>", True),
+        ("void at::native::(anonymous namespace)::conv_depthwise2d_forward_kernel<3>", False),
+        ("volta_scudnn_128x64_relu_interior_nn_v1", False),
+        ("void cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>", False),
+        ("void fft2d_r2c_32x32<float, false, 5u, true>", False),
+        ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt64x128x32", False),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT64x64x64_MI16x16x16x1", False),
+        ("miopenSp3AsmConv_v21_1_2_gfx9_fp32_f2x3_stride1", False),
+    ],
+)
+def test_kernels_that_only_help_are_told_from_those_that_convolve(
+    kernel: str,
+    only_helps: bool,  # noqa: FBT001
+) -> None:
+    """Torch's own, layouts, types, sums and offsets prove nothing alone."""
+    assert helps(kernel) == only_helps
+
+
+_XMMA = (
+    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize{}"
+    "_stage3_warpsize1x2x1_g1_ffma_aligna4_alignc4_execute_kernel__5x_cudnn"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        (_XMMA.format("32x32x8"), _XMMA.format("32x32x8")),
+        (
+            "void fft2d_r2c_32x32<float, false, 1u, false>(float2*, float const*, int)",
+            "fft2d_r2c_32x32<float,false,1u,false>",
+        ),
+        (
+            "void cudnn::ops::nchwToNhwcKernel<float, (cudnnKernelDataType_t)2>(int, float (*)())",
+            "cudnn::ops::nchwToNhwcKernel<float,(cudnnKernelDataType_t)2>",
+        ),
+        ("at::native::(anonymous namespace)::fill", "at::native::(anonymousnamespace)::fill"),
+        ("(odd)", "(odd)"),
+        ("", ""),
+    ],
+)
+def test_a_kernel_is_one_word_that_tells_it_from_its_like(name: str, word: str) -> None:
+    """Real names: what is left out is the return type, the arguments and the blanks."""
+    assert kernel_word(name) == word
+
+
+def test_long_kernel_names_that_differ_at_the_end_stay_different() -> None:
+    """Where a name is cut, a checksum of the whole of it is kept."""
+    one, other = (kernel_word(200 * "k" + tile) for tile in ("128x64", "64x128"))
+    assert one != other
+    assert len(one) == len(other) == 160

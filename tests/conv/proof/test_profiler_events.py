@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.backend import Direction, Operation, product
 from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.conv.operators import Operation, product
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.profiler_events import Call, look_into, title, work_of
 from hpcsweep.conv.shape import ConvShape

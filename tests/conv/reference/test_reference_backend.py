@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hpcsweep import catalog
-from hpcsweep.conv.algorithm_errors import UnknownAlgorithm
+from hpcsweep.conv.backend import UnknownAlgorithm
 from hpcsweep.conv.reference.reference_backend import Reference
 from hpcsweep.conv.shape import ConvShape
 from references import BACKEND, EVERY, OPERATORS, PLAIN, TRANSFORMS, error, operands, truth

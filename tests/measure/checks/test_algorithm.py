@@ -11,9 +11,8 @@ from torch import nn
 import tinynets
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import choice as choices
-from hpcsweep.conv.backend import Direction, Expected, Gradient
+from hpcsweep.conv.backend import Direction, Expected, Gradient, Operation
 from hpcsweep.conv.choice import backward_choice
-from hpcsweep.conv.operators import Operation
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Seen, Work
 from hpcsweep.measure.bench import on_device

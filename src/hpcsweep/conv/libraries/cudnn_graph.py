@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from hpcsweep import environment
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn_library import CudnnError, CudnnLibrary, version_text
 from hpcsweep.conv.libraries.driver import first_usable, strides

@@ -21,7 +21,7 @@ import torch
 
 from hpcsweep import environment
 from hpcsweep.catalog import ALGORITHMS
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
+from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.conv.libraries.driver import Library, LibraryError, NotSupported, first_usable
 
 NAME: Final = "libcudnn.so.9"

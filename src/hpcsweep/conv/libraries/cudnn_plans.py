@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hpcsweep import catalog, extras
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
-from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.libraries.driver import (
     LibraryError,

@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
-from hpcsweep.conv.backend import Direction
+from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.shape import ConvShape
 
 Size = tuple[int, int, int, int]

@@ -25,6 +25,8 @@ from torch.autograd.profiler import record_function
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import (
+    FRAMEWORK_BACKWARD,
+    LIBRARY_CALLS,
     Convolve,
     Direction,
     Expected,
@@ -40,7 +42,6 @@ from hpcsweep.conv.libraries.driver import (
     Problem,
     no_gpu,
 )
-from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, LIBRARY_CALLS
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
 if TYPE_CHECKING:

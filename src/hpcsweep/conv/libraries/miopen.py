@@ -30,8 +30,7 @@ from typing import Any, ClassVar, Final
 import torch
 
 from hpcsweep import catalog, environment
-from hpcsweep.conv.algorithm_errors import LibraryUnusable
-from hpcsweep.conv.backend import Direction, Expected
+from hpcsweep.conv.backend import Direction, Expected, LibraryUnusable
 from hpcsweep.conv.libraries.driver import (
     Descriptor,
     Library,

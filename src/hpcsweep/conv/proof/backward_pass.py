@@ -20,9 +20,8 @@ from torch import nn
 from torch.profiler import record_function
 
 from hpcsweep.conv import parts
-from hpcsweep.conv.backend import Backend, Direction, Expected
+from hpcsweep.conv.backend import FRAMEWORK_BACKWARD, Backend, Direction, Expected
 from hpcsweep.conv.choice import LayerChoice, gradients_of
-from hpcsweep.conv.operators import FRAMEWORK_BACKWARD
 from hpcsweep.conv.proof import onednn, profiler_events
 from hpcsweep.conv.proof.evidence import Evidence, Proof, completed
 from hpcsweep.conv.proof.judgement import judge

@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
-from hpcsweep.conv.backend import Direction
-from hpcsweep.conv.operators import Operation, helps
-from hpcsweep.conv.proof.kernels import recognise
+from hpcsweep.conv.backend import Direction, Operation
+from hpcsweep.conv.proof.kernels import helps, kernel_word, recognise
 
 if TYPE_CHECKING:
     from hpcsweep.conv.proof.onednn import Primitive
 
 _MOST_SHOWN: Final = 10  # an FFT is two names of calls and five kernels, with tensors turned around
-_LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
-_MARK: Final = 8  # hexadecimal digits of a CRC-32
 
 
 class Source(Enum):
@@ -162,28 +158,3 @@ def cell(evidence: Evidence) -> str:
         reports = f"; kernels of {recognised}{reports}"
     doubt = f"mismatch ({evidence.problem}); " if evidence.problem else ""
     return f"{doubt}{text}{reports}"
-
-
-def kernel_word(name: str) -> str:
-    """Return a kernel's name as one word: no return type, no arguments, no blanks.
-
-    What makes two kernels different, such as a tile's size, often stands at the end of the name,
-    so one that is too long ends with a checksum of all of it.
-    """
-    text = name.removeprefix("void ").strip()
-    if text.endswith(")"):
-        text = text[: _opening(text)] or text
-    text = "".join(text.split())
-    if len(text) <= _LONGEST_KERNEL:
-        return text
-    return f"{text[: _LONGEST_KERNEL - _MARK - 1]}~{crc32(text.encode()):0{_MARK}x}"
-
-
-def _opening(text: str) -> int:
-    """Return where the parenthesis opens that the last character closes."""
-    depth = 0
-    for place in range(len(text) - 1, -1, -1):
-        depth += (text[place] == ")") - (text[place] == "(")
-        if not depth:
-            return place
-    return 0

@@ -16,15 +16,20 @@ from typing import Any, Final
 from torch import nn
 
 from hpcsweep.conv import parts
-from hpcsweep.conv.backend import Backend, Direction, Expected
+from hpcsweep.conv.backend import CONVOLUTIONS, ONEDNN, Backend, Direction, Expected
 from hpcsweep.conv.choice import FRAMEWORK_CHOICES, LayerChoice
-from hpcsweep.conv.operators import CONVOLUTIONS, FUSED, ONEDNN, matches
 from hpcsweep.conv.proof import onednn, profiler_events
 from hpcsweep.conv.proof.evidence import Proof, Work, completed
 from hpcsweep.conv.proof.judgement import judge
 from hpcsweep.conv.proof.onednn import Primitive
+from hpcsweep.conv.proof.profiler_events import matches
 
 _MARK: Final = "hpcsweep.conv"
+# run products inside that the profiler does not show
+_FUSED: Final = (
+    *("*::*attention*", "*::*transformer*", "*::*rnn*", "*::*lstm*", "*::*gru*"),
+    *("*::bilinear", "*::_trilinear"),  # those that interpolate have no products
+)
 _FRAMEWORK: Final = Expected(must=(CONVOLUTIONS,))
 _FUNCTIONAL: Final = ("aten::*convolution*",)
 # "hpcsweep::...": an explicit algorithm, in a layer that the shape pass did not see
@@ -111,7 +116,7 @@ def work_of_pass(
         title = event.name.split("|", 3)
         operator = event.name if profiler_events.is_operator(event) else ""
         is_call = title[0] == _MARK and title[-1] in layers
-        if matches(operator, FUSED):
+        if matches(operator, _FUSED):
             flops = None
         elif is_call or matches(operator, _CONVOLVING):
             convolutions += 1

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hpcsweep.conv.backend import Direction, Expected
-from hpcsweep.conv.operators import Operation, matches
+from hpcsweep.conv.backend import Direction, Expected, Operation
 from hpcsweep.conv.proof import kernels
-from hpcsweep.conv.proof.evidence import Evidence, Seen, kernel_word
+from hpcsweep.conv.proof.evidence import Evidence, Seen
+from hpcsweep.conv.proof.kernels import kernel_word
 from hpcsweep.conv.proof.onednn import Primitive
-from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, work_of
+from hpcsweep.conv.proof.profiler_events import Call, descendants, look_into, matches, work_of
 
 
 def judge(

@@ -13,8 +13,21 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final
+from zlib import crc32
 
-from hpcsweep.conv.operators import helps
+# Kernels that help a convolution, and prove none: torch's own (but for those that convolve),
+# copies, layouts, types, sums, addition of a bias, and what prepares a product.
+_HELPERS: Final = re.compile(
+    r"at::native::|^Mem[cs]\w* |elementwise|reduce_kernel|splitKreduce|epilogue::|spin_kernel"
+    r"|[nN](chw|hwc)(To[nN](chw|hwc)|\w*(Padding|Folded))|transpose_|tensorTransform"
+    r"|scalePackedTensor|[aA]dd\w*Tensor|[aA]dd_tensor|Bias|OpTensor|Op[1-5]dTensor"
+    r"|compute\w*OffsetsKernel|im2col|^Im2d2Col|[cC]ol2[iI]m|generateWinogradTilesKernel"
+    r"|softmax|cudnn::bn_|^nccl|convertTensor"
+    # some tools write all names in lower case
+    r"|(?i:flip_filter|tensor_reorder|set_array|rocclr|SubTensorOp|_reduction|batch_?norm"
+    r"|reduce_[wd]grad|bias_diff|(set|transform)Tensor|al_transpose|n(chw|hwc)\w*(Padding|Folded))"
+)
+_CONVOLVES: Final = re.compile(r"at::native::.*(conv_|convolution)")
 
 
 class Grade(Enum):
@@ -44,6 +57,8 @@ class Kind:
 
 
 UNKNOWN: Final = "unknown"
+_LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
+_MARK: Final = 8  # hexadecimal digits of a CRC-32
 _GEMM = "gemm"
 _IMPLICIT = "implicit_gemm"
 _PRECOMP = "implicit_precomp_gemm"
@@ -134,6 +149,11 @@ class Recognition:
         return " or ".join(sorted(self.algorithms)) or UNKNOWN
 
 
+def helps(kernel: str) -> bool:
+    """Say whether a kernel only helps others to convolve."""
+    return bool(_HELPERS.search(kernel)) and not _CONVOLVES.search(kernel)
+
+
 @lru_cache(maxsize=10_000)
 def kind_of(kernel: str) -> Kind | None:
     """Return the line of the table that names a kernel."""
@@ -167,3 +187,28 @@ def recognise(kernels: Iterable[str]) -> Recognition:
         telling = known
     evidence = dict.fromkeys((kernel, frozenset(kind.algorithms)) for kernel, kind in telling)
     return Recognition(tuple(evidence), tuple(unknown))
+
+
+def kernel_word(name: str) -> str:
+    """Return a kernel's name as one word: no return type, no arguments, no blanks.
+
+    What makes two kernels different, such as a tile's size, often stands at the end of the name,
+    so one that is too long ends with a checksum of all of it.
+    """
+    text = name.removeprefix("void ").strip()
+    if text.endswith(")"):
+        text = text[: _opening(text)] or text
+    text = "".join(text.split())
+    if len(text) <= _LONGEST_KERNEL:
+        return text
+    return f"{text[: _LONGEST_KERNEL - _MARK - 1]}~{crc32(text.encode()):0{_MARK}x}"
+
+
+def _opening(text: str) -> int:
+    """Return where the parenthesis opens that the last character closes."""
+    depth = 0
+    for place in range(len(text) - 1, -1, -1):
+        depth += (text[place] == ")") - (text[place] == "(")
+        if not depth:
+            return place
+    return 0

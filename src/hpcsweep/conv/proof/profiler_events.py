@@ -7,6 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -16,21 +18,31 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from hpcsweep.conv.backend import Direction
-from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.conv.operators import (
+from hpcsweep.conv.backend import (
+    CONVOLUTIONS,
     LIBRARY_CALLS,
     PRODUCTS,
-    TELLING,
-    TRANSFORMS,
+    Direction,
     Operation,
-    matches,
+    Patterns,
     product,
 )
+from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.proof import onednn
 from hpcsweep.conv.proof.evidence import Seen
 from hpcsweep.conv.proof.onednn import Primitive
 
+TRANSFORMS: Final[Patterns] = ("aten::_fft_*",)
+# operators that tell one algorithm from another; those of a library's call are its own
+TELLING: Final[Patterns] = (
+    *PRODUCTS,
+    *TRANSFORMS,
+    *CONVOLUTIONS,
+    "aten::unfold*",
+    "aten::im2col",
+    "aten::index_select",
+    "aten::index_add_",
+)
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 _OF_CALLS: Final = "hpcsweep."  # how the names of ranges around calls begin
 SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
@@ -53,6 +65,12 @@ _UNTOLD: Final = frozenset(
     }
 )
 _RANGE: Final = 7  # the scope of what `record_function` opens (ATen/record_function.h)
+
+
+@lru_cache(maxsize=10_000)
+def matches(name: str, patterns: Patterns) -> bool:
+    """Say whether a name fits one of the patterns; passes repeat the same few names."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass

@@ -18,7 +18,8 @@ import torch
 from torch.profiler import record_function
 
 from hpcsweep.conv.proof import profiler_events
-from hpcsweep.conv.proof.evidence import Evidence, Proof, kernel_word
+from hpcsweep.conv.proof.evidence import Evidence, Proof
+from hpcsweep.conv.proof.kernels import kernel_word
 
 _MARK: Final = "hpcsweep.replay"
 _REPLAYS: Final = 3  # in a session, which may lose kernels of one

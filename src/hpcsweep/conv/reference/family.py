@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 
-from hpcsweep.conv.backend import Expected
-from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, Operation
+from hpcsweep.conv.backend import FRAMEWORK_BACKWARD, Expected, Operation
 from hpcsweep.conv.shape import NHWC, ConvShape, layout_of
 
 P = ParamSpec("P")

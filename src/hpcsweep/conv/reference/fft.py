@@ -24,7 +24,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.operators import Operation, product
+from hpcsweep.conv.backend import Operation, product
 from hpcsweep.conv.reference.family import (
     BLOCK_BYTES,
     OperatorFamily,

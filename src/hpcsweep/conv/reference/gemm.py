@@ -19,7 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hpcsweep.conv.operators import Operation, product
+from hpcsweep.conv.backend import Operation, product
 from hpcsweep.conv.reference.family import (
     BLOCK_BYTES,
     OperatorFamily,

@@ -19,9 +19,17 @@ import torch
 from torch import Tensor
 
 from hpcsweep import catalog
-from hpcsweep.conv.algorithm_errors import UnknownAlgorithm
-from hpcsweep.conv.backend import REFERENCE, Convolve, Direction, Expected, Gradient
-from hpcsweep.conv.operators import FRAMEWORK_BACKWARD, ONEDNN, Operation
+from hpcsweep.conv.backend import (
+    FRAMEWORK_BACKWARD,
+    ONEDNN,
+    REFERENCE,
+    Convolve,
+    Direction,
+    Expected,
+    Gradient,
+    Operation,
+    UnknownAlgorithm,
+)
 from hpcsweep.conv.reference import fft, gemm, winograd
 from hpcsweep.conv.reference.family import Family
 from hpcsweep.conv.shape import ConvShape
