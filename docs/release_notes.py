@@ -28,7 +28,7 @@ def notes(tag: str, changelog: str, package: str, flaky: str = "") -> str:
     version = tag.removeprefix("v")
     found = re.search(r'^__version__ = "([^"]+)"$', package, re.MULTILINE)
     if not found or found[1] != version:
-        raise ValueError(f"tag {tag}: src/hpcsweep/__init__.py has {found and found[1]}")
+        raise ValueError(f"tag {tag}: src/hpcsweep/version.py has {found and found[1]}")
     heading = rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## |\Z)"
     section = re.search(heading, changelog, re.MULTILINE | re.DOTALL)
     if not section or not section[1].strip():
@@ -39,7 +39,7 @@ def notes(tag: str, changelog: str, package: str, flaky: str = "") -> str:
 def main() -> int:
     """Print the notes of the tag that is the argument."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    package = (ROOT / "src/hpcsweep/__init__.py").read_text(encoding="utf-8")
+    package = (ROOT / "src/hpcsweep/version.py").read_text(encoding="utf-8")
     flaky = (ROOT / "tests/flaky.txt").read_text(encoding="utf-8")
     try:
         sys.stdout.write(f"{notes(sys.argv[1], changelog, package, flaky)}\n")

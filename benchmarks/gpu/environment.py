@@ -8,9 +8,9 @@ from typing import Any, Final
 import torch
 from torch.nn import functional as F  # noqa: N812 - its own habit
 
-from hpcsweep import __version__
 from hpcsweep.conv.proof import profiler_events
 from hpcsweep.measure.machine import gpu_telemetry, provenance
+from hpcsweep.version import __version__
 
 PRETENDED: Final = "pretended"  # the kind of a device that is not there
 _NVML: Final = (

@@ -6,13 +6,14 @@ program, and `algorithms_used` tells what ran; they load torch. `import hpcsweep
 milliseconds.
 """
 
+from hpcsweep.version import __version__
+
 TYPE_CHECKING = False  # as in `typing`, whose import alone takes 10 ms
 if TYPE_CHECKING:
     from hpcsweep.api import Results, load, run
     from hpcsweep.conv.own_program import algorithms, algorithms_used
 
 __all__ = ["Results", "__version__", "algorithms", "algorithms_used", "load", "run"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

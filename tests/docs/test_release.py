@@ -57,7 +57,7 @@ def test_a_release_has_no_test_that_fails_by_chance():
 
 def test_the_version_of_the_package_has_notes():
     """A change of either is a change of both."""
-    package = (ROOT / "src/hpcsweep/__init__.py").read_text()
+    package = (ROOT / "src/hpcsweep/version.py").read_text()
     assert "Slurm" in notes(
         f"v{hpcsweep.__version__}", (ROOT / "CHANGELOG.md").read_text(), package
     )

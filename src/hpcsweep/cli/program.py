@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from hpcsweep import __version__, environment, extras, files, messages, processes
+from hpcsweep import environment, extras, files, messages, processes
 from hpcsweep.cli import (
     answer,
     decisions,
@@ -33,6 +33,7 @@ from hpcsweep.cli import (
 from hpcsweep.cli.settings import Names, flag, option
 from hpcsweep.errors import EXIT_INTERRUPTED, HpcsweepError, UsageError, suggest
 from hpcsweep.spec import lookup
+from hpcsweep.version import __version__
 
 _AGAIN_SECONDS: Final = 0.01  # by then a callback is over; nobody notices it
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TextIO
 from hpcsweep import environment
 from hpcsweep.catalog import AXES
 from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, SUSPENDED, Row, axis_cells
-from hpcsweep.revision import revision
 from hpcsweep.store.state import PointStatus
+from hpcsweep.version import revision
 
 if TYPE_CHECKING:
     from pathlib import Path

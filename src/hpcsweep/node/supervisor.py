@@ -46,12 +46,12 @@ from hpcsweep.node.stop import Stop
 from hpcsweep.node.suspension import SuspensionWatch
 from hpcsweep.node.worker_care import WorkerCare
 from hpcsweep.point import varying
-from hpcsweep.revision import revision
 from hpcsweep.store import attempt, chunk_file, folders, shards, typed_json
 from hpcsweep.store.attempt import AttemptRecord
 from hpcsweep.store.outcomes import doubts_of
 from hpcsweep.store.state import AttemptState, PointStatus
 from hpcsweep.text import count
+from hpcsweep.version import revision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

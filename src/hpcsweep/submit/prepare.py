@@ -24,7 +24,6 @@ from hpcsweep import files, messages, sources
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import Refused, UsageError
 from hpcsweep.point import Point
-from hpcsweep.revision import revision
 from hpcsweep.spec import lookup
 from hpcsweep.store import chunk_file, folders, ledger, own_files, runs
 from hpcsweep.store.folders import SubmissionDir, SweepDir
@@ -34,6 +33,7 @@ from hpcsweep.submit import estimate, packing
 from hpcsweep.submit.estimate import Estimates
 from hpcsweep.submit.factories import named
 from hpcsweep.text import count, duration, tally
+from hpcsweep.version import revision
 
 if TYPE_CHECKING:
     from hpcsweep.spec.profile import Profile

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from hpcsweep import __version__, catalog, environment, files, messages
+from hpcsweep import catalog, environment, files, messages
 from hpcsweep.catalog import gpus
 from hpcsweep.conv import choice
 from hpcsweep.errors import HpcsweepError, ProfileError, UsageError
@@ -32,6 +32,7 @@ from hpcsweep.submit import prepare, questions
 from hpcsweep.submit.factories import is_factory
 from hpcsweep.submit.questions import Answer
 from hpcsweep.submit.request import Request
+from hpcsweep.version import __version__
 
 Algorithm = str | Mapping[str, str]
 

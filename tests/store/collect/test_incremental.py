@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpcsweep import __version__
 from hpcsweep.store import shards, typed_json
 from hpcsweep.store.collect.collector import collect
 from hpcsweep.store.folders import SweepDir
+from hpcsweep.version import __version__
 from resultsfolder import by_point, commit
 
 if TYPE_CHECKING:

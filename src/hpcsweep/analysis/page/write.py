@@ -15,7 +15,7 @@ from typing import Any, Final
 import jinja2
 import pandas as pd
 
-from hpcsweep import __version__, catalog
+from hpcsweep import catalog
 from hpcsweep.analysis import dataset, formats, output, report
 from hpcsweep.analysis.command_report import CommandReport
 from hpcsweep.analysis.formats import View
@@ -29,6 +29,7 @@ from hpcsweep.spec import space, sweep_file
 from hpcsweep.store.folders import SweepDir
 from hpcsweep.store.state import PointStatus
 from hpcsweep.text import count, printable, tally
+from hpcsweep.version import __version__
 
 Row = dict[str, Any]
 

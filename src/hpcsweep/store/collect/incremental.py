@@ -12,9 +12,10 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from hpcsweep import __version__, files
+from hpcsweep import files
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import typed_json
+from hpcsweep.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,23 +1,25 @@
-"""The version with its commit, between releases: so rows of two revisions are told apart.
+"""The version, which stands here alone; between releases with its commit.
 
-The build of a wheel runs this file, too: the version of the wheel keeps the commit.
+It needs nothing of the package, so that every module may ask for it. The build of a wheel runs this
+file, too: the version of the wheel keeps the commit.
 """
 
 from __future__ import annotations
 
-import subprocess
-from functools import lru_cache
-from pathlib import Path
+from functools import cache
 
-from hpcsweep import __version__
+__version__ = "0.1.0"
 
 
-@lru_cache
+@cache
 def revision() -> str:
     """Return the version, from a checkout between releases with its commit: 0.1.0+g1a2b3c4.
 
     Git is asked at the first call, so that no import waits for it.
     """
+    import subprocess  # noqa: PLC0415 - with it, `import hpcsweep` would take 20 ms more
+    from pathlib import Path  # noqa: PLC0415
+
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return _of_the_wheel()
@@ -29,10 +31,11 @@ def revision() -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return __version__
-    at, dirty, _ = done.stdout.strip().partition("-dirty")
-    if at.startswith(f"v{__version__}-0-") and not dirty:
+    described, dirty, _ = done.stdout.strip().partition("-dirty")
+    if described.startswith(f"v{__version__}-0-") and not dirty:
         return __version__
-    return f"{__version__}+g{at.rpartition('-g')[2]}{'.dirty' * bool(dirty)}"
+    commit = described.rpartition("-g")[2]
+    return f"{__version__}+g{commit}.dirty" if dirty else f"{__version__}+g{commit}"
 
 
 def _of_the_wheel() -> str:

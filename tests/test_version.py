@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from hpcsweep import __version__
+from hpcsweep.version import __version__
 from paths import ROOT
 
-ASK = "from hpcsweep.revision import revision; print(revision())"
+ASK = "from hpcsweep.version import revision; print(revision())"
 
 
 def git(folder, *words):
@@ -35,7 +35,7 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def asked(folder, place="src"):
+def said(folder, place="src"):
     """Return what a program of the package in a folder calls its revision."""
     done = subprocess.run(
         [sys.executable, "-c", ASK],
@@ -50,14 +50,14 @@ def asked(folder, place="src"):
 def test_a_checkout_has_its_commit_and_a_release_has_none(checkout):
     """Changes that are in no commit are told; a commit after the release is none."""
     sha = git(checkout, "rev-parse", "--short=7", "HEAD")
-    assert asked(checkout) == f"{__version__}+g{sha}"
+    assert said(checkout) == f"{__version__}+g{sha}"
     git(checkout, "tag", f"v{__version__}")
-    assert asked(checkout) == __version__
+    assert said(checkout) == __version__
     with (checkout / "src" / "hpcsweep" / "text.py").open("a") as file:
         file.write("\n")
-    assert asked(checkout) == f"{__version__}+g{sha}.dirty"
+    assert said(checkout) == f"{__version__}+g{sha}.dirty"
     git(checkout, "commit", "-qam", "second")
-    assert asked(checkout) == f"{__version__}+g{git(checkout, 'rev-parse', '--short=7', 'HEAD')}"
+    assert said(checkout) == f"{__version__}+g{git(checkout, 'rev-parse', '--short=7', 'HEAD')}"
 
 
 def test_a_wheel_keeps_the_commit_of_its_checkout(checkout):
@@ -73,10 +73,29 @@ def test_a_wheel_keeps_the_commit_of_its_checkout(checkout):
     (wheel,) = (checkout / "dist").glob("*.whl")
     shutil.unpack_archive(wheel, checkout / "site", "zip")
     wanted = f"{__version__}+g{git(checkout, 'rev-parse', '--short=7', 'HEAD')}"
-    assert asked(checkout, "site") == wanted
+    assert said(checkout, "site") == wanted
 
 
-def test_commands_that_measure_nothing_ask_no_git(desk):
-    """`--help` and `status` stay as fast as they are."""
-    ask = "from hpcsweep.cli import main; import sys; sys.exit('hpcsweep.revision' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", ask], cwd=desk.folder, check=False).returncode == 0
+@pytest.fixture
+def asks(tmp_path):
+    """Return a function that runs the package's code; it says whether that started git."""
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    asked = tmp_path / "asked"
+    program.write_text(f"#!/bin/sh\ntouch '{asked}'\nexit 1\n")
+    program.chmod(0o755)
+
+    def asks_git(*words):
+        env = {"PYTHONPATH": str(ROOT / "src"), "PATH": f"{program.parent}:/usr/bin:/bin"}
+        command = [sys.executable, *words]
+        subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
+        return asked.exists()
+
+    return asks_git
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "status"])
+def test_commands_that_measure_nothing_ask_no_git(asks, command):
+    """They stay as fast as they are; who measures does ask."""
+    assert not asks("-m", "hpcsweep", command)
+    assert asks("-c", ASK)
