@@ -13,10 +13,10 @@ from hpcsweep.catalog.gpus import DEVICES, GPUS
 from hpcsweep.errors import UsageError
 
 
-def held(flops, moved, seconds, roofs):
+def held(flops, moved, seconds, bounds):
     """Return pieces below their roofs."""
     table = roofs.table_of(pd.DataFrame(flops), id="0", name="k", bytes=moved, seconds=seconds)
-    return roofs.held_against(table)
+    return bounds.held_against(table)
 
 
 def test_the_roof_is_the_lower_of_memory_and_compute():
