@@ -9,18 +9,10 @@ worker, a process of its own.
 outcome, whatever became of the worker; `_commit` writes the row, unless a newer attempt of the
 chunk has begun: then this node was declared dead, and writes no more.
 
-**Ctrl-C, process by process.**
-
-* A terminal's Ctrl-C reaches `submit` alone (`cluster.local.supervisors`), since its supervisors
-  have sessions of their own. It sends each of them SIGTERM. In a job, Slurm signals all processes.
-* Here `node.stop` notes the first signal as the reason. Nothing is interrupted but the wait for the
-  worker, which ignores signals.
-* `node.worker_care` gives the point in the worker `kill_wait` seconds more. A point that ends in
-  time has its row. Else its worker is killed, and the point is dropped: the next attempt has it.
-* No other point begins. The record of the attempt says `stopped` and why; with exit code 75, if
-  points are left, the job script requeues, and `submit` ends.
-* A second Ctrl-C lets `submit` close the stdin of its supervisors, which also happens when it is
-  killed. That ends the wait at once. A worker whose supervisor is gone loses its socket, and ends.
+**A stop.** `node.stop` notes the first signal as the reason. Nothing is interrupted but the wait
+for the worker, to which `node.worker_care` gives `kill_wait` seconds more. No other point begins.
+The record of the attempt says `stopped` and why; exit code 75, that points are left. What the other
+processes do on Ctrl-C stands in docs/operations.md, "The life of a point, and of Ctrl-C".
 """
 
 from __future__ import annotations

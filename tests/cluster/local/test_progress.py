@@ -78,11 +78,12 @@ def test_the_bar_fits_80_columns(monkeypatch):
             bar.point("ok")
         now[0] = 1.0
         bar.tick()
-        bar.stopping()
+        bar.stopping(30.0)
     *_, told, stopping, end = out.getvalue().split("\r\x1b[J")
     lines = told.removesuffix("\x1b[F").splitlines()
     assert lines[0].startswith("[######------] 15000/30000 points, 0 failed, elapsed 1 s, left ")
     assert lines[1] == "  now resnet152 512 1 implicit_precomp_gemm"
-    assert "now finishing the current point; Ctrl-C again stops now" in stopping
+    lines += stopping.removesuffix("\x1b[F").splitlines()
+    assert lines[3] == "  now finishing the current point, 30 s at most; Ctrl-C again stops now"
     assert max(map(len, lines)) < 80
     assert end == ""

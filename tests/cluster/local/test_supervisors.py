@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import resource
+import select
 import signal
 import subprocess
 import sys
+import termios
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -37,13 +41,59 @@ def test_ctrl_c_finishes_the_current_point_and_the_same_command_continues(desk):
     assert running.returncode == EXIT_INTERRUPTED
     # a machine that is slow shows its progress meanwhile
     told = [line for line in [*said, *errors.splitlines()] if "/6 points" not in line]
-    assert told == ["  finishing the current point; Ctrl-C again stops now"]
+    assert told == ["  finishing the current point, 30 s at most; Ctrl-C again stops now"]
     assert "run the same command again to resume" in out
     assert "collect" not in out
     assert len(desk.rows()) == 4
     assert desk.submit().returncode == 0
     points = [row["point_id"] for row in desk.rows()]
     assert len(points) == len(set(points)) == 6
+
+
+def _begin_on_terminal() -> None:
+    """Let a new process have its stdin as the terminal whose Ctrl-C it hears."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.mark.parametrize(("kill_wait", "presses"), [("0.5", 1), ("600", 2)])
+def test_ctrl_c_on_a_terminal_gives_the_point_the_time_that_it_says(desk, kill_wait, presses):
+    """A point that takes longer is dropped, by a second Ctrl-C at once; nothing else is lost."""
+    gate = Gate(desk)
+    gate.sweep(points=4, passes=2)
+    (desk.folder / "site.yaml").write_text(f"extends: local\nkill_wait: {kill_wait}\n")
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        [*COMMAND, "submit", "sweep.yaml", "--cluster", "site.yaml"],
+        cwd=desk.folder,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=_begin_on_terminal,  # noqa: PLW1509 - no thread is there
+    )
+    os.close(theirs)
+    shown = bytearray()
+
+    def shows(words: str) -> bool:
+        with suppress(OSError):  # as Linux says that the other end is closed
+            while select.select([ours], [], [], 0)[0]:
+                shown.extend(os.read(ours, 4096))
+        return words.encode() in shown
+
+    wait_for("point at the gate", lambda: shows("") and gate.waiting())
+    promise = f"finishing the current point, {kill_wait} s at most; Ctrl-C again stops now"
+    for _ in range(presses):
+        os.write(ours, b"\x03")
+        wait_for("promise", lambda: shows(promise))
+    wait_for("end", lambda: shows("run the same command again to resume"))
+    assert running.wait(60) == EXIT_INTERRUPTED
+    os.close(ours)
+    assert len(desk.rows()) == 2
+    gate.open()
+    assert desk.submit().returncode == 0
+    points = [row["point_id"] for row in desk.rows()]
+    assert len(points) == len(set(points)) == 4
 
 
 SOON = "extends: local\nkill_wait: 0.2\n"

@@ -14,7 +14,6 @@ from hpcsweep.text import cut, duration, shown
 
 _LINE_SECONDS: Final = 10.0  # between two lines
 _FEW: Final = 3  # points that say too little about the others
-_STOPPING: Final = "finishing the current point; Ctrl-C again stops now"
 _BAR: Final = 12  # characters
 _CLEAR: Final = "\r\x1b[J"  # of a terminal: from the start of this line on
 _UP: Final = "\x1b[F"
@@ -64,8 +63,8 @@ class Counts:
     def tick(self) -> None:
         """Refresh what is shown; called a few times a second."""
 
-    def stopping(self) -> None:
-        """Say that the first Ctrl-C was heard."""
+    def stopping(self, limit: float) -> None:
+        """Say that the first Ctrl-C was heard: the current point has `limit` seconds more."""
 
     def text(self) -> str:
         """Return how many points are done, how long that took, and what the rest may take."""
@@ -86,9 +85,9 @@ class Lines(Counts):
             self._told = self._clock()
             _print(f"  {self.text()}; now {self._now}\n")
 
-    def stopping(self) -> None:
+    def stopping(self, limit: float) -> None:
         """Print it at once."""
-        _print(f"  {_STOPPING}\n")
+        _print(f"  {_stopping(limit)}\n")
 
 
 class Bar(Counts):
@@ -101,10 +100,14 @@ class Bar(Counts):
         lines = (f"[{bar:-<{_BAR}}] {self.text()}", f"  now {self._now}")
         _print(_CLEAR + "\n".join(cut(line, columns) for line in lines) + _UP)
 
-    def stopping(self) -> None:
+    def stopping(self, limit: float) -> None:
         """Say it in place of the point in work."""
-        self._now = _STOPPING
+        self._now = _stopping(limit)
         self.tick()
+
+
+def _stopping(limit: float) -> str:
+    return f"finishing the current point, {limit:g} s at most; Ctrl-C again stops now"
 
 
 def _print(text: str) -> None:

@@ -116,7 +116,7 @@ class _LocalRun:
                     self._read(key.data)
                 time.sleep(_REST_SECONDS)
                 if self._heard:  # not in the handler: a print may have been interrupted by it
-                    self._progress.stopping()
+                    self._progress.stopping(self._kill_wait)
                     self._heard = False
                 self._progress.tick()
                 if time.monotonic() > self._killed_at:
