@@ -376,5 +376,5 @@ if __name__ == "__main__":
 
     setattr(real, "bench_of", lambda *_: Bench())  # noqa: B010 - a name that it imports
     fork_server.import_all = lambda: None
-    program = fork_server if sys.argv[1].endswith("template") else real
+    program = fork_server if sys.argv[1].endswith("fork_server") else real
     sys.exit(program.main(sys.argv[2:]))
