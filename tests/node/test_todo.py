@@ -1,4 +1,4 @@
-"""Which points an attempt measures: none that others do, none that took attempts down."""
+"""Which points an attempt measures, and which it skips; short ones travel together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import replace
 from itertools import groupby
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attempts import (
     HANGS_FIRST,
@@ -27,6 +29,7 @@ from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import EXIT_REQUEUE
 from hpcsweep.importing import importer
 from hpcsweep.node import todo
+from hpcsweep.node.todo import OutOfMemoryPoints
 from hpcsweep.store import attempt as record
 from hpcsweep.store import chunk_file, shards
 from localruns import Desk
@@ -83,7 +86,7 @@ DETERMINISTIC = "{model: [resnet18], input_size: [32, 64], deterministic: [false
 def test_points_of_a_chunk_are_ordered_so_that_each_network_costs_one_worker(desk, text, workers):
     """Those that tune come after the others of their visit and network."""
     submission = prepared(desk, text)
-    points = todo.by_worker(chunk_file.read_chunk(submission.chunks, 0).points)
+    points = todo.sorted_by_worker(chunk_file.read_chunk(submission.chunks, 0).points)
     keys = [key for key, _ in groupby(map(worker_key, points))]
     assert len(keys) == len(set(keys)) == workers
     visits = [visit or 1 for visit, *_ in keys]
@@ -146,3 +149,66 @@ def test_points_that_are_to_be_profiled_are_still_measured(desk):
     newer.write_manifest(replace(newer.read_manifest(), profile_fields={"wrapper": "nsys"}))
     attempt(older).communicate(timeout=300)
     assert len(ids(older)) == 20
+
+
+sizes = st.integers(1, 8)
+
+
+def _axes(batch, size, **more):
+    return {
+        "model": "resnet18",
+        "dtype": "float32",
+        "batch_size": batch,
+        "input_size": size,
+        **more,
+    }
+
+
+@given(sizes, sizes, sizes, sizes)
+def test_larger_in_both_is_skipped_and_smaller_in_either_is_tried(batch, size, other, another):
+    """The order is that of the product of the two axes."""
+    known = OutOfMemoryPoints([_axes(batch, size)])
+    skipped = known.why_skip(_axes(other, another)) is not None
+    assert skipped == (other >= batch and another >= size)
+
+
+def test_another_value_of_any_other_axis_is_another_question():
+    """A dtype, an algorithm map or a network of its own needs memory of its own."""
+    known = OutOfMemoryPoints([_axes(8, 8)])
+    assert known.why_skip(_axes(8, 8))
+    assert known.why_skip(_axes(8, 8, dtype="float16")) is None
+    assert known.why_skip(_axes(8, 8, algorithm={"default": "gemm"})) is None
+
+
+def test_a_workload_without_sizes_is_never_skipped_for_another_model():
+    """Axes that a point lacks count as zero."""
+    known = OutOfMemoryPoints([{"model": "a"}])
+    assert known.why_skip({"model": "b"}) is None
+    assert known.why_skip({"model": "a"})
+
+
+SHORT = """\
+workload: noop
+axes: {model: [a], input_size: {start: 1, stop: 120, num: 120}}
+point_timeout: 2
+measure:
+  fail:
+    - {when: {input_size: 40}, how: crash}
+    - {when: {input_size: 70}, how: hang}
+    - {when: {input_size: 100}, how: kill}
+    - {when: {input_size: 115}, how: error}
+"""
+FAILS = {40: "crashed", 70: "timeout", 100: "crashed", 115: "error"}
+
+
+def test_short_points_that_travel_together_have_one_row_each(desk):
+    """A crash costs its own point; those of its message are measured again, each alone."""
+    submission = in_order_of_sizes(prepared(desk, SHORT))
+    attempt(submission).communicate(timeout=300)
+    rows = shards.read_shard(submission.attempts(0)[0]).rows
+    assert [int(row["input_size"]) for row in rows] == [*range(1, 121)]
+    found = {int(row["input_size"]): row["status"] for row in rows if row["status"] != "ok"}
+    assert found == FAILS
+    assert [int(row["place"]) for row in rows] == [*range(120)]
+    began = [row["started_at"] for row in rows]
+    assert began == sorted(began)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from hpcsweep import environment
-from hpcsweep.node.stop import Stop
+from hpcsweep.node.job_limits import Stop
 from hpcsweep.node.worker_care import WorkerCare
 from measuring import point
 from paths import SUPPORT

@@ -9,8 +9,8 @@ worker, a process of its own.
 outcome, whatever became of the worker; `_commit` writes the row, unless a newer attempt of the
 chunk has begun: then this node was declared dead, and writes no more.
 
-**A stop.** `node.stop` notes the first signal as the reason. Nothing is interrupted but the wait
-for the worker, to which `node.worker_care` gives `kill_wait` seconds more. No other point begins.
+**A stop.** `job_limits.Stop` notes the first signal as the reason. Nothing is interrupted but the
+wait for the worker, to which `node.worker_care` gives `kill_wait` seconds more. No point begins.
 The record of the attempt says `stopped` and why; exit code 75, that points are left. What the other
 processes do on Ctrl-C stands in docs/operations.md, "The life of a point, and of Ctrl-C".
 """
@@ -29,13 +29,10 @@ from typing import TYPE_CHECKING, Any, Final
 from hpcsweep import environment, files, processes, sources
 from hpcsweep.catalog import COMMAND, workload_of
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete
-from hpcsweep.node import dominated, point_row, todo
-from hpcsweep.node.job_time import JobTime
+from hpcsweep.node import point_row, todo
+from hpcsweep.node.job_limits import JobTime, Stop, SuspensionWatch
 from hpcsweep.node.point_row import Reports
 from hpcsweep.node.protocol import Outcome
-from hpcsweep.node.short_points import TOGETHER_LIMIT, ShortPoints
-from hpcsweep.node.stop import Stop
-from hpcsweep.node.suspension import SuspensionWatch
 from hpcsweep.node.worker_care import WorkerCare
 from hpcsweep.point import varying
 from hpcsweep.store import attempt, chunk_file, folders, shards, typed_json
@@ -55,8 +52,10 @@ if TYPE_CHECKING:
 _DEADLY: Final = "two attempts in a row died or were stopped while they measured it; see their logs"
 # what a pause spoils: a time, and a limit that was reached
 _TIMED: Final = frozenset({PointStatus.OK, PointStatus.TIMEOUT})
-_END_SECONDS: Final = 2.0  # for a worker to end
-_REPORT_SECONDS: Final = 60.0  # a profiler writes what it has when the worker ends
+# for a worker to end by itself; it is killed then, and has nothing to lose
+_END_SECONDS: Final = 2.0
+# the same under a profiler, which writes its report when the worker ends
+_REPORT_SECONDS: Final = 60.0
 
 
 def main(argv: list[str]) -> int:
@@ -89,8 +88,8 @@ class Attempt:
         self._wrapper = os.environ.get(environment.WRAPPER, "")
         settings = self._manifest.run
         self._time = JobTime(settings, self._chunk)
-        self._short = ShortPoints(skips=settings.skip_dominated)
-        self._too_large = dominated.OutOfMemoryPoints(settings.known_oom)
+        self._short = todo.ShortPoints(skips=settings.skip_dominated)
+        self._too_large = todo.OutOfMemoryPoints(settings.known_oom)
         self._deadly: Point | None = None  # took earlier attempts down
         self._fenced_off = False
         self._left_to_others = False
@@ -104,6 +103,7 @@ class Attempt:
         self._log = submission.log(chunk_index, self._shard.attempt)
         self._reports = Reports(self._log)
         self._suspension = SuspensionWatch()
+        self._care = self._worker_care()
         self._set_machine({})
 
     def run(self) -> int:
@@ -111,19 +111,18 @@ class Attempt:
 
         A fenced-off attempt returns 0, since a requeue would end the newer attempt.
         """
-        care = self._care()
         attempt.start_beating(self._shard)
         with self._writer:
             self._write_env(AttemptState.RUNNING, "")
             try:
                 with files.errors_named():
-                    left = self._measure_all(self._points_to_measure(), care)
+                    left = self._measure_all(self._points_to_measure())
                     self._writer.sync()  # some file systems report a full disk only here
             except HpcsweepError as error:
                 self._write_env(AttemptState.REFUSED, str(error))
                 raise
             finally:
-                care.end()
+                self._care.end()
                 self._reports.flush()
         ended = AttemptState.STOPPED if left else AttemptState.DONE
         only_others = self._left_to_others and not left
@@ -142,7 +141,7 @@ class Attempt:
             except FileExistsError:
                 number += 1
 
-    def _care(self) -> WorkerCare:
+    def _worker_care(self) -> WorkerCare:
         settings = self._manifest.run
         for_worker = typed_json.to_plain(replace(settings, known_oom=()))
         return WorkerCare(
@@ -173,27 +172,27 @@ class Attempt:
                 without_row.append(point)
             elif status is PointStatus.OOM:
                 self._too_large.add(point.axes)
-        others = todo.of_others(self._submission) if without_row else set()
+        others = todo.ids_of_others(self._submission) if without_row else set()
         points = [point for point in without_row if point.point_id not in others]
         again = len(without_row) - len(points)
         if again:
             self._left_to_others = True
             self._reports.say(f"{count(again, 'point')} left to another submission")
-        points = todo.by_worker(points)
+        points = todo.sorted_by_worker(points)
         if points and todo.first_is_deadly(attempts, self._shard):
             self._deadly = points[0]
         left = count(len(points), "point")
         self._reports.say(f"chunk {self._chunk.index}, attempt {self._shard.attempt}: {left}")
         return points
 
-    def _measure_all(self, points: list[Point], care: WorkerCare) -> int:
+    def _measure_all(self, points: list[Point]) -> int:
         """Measure point by point; return how many are left."""
         at = 0
         while at < len(points) and not self._stop.wanted() and self._fits(points[at]):
-            at += self._measure_next(points, at, care)
+            at += self._measure_next(points, at)
         return len(points) - at
 
-    def _measure_next(self, points: list[Point], at: int, care: WorkerCare) -> int:
+    def _measure_next(self, points: list[Point], at: int) -> int:
         """Measure the next point, or several short ones; return how many have their row."""
         message = self._short.next_message(points, at)
         clock = time.monotonic()
@@ -201,7 +200,7 @@ class Attempt:
         self._begins(message[0], at, len(points))
         self._reports.flush()
         skipped = self._skip(message[0])
-        outcomes = [skipped] if skipped else self._without_pause(message, care)
+        outcomes = [skipped] if skipped else self._without_pause(message)
         # the start of the worker, and the message, belong to the first point
         wait = time.monotonic() - clock - sum(outcome.seconds for outcome in outcomes)
         for number, outcome in enumerate(outcomes):
@@ -249,14 +248,14 @@ class Attempt:
         reason = self._too_large.why_skip(point.axes)
         return Outcome(status=PointStatus.SKIPPED, reason=reason) if reason else None
 
-    def _without_pause(self, points: Sequence[Point], care: WorkerCare) -> Sequence[Outcome]:
+    def _without_pause(self, points: Sequence[Point]) -> Sequence[Outcome]:
         """Measure points; once more if the job was suspended meanwhile, since times hold the pause.
 
         What was suspended twice stands, and is flagged. So does a command at once: a person knows
         whether it may run again. Nothing is returned where another job has to measure the points.
         """
         before = self._suspension.seconds()
-        outcomes = self._outcomes_of(points, care)
+        outcomes = self._outcomes_of(points)
         paused = self._suspension.seconds() - before
         timed = any(outcome.status in _TIMED for outcome in outcomes)
         if not paused or not timed:
@@ -266,11 +265,11 @@ class Attempt:
             if self._stop.wanted() or not self._fits(points[0]):
                 return []
             before = self._suspension.seconds()
-            outcomes = self._outcomes_of(points, care)
+            outcomes = self._outcomes_of(points)
             paused = self._suspension.seconds() - before
         return [point_row.suspended(outcome, paused) for outcome in outcomes]
 
-    def _outcomes_of(self, points: Sequence[Point], care: WorkerCare) -> Sequence[Outcome]:
+    def _outcomes_of(self, points: Sequence[Point]) -> Sequence[Outcome]:
         """Measure points within the time that is left; nothing if another try must follow.
 
         If a worker fails with several, each of them is measured alone.
@@ -278,19 +277,19 @@ class Attempt:
         if len(points) > 1:
             self._short.sent(points)
             half = self._time.left / 2  # the rest is for each of them alone
-            limit = min(self._manifest.run.point_timeout, TOGETHER_LIMIT, half)
-            return care.outcomes_of(points, self._tries, limit)
-        outcome = self._outcome_of(points[0], care)
+            limit = min(self._manifest.run.point_timeout, todo.TOGETHER_LIMIT, half)
+            return self._care.outcomes_of(points, self._tries, limit)
+        outcome = self._outcome_of(points[0])
         return [outcome] if outcome else []
 
-    def _outcome_of(self, point: Point, care: WorkerCare) -> Outcome | None:
+    def _outcome_of(self, point: Point) -> Outcome | None:
         """Measure a point within the time that is left; None if another job should try it.
 
         A point that had a whole job without a result is not tried again.
         """
         limit = self._manifest.run.point_timeout * int(point.axes.get("epochs") or 1)
         began = time.time()
-        outcome = care.outcome_of(point, self._tries, limit, self._time.end)
+        outcome = self._care.outcome_of(point, self._tries, limit, self._time.end)
         took = self._time.taken(began)
         done = outcome and (outcome.status is not PointStatus.TIMEOUT or took >= limit)
         warned = "USR" in self._stop.reason
@@ -303,7 +302,7 @@ class Attempt:
             f"no result within {took:.0f} s, which is all that a job of profile "
             f"'{self._manifest.profile}' has for it; give the profile more `time`"
         )
-        return care.with_times(point, why) or Outcome(status=PointStatus.TIMEOUT, reason=why)
+        return self._care.with_times(point, why) or Outcome(status=PointStatus.TIMEOUT, reason=why)
 
     def _is_fenced(self) -> bool:
         """Say whether a newer attempt of this chunk has begun."""

@@ -1,18 +1,24 @@
-"""Which points an attempt has to measure, and which one of them took earlier attempts down."""
+"""Which points an attempt has to measure: in what order, how many at a time, and which it skips.
+
+It asks the files of the results, and measures nothing.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from hpcsweep.catalog import sizes_of_inputs
 from hpcsweep.catalog.sharing import worker_key
 from hpcsweep.errors import ResultsError
 from hpcsweep.store import attempt, chunk_file, shards
-from hpcsweep.store.state import AttemptState
+from hpcsweep.store.state import AttemptState, PointStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
+    from hpcsweep.node.protocol import Outcome
     from hpcsweep.point import Point
     from hpcsweep.store.attempt import AttemptRecord
     from hpcsweep.store.folders import ShardPath, SubmissionDir
@@ -23,9 +29,17 @@ _ENDS_OF_JOBS: Final = frozenset({TIME_IS_UP, "SIGUSR1", "SIGUSR2"})
 # Attempts that ended at a point, after which it is not tried again: one may be an accident of the
 # node, and each costs a whole job.
 _DEATHS: Final = 2
+# A point that takes longer does not feel a message, which takes 0.3 ms.
+_SHORT_SECONDS: Final = 0.01
+# Points of a message: a crash costs half a second of points, and a message nearly nothing.
+_TOGETHER: Final = 50
+# Seconds for such a message, ten times what it should take; a point that hangs is then found alone.
+TOGETHER_LIMIT: Final = 5.0
+# in the order in which a reason names them
+_GROWING: Final = tuple(sorted(sizes_of_inputs()))
 
 
-def by_worker(points: Iterable[Point]) -> list[Point]:
+def sorted_by_worker(points: Iterable[Point]) -> list[Point]:
     """Return points in the order in which they need fewest workers."""
     groups: dict[object, list[Point]] = {}
     for point in points:
@@ -33,7 +47,7 @@ def by_worker(points: Iterable[Point]) -> list[Point]:
     return [point for group in groups.values() for point in group]
 
 
-def of_others(submission: SubmissionDir) -> set[str]:
+def ids_of_others(submission: SubmissionDir) -> set[str]:
     """Return the ids of points that other submissions of the same kind measure.
 
     Newer ones do: this attempt's file exists by now. `submit` looks for such files after it has
@@ -41,7 +55,7 @@ def of_others(submission: SubmissionDir) -> set[str]:
     equal rounds, neither `submit` saw the other's folder; the one that came first measures.
     """
     mine = submission.read_manifest()
-    points = set[str]()
+    ids = set[str]()
     sweep_dir = submission.sweep_dir
     for manifest in sweep_dir.manifests():
         comes_before = (manifest.round, mine.id) > (mine.round, manifest.id)
@@ -49,12 +63,12 @@ def of_others(submission: SubmissionDir) -> set[str]:
             continue
         with suppress(ResultsError):  # an unreadable submission may not stop this one
             if manifest.source:  # no job of an imported one measures what it lacks
-                keys = shards.keys_of(sweep_dir.shards_of(manifest.id))
-                points.update(key.point_id for key in keys)
+                for key in shards.keys_of(sweep_dir.shards_of(manifest.id)):
+                    ids.add(key.point_id)
                 continue
-            for _, ids in chunk_file.read_ids(sweep_dir.submission(manifest.id).chunks):
-                points.update(ids)
-    return points
+            for _, ids_of_chunk in chunk_file.read_ids(sweep_dir.submission(manifest.id).chunks):
+                ids.update(ids_of_chunk)
+    return ids
 
 
 def first_is_deadly(attempts: Iterable[ShardPath], mine: ShardPath) -> bool:
@@ -83,3 +97,63 @@ def _was_ended_by_its_point(record: AttemptRecord, *, has_rows: bool) -> bool:
         return True
     its_job_ended = record.state is AttemptState.STOPPED and record.reason in _ENDS_OF_JOBS
     return its_job_ended and not has_rows
+
+
+class OutOfMemoryPoints:
+    """The points that ran out of memory, by their axes (`submit --skip-dominated`)."""
+
+    def __init__(self, points: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._known = [*points]
+
+    def add(self, axes: Mapping[str, Any]) -> None:
+        """Add a point that ran out of memory."""
+        self._known.append(axes)
+
+    def why_skip(self, axes: Mapping[str, Any]) -> str | None:
+        """Return why a point is skipped (a smaller one ran out of memory); None if it is not."""
+        for known in self._known:
+            others = {*axes, *known}.difference(_GROWING)
+            is_same_network = all(axes.get(name) == known.get(name) for name in others)
+            if is_same_network and all(_size(axes, n) >= _size(known, n) for n in _GROWING):
+                tried = ", ".join(f"{name} {_size(known, name)}" for name in _GROWING)
+                why = "ran out of memory already; submit without --skip-dominated to try it"
+                return f"{tried} {why}"
+        return None
+
+
+def _size(axes: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - of an axis, any number
+    return axes.get(name) or 0
+
+
+class ShortPoints:
+    """How many points the next message has, by those of the last one.
+
+    Points that take a few milliseconds each travel together, since a message costs as much.
+    """
+
+    def __init__(self, *, skips: bool) -> None:
+        """`skips`: each point must have its row before it is known whether the next is skipped."""
+        self._skips = skips
+        self._were_short = False
+        self._alone = 0  # points that go one by one, since one of them stopped a worker
+
+    def next_message(self, points: Sequence[Point], at: int) -> list[Point]:
+        """Return the next point, with those after it that go into the same message."""
+        if self._skips or self._alone or not self._were_short:
+            return [points[at]]
+        key = worker_key(points[at])
+        if worker_key(points[at - 1]) != key:  # of another network nothing is known
+            return [points[at]]
+        return [point for point in points[at : at + _TOGETHER] if worker_key(point) == key]
+
+    def sent(self, points: Sequence[Point]) -> None:
+        """Note a message of several points, which go alone until they have been answered."""
+        self._alone = len(points)
+
+    def answered(self, outcomes: Sequence[Outcome]) -> None:
+        """Note the outcomes of a message; one that failed at once says nothing of the next."""
+        self._alone = max(0, self._alone - len(outcomes))
+        self._were_short = bool(outcomes)
+        for outcome in outcomes:
+            if outcome.status is not PointStatus.OK or outcome.seconds >= _SHORT_SECONDS:
+                self._were_short = False

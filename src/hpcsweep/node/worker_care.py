@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hpcsweep.node.stop import Stop
+    from hpcsweep.node.job_limits import Stop
     from hpcsweep.point import Point
 
 

@@ -1,0 +1,309 @@
+"""What bounds an attempt from outside: signals, its launcher's end, its job's time, suspensions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from attempts import (
+    HANGS_FIRST,
+    SLOW,
+    attempt,
+    ids,
+    in_order_of_sizes,
+    in_short_jobs,
+    prepared,
+    statuses,
+    wait_for_a_worker,
+    wait_for_rows,
+)
+from gate import Gate
+from hpcsweep.errors import EXIT_REQUEUE, Incomplete
+from hpcsweep.store import chunk_file, shards
+from waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcsweep.store.folders import SubmissionDir
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_signal_ends_the_attempt_and_the_next_one_continues(desk, number):
+    """Points remain, so the exit code asks for a requeue; nothing is measured twice."""
+    submission = prepared(desk, SLOW)
+    first = attempt(submission)
+    wait_for_rows(submission, 3)
+    first.send_signal(number)
+    first.communicate(timeout=30)
+    assert first.returncode == EXIT_REQUEUE
+    assert 3 <= len(ids(submission)) < 20
+    second = attempt(submission)
+    second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert len(ids(submission)) == len(set(ids(submission))) == 20
+    assert [shard.attempt for shard in submission.attempts(0)] == [0, 1]
+
+
+def test_the_lifeline_ends_everything(desk):
+    """When whoever started it is gone, supervisor and worker leave at once."""
+    submission = prepared(desk, SLOW.replace("50", "60000"))
+    held = subprocess.Popen(
+        [sys.executable, "-m", "hpcsweep.node.supervisor", str(submission.path), "0"],
+        env={**os.environ, "HPCSWEEP_LIFELINE": "stdin"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    wait_for_a_worker(submission)
+    held.stdin.close()
+    assert held.wait(30) == EXIT_REQUEUE  # far less than the point's minute
+    held.stdout.close()
+
+
+@pytest.mark.slow
+def test_no_point_starts_that_does_not_fit_the_time_left(desk):
+    """The deadline leaves room for the scheduler's kill, then the rest is left for a requeue."""
+    submission = prepared(desk, SLOW.replace("50", "200"))
+    in_short_jobs(submission, kill_wait=0.2)
+    ending = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 3.5))
+    ending.communicate(timeout=30)
+    assert ending.returncode == EXIT_REQUEUE
+    assert 0 < len(ids(submission)) < 20
+
+
+def test_a_point_that_never_fits_is_told_instead_of_requeued_for_ever(desk):
+    """A second attempt that could not even start its first point says so."""
+    submission = prepared(desk, SLOW)
+    past = {"HPCSWEEP_DEADLINE": str(time.time() - 1)}
+    first = attempt(submission, **past)
+    first.communicate(timeout=30)
+    assert first.returncode == EXIT_REQUEUE
+    second = attempt(submission, **past)
+    _, errors = second.communicate(timeout=30)
+    assert second.returncode == Incomplete.exit_code
+    assert "give the profile more `time`" in errors
+
+
+def test_the_first_point_of_a_job_starts_though_its_estimate_is_too_long(desk):
+    """It may be a blind guess, as of a command that did not run yet."""
+    submission = prepared(desk, "workload: noop\naxes: {model: [a]}\n")
+    chunk = chunk_file.read_chunk(submission.chunks, 0)
+    chunk_file.write_chunks(submission.chunks, [replace(chunk, seconds=60.0)])
+    in_short_jobs(submission, kill_wait=2)
+    soon = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 30))
+    out, errors = soon.communicate(timeout=30)
+    assert (soon.returncode, len(ids(submission))) == (0, 1), out + errors
+
+
+def test_a_point_without_a_label_is_told_by_its_id(desk):
+    """Of a command no axis is in each label, and of one point none varies."""
+    submission = prepared(desk, "workload: command\naxes: {x: [1]}\nrun: sleep {x}\n")
+    (point,) = chunk_file.read_chunk(submission.chunks, 0).points
+    past = {"HPCSWEEP_DEADLINE": str(time.time() - 1)}
+    attempt(submission, **past).communicate(timeout=30)
+    _, errors = attempt(submission, **past).communicate(timeout=30)
+    assert f"hpcsweep: {point.point_id}: needs about " in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [None, signal.SIGUSR1])
+def test_a_point_that_hangs_until_the_job_ends_is_a_timeout_and_the_chunk_goes_on(desk, told):
+    """Whether its time is up by the deadline, or by the scheduler's signal ahead of it."""
+    submission = in_order_of_sizes(prepared(desk, HANGS_FIRST))
+    in_short_jobs(submission, kill_wait=0.5, signal_lead=0 if told is None else 60)
+    first = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + (5 if told is None else 60)))
+    if told:
+        wait_for_a_worker(submission)
+        first.send_signal(told)
+    first.communicate(timeout=30)
+    assert first.returncode == EXIT_REQUEUE
+    attempt(submission).communicate(timeout=30)
+    assert statuses(submission) == [["timeout"], ["ok"] * 5]
+    (row,) = shards.read_shard(submission.attempts(0)[0]).rows
+    why = "is all that a job of profile 'local' has for it; give the profile more"
+    assert (row["input_size"], why in row["status_reason"]) == ("1", True)
+
+
+@pytest.mark.slow
+def test_a_point_that_is_cut_short_by_the_deadline_gets_a_job_of_its_own(desk):
+    """It is measured again as the first one there."""
+    submission = in_order_of_sizes(
+        prepared(desk, HANGS_FIRST.replace("input_size: 1}", "input_size: 3}"))
+    )
+    in_short_jobs(submission, kill_wait=0.5)
+    codes = []
+    for _job in range(3):
+        job = attempt(submission, HPCSWEEP_DEADLINE=str(time.time() + 5))
+        job.communicate(timeout=30)
+        codes.append(job.returncode)
+    assert codes == [EXIT_REQUEUE, EXIT_REQUEUE, 0]
+    assert statuses(submission) == [["ok", "ok"], ["timeout"], ["ok"] * 3]
+
+
+@pytest.mark.parametrize("text", ["abc", "nan"])
+def test_a_deadline_that_is_no_time_is_told(desk, monkeypatch, text):
+    """One line says which variable to unset."""
+    monkeypatch.setenv("HPCSWEEP_DEADLINE", text)
+    _, errors = attempt(prepared(desk, SLOW)).communicate(timeout=300)
+    told = f"hpcsweep: HPCSWEEP_DEADLINE='{text}': needs seconds since the epoch."
+    assert errors.startswith(told)
+    assert "Traceback" not in errors
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+TELLS = """\
+import sys, time
+from hpcsweep.node.job_limits import SuspensionWatch
+watch = SuspensionWatch()
+print("begun", flush=True)
+for line in sys.stdin:
+    print(watch.seconds(), flush=True)
+"""
+
+
+@contextmanager
+def watching() -> Iterator[subprocess.Popen[str]]:
+    """Start a process that tells its pauses for each line that it reads."""
+    command = [sys.executable, "-c", TELLS]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        assert process.stdout.readline() == "begun\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def told(process: subprocess.Popen[str]) -> float:
+    """Return the seconds of pauses that a process tells now."""
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a signal stopped a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_without_a_pause_nothing_is_told():
+    """However often it is asked."""
+    with watching() as process:
+        assert [told(process) for _ in range(3)] == [0.0, 0.0, 0.0]
+
+
+def test_a_process_that_was_stopped_knows_for_how_long():
+    """By a signal, as Slurm's and a person's; asked the moment it goes on."""
+    with watching() as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        wait_for("stop", lambda: is_stopped(process.pid))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        time.sleep(1.6)
+        os.kill(process.pid, signal.SIGCONT)
+        assert float(process.stdout.readline()) >= 1.0
+        assert told(process) < 60
+
+
+def test_a_process_that_was_frozen_knows_for_how_long():
+    """By its cgroup: no signal says so."""
+    group = FREEZER / f"hpcsweep-tests-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no freezer here: {error}")
+    try:
+        with watching() as process:
+            (group / "cgroup.procs").write_text(str(process.pid))
+            (group / "freezer.state").write_text("FROZEN")
+            wait_for("freeze", lambda: (group / "freezer.state").read_text() == "FROZEN\n")
+            time.sleep(1.6)
+            (group / "freezer.state").write_text("THAWED")
+            assert told(process) >= 1.0
+    finally:
+        with suppress(OSError):
+            group.rmdir()
+
+
+SLEEPS = """\
+workload: noop
+axes: {model: [a]}
+measure: {sleep_ms: 1500}
+"""
+
+
+@contextmanager
+def paused(running: subprocess.Popen[str]) -> Iterator[None]:
+    """Stop every process of an attempt, as Slurm does, for longer than its point takes."""
+    process = psutil.Process(running.pid)
+    tree = [process, *process.children(recursive=True)]
+    for one in tree:
+        one.suspend()
+    for one in tree:
+        wait_for("stop", lambda pid=one.pid: is_stopped(pid))
+    time.sleep(3)  # more than the point, and the least pause
+    for one in reversed(tree):
+        one.resume()
+    yield
+
+
+def test_a_point_is_measured_again_if_its_job_was_suspended_meanwhile(desk):
+    """Its row holds a time without the pause."""
+    submission = prepared(desk, SLEEPS)
+    running = attempt(submission)
+    wait_for_log(submission, "begins")
+    with paused(running):
+        out, _ = running.communicate(timeout=60)
+    assert "s: measured again" in out
+    (row,) = desk.rows()
+    assert (row["status"], row["valid"], row["flags"]) == ("ok", "true", "")
+    assert 1500 <= float(row["median_ms"]) < 2900
+
+
+def test_a_point_that_was_suspended_twice_says_so(desk):
+    """Where a scheduler lets jobs take turns, no try is without a pause."""
+    submission = prepared(desk, SLEEPS)
+    running = attempt(submission)
+    wait_for_log(submission, "begins")
+    with paused(running):
+        wait_for_log(submission, "measured again")
+    with paused(running):
+        running.communicate(timeout=60)
+    (row,) = desk.rows()
+    assert (row["status"], row["valid"], row["flags"]) == ("ok", "false", "suspended")
+    assert float(row["suspended_s"]) >= 2
+    assert "the job was suspended" in desk.run("collect", "sweep").stdout
+
+
+def test_a_command_that_was_suspended_runs_once_and_says_so(desk):
+    """To run it twice is for a person to decide."""
+    gate = Gate(desk)
+    submission = prepared(desk, gate.sweep(points=1, passes=0))
+    running = attempt(submission)
+    wait_for("command", gate.waiting)
+    with paused(running):
+        gate.open()
+        out, _ = running.communicate(timeout=60)
+    assert "measured again" not in out
+    (row,) = desk.rows()
+    assert (row["status"], row["valid"]) == ("ok", "false")
+    assert "suspended" in row["flags"].split(";")
+    assert float(row["suspended_s"]) >= 2
+
+
+def wait_for_log(submission: SubmissionDir, words: str) -> None:
+    """Wait until the log of the first attempt has some words."""
+    log = submission.log(0, 0)
+    wait_for(words, lambda: log.read_text() if log.exists() else "", enough=lambda t: words in t)
