@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 import sys
 
 import pytest
 
-from hpcsweep.cluster.local import this_machine, visible
-from hpcsweep.cluster.local.visible import LibraryAnswer
+from hpcsweep.cluster.local import this_machine
+from hpcsweep.cluster.local.this_machine import LibraryAnswer
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def answers(tmp_path, monkeypatch):
 
     def install(nvidia=None, amd=None):
         said = {"nvidia": nvidia or LibraryAnswer(), "amd": amd or LibraryAnswer()}
-        monkeypatch.setattr(visible, "ask", lambda _: said)
+        monkeypatch.setattr(this_machine, "ask_libraries", lambda _: said)
 
     return install
 
@@ -53,7 +55,7 @@ def test_what_the_library_says_comes_before_what_a_program_lists(answers, tmp_pa
     program.chmod(0o755)
     answers(nvidia=LibraryAnswer(library="libcuda.so.1", name="NVIDIA H100 PCIe"))
     assert this_machine.local_device().gpu == "h100"
-    answers(nvidia=LibraryAnswer(library="libcuda.so.1", status=visible.NO_DEVICE))
+    answers(nvidia=LibraryAnswer(library="libcuda.so.1", status=this_machine.NO_DEVICE))
     assert this_machine.local_device().gpu == "cpu"
     answers(
         nvidia=LibraryAnswer(library="libcuda.so.1", status=999)
@@ -152,3 +154,83 @@ def test_a_busy_machine_is_told_with_what_to_do(monkeypatch):
         "this machine is busy (load 8.0 on 4 cores), so times will be noisy; stop other programs, "
         "or measure on a node of your own"
     )
+
+
+# the first of the GPUs that ROCR_VISIBLE_DEVICES leaves, in its order
+_HIP = """
+#include <stdio.h>
+#include <stdlib.h>
+int hipInit(unsigned flags) { return atoi(getenv("ROCR_VISIBLE_DEVICES")) > 1 ? 100 : 0; }
+int hipDeviceGet(int *device, int number) { *device = number; return 0; }
+int hipDeviceGetName(char *name, int size, int device)
+{
+    const char *all[] = {"AMD Radeon", "AMD Instinct MI250"};
+    return snprintf(name, size, "%s", all[atoi(getenv("ROCR_VISIBLE_DEVICES"))]) < 0;
+}
+"""
+
+
+def _library(folder, text):
+    """Compile a library; return its path."""
+    path = folder / "library.so"
+    command = ["gcc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-o", str(path)]
+    subprocess.run(command, input=text, text=True, check=True)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("shown", "name", "status"),
+    [
+        (None, "NVIDIA H100 80GB HBM3", 0),
+        ("1", "NVIDIA H100 80GB HBM3", 0),
+        ("GPU-00000000", "NVIDIA H100 80GB HBM3", 0),
+        ("", "", this_machine.NO_DEVICE),
+        ("-1", "", this_machine.NO_DEVICE),
+    ],
+)
+def test_the_driver_knows_what_variables_mean(pretend_gpu, monkeypatch, shown, name, status):
+    """A number, a UUID, or what hides every GPU."""
+    library = str(pretend_gpu.folder / "libcuda.so.1")
+    monkeypatch.setattr(
+        this_machine, "library_places", {"nvidia": [library], "amd": []}.__getitem__
+    )
+    env = {n: value for n, value in os.environ.items() if n != "CUDA_VISIBLE_DEVICES"}
+    if shown is not None:
+        env["CUDA_VISIBLE_DEVICES"] = shown
+    said = LibraryAnswer(library=library, name=name, status=status)
+    assert this_machine.ask_libraries(env) == {"nvidia": said, "amd": LibraryAnswer()}
+
+
+@pytest.mark.parametrize(
+    ("shown", "name", "status"),
+    [("0", "AMD Radeon", 0), ("1", "AMD Instinct MI250", 0), ("7", "", this_machine.NO_DEVICE)],
+)
+def test_hip_is_asked_with_the_same_three_calls(tmp_path, monkeypatch, shown, name, status):
+    """Which GPU comes first is for HIP to say; the first library that loads is asked."""
+    library = _library(tmp_path, _HIP)
+    places = {"nvidia": ["libnone.so"], "amd": ["libnone.so", library, "libother.so"]}
+    monkeypatch.setattr(this_machine, "library_places", places.__getitem__)
+    said = this_machine.ask_libraries({**os.environ, "ROCR_VISIBLE_DEVICES": shown})
+    answer = LibraryAnswer(library=library, name=name, status=status)
+    assert said == {"nvidia": LibraryAnswer(), "amd": answer}
+
+
+@pytest.mark.parametrize("code", ["abort();", "_exit(3);", "sleep(60);"])
+def test_a_library_that_ends_or_holds_its_process_is_told_as_such(tmp_path, monkeypatch, code):
+    """The process that asks is another one than the command's."""
+    monkeypatch.setattr(this_machine, "_SECONDS", 2.0 if "sleep" in code else 60.0)
+    library = _library(tmp_path, f"int cuInit(unsigned flags) {{ {code} }}")
+    monkeypatch.setattr(
+        this_machine, "library_places", {"nvidia": [library], "amd": []}.__getitem__
+    )
+    said = this_machine.ask_libraries(os.environ)
+    assert said == {"nvidia": LibraryAnswer(library=library, status=-1), "amd": LibraryAnswer()}
+
+
+def test_torchs_own_copy_of_hip_is_the_first(monkeypatch):
+    """Its wheels bring one; that of the machine may be another version, or missing."""
+    monkeypatch.setenv("ROCM_PATH", "/opt/mine")
+    first, *rest = this_machine.library_places("amd")
+    assert first.endswith("/torch/lib/libamdhip64.so")
+    assert rest == ["libamdhip64.so", "/opt/mine/lib/libamdhip64.so"]
+    assert list(this_machine.library_places("nvidia")) == ["libcuda.so.1"]

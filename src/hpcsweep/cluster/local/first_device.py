@@ -1,8 +1,8 @@
 """Prints the name of the first GPU that a vendor's library shows to this process, or its error.
 
-A program of `visible`, run as a file by a bare Python, so it imports nothing of this package. Its
-arguments are a vendor and a path, once for each library that there may be; the first that loads is
-asked. Each line is a JSON object, and a later one of a vendor replaces the one before: the first
+A program of `this_machine`, run as a file by a bare Python, so it imports nothing of this package.
+Its arguments are a vendor and a path, once for each library that there may be; the first that loads
+is asked. Each line is a JSON object, and a later one of a vendor replaces the one before: the first
 says that the library was asked at all, should it end this process.
 """
 
@@ -35,8 +35,8 @@ def ask(library: ctypes.CDLL, vendor: str) -> tuple[str, int]:
 
 
 def _tell(vendor: str, library: str, name: str, status: int) -> None:
-    told = {"vendor": vendor, "library": library, "name": name, "status": status}
-    print(json.dumps(told), flush=True)  # noqa: T201 - `visible` reads it
+    answer = {"vendor": vendor, "library": library, "name": name, "status": status}
+    print(json.dumps(answer), flush=True)  # noqa: T201 - `this_machine` reads it
 
 
 def main(arguments: list[str]) -> None:
