@@ -1,4 +1,4 @@
-"""Asking for the states of jobs, and cancelling them, where Slurm's answers are odd."""
+"""Asking for the states of jobs, cancelling them, and job ids in every form that Slurm prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep.cluster import slurm
-from hpcsweep.cluster.slurm import STATES
+from hpcsweep.cluster.slurm import STATES, JobId, parse_id
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store.state import ChunkState
 from waiting import given_time
@@ -200,3 +200,44 @@ def test_a_list_of_tasks_that_nobody_has_costs_nothing(program: Callable[[str, s
     program("sacct", f"printf '{line}{line.replace('99999999999', '9999999')}'")
     found = slurm.attempts(["12"], SINCE)
     assert len(found) < 200_000
+
+
+ID_FORMS = [
+    ("12", JobId("12", 12)),
+    ("12_3", JobId("12_3", 12, 3)),
+    ("12_[3-9%2]", JobId("12_[3-9%2]", 12, tasks=(range(3, 10),))),
+    ("12_[1,4-6]", JobId("12_[1,4-6]", 12, tasks=(range(1, 2), range(4, 7)))),
+    ("12_[0-10:5]", JobId("12_[0-10:5]", 12, tasks=(range(0, 11, 5),))),
+    ("12_[4%1]", JobId("12_[4%1]", 12, tasks=(range(4, 5),))),
+    ("12+1", JobId("12+1", 12)),
+    ("12+1.0", JobId("12+1.0", 12)),
+    ("12.batch", JobId("12.batch", 12)),
+    ("12_3.extern", JobId("12_3.extern", 12, 3)),
+    ("12;cluster", JobId("12;cluster", 12)),
+    ("12_3;a.b-c", JobId("12_3;a.b-c", 12, 3)),
+    ("12_[0-99,...]", JobId("12_[0-99,...]", 12, tasks=(range(100),))),
+    ("12_[0-9,11,1...", JobId("12_[0-9,11,1...", 12, None, (range(10), range(11, 12)))),
+    ("12_[0-9,11%", JobId("12_[0-9,11%", 12, None, (range(10), range(11, 12)))),
+    ("12_[0x3F]", JobId("12_[0x3F]", 12)),
+    ("12_[0-99999999999]", JobId("12_[0-99999999999]", 12)),
+    ("9" * 5000, JobId("9" * 5000)),
+    ("12_[]", JobId("12_[]", 12)),
+    ("  7 ", JobId("7", 7)),
+    ("", JobId("")),
+    ("JOBID", JobId("JOBID")),
+    ("12_", JobId("12_")),
+    ("12_[1-3]_4", JobId("12_[1-3]_4")),
+    ("-5", JobId("-5")),
+    ("١٢", JobId("١٢")),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), ID_FORMS)
+def test_job_ids_are_read_in_every_form(text: str, expected: JobId):
+    """One parser for all that squeue, sacct and sbatch print; the rest is kept verbatim."""
+    assert parse_id(text) == expected
+
+
+def test_a_huge_range_costs_nothing():
+    """Four million waiting tasks are a range until somebody walks through it."""
+    assert len(parse_id("12_[0-4000000]").tasks[0]) == 4_000_001

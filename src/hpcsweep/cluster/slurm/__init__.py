@@ -1,8 +1,8 @@
 """Runs Slurm's programs and parses their output; no other package runs them.
 
-`call` runs one program in bounded time, and says which cluster it is, `ids` reads job ids, `sbatch`
-submits, `jobs` asks for the states of jobs and cancels them. `site`, which is not imported here
-since `status` does not need it, asks for nodes, partitions, QOS and accounts.
+`call` runs one program in bounded time, and says which cluster it is, `sbatch` submits, `jobs` asks
+for the states of jobs, cancels them and reads their ids. `site`, which is not imported here since
+`status` does not need it, asks for nodes, partitions, QOS and accounts.
 
 Questions return their answer or a `CouldNotAsk`, because `hpcsweep status` must work when the
 cluster is down. Orders (submit, cancel) raise a `SchedulerError`. Only text with named fields is
@@ -22,9 +22,9 @@ from hpcsweep.cluster.slurm.call import (
     this_cluster,
     user_name,
 )
-from hpcsweep.cluster.slurm.ids import JobId, numbers, parse_id, task_list
 from hpcsweep.cluster.slurm.jobs import (
     STATES,
+    JobId,
     JobState,
     State,
     Survey,
@@ -32,9 +32,12 @@ from hpcsweep.cluster.slurm.jobs import (
     cancel,
     hostnames,
     in_vain,
+    numbers,
+    parse_id,
     queue,
     state_of,
     survey,
+    task_list,
 )
 from hpcsweep.cluster.slurm.sbatch import (
     LimitReached,

@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import Final
 
 from hpcsweep import units
-from hpcsweep.cluster.slurm.ids import parse_id
 from hpcsweep.environment import outside_a_job
 from hpcsweep.text import cut
 
@@ -100,7 +99,6 @@ class ProgramOutput:
 
 # Where a client finds no configuration it fails at once, or looks for it again and again.
 NO_CONF: Final = "no slurm.conf was found; set SLURM_CONF, or work on a login node"
-_HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
 UNCONFIGURED: Final = "configuration (?:source|file)|cannot stat file"
 
 
@@ -146,25 +144,6 @@ def ask(*command: str) -> str | CouldNotAsk:
     if isinstance(reply, CouldNotAsk) or reply.code == 0:
         return reply if isinstance(reply, CouldNotAsk) else reply.out
     return cause(command[0], reply)
-
-
-def ask_for_rows(
-    *command: str, fields: int, optional: int = 0, harmless: str = ""
-) -> list[list[str]] | CouldNotAsk:
-    """Return the rows of jobs that a program prints; text without a row is no answer.
-
-    An error that contains `harmless` is an answer without rows.
-    """
-    reply = run(command, TIMEOUT)
-    if isinstance(reply, CouldNotAsk):
-        return reply
-    if reply.code and harmless and harmless in reply.err:
-        return []
-    listed = [row for row in rows(reply.out, fields, optional) if parse_id(row[0]).job is not None]
-    printed = _HEADING.sub("", reply.out)
-    if reply.code != 0 or (not listed and (reply.err.strip() or printed.strip())):
-        return cause(command[0], reply)
-    return listed
 
 
 def cause(program: str, reply: ProgramOutput) -> CouldNotAsk:

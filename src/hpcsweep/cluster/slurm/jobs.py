@@ -1,4 +1,4 @@
-"""Asks squeue and sacct for the states of jobs, and cancels jobs.
+"""Asks squeue and sacct for the states of jobs, cancels jobs, and reads job ids; submits none.
 
 squeue lists jobs that are alive (and those that ended within MinJobAge); sacct lists past jobs,
 some seconds late. Both give one row per array task. `survey` asks both at once and merges the
@@ -8,6 +8,13 @@ waited (which leaves no trace in Slurm 22.05), or is hidden from this user.
 `catalog/slurm_states.csv` has every state of the manuals of squeue and sacct and of the page "Job
 State Codes", releases 17.11 to 25.11. A state that a later release adds is shown by its name and
 counts as not over, so that its chunk is not sent twice.
+
+`parse_id` never raises. Job ids have these forms::
+
+    12            a job                       12_[3-9%2]      tasks that wait, two at a time
+    12_3          an array's task             12_[1,4-6:2]    lists, ranges, steps
+    12+1          a heterogeneous job's part  12_[0-99,...]   cut short by Slurm
+    12_3.batch    a step                      12;cluster      as `sbatch --parsable` names it
 """
 
 from __future__ import annotations
@@ -19,21 +26,89 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from hpcsweep.catalog.record import packaged
-from hpcsweep.cluster.slurm.call import (
-    SEPARATOR,
-    CouldNotAsk,
-    ask,
-    ask_for_rows,
-    moment,
-    number,
-)
-from hpcsweep.cluster.slurm.ids import JobId, parse_id
+from hpcsweep.cluster.slurm import call
+from hpcsweep.cluster.slurm.call import SEPARATOR, CouldNotAsk
 from hpcsweep.errors import SchedulerError
 from hpcsweep.store.state import ChunkState
+
+_FORM: Final = re.compile(
+    r"(?P<job>\d{1,18})"
+    r"(?:_(?:(?P<task>\d{1,18})|\[(?P<tasks>[^\]%]*)(?:%[^\]]*)?(?:\]|$)))?"
+    r"(?:\+\d+)?(?:\.[^;]+)?"
+    r"(?:;.+)?",
+    re.ASCII,
+)
+_RANGE: Final = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class JobId:
+    """One printed job id; `job` is None if the text has none of the known forms."""
+
+    text: str
+    job: int | None = None
+    task: int | None = None
+    tasks: tuple[range, ...] = ()
+
+    @classmethod
+    def of(cls, job: int, task: int | None = None) -> JobId:
+        """Make the id of a job or of an array's task."""
+        return cls(f"{job}" if task is None else f"{job}_{task}", job, task)
+
+    @property
+    def key(self) -> tuple[int | None, int | None]:
+        return self.job, self.task
+
+    def expand(self) -> Iterator[JobId]:
+        """Yield one id per task of a range, or this id."""
+        if not self.tasks or self.job is None:
+            yield self
+        for task in chain.from_iterable(self.tasks):
+            yield JobId.of(self.job or 0, task)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_id(text: str) -> JobId:
+    """Read a job id; other text is kept, with `job` None."""
+    text = text.strip()
+    match = _FORM.fullmatch(text)
+    if not match:
+        return JobId(text)
+    task = int(match["task"]) if match["task"] else None
+    tasks = _ranges(match["tasks"] or "")
+    return JobId(text, int(match["job"]), task, tasks)
+
+
+def task_list(tasks: Iterable[int]) -> str:
+    """Write task numbers as --array and scancel take them: ``1,4-6``."""
+    spans: list[list[int]] = []
+    for task in sorted(set(tasks)):
+        if spans and spans[-1][-1] == task - 1:
+            spans[-1] = [spans[-1][0], task]
+        else:
+            spans.append([task])
+    return ",".join("-".join(map(str, span)) for span in spans)
+
+
+def numbers(tasks: str) -> Iterator[int]:
+    """Yield the numbers of a list as `task_list` and Slurm write it; skip other text."""
+    return chain.from_iterable(_ranges(tasks))
+
+
+def _ranges(tasks: str) -> tuple[range, ...]:
+    found = []
+    for word in tasks.split(","):
+        match = _RANGE.fullmatch(word)
+        if match:
+            first, last, step = match.groups()
+            found.append(range(int(first), int(last or first) + 1, int(step or 1)))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -81,17 +156,23 @@ def in_vain(reason: str) -> str:
     if _TOO_MUCH.fullmatch(reason):
         return "asks for more, or less, than its account or QOS allows for one job"
     words = reason.replace("_", " ")
-    return next((says for begin, says in _IN_VAIN.items() if words.startswith(begin)), "")
+    for beginning, says in _IN_VAIN.items():
+        if words.startswith(beginning):
+            return says
+    return ""
 
 
 # A job that seems to be submitted before it was asked for would be left out.
 _CLOCK_SKEW: Final = timedelta(hours=1)  # between the clocks of this machine and of slurmdbd
-_MOST_TASKS: Final = 100_000  # of one line; squeue has a line for each
-_MANY: Final = 1000  # more job ids than this make a command line too long
+# of one line of sacct, which has one for all that wait: more would fill the memory of a command
+_MOST_TASKS: Final = 100_000
+# More job ids make a command line long: then all jobs of the user are asked for instead.
+_MANY: Final = 1000
 # In squeue's letters: id, state, reason, nodes, submitted, started, ended, folder.
 _QUEUE: Final = SEPARATOR.join(["%i", "%T", "%r", "%N", "%V", "%S", "%e", "%Z"])
 _ACCOUNTING: Final = "JobID,State,Reason,NodeList,Submit,Start,End,ExitCode,WorkDir"
 _UNKNOWN: Final = "Invalid job id specified"
+_HEADING: Final = re.compile(r"^CLUSTER: .*\n?", re.MULTILINE)  # of squeue --clusters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +202,11 @@ class Survey:
 
 def queue(job_ids: Iterable[JobId | str] | None = None) -> list[JobState] | CouldNotAsk:
     """Return the queue's entries for those of these jobs that it knows, by default of this user."""
-    wanted = _numbers(job_ids or ())
+    wanted = _job_numbers(job_ids or ())
     if job_ids is not None and not wanted:
         return []
-    options = ["-h", "-r", "-t", "all", _chosen(wanted), "-o", _QUEUE]
-    fields = _QUEUE.count(SEPARATOR) + 1
-    rows = ask_for_rows("squeue", *options, fields=fields, optional=1, harmless=_UNKNOWN)
+    command = ["squeue", "-h", "-r", "-t", "all", _choice_of(wanted), "-o", _QUEUE]
+    rows = _ask_for_rows(command, fields=_QUEUE.count(SEPARATOR) + 1, harmless=_UNKNOWN)
     if isinstance(rows, CouldNotAsk):
         return rows
     jobs = _read("squeue", rows)
@@ -139,20 +219,21 @@ def attempts(job_ids: Iterable[JobId | str], since: datetime) -> list[JobState] 
     The list has earlier attempts of requeued tasks. The accounts lag: a job that has just ended may
     still be running in the list, or be missing.
     """
-    wanted = _numbers(job_ids)
+    wanted = _job_numbers(job_ids)
     if not wanted:
         return []
     # Without a start time sacct leaves out jobs that ended before midnight.
     start = (since.astimezone() - _CLOCK_SKEW).strftime("%Y-%m-%dT%H:%M:%S")
-    options = ["-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}", _chosen(wanted)]
-    options += [f"--format={_ACCOUNTING}", f"--starttime={start}"]
-    if named := os.environ.get("SLURM_CLUSTERS"):  # which the other programs heed by themselves
-        options.append(f"--clusters={named}")
-    fields = _ACCOUNTING.count(",") + 1
-    rows = ask_for_rows("sacct", *options, fields=fields, optional=1)
+    command = ["sacct", "-X", "-n", "-P", "--duplicates", f"--delimiter={SEPARATOR}"]
+    command += [_choice_of(wanted), f"--format={_ACCOUNTING}", f"--starttime={start}"]
+    cluster = os.environ.get("SLURM_CLUSTERS")  # which the other programs heed by themselves
+    if cluster:
+        command.append(f"--clusters={cluster}")
+    rows = _ask_for_rows(command, fields=_ACCOUNTING.count(",") + 1)
     if isinstance(rows, CouldNotAsk):
         return rows
-    return sorted((job for job in _read("sacct", rows) if job.id.job in wanted), key=_age)
+    own = [job for job in _read("sacct", rows) if job.id.job in wanted]
+    return sorted(own, key=_age)
 
 
 def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
@@ -163,9 +244,12 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     """
     ids = [*job_ids]
     with ThreadPoolExecutor(1) as pool:  # if slurmctld is down, both wait for their timeout
-        past = pool.submit(attempts, ids, since)
-        answers = (queue(ids), past.result())
-    listed, accounts = ([] if isinstance(a, CouldNotAsk) else a for a in answers)
+        asked = pool.submit(attempts, ids, since)
+        listed = queue(ids)
+        accounts = asked.result()
+    unanswered = tuple(a for a in (listed, accounts) if isinstance(a, CouldNotAsk))
+    listed = [] if isinstance(listed, CouldNotAsk) else listed
+    accounts = [] if isinstance(accounts, CouldNotAsk) else accounts
     jobs = {job.id.key: job for job in listed}
     newest = {job.id.key: job for job in accounts}  # attempt of each
     for key, job in newest.items():
@@ -177,7 +261,6 @@ def survey(job_ids: Iterable[JobId | str], since: datetime) -> Survey:
     for (array, task), job in [*jobs.items()]:
         if task is None and array in split and not job.state.over:
             del jobs[array, task]
-    unanswered = tuple(a for a in answers if isinstance(a, CouldNotAsk))
     return Survey(jobs, unanswered, tuple(accounts))
 
 
@@ -185,7 +268,7 @@ def cancel(job_ids: Iterable[JobId | str]) -> None:
     """Cancel jobs; unknown ids are no error. `SchedulerError` if Slurm is silent, or refuses."""
     targets = [str(job).partition(";")[0] for job in job_ids]
     for start in range(0, len(targets), _MANY):
-        answer = ask("scancel", *targets[start : start + _MANY])
+        answer = call.ask("scancel", *targets[start : start + _MANY])
         if isinstance(answer, CouldNotAsk):
             raise SchedulerError(f"{answer}; not everything was cancelled, try again later")
 
@@ -196,45 +279,65 @@ def hostnames(nodes: str) -> tuple[str, ...] | CouldNotAsk:
         return ()
     if "[" not in nodes:
         return tuple(nodes.split(","))
-    answer = ask("scontrol", "show", "hostnames", nodes)
+    answer = call.ask("scontrol", "show", "hostnames", nodes)
     return answer if isinstance(answer, CouldNotAsk) else tuple(answer.split())
+
+
+def _ask_for_rows(
+    command: Sequence[str], *, fields: int, harmless: str = ""
+) -> list[list[str]] | CouldNotAsk:
+    """Return the rows of jobs that a program prints; text without a row is no answer.
+
+    Rows may lack the last field. An error that contains `harmless` is an answer without rows.
+    """
+    reply = call.run(command, call.TIMEOUT)
+    if isinstance(reply, CouldNotAsk):
+        return reply
+    if reply.code and harmless and harmless in reply.err:
+        return []
+    rows = call.rows(reply.out, fields, optional=1)
+    of_jobs = [row for row in rows if parse_id(row[0]).job is not None]
+    says_more = reply.err.strip() or _HEADING.sub("", reply.out).strip()
+    if reply.code != 0 or (says_more and not of_jobs):
+        return call.cause(command[0], reply)
+    return of_jobs
 
 
 def _age(job: JobState) -> tuple[float, float]:
     """Return the sort key of attempts: a requeue has a new submit time; waiting ones are last."""
-    submitted = job.submitted
-    started = job.started
-    return submitted.timestamp() if submitted else 0, started.timestamp() if started else math.inf
+    submitted = job.submitted.timestamp() if job.submitted else 0
+    started = job.started.timestamp() if job.started else math.inf
+    return submitted, started
 
 
 def _read(source: str, rows: Iterable[Sequence[str]]) -> Iterator[JobState]:
     """Yield the tasks in rows of squeue, or of sacct, with one row for an array's waiting tasks."""
-    for job, state, reason, nodes, submitted, started, ended, *code, folder in rows:
-        meaning = state_of(state)
-        waits = meaning.meaning in {ChunkState.PENDING, ChunkState.REQUEUED}
+    for job, printed, reason, nodes, submitted, started, ended, *code, folder in rows:
+        state = state_of(printed)
+        waits = state.meaning in {ChunkState.PENDING, ChunkState.REQUEUED}
         counts = reason != "None" and (waits or source == "squeue")  # sacct keeps the last reason
         for task in islice(parse_id(job).expand(), _MOST_TASKS):
             yield JobState(
                 id=task,
-                state=meaning,
+                state=state,
                 source=source,
                 reason=reason if counts else "",
                 nodes="" if nodes == "None assigned" else nodes,
-                submitted=moment(submitted),
-                started=None if waits else moment(started),  # before, squeue has a forecast
-                ended=moment(ended) if meaning.over else None,  # before, it is that of the limit
-                exit_code=number(code[0]) if code else None,  # of `CODE:SIGNAL`
+                submitted=call.moment(submitted),
+                started=None if waits else call.moment(started),  # before, squeue has a forecast
+                ended=call.moment(ended) if state.over else None,  # before, that of the limit
+                exit_code=call.number(code[0]) if code else None,  # of `CODE:SIGNAL`
                 folder=folder,
             )
 
 
-def _numbers(job_ids: Iterable[JobId | str]) -> list[int]:
+def _job_numbers(job_ids: Iterable[JobId | str]) -> list[int]:
     """Return the numbers of jobs, each of which stands for all tasks of an array."""
     found = dict.fromkeys(parse_id(str(job)).job for job in job_ids)
     return [number for number in found if number is not None]
 
 
-def _chosen(wanted: Collection[int]) -> str:
+def _choice_of(wanted: Collection[int]) -> str:
     """Return the option that chooses jobs; the user's, where there are none or very many."""
     few = 0 < len(wanted) <= _MANY
     return f"--jobs={','.join(map(str, wanted))}" if few else f"--user={os.getuid()}"

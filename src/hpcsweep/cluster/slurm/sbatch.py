@@ -21,7 +21,7 @@ from typing import Final
 
 from hpcsweep.cluster.slurm import call
 from hpcsweep.cluster.slurm.call import NO_CONF, UNCONFIGURED, CouldNotAsk
-from hpcsweep.cluster.slurm.ids import JobId, parse_id
+from hpcsweep.cluster.slurm.jobs import JobId, parse_id
 from hpcsweep.errors import MissingDependency, SchedulerError
 from hpcsweep.text import cut
 
