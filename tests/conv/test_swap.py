@@ -17,7 +17,7 @@ from torchvision.models import get_model
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import Backend, choose
 from hpcsweep.conv.choice import AlgorithmError, Unsupported
-from hpcsweep.conv.proof import backward_pass, forward_pass
+from hpcsweep.conv.proof import profiled_passes
 from hpcsweep.conv.reference.reference_backend import FAMILIES, Reference
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d
@@ -205,7 +205,7 @@ def test_the_next_point_only_assigns_anew() -> None:
     for algorithm in ("gemm", "winograd", "auto"):
         choices = swap.assign(model, calls, algorithm, "fallback", BACKEND)
         assert {c.requested for c in choices} == {algorithm}
-        proof = forward_pass.prove(model, lambda: model(x), choices, BACKEND)
+        proof = profiled_passes.prove_forward(model, lambda: model(x), choices, BACKEND)
         assert [call.problem for call in proof.calls] == [None] * 3
 
 
@@ -346,8 +346,10 @@ def test_a_class_that_leaves_the_computation_alone_runs_and_trains_by_the_algori
     wanted = dict(plain.named_parameters())
     for name, parameter in model.named_parameters():
         assert close(parameter.grad, wanted[name].grad), name
-    proof = forward_pass.prove(model, lambda: model(x), choices, BACKEND)
-    learned = backward_pass.prove(model, lambda: model(x).sum().backward(), choices, BACKEND)
+    proof = profiled_passes.prove_forward(model, lambda: model(x), choices, BACKEND)
+    learned = profiled_passes.prove_backward(
+        model, lambda: model(x).sum().backward(), choices, BACKEND
+    )
     assert [call.problem for call in (*proof.calls, *learned)] == [None] * 4
     assert all(call.seen for call in (*proof.calls, *learned))
     swap.restore(model)

@@ -12,7 +12,7 @@ from torch import nn
 
 from hpcsweep.conv import swap
 from hpcsweep.conv.backend import choose
-from hpcsweep.conv.proof import backward_pass, forward_pass, profiler_events
+from hpcsweep.conv.proof import profiled_passes, profiler_events
 from hpcsweep.measure.shape_pass import shape_pass
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def forward(algorithm: str) -> Profiled:
     net = forward_net()
     picked = swap.assign(net, CALLS, algorithm, "fallback", BACKEND)
     net(X)
-    ranges = forward_pass.ranges(net)
+    ranges = profiled_passes.forward_ranges(net)
     return Profiled(picked, *profiler_events.record(net, ranges, lambda: net(X)))
 
 
@@ -101,7 +101,9 @@ def step(algorithm: str) -> Profiled:
 
     with _two_threads():
         run()
-        return Profiled(picked, *profiler_events.record(net, backward_pass.ranges(net), run))
+        return Profiled(
+            picked, *profiler_events.record(net, profiled_passes.backward_ranges(net), run)
+        )
 
 
 @contextmanager
@@ -118,13 +120,13 @@ def _two_threads() -> Iterator[None]:
 def forward_proof(ran: str, claimed: str | None = None) -> Proof:
     """Judge a profiled pass, or a false claim about its first calls."""
     picked, events, primitives = forward(ran)
-    return forward_pass.proof_of_forward(events, _claims(picked, claimed), BACKEND, primitives)
+    return profiled_passes.proof_of_forward(events, _claims(picked, claimed), BACKEND, primitives)
 
 
 def step_proof(ran: str, claimed: str | None = None) -> list[Evidence]:
     """Judge the gradients of a profiled step, or a false claim about those of its first calls."""
     picked, events, primitives = step(ran)
-    return backward_pass.proof_of_backward(events, _claims(picked, claimed), BACKEND, primitives)
+    return profiled_passes.proof_of_backward(events, _claims(picked, claimed), BACKEND, primitives)
 
 
 def _claims(picked: list[LayerChoice], claimed: str | None) -> list[LayerChoice]:

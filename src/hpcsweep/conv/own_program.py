@@ -22,7 +22,7 @@ from hpcsweep import catalog
 from hpcsweep.conv import choice, parts, swap, tensors
 from hpcsweep.conv.backend import FRAMEWORK, choose
 from hpcsweep.conv.choice import LayerChoice
-from hpcsweep.conv.proof import forward_pass
+from hpcsweep.conv.proof import profiled_passes
 from hpcsweep.conv.proof.evidence import cell
 from hpcsweep.conv.shape import ConvShape, transformed
 from hpcsweep.errors import SpecError, UsageError, suggest
@@ -132,7 +132,7 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
     assigned = [_assigned(module) for _, module, _ in calls]
     backends = [one.backend for one in assigned if one]
     backend = backends[0] if backends else choose(parts.device_type(model))
-    proof = forward_pass.prove(model, lambda: model(*inputs), picked, backend)
+    proof = profiled_passes.prove_forward(model, lambda: model(*inputs), picked, backend)
     return [
         Used(c.layer, c.shape.unique_key, c.requested, c.used, c.backend, cell(seen), c.reason)
         for c, seen in zip(picked, proof.calls, strict=True)

@@ -32,7 +32,7 @@ from hpcsweep.catalog import columns
 from hpcsweep.catalog.columns import LIMITS, Row
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide
-from hpcsweep.conv.proof import evidence, forward_pass
+from hpcsweep.conv.proof import evidence, profiled_passes
 from hpcsweep.conv.proof.evidence import Evidence
 from hpcsweep.conv.swap import is_plain, running
 from hpcsweep.measure import model_builder, rounding
@@ -331,7 +331,9 @@ def _time_plan(
     proof = Evidence(choice.layer)
     if point.measure["evidence"]:
         alone = replace(choice, layer="")  # it is no part of a network
-        (proof,) = forward_pass.prove(twin, lambda: twin(inputs[0]), [alone], backend).calls
+        (proof,) = profiled_passes.prove_forward(
+            twin, lambda: twin(inputs[0]), [alone], backend
+        ).calls
     return _PlanTimes(choice, times, error, proof)
 
 

@@ -14,7 +14,7 @@ import pretendgpu
 from hpcsweep.conv import backend as backends
 from hpcsweep.conv import swap
 from hpcsweep.conv.libraries import cudnn_library
-from hpcsweep.conv.proof import backward_pass, profiler_events
+from hpcsweep.conv.proof import profiled_passes, profiler_events
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure import switches
 from measuring import point
@@ -210,7 +210,9 @@ def test_the_kernels_of_gradients_are_seen(backend, algorithm):
     calls = [("0", ConvShape.of(net[0], x)), ("1", ConvShape.of(net[1], inner))]
     picked = swap.assign(net, calls, algorithm, swap.FALLBACK, backend)
     for _ in range(2):  # a first session may lose kernels
-        found = backward_pass.prove(net, lambda: net(x).sum().backward(), picked, backend)
+        found = profiled_passes.prove_backward(
+            net, lambda: net(x).sum().backward(), picked, backend
+        )
     for call in found:
         assert call.problem is None
         assert call.seen.kernels

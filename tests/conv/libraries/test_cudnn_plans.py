@@ -23,7 +23,7 @@ from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.libraries import cudnn_graph
 from hpcsweep.conv.libraries.cudnn_plans import FrontEnd
 from hpcsweep.conv.libraries.driver import NotSupported, Problem
-from hpcsweep.conv.proof import backward_pass, forward_pass
+from hpcsweep.conv.proof import profiled_passes
 from hpcsweep.conv.proof.evidence import cell
 from hpcsweep.conv.shape import NHWC, ConvShape
 from hpcsweep.conv.swap import ExplicitConv2d, assign, swap
@@ -312,10 +312,12 @@ def test_the_evidence_names_the_plan_of_each_call(module, backend):
     x = torch.randn(1, 4, 9, 9)
     swap(net)
     picked = assign(net, shape_pass(net, x).convolutions, "heuristic", "error", backend)
-    proof = forward_pass.prove(net, lambda: net(x), picked, backend)
+    proof = profiled_passes.prove_forward(net, lambda: net(x), picked, backend)
     assert picked[0].plan.startswith("eng")
     assert [cell(call) for call in proof.calls] == [f"api: cudnnGraphExecute:{picked[0].plan}"]
-    of_gradients = backward_pass.prove(net, lambda: net(x).sum().backward(), picked, backend)
+    of_gradients = profiled_passes.prove_backward(
+        net, lambda: net(x).sum().backward(), picked, backend
+    )
     assert not any(call.problem for call in of_gradients)
     assert "cudnnGraphExecute:eng" in cell(of_gradients[0])
 

@@ -20,7 +20,7 @@ from hpcsweep.conv.libraries import cudnn_library
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.cudnn_library import CudnnError
 from hpcsweep.conv.libraries.driver import NotSupported
-from hpcsweep.conv.proof import backward_pass, forward_pass
+from hpcsweep.conv.proof import profiled_passes
 from hpcsweep.conv.proof.evidence import Source, cell
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.measure.bench import on_device
@@ -158,9 +158,9 @@ def test_evidence_of_both_directions_is_what_the_library_was_called_with(backend
     """Call by call: the cell names function and algorithm, and the library's own log agrees."""
     net, picked, step = _stepped(backend, algorithm)
     fake.forget()
-    forward = forward_pass.prove(net, step, picked, backend).calls
+    forward = profiled_passes.prove_forward(net, step, picked, backend).calls
     logged = fake.ran
-    backward = backward_pass.prove(net, step, picked, backend)
+    backward = profiled_passes.prove_backward(net, step, picked, backend)
     assert not any(call.problem for call in [*forward, *backward])
     if algorithm == "direct":  # declared by cuDNN, never done
         assert logged == []
@@ -182,14 +182,14 @@ def test_gradients_of_another_algorithm_than_claimed_are_a_mismatch(backend):
     """Also where the framework took them over in silence."""
     net, picked, step = _stepped(backend, "implicit_precomp_gemm")
     claims = [replace(choice, used="fft") for choice in picked]
-    found = backward_pass.prove(net, step, claims, backend)
+    found = profiled_passes.prove_backward(net, step, claims, backend)
     assert [call.problem for call in found] == [
         "filter: no cudnnConvolutionBackwardFilter:fft",
         "data: no cudnnConvolutionBackwardData:fft",
     ]
     net, picked, step = _stepped(backend, "gemm")
     claims = [replace(choice, used="implicit_gemm") for choice in picked]
-    found = backward_pass.prove(net, step, claims, backend)
+    found = profiled_passes.prove_backward(net, step, claims, backend)
     assert found[1].problem == "data: ran aten::convolution_backward"
 
 
@@ -197,13 +197,13 @@ def test_gradients_of_another_algorithm_than_claimed_are_a_mismatch(backend):
 def test_the_kernels_of_a_gradient_are_those_of_its_operator(backend, kernel, fits):
     """The profiler gives kernels to the innermost operator, which is the gradient's own."""
     net, picked, step = _stepped(backend, "implicit_gemm")
-    with backward_pass.ranges(net), torch.profiler.profile() as seen:
+    with profiled_passes.backward_ranges(net), torch.profiler.profile() as seen:
         step()
     events = seen.events()
     for event in events:
         if event.name == "hpcsweep::convolution_filter_gradient":
             event.kernels = [Kernel(kernel, 0, 5)]
-    found = backward_pass.proof_of_backward(events, picked, backend)
+    found = profiled_passes.proof_of_backward(events, picked, backend)
     wanted = None if fits else f"filter: ran {kernel}, which is of fft or fft_tiling"
     assert [call.problem for call in found] == [wanted, wanted]
     assert all(call.seen.kernels and kernel in cell(call) for call in found)
@@ -226,13 +226,13 @@ SGEMM = "ran ampere_sgemm_128x64, which is of gemm or implicit_gemm or implicit_
 def test_the_proof_of_an_fft_can_fail(backend, names, problem, source):
     """The library was called for FFT and ran something else: our own range proves nothing."""
     net, picked, step = _stepped(backend, "fft")
-    with forward_pass.ranges(net), torch.profiler.profile() as seen:
+    with profiled_passes.forward_ranges(net), torch.profiler.profile() as seen:
         step()
     events = seen.events()
     for event in events:
         if event.name == "hpcsweep::convolution":
             event.kernels = [Kernel(name, 0, 5) for name in names]
-    found = forward_pass.proof_of_forward(events, picked, backend).calls
+    found = profiled_passes.proof_of_forward(events, picked, backend).calls
     assert [call.problem for call in found] == [problem] * 2
     assert [call.source for call in found] == [source] * 2
 

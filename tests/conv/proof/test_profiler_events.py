@@ -87,8 +87,8 @@ def test_the_ranges_of_a_call_are_put_together_in_order() -> None:
         ("a", 0, 1),
         ("b|x", 2, 2),
     ]
-    assert profiler_events.ran(found[0], "aten::add")
-    assert not profiler_events.ran(found[0], "aten::bmm")
+    assert found[0].ran("aten::add")
+    assert not found[0].ran("aten::bmm")
 
 
 def test_the_copy_of_a_range_on_a_gpus_time_line_does_not_count() -> None:
@@ -122,7 +122,8 @@ def test_the_kernels_of_a_call_around_others_are_its_own() -> None:
     inner = Event("hpcsweep.layer|0||", [others[0]])
     convolution = Event("hpcsweep.conv|0||a", [others[1]])
     outer = Event("hpcsweep.layer|1||", [inner, convolution, own])
-    assert profiler_events.kernel_times([outer, inner]) == [0.005, 0.003]
+    calls = profiler_events.calls([outer, inner], profiler_events.LAYER)
+    assert [look_into(call.events, apart=True).kernel_ms for call in calls] == [0.005, 0.003]
 
 
 def test_operators_library_calls_and_kernels_are_told_apart() -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from hpcsweep import catalog
 from hpcsweep.conv import swap
-from hpcsweep.conv.proof import backward_pass, forward_pass
+from hpcsweep.conv.proof import profiled_passes
 from hpcsweep.conv.reference import family
 from hpcsweep.conv.reference.reference_backend import FAMILIES
 from hpcsweep.conv.shape import ConvShape
@@ -59,8 +59,10 @@ def test_a_new_algorithm_is_swapped_in_and_proven_both_ways(loops: str) -> None:
     picked = swap.assign(model, calls, loops, "fallback", BACKEND)
     assert [c.used for c in picked] == ["loops", "loops", "auto"]
     assert picked[2].reason == "groups"
-    forward = forward_pass.prove(model, lambda: model(x), picked, BACKEND)
-    backward = backward_pass.prove(model, lambda: model(x).sum().backward(), picked, BACKEND)
+    forward = profiled_passes.prove_forward(model, lambda: model(x), picked, BACKEND)
+    backward = profiled_passes.prove_backward(
+        model, lambda: model(x).sum().backward(), picked, BACKEND
+    )
     assert [call.problem for call in (*forward.calls, *backward)] == [None] * 6
     assert all(call.seen for call in (*forward.calls, *backward))
 

@@ -8,8 +8,8 @@ operators, each one word. Where oneDNN ran, its own report follows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -111,36 +111,16 @@ class Proof:
     @classmethod
     def unseen(cls, layers: Iterable[str]) -> Proof:
         """Return the proof of calls that nobody profiled."""
-        return cls(tuple(map(Evidence, layers)))
+        return cls(tuple(Evidence(layer) for layer in layers))
 
     @property
     def source(self) -> Source:
         """The best source that any call has."""
         sources = {call.source for call in self.calls}
-        return next(
-            (source for source in (Source.PROFILER, Source.API) if source in sources), Source.NONE
-        )
-
-
-def completed(once: Callable[[], Proof], passes: Callable[[], int]) -> Proof:
-    """Profile up to so many passes, as long as calls show no kernel: a session may lose some.
-
-    Each call keeps what the first pass saw that saw a kernel of it.
-    """
-    proof = once()
-    done = 1
-    # asked after each pass: it shows whether there are kernels
-    while done < passes() and any(call.lacks_kernel for call in proof.calls):
-        again = once()
-        done += 1
-        calls = zip(proof.calls, again.calls, strict=True)
-        others = zip(proof.others_ms, again.others_ms, strict=False)
-        proof = replace(
-            proof,
-            calls=tuple(new if old.lacks_kernel else old for old, new in calls),
-            others_ms=tuple(new if old is None else old for old, new in others),
-        )
-    return proof
+        for source in (Source.PROFILER, Source.API):
+            if source in sources:
+                return source
+        return Source.NONE
 
 
 def cell(evidence: Evidence) -> str:
@@ -148,13 +128,13 @@ def cell(evidence: Evidence) -> str:
     seen = evidence.seen
     if seen is None:
         return Source.NONE.value
-    shown = [*map(str, seen.telling), *dict.fromkeys(map(kernel_word, seen.kernels))]
-    text = f"{evidence.source.value}: {' '.join(shown[:_MOST_SHOWN]) or Source.NONE.value}"
-    reports = ""
-    for one in evidence.primitives:
-        way = "" if one.way is Direction.FORWARD else f" {one.way.value}"
-        reports += f"; onednn{way}: {one.implementation} {one.algorithm}"
-    if (recognised := recognise(seen.kernels)).algorithms:
-        reports = f"; kernels of {recognised}{reports}"
-    doubt = f"mismatch ({evidence.problem}); " if evidence.problem else ""
-    return f"{doubt}{text}{reports}"
+    words = [str(operation) for operation in seen.telling]
+    words += dict.fromkeys(kernel_word(name) for name in seen.kernels)
+    text = f"{evidence.source.value}: {' '.join(words[:_MOST_SHOWN]) or Source.NONE.value}"
+    recognised = recognise(seen.kernels)
+    if recognised.algorithms:
+        text += f"; kernels of {recognised}"
+    for report in evidence.primitives:
+        way = "" if report.way is Direction.FORWARD else f" {report.way.value}"
+        text += f"; onednn{way}: {report.implementation} {report.algorithm}"
+    return f"mismatch ({evidence.problem}); {text}" if evidence.problem else text

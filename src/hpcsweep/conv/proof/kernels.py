@@ -51,10 +51,6 @@ class Kind:
     decides: bool = True
     products: bool = False
 
-    def names(self, kernel: str) -> bool:
-        """Say whether a kernel has this name; some tools write all names in lower case."""
-        return re.search(self.pattern, kernel, re.IGNORECASE) is not None
-
 
 UNKNOWN: Final = "unknown"
 _LONGEST_KERNEL: Final = 160  # cuDNN's own names have up to 157 characters, tile sizes last
@@ -156,10 +152,13 @@ def helps(kernel: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def kind_of(kernel: str) -> Kind | None:
-    """Return the line of the table that names a kernel."""
+    """Return the line of the table that names a kernel; some tools write all in lower case."""
     if re.search(_NO_CONVOLUTION, kernel, re.IGNORECASE):
         return None
-    return next((kind for kind in KINDS if kind.names(kernel)), None)
+    for kind in KINDS:
+        if re.search(kind.pattern, kernel, re.IGNORECASE):
+            return kind
+    return None
 
 
 def recognise(kernels: Iterable[str]) -> Recognition:

@@ -26,7 +26,7 @@ import torch
 from hpcsweep.conv.backend import Direction
 from hpcsweep.conv.shape import ConvShape
 
-_STDOUT: Final = 1
+_STDOUT: Final = 1  # its descriptor, to which the library prints past Python
 _MARK: Final = b"onednn_verbose"
 _CONVOLUTION: Final = re.compile(
     r",exec,\w+,convolution,(?P<implementation>[^,]+),(?P<kind>\w+),.*"
@@ -67,17 +67,15 @@ class Primitive:
 
 def parse(lines: Iterable[str]) -> list[Primitive]:
     """Return the convolutions among verbose lines, in order of execution."""
-    matches = (_CONVOLUTION.search(line) for line in lines)
-    return [
-        Primitive(
-            m["implementation"],
-            m["algorithm"],
-            tuple(int(m[name]) for name in _SIZES),
-            _WAYS[m["kind"]],
-        )
-        for m in matches
-        if m and m["kind"] in _WAYS
-    ]
+    primitives = []
+    for line in lines:
+        words = _CONVOLUTION.search(line)
+        if words is None or words["kind"] not in _WAYS:
+            continue
+        sizes = tuple(int(words[name]) for name in _SIZES)
+        way = _WAYS[words["kind"]]
+        primitives.append(Primitive(words["implementation"], words["algorithm"], sizes, way))
+    return primitives
 
 
 def assign(
@@ -89,15 +87,17 @@ def assign(
     In a forward pass, reports that are passed over belong to convolutions that no layer made; a
     backward pass may run branches in another order.
     """
-    rest = [primitive for primitive in primitives if primitive.way is way]
+    waiting = [primitive for primitive in primitives if primitive.way is way]
     assigned: list[Primitive | None] = []
     for shape in shapes:
-        place = next(
-            (i for i, primitive in enumerate(rest) if shape and primitive.does(shape)), None
-        )
-        assigned.append(None if place is None else rest[place])
-        if place is not None:
-            rest = [*(() if way is Direction.FORWARD else rest[:place]), *rest[place + 1 :]]
+        report = None
+        for place, primitive in enumerate(waiting):
+            if shape and primitive.does(shape):
+                report = primitive
+                passed_over = [] if way is Direction.FORWARD else waiting[:place]
+                waiting = passed_over + waiting[place + 1 :]
+                break
+        assigned.append(report)
     return assigned
 
 
@@ -115,9 +115,13 @@ def listening() -> Iterator[list[str]]:
                 yield lines
         finally:
             heard.seek(0)
-            everything = heard.readlines()
-            lines.extend(line.decode(errors="replace") for line in everything if _MARK in line)
-            os.write(_STDOUT, b"".join(line for line in everything if _MARK not in line))
+            others = b""
+            for line in heard:
+                if _MARK in line:
+                    lines.append(line.decode(errors="replace"))
+                else:
+                    others += line
+            os.write(_STDOUT, others)
 
 
 @contextmanager

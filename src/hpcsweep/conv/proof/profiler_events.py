@@ -1,4 +1,7 @@
-"""Reads a profiler's events: the ranges that mark convolution calls, and what ran inside them."""
+"""Runs a pass under torch's profiler, and reads its events: ranges of calls, and what ran in them.
+
+It judges nothing: `profiled_passes` does.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,13 @@ TELLING: Final[Patterns] = (
     "aten::index_select",
     "aten::index_add_",
 )
+_ADDING: Final = ("aten::addmm", "aten::baddbmm")  # products that add to their first operand
 LAYER: Final = "hpcsweep.layer"  # marks the calls of layers that are no convolutions
 _OF_CALLS: Final = "hpcsweep."  # how the names of ranges around calls begin
-SACRIFICE: Final = 600  # launches at the beginning of a session, which may be lost
+# Launches at the beginning of a session, so that they are what it loses: with CUDA 12.6 update 2 to
+# 13.0 each session loses its first ones (pytorch issue 192021). More take longer in each session;
+# fewer may not be all that is lost, which `benchmarks.gpu` asks a GPU.
+SACRIFICE: Final = 600
 _PASSES: Final = 3  # the same kernel is hardly lost in each; a pass more costs as much as one
 _EMPTY_IF_BLIND: Final = 2  # sessions in a row: one alone may have been lost
 _DETACH_SECONDS: Final = 5.0  # for CUPTI to leave, which takes milliseconds; then go on without
@@ -67,6 +74,7 @@ _UNTOLD: Final = frozenset(
 _RANGE: Final = 7  # the scope of what `record_function` opens (ATen/record_function.h)
 
 
+# room for the names of many networks, each with some hundred; an entry keeps a few short strings
 @lru_cache(maxsize=10_000)
 def matches(name: str, patterns: Patterns) -> bool:
     """Say whether a name fits one of the patterns; passes repeat the same few names."""
@@ -90,6 +98,15 @@ class Call:
     layer: str
     wants: frozenset[Direction] = frozenset()
     events: list[Any] = field(default_factory=list)
+
+    def inside(self) -> Iterator[Any]:
+        """Yield all that ran in the ranges, in order."""
+        for event in self.events:
+            yield from descendants(event)
+
+    def ran(self, name: str) -> bool:
+        """Say whether an operator or a range of this name ran in the call."""
+        return any(inner.name == name for inner in self.inside())
 
 
 class Event:
@@ -154,10 +171,15 @@ def session(device: torch.device | None) -> Iterator[profile]:
 
     The next session may begin at once.
     """
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device else [])]
+    activities = [ProfilerActivity.CPU]
+    if device:
+        activities.append(ProfilerActivity.CUDA)
     with profile(activities=activities, record_shapes=True) as profiler:
         if device:
-            sacrifice(torch.zeros(8, device=device))
+            numbers = torch.zeros(8, device=device)
+            for _ in range(SACRIFICE):
+                numbers.add_(1)
+            torch.cuda.synchronize()
         yield profiler
         running = threads()
     if device:
@@ -248,21 +270,6 @@ def _is_on_gpu(model: nn.Module) -> bool:
     return any(p.device.type == "cuda" for p in model.parameters())
 
 
-def sacrifice(few: torch.Tensor) -> None:
-    """Launch what nobody asks for, so that it is what the session loses (pytorch issue 192021)."""
-    for _ in range(SACRIFICE):
-        few.add_(1)
-    torch.cuda.synchronize()
-
-
-def kernel_times(events: Iterable[Any], mark: str = LAYER) -> list[float | None]:
-    """Return the kernels' milliseconds of each marked call, in order; None: no kernel was seen.
-
-    Those of a call around others are without theirs.
-    """
-    return [look_into(call.events, apart=True).kernel_ms for call in calls(events, mark)]
-
-
 def calls(events: Iterable[Any], mark: str) -> list[Call]:
     """Return the marked calls, in the order in which their ranges were numbered."""
     by_number: dict[int, Call] = {}
@@ -294,12 +301,11 @@ def pair(picked: Iterable[LayerChoice], ran_calls: Iterable[Call]) -> list[Call 
     waiting: dict[str, deque[Call]] = defaultdict(deque)
     for call in ran_calls:
         waiting[call.layer].append(call)
-    return [waiting[p.layer].popleft() if waiting[p.layer] else None for p in picked]
-
-
-def ran(call: Call, operator: str) -> bool:
-    """Say whether an operator ran in a call."""
-    return any(inner.name == operator for event in call.events for inner in descendants(event))
+    paired: list[Call | None] = []
+    for choice in picked:
+        of_layer = waiting[choice.layer]
+        paired.append(of_layer.popleft() if of_layer else None)
+    return paired
 
 
 def look_into(events: Iterable[Any], *, themselves: bool = False, apart: bool = False) -> Seen:
@@ -311,19 +317,28 @@ def look_into(events: Iterable[Any], *, themselves: bool = False, apart: bool = 
     other calls.
     """
     events = list(events)
-    inside = [inner for event in events for inner in descendants(event, apart=apart)]
-    inside = [*events, *inside] if themselves else inside
+    inside = list(events) if themselves else []
+    for event in events:
+        inside += descendants(event, apart=apart)
     ranges = {inner.name for inner in inside}  # a GPU's time line has copies of them
-    shown = map(_operation, filter(_tells, inside))
-    library_calls = [inner.name for inner in inside if matches(inner.name, LIBRARY_CALLS)]
-    kernels = [kernel for inner in inside for kernel in inner.kernels if kernel.name not in ranges]
-    return Seen(
-        operators=[inner.name for inner in inside if is_operator(inner)],
-        library_calls=library_calls,
-        kernels=[kernel.name for kernel in kernels],
-        telling=list(dict.fromkeys(shown)),
-        kernel_ms=sum(kernel.duration for kernel in kernels) / 1000 if kernels else None,
-    )
+    operators = []
+    library_calls = []
+    kernels = []
+    microseconds = 0.0
+    telling: dict[Operation, None] = {}
+    for inner in inside:
+        if is_operator(inner):
+            operators.append(inner.name)
+        if matches(inner.name, LIBRARY_CALLS):
+            library_calls.append(inner.name)
+        if _tells(inner):
+            telling[_operation(inner)] = None
+        for kernel in inner.kernels:
+            if kernel.name not in ranges:
+                kernels.append(kernel.name)
+                microseconds += kernel.duration
+    kernel_ms = microseconds / 1000 if kernels else None
+    return Seen(operators, library_calls, kernels, list(telling), kernel_ms)
 
 
 def descendants(event: Any, *, apart: bool = False) -> Iterator[Any]:  # noqa: ANN401
@@ -344,28 +359,29 @@ def work_of(events: Iterable[Any]) -> Iterator[tuple[Operation, Operation]]:
     for event in events:
         if is_operator(event) and matches(event.name, TELLING):
             shown = _operation(event)
-            yield _by_sizes(event, shown), shown
+            if not matches(event.name, PRODUCTS):
+                yield Operation(event.name.removesuffix("_"), shown.sizes), shown
+            elif shown.sizes:
+                yield product(*shown.sizes, adds=event.name.startswith(_ADDING)), shown
+            else:
+                yield Operation("product"), shown
         else:
             yield from work_of(event.cpu_children)
-
-
-def _by_sizes(event: Any, shown: Operation) -> Operation:  # noqa: ANN401
-    if matches(event.name, PRODUCTS):
-        adds = event.name.startswith(("aten::addmm", "aten::baddbmm"))
-        return product(*shown.sizes, adds=adds) if shown.sizes else Operation("product")
-    return Operation(event.name.removesuffix("_"), shown.sizes)
 
 
 def _tells(event: Any) -> bool:  # noqa: ANN401
     """Say whether an operator is shown: it tells algorithms apart, and none inside it does."""
     if not _may_tell(event) or _in_a_product(event):
         return False
-    return matches(event.name, PRODUCTS) or not any(map(_may_tell, descendants(event)))
+    if matches(event.name, PRODUCTS):
+        return True
+    return not any(_may_tell(inner) for inner in descendants(event))
 
 
 def _may_tell(event: Any) -> bool:  # noqa: ANN401
-    of_operators = is_operator(event) and matches(event.name, TELLING)
-    return of_operators or matches(event.name, LIBRARY_CALLS)
+    if matches(event.name, LIBRARY_CALLS):
+        return True
+    return is_operator(event) and matches(event.name, TELLING)
 
 
 def _in_a_product(event: Any) -> bool:  # noqa: ANN401
@@ -385,9 +401,11 @@ def product_size(event: Any) -> tuple[int, int, int, int] | None:  # noqa: ANN40
     """Return (batch, m, k, n) of a matrix product whose operand sizes were recorded."""
     if not matches(event.name, PRODUCTS) or _in_a_product(event):
         return None
-    adds = event.name.startswith(("aten::addmm", "aten::baddbmm"))  # to their first operand
-    operands = list(event.input_shapes or ())[adds : 2 + adds]
-    if len(operands) != 2 or min(map(len, operands)) < 2:
+    first = 1 if event.name.startswith(_ADDING) else 0
+    operands = list(event.input_shapes or ())[first : first + 2]
+    if len(operands) < 2:
         return None
     left, right = operands
+    if len(left) < 2 or len(right) < 2:
+        return None
     return prod(left[:-2]), left[-2], left[-1], right[-1]

@@ -22,8 +22,8 @@ from hpcsweep.conv.proof.evidence import Evidence, Proof
 from hpcsweep.conv.proof.kernels import kernel_word
 
 _MARK: Final = "hpcsweep.replay"
-_REPLAYS: Final = 3  # in a session, which may lose kernels of one
-_SESSIONS: Final = 3  # until one shows a kernel of a replay
+_REPLAYS: Final = 3  # in a session, which may lose kernels of one, and hardly the same of three
+_SESSIONS: Final = 3  # until one shows a kernel of a replay; as many as an eager pass may have
 # Before each replay, in which the GPU is idle. A kernel belongs to the replay whose range began
 # last, and the clocks of host and GPU may differ: by microseconds, so that half of this is plenty.
 _GAP_SECONDS: Final = 0.01
@@ -70,17 +70,18 @@ def held_against(proof: Proof, ran: Counter[str]) -> Proof:
 
     If no kernel of the replay was seen, nobody knows what it ran: the eager pass proves no call.
     """
-
-    def computing(call: Evidence) -> list[str]:
-        return call.seen.computing if call.seen else []
-
-    def judged(call: Evidence) -> Evidence:
-        if call.problem:
-            return call
-        if not ran:
-            return Evidence(call.layer)
-        missing = next((name for name in computing(call) if ran[name] < needed[name]), None)
-        return replace(call, problem=missing and f"the replay lacks {kernel_word(missing)}")
-
-    needed = Counter(name for call in proof.calls for name in computing(call))
-    return replace(proof, calls=tuple(map(judged, proof.calls)))
+    needed = Counter[str]()
+    for call in proof.calls:
+        if call.seen:
+            needed.update(call.seen.computing)
+    calls = []
+    for call in proof.calls:
+        if not call.problem and not ran:
+            calls.append(Evidence(call.layer))
+        elif not call.problem and call.seen:
+            lacking = [name for name in call.seen.computing if ran[name] < needed[name]]
+            problem = f"the replay lacks {kernel_word(lacking[0])}" if lacking else None
+            calls.append(replace(call, problem=problem))
+        else:
+            calls.append(call)
+    return replace(proof, calls=tuple(calls))

@@ -33,7 +33,7 @@ from hpcsweep.catalog.checks.algorithm import AlgorithmCells as Cells
 from hpcsweep.conv import choice, parts
 from hpcsweep.conv.backend import FRAMEWORK
 from hpcsweep.conv.choice import Algorithm, LayerChoice
-from hpcsweep.conv.proof import backward_pass, evidence, forward_pass, profiler_events, replay
+from hpcsweep.conv.proof import evidence, profiled_passes, profiler_events, replay
 from hpcsweep.conv.proof.evidence import Evidence, Proof, Source
 from hpcsweep.conv.proof.kernels import recognise
 from hpcsweep.measure.checks import Finding, PointCheck
@@ -90,7 +90,7 @@ class AlgorithmCheck(PointCheck):
         # on a GPU the other layers are marked, so that their kernels are known
         marked = network.shapes.calls if device.type == "cuda" else ()
         marking = partial(layer_timer.marked, network.model, marked)
-        proof = forward_pass.prove(
+        proof = profiled_passes.prove_forward(
             network.model, network.forward, choices.calls, choices.backend, marking
         )
         if axes.get("launch") == "graph":
@@ -98,7 +98,7 @@ class AlgorithmCheck(PointCheck):
             proof = replay.held_against(proof, ran)
         if network.compute is None:
             return proof
-        backward = backward_pass.prove(
+        backward = profiled_passes.prove_backward(
             network.model, network.compute, choices.learning, choices.backend
         )
         return replace(proof, calls=(*proof.calls, *backward))
