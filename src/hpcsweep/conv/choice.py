@@ -1,4 +1,4 @@
-"""Which algorithm each convolution call gets, decided before anything is timed.
+"""Which algorithm each convolution call gets, decided before anything is timed; `swap` runs it.
 
 A request is one name for the whole network, or a map of shell patterns to names. A pattern is
 compared with the layer's name and with its `ConvShape.unique_key`. Of the patterns that match, one
@@ -39,11 +39,12 @@ class _Refusal(HpcsweepError):
     def __init__(self, refused: Sequence[tuple[str, str]], convolutions: int) -> None:
         """Take (layer, ``algorithm: reason``) pairs and the number of convolution calls."""
         self.refused = tuple(refused)
-        first = "; ".join(f"{layer or 'the network'}: {why}" for layer, why in refused[:_SHOWN])
-        more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+        shown = [f"{layer or 'the network'}: {why}" for layer, why in refused[:_SHOWN]]
+        if len(refused) > _SHOWN:
+            shown.append(f"and {len(refused) - _SHOWN} more")
         super().__init__(
-            f"{len(refused)} of {convolutions} convolutions cannot run as asked: {first}{more}\n"
-            "with `unsupported: fallback` they run the framework's default"
+            f"{len(refused)} of {convolutions} convolutions cannot run as asked: "
+            f"{'; '.join(shown)}\nwith `unsupported: fallback` they run the framework's default"
         )
 
 
@@ -94,18 +95,32 @@ def backward_choice(call: LayerChoice, gradients: Sequence[Gradient]) -> LayerCh
     """Return what the gradients of a call run; without any the framework computes them."""
     if not gradients:
         return replace(call, backward=True)
-    # a plan is of one direction, so its gradients take the heuristic's
-    names = {None: catalog.AUTO, catalog.HEURISTIC: catalog.HEURISTIC}
-    used = [names.get(gradient.algorithm, call.used) for gradient in gradients]
-    backends = [FRAMEWORK if one.algorithm is None else call.backend for one in gradients]
-    reasons = dict.fromkeys(one.reason for one in gradients if one.reason)
-    sizes = (one.workspace_bytes for one in gradients if one.workspace_bytes is not None)
+    used: dict[str, None] = {}  # in order, each once; so are the others
+    backends: dict[str, None] = {}
+    reasons: dict[str, None] = {}
+    workspaces = []
+    for gradient in gradients:
+        if gradient.algorithm is None:
+            used[catalog.AUTO] = None
+            backends[FRAMEWORK] = None
+        else:
+            # a plan is of one direction, so its gradients take the heuristic's
+            is_plans = gradient.algorithm == catalog.HEURISTIC
+            used[catalog.HEURISTIC if is_plans else call.used] = None
+            backends[call.backend] = None
+        if gradient.reason:
+            reasons[gradient.reason] = None
+        if gradient.workspace_bytes is not None:
+            workspaces.append(gradient.workspace_bytes)
     return LayerChoice(
-        *(call.layer, call.shape, call.requested),
-        *("+".join(dict.fromkeys(used)), "+".join(dict.fromkeys(backends))),
+        call.layer,
+        call.shape,
+        call.requested,
+        used="+".join(used),
+        backend="+".join(backends),
         reason="; ".join(reasons) or None,
         fallback=bool(reasons),
-        workspace_bytes=max(sizes, default=None),
+        workspace_bytes=max(workspaces, default=None),
         backward=True,
     )
 
@@ -122,20 +137,15 @@ def requested(algorithm: Algorithm, layer: str, unique_key: str = "") -> str:
     """Return the name that a request has for one call; without a key its layer alone counts."""
     if isinstance(algorithm, str):
         return algorithm
-    matching = [
-        pattern
-        for pattern in algorithm
-        if pattern != DEFAULT and _matches(pattern, layer, unique_key or layer)
-    ]
+    matching = []
+    for pattern in algorithm:
+        if pattern != DEFAULT and _matches(pattern, layer, unique_key or layer):
+            literal = _WILD.sub("", pattern)
+            # names before patterns, then by the number of literal characters
+            matching.append((literal != pattern, -len(literal), pattern))
     if matching:
-        return algorithm[min(matching, key=_specificity)]
+        return algorithm[min(matching)[-1]]
     return algorithm.get(DEFAULT, catalog.AUTO)
-
-
-def _specificity(pattern: str) -> tuple[bool, int, str]:
-    """Return a sort key: names before patterns, then by the number of literal characters."""
-    literal = _WILD.sub("", pattern)
-    return literal != pattern, -len(literal), pattern
 
 
 def idle_patterns(algorithm: Algorithm, calls: Iterable[tuple[str, str]]) -> list[str]:
@@ -143,11 +153,12 @@ def idle_patterns(algorithm: Algorithm, calls: Iterable[tuple[str, str]]) -> lis
     if isinstance(algorithm, str):
         return []
     names = set(calls)
-    return [
-        pattern
-        for pattern in algorithm
-        if pattern != DEFAULT and not any(_matches(pattern, *name) for name in names)
-    ]
+    idle = []
+    for pattern in algorithm:
+        is_used = any(_matches(pattern, layer, key) for layer, key in names)
+        if pattern != DEFAULT and not is_used:
+            idle.append(pattern)
+    return idle
 
 
 def decide(
@@ -164,7 +175,11 @@ def decide(
         return refused(layer, shape, name, reason)
     workspace, plan, notes = backend.about(name, shape)
     return LayerChoice(
-        *(layer, shape, name, name, backend.name),
+        layer,
+        shape,
+        requested=name,
+        used=name,
+        backend=backend.name,
         workspace_bytes=workspace,
         plan=plan,
         plan_notes=notes,
@@ -183,12 +198,13 @@ def one_plan_per_shape(picked: Sequence[LayerChoice]) -> list[LayerChoice]:
     """
     usual = {choice.shape for choice in picked if choice.used == catalog.AUTO}
     why = "another layer of this shape runs auto, and torch keeps one plan for both"
-    return [
-        refused(choice.layer, choice.shape, choice.requested, why)
-        if choice.used == catalog.AUTOTUNE and choice.shape in usual
-        else choice
-        for choice in picked
-    ]
+    choices = []
+    for choice in picked:
+        if choice.used == catalog.AUTOTUNE and choice.shape in usual:
+            choices.append(refused(choice.layer, choice.shape, choice.requested, why))
+        else:
+            choices.append(choice)
+    return choices
 
 
 def _matches(pattern: str, layer: str, unique_key: str) -> bool:

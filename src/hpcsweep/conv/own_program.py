@@ -30,7 +30,7 @@ from hpcsweep.errors import SpecError, UsageError, suggest
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_CHANNELS: Final = 3  # of an image, where a point names no other number
+_CHANNELS: Final = 3  # of an image, where a point names no other number: red, green and blue
 _OF_SHAPES: Final = "conv2d"  # how the key of a shape begins
 
 
@@ -48,10 +48,10 @@ class Algorithms:
             raise UsageError("the network has a map already: remove() takes it away")
         backend = choose(parts.device_type(self._model))
         names = swap.swap(self._model)
-        of_shapes = bool(choice.idle_patterns(self._layers, [(name, "") for name in names]))
+        by_shape = choice.idle_patterns(self._layers, [(name, "") for name in names])
         for name in names:
             module = self._model.get_submodule(name)
-            if not of_shapes and choice.requested(self._layers, name) == catalog.AUTO:
+            if not by_shape and choice.requested(self._layers, name) == catalog.AUTO:
                 swap.restore(module)  # to look a decision up takes microseconds
             else:
                 module.assigned = swap.Assignment(
@@ -69,8 +69,9 @@ class Algorithms:
         calls = Counter[str]()
         for module in self._model.modules():
             assigned = _assigned(module)
-            for picked, times in assigned.fell_back.items() if assigned else ():
-                calls[f"{picked.layer}: {picked.requested}: {picked.reason}"] += times
+            if assigned is not None:
+                for picked, times in assigned.fell_back.items():
+                    calls[f"{picked.layer}: {picked.requested}: {picked.reason}"] += times
         return dict(calls)
 
     def __enter__(self) -> Self:
@@ -118,8 +119,10 @@ def algorithms(
         layers, points = _read_map(Path(layers), name)
     choice.check(layers)
     _check_layers(model, layers)
-    shapes = [_shapes_at(model, axes) for axes in points]
-    return Algorithms(model, layers, frozenset().union(*shapes) if shapes else None)
+    measured = set[ConvShape]()
+    for axes in points:
+        measured |= _shapes_at(model, axes)
+    return Algorithms(model, layers, frozenset(measured) if points else None)
 
 
 def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
@@ -127,16 +130,25 @@ def algorithms_used(model: nn.Module, *inputs: object) -> list[Used]:
 
     The second pass runs under torch's profiler. What torch compiles is not seen.
     """
-    calls = _calls(model, *inputs)
-    picked = [_choice_of(*call) for call in calls]
-    assigned = [_assigned(module) for _, module, _ in calls]
-    backends = [one.backend for one in assigned if one]
-    backend = backends[0] if backends else choose(parts.device_type(model))
+    backend = None
+    picked = []
+    for name, module, shape in _calls(model, *inputs):
+        plain = LayerChoice(name, shape, catalog.AUTO, catalog.AUTO, FRAMEWORK)
+        assigned = _assigned(module)
+        if assigned is None:
+            picked.append(plain)
+        else:
+            backend = assigned.backend
+            picked.append(assigned.decided.get(shape, plain))
+    if backend is None:
+        backend = choose(parts.device_type(model))
     proof = profiled_passes.prove_forward(model, lambda: model(*inputs), picked, backend)
-    return [
-        Used(c.layer, c.shape.unique_key, c.requested, c.used, c.backend, cell(seen), c.reason)
-        for c, seen in zip(picked, proof.calls, strict=True)
-    ]
+    used = []
+    for one, evidence in zip(picked, proof.calls, strict=True):
+        key = one.shape.unique_key
+        text = cell(evidence)
+        used.append(Used(one.layer, key, one.requested, one.used, one.backend, text, one.reason))
+    return used
 
 
 def _calls(
@@ -162,12 +174,6 @@ def _assigned(module: nn.Module) -> swap.Assignment | None:
     return getattr(module, "assigned", None)
 
 
-def _choice_of(name: str, module: nn.Conv2d, shape: ConvShape) -> LayerChoice:
-    assigned = _assigned(module)
-    plain = LayerChoice(name, shape, catalog.AUTO, catalog.AUTO, FRAMEWORK)
-    return assigned.decided.get(shape, plain) if assigned else plain
-
-
 def _read_map(path: Path, name: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Return a map of a file, and the axes of the points of which it was made."""
     try:
@@ -181,12 +187,15 @@ def _read_map(path: Path, name: str) -> tuple[dict[str, str], list[dict[str, Any
         if all(isinstance(value, str) for value in content.values()) and "name" not in content:
             return content, []
         raise SpecError(f"{path}: no `maps`; `hpcsweep best SWEEP --out FILE` writes such a file")
-    chosen = name or (next(iter(maps)) if len(maps) == 1 else "")
+    chosen = name
+    if not name and len(maps) == 1:
+        chosen = next(iter(maps))
     if chosen not in maps:
         what = f"no '{name}'{suggest(name, maps)}" if name else f"{len(maps)} maps"
         raise SpecError(f"{path}: {what}; choose one by name=: {', '.join(maps)}")
-    points = [p for p in content.get("include") or [] if p.get("algorithm") == maps[chosen]]
-    return dict(maps[chosen]), points
+    layers = maps[chosen]
+    points = content.get("include") or []
+    return dict(layers), [point for point in points if point.get("algorithm") == layers]
 
 
 def _check_layers(model: nn.Module, layers: Mapping[str, str]) -> None:
@@ -218,14 +227,10 @@ def _shapes_at(model: nn.Module, axes: Mapping[str, Any]) -> frozenset[ConvShape
     """Return the shapes of the convolution calls of a point, from a copy on the meta device."""
     axes = {**catalog.axis_defaults(catalog.INFERENCE.name), **axes}
     dtype = getattr(torch, axes["dtype"])
+    channels = axes.get("input_channels") or _CHANNELS
     height = axes["input_size"]
-    size = (
-        axes["batch_size"],
-        axes.get("input_channels") or _CHANNELS,
-        height,
-        axes.get("input_width") or height,
-    )
-    image = torch.empty(size, dtype=dtype, device="meta")
+    width = axes.get("input_width") or height
+    image = torch.empty(axes["batch_size"], channels, height, width, dtype=dtype, device="meta")
 
     def empty(tensor: torch.Tensor) -> torch.Tensor:
         wanted = dtype if tensor.is_floating_point() else tensor.dtype

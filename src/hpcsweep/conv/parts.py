@@ -39,9 +39,11 @@ def closed(module: nn.Module) -> str | None:
     if "torch._dynamo" not in sys.modules:
         return None
     # functions of `torch.compile` compile what they call
-    held = vars(module).values()
-    own = not _FUNCTIONS.isdisjoint(map(type, held)) and any(map(_is_compiled, held))
-    return _COMPILED if own or _of_class(type(module)) else None  # type: ignore[arg-type]
+    attributes = vars(module).values()
+    has_functions = not _FUNCTIONS.isdisjoint(map(type, attributes))  # few modules have
+    if has_functions and any(_is_compiled(value) for value in attributes):
+        return _COMPILED
+    return _COMPILED if _of_class(type(module)) else None  # type: ignore[arg-type]
 
 
 def is_compiled_in_part(model: nn.Module) -> bool:
@@ -49,9 +51,12 @@ def is_compiled_in_part(model: nn.Module) -> bool:
     return any(closed(module) in {COMPILES_ITSELF, _COMPILED} for module in model.modules())
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=1000)  # more classes than a network has, parametrised layers apart
 def _of_class(kind: type) -> bool:
-    return any(_is_compiled(value) for base in kind.__mro__ for value in vars(base).values())
+    attributes = list[object]()
+    for base in kind.__mro__:
+        attributes += vars(base).values()
+    return any(_is_compiled(value) for value in attributes)
 
 
 def _is_compiled(value: object) -> bool:
@@ -67,23 +72,22 @@ def eagerly() -> AbstractContextManager[object]:
 
 def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the modules by qualified name, each once, but not those inside a closed one."""
-    # also where another part has the module, too
-    apart = (closed_one for closed_one in model.modules() if closed(closed_one))
-    inside = (
-        part for closed_one in apart for part in closed_one.modules() if part is not closed_one
-    )
-    seen = {id(part) for part in inside}
+    visited = set[int]()
+    for module in model.modules():
+        if closed(module):  # what is inside, also where another part has it, too
+            visited |= {id(inner) for inner in module.modules() if inner is not module}
     found = []
     stack = [("", model)]
     while stack:
         prefix, module = stack.pop()
-        if id(module) in seen:
+        if id(module) in visited:
             continue
-        seen.add(id(module))
+        visited.add(id(module))
         found.append((prefix, module))
-        if not isinstance(module, _ATOMIC if module.training else (*_ATOMIC, *_FUSED)):
-            children = [(f"{prefix}.{n}".lstrip("."), m) for n, m in module.named_children()]
-            stack += reversed(children)
+        if isinstance(module, _ATOMIC) or (isinstance(module, _FUSED) and not module.training):
+            continue
+        for name, child in reversed(list(module.named_children())):
+            stack.append((f"{prefix}.{name}".lstrip("."), child))
     return found
 
 

@@ -57,23 +57,26 @@ class ConvShape:
         The layout is that of `x` and the filters, and the type of device that of `x`, unless given.
         """
         n = x.shape[0] if x.dim() == 4 else 1
-        (in_c, in_h, in_w) = x.shape[-3:]
+        in_c, in_h, in_w = x.shape[-3:]
         left, right, top, bottom = padding_of(module)
-        explicit = needs_explicit_padding(module)
+        if needs_explicit_padding(module):
+            in_h += top + bottom
+            in_w += left + right
+            top = left = 0
         stride_h, stride_w = _pair(module.stride)
         dilation_h, dilation_w = _pair(module.dilation)
         return cls(
             n=n,
             in_c=in_c,
-            in_h=in_h + top + bottom if explicit else in_h,
-            in_w=in_w + left + right if explicit else in_w,
+            in_h=in_h,
+            in_w=in_w,
             out_c=module.out_channels,
             kernel_h=module.kernel_size[0],
             kernel_w=module.kernel_size[1],
             stride_h=stride_h,
             stride_w=stride_w,
-            pad_h=0 if explicit else top,
-            pad_w=0 if explicit else left,
+            pad_h=top,
+            pad_w=left,
             dilation_h=dilation_h,
             dilation_w=dilation_w,
             groups=module.groups,
@@ -167,10 +170,11 @@ def layout_of(*operands: torch.Tensor) -> str:
     """Return the layout of the framework's output: NHWC if an operand is NHWC and not NCHW."""
     import torch  # noqa: PLC0415 - who has a tensor has torch
 
-    last = torch.channels_last
-    four = [t for t in operands if t.dim() == 4]
-    nhwc = any(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in four)
-    return NHWC if nhwc else NCHW
+    for operand in operands:
+        is_nchw = operand.dim() != 4 or operand.is_contiguous()
+        if not is_nchw and operand.is_contiguous(memory_format=torch.channels_last):
+            return NHWC
+    return NCHW
 
 
 def transformed(module: nn.Conv2d, x: torch.Tensor) -> bool:

@@ -206,17 +206,15 @@ def is_plain(module: nn.Module) -> bool:
 
     A lazy one changes its class in its first call.
     """
-    return (
-        isinstance(module, nn.Conv2d)
-        and all(_code(type(module), name) is _code(nn.Conv2d, name) for name in _OWN_CODE)
-        and _OWN_CODE.isdisjoint(vars(module))
-        and not any(map(is_lazy, module.parameters()))
-    )
-
-
-def _code(kind: type[nn.Conv2d], name: str) -> object:
-    """Return a function of a class, as it was before `swap`."""
-    return getattr(nn.Conv2d if issubclass(kind, ExplicitConv2d) else kind, name)
+    if not isinstance(module, nn.Conv2d):
+        return False
+    kind = type(module)
+    for name in _OWN_CODE:
+        # the code of an explicit layer was the framework's before `swap`
+        is_own = getattr(kind, name) is not getattr(nn.Conv2d, name)
+        if name in vars(module) or (is_own and not issubclass(kind, ExplicitConv2d)):
+            return False
+    return not any(is_lazy(parameter) for parameter in module.parameters())
 
 
 def _explicit(replaced: type[nn.Conv2d]) -> type[ExplicitConv2d]:
@@ -263,32 +261,32 @@ def assign(
     `AlgorithmError` for `error`; the layers then keep what they had.
     """
     choice.check(algorithm)
-    picked = choice.one_plan_per_shape(
-        [_decide(model, layer, shape, algorithm, backend) for layer, shape in calls]
-    )
-    refused = [(c.layer, f"{c.requested}: {c.reason}") for c in picked if c.fallback]
+    decided = []
+    for layer, shape in calls:
+        module = model.get_submodule(layer)
+        picked = choice.decide(algorithm, layer, shape, backend, parts.device_type(module))
+        by_framework = picked.requested in choice.FRAMEWORK_CHOICES
+        if not isinstance(module, ExplicitConv2d) and not by_framework:
+            why = f"{type(module).__name__} with code of its own is not a plain nn.Conv2d"
+            picked = choice.refused(layer, shape, picked.requested, why)
+            picked = replace(picked, swappable=False)
+        decided.append(picked)
+    decided = choice.one_plan_per_shape(decided)
+    refused = [(one.layer, f"{one.requested}: {one.reason}") for one in decided if one.fallback]
+    if refused and policy == SKIP:
+        raise Unsupported(refused, len(decided))
     if refused and policy != FALLBACK:
-        raise (Unsupported if policy == SKIP else AlgorithmError)(refused, len(picked))
-    decided: dict[nn.Module, dict[ConvShape, LayerChoice]] = {}
-    for item in picked:  # a layer that is called under two names has one assignment
-        decided.setdefault(model.get_submodule(item.layer), {})[item.shape] = item
+        raise AlgorithmError(refused, len(decided))
+    by_module: dict[nn.Module, dict[ConvShape, LayerChoice]] = {}
+    for picked in decided:  # a layer that is called under two names has one assignment
+        by_module.setdefault(model.get_submodule(picked.layer), {})[picked.shape] = picked
     for name, module in parts.convolutions(model):
         if isinstance(module, ExplicitConv2d):
-            of_layer = decided.get(module, {})
+            by_shape = by_module.get(module, {})
+            requests = {picked.requested for picked in by_shape.values()}
             # to look a decision up costs microseconds, for which a map would seem slower
-            if of_layer and {item.requested for item in of_layer.values()} == {catalog.AUTO}:
+            if requests == {catalog.AUTO}:
                 _take_back(module)
             else:
-                module.assigned = Assignment(name, algorithm, backend, of_layer)
-    return picked
-
-
-def _decide(
-    model: nn.Module, layer: str, shape: ConvShape, algorithm: Algorithm, backend: Backend
-) -> LayerChoice:
-    module = model.get_submodule(layer)
-    picked = choice.decide(algorithm, layer, shape, backend, parts.device_type(module))
-    if isinstance(module, ExplicitConv2d) or picked.requested in choice.FRAMEWORK_CHOICES:
-        return picked
-    reason = f"{type(module).__name__} with code of its own is not a plain nn.Conv2d"
-    return replace(choice.refused(layer, shape, picked.requested, reason), swappable=False)
+                module.assigned = Assignment(name, algorithm, backend, by_shape)
+    return decided
