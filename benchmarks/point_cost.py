@@ -32,7 +32,7 @@ from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.checks import algorithm as proving
 from hpcsweep.measure.checks import control, numerics
-from hpcsweep.measure.timing import clocks, lanes, loop
+from hpcsweep.measure.timing import clocks, lanes
 from hpcsweep.measure.workloads import inference
 from hpcsweep.node import worker
 from hpcsweep.node.protocol import MeasureRequest
@@ -148,7 +148,7 @@ def run_child(tree: Path, chosen: argparse.Namespace) -> list[Record]:
 def measure(chosen: argparse.Namespace) -> None:
     """Measure the points in the order of a sweep; print a line of JSON for each."""
     model_builder.torchvision_models()  # as the template has, before it makes a worker
-    loop.settle()
+    model_builder.settle()
     stages = Stages(time.process_time if chosen.cpu else time.perf_counter)
     bench = watched_bench(stages)
     threads = 1 if chosen.cpu else None

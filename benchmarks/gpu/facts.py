@@ -12,7 +12,8 @@ from torch.nn import functional as F  # noqa: N812 - its own habit
 
 from benchmarks.gpu import machine as machines
 from benchmarks.gpu.machine import BATCH, bare_loop, in_turns, microseconds, resolution
-from hpcsweep.measure.timing import caches, clocks, stats
+from hpcsweep.measure import caches
+from hpcsweep.measure.timing import clocks, stats
 
 if TYPE_CHECKING:
     from benchmarks.gpu.lab import Lab

@@ -24,7 +24,7 @@ from benchmarks.gpu import (
 )
 from benchmarks.gpu.lab import SMALL, Lab, Options, Stop, end
 from benchmarks.gpu.record import RUNNING, STOPPED, Record, begun, reason
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure import switches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ def identify(told: Mapping[str, Any]) -> None:
     """Write device and software to the file `to`, and load for the first time what steps load."""
     if not torch.cuda.is_available():
         sys.exit("this torch finds no GPU; --pretend tries the kit without one")
-    framework.detach_profiler()
+    switches.detach_profiler()
     known = environment.collect(pretended=told["pretended"])
     Path(told["to"]).write_text(json.dumps(known))
     environment.warm_up()
@@ -65,7 +65,7 @@ def main(told: Mapping[str, Any]) -> None:
     name = told["step"]
     folder = Path(told["folder"])
     known = told["environment"]
-    framework.detach_profiler()  # as the product's bench does
+    switches.detach_profiler()  # as the product's bench does
     record = begun(folder, name, known) or Record(name, known, folder=folder)
     before = record.seconds
     record.state = RUNNING

@@ -12,12 +12,12 @@ from torch import nn
 import tinynets
 from hpcsweep.catalog import columns
 from hpcsweep.conv import backend as backends
-from hpcsweep.measure import convolutions, layer_table, model_builder
+from hpcsweep.measure import caches, convolutions, layer_table, model_builder
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.layer_table import LayerTable
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import caches, lanes, stats
+from hpcsweep.measure.timing import lanes, stats
 from hpcsweep.measure.timing.layer_timer import LayerTimes
 from measuring import CPU, point, policy
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ import tinynets
 from hpcsweep.errors import UsageError
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.model_builder import ModelCache, ModelKey, build, build_float32, make_inputs
+from hpcsweep.measure.timing import loop
 from measuring import CPU, point
 
 
@@ -188,3 +191,13 @@ def test_published_weights_are_for_three_channels():
     """Told before anything is loaded."""
     with pytest.raises(UsageError, match="are for 3 channels"):
         model_builder.build_float32("squeezenet1_1", "DEFAULT", channels=1)
+
+
+def test_what_there_is_when_the_heap_settles_is_not_looked_at_again():
+    """Half a million objects of torch would be, before the passes of each point."""
+    model_builder.settle()
+    settled = gc.get_freeze_count()
+    assert settled > 1000
+    with loop.quiet_collector():
+        assert gc.get_freeze_count() > 0.9 * settled  # what nobody needs any more leaves it
+    assert len(gc.get_objects()) < settled

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from hpcsweep.conv.libraries.library_backend import tf32_allowed
 from hpcsweep.measure import switches
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.machine import framework
 from measuring import point, training
 
 ONCE = {"layers": False, "numerics": False, "warmup": 0, "iterations": 1}
@@ -29,11 +31,11 @@ def test_threads_are_the_points_then_the_launchers_then_torchs(monkeypatch):
     monkeypatch.setenv("HPCSWEEP_THREADS", "1")
     switches.apply(point(num_threads=None).axes)
     assert torch.get_num_threads() == 1
-    assert framework.shares_cpu()
+    assert switches.shares_cpu()
     monkeypatch.delenv("HPCSWEEP_THREADS")
     switches.apply(point(num_threads=None).axes)
     assert torch.get_num_threads() == usual
-    assert not framework.shares_cpu()
+    assert not switches.shares_cpu()
 
 
 @pytest.mark.filterwarnings("ignore:Please use the new API")
@@ -147,3 +149,22 @@ def test_a_factory_that_switches_cudnn_off_is_measured_with_it():
         assert ("cudnn.enabled=False" in str(done.row["switches_turned"])) is turned
         for call in done.proof.calls:
             assert "aten::cudnn_convolution" in call.seen.operators
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "before", "after"),
+    [("2.11.0", "13.0", None, "1"), ("2.15.0+cu132", "12.6", None, "1"),
+     ("2.11.0", "12.4", None, None), ("2.11.0", None, None, None), ("2.11.0", "13.0", "0", "0"),
+     ("2.10.0", "13.0", None, None), ("2.9.1", "12.8", None, None), ("2.9.1", "12.8", "1", "1")],
+)  # fmt: skip
+def test_the_profiler_leaves_the_process_where_that_is_safe(
+    monkeypatch, version, cuda, before, after
+):
+    """Later points are timed without it, like the first; who sets the variable decides."""
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setenv("TEARDOWN_CUPTI", before or "")
+    if before is None:
+        monkeypatch.delenv("TEARDOWN_CUPTI")
+    switches.detach_profiler()
+    assert os.environ.get("TEARDOWN_CUPTI") == after

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from hpcsweep.measure.machine.control_work import Control
+from hpcsweep.measure.checks.control import ControlCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,6 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def quiet_machine() -> Iterator[None]:
     """Let benches of this process measure the control, and find it undisturbed."""
-    row = Control.row
-    with mock.patch.object(Control, "row", lambda self: (row(self)[0], [])):
+    measured = ControlCheck.measured
+    with mock.patch.object(ControlCheck, "measured", lambda self: (measured(self)[0], {})):
         yield

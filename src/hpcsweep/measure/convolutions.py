@@ -82,6 +82,25 @@ def choose(
     return Choices(calls=calls, backend=backend, learning=learning, gradients=gradients)
 
 
+def refuse_early(axes: Mapping[str, Any], device_type: str) -> None:
+    """Raise `CannotMeasure` if a point needs an autotuner, or plans, that the device lacks."""
+    if device_type == "cuda":  # torch tunes the algorithms of no other library
+        return
+    algorithm = axes["algorithm"]
+    is_heuristic = algorithm == catalog.HEURISTIC
+    if isinstance(algorithm, str) and (is_heuristic or catalog.is_plan(algorithm)):
+        raise CannotMeasure(
+            f"algorithm: {algorithm} is a plan of cuDNN or MIOpen; on {device_type} there is none"
+        )
+    asks = {
+        f"algorithm: {catalog.AUTOTUNE}": algorithm == catalog.AUTOTUNE,
+        "cudnn_benchmark": axes.get("cudnn_benchmark", False),
+    }
+    for name, is_wanted in asks.items():
+        if is_wanted:
+            raise CannotMeasure(f"{name} tunes cuDNN; on {device_type} there is none")
+
+
 def _assigned(
     model: nn.Module,
     shapes: Shapes,

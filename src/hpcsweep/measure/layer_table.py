@@ -35,11 +35,11 @@ from hpcsweep.conv.choice import LayerChoice, decide
 from hpcsweep.conv.proof import evidence, profiled_passes
 from hpcsweep.conv.proof.evidence import Evidence
 from hpcsweep.conv.swap import is_plain, running
-from hpcsweep.measure import model_builder, rounding
+from hpcsweep.measure import caches, model_builder, rounding
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.rounding import Arithmetic, Exactness
 from hpcsweep.measure.shape_pass import LayerCall
-from hpcsweep.measure.timing import caches, loop, stats
+from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.timing.clocks import nothing
 from hpcsweep.measure.timing.lanes import Lanes, LaneWork, make_lanes
 from hpcsweep.measure.timing.layer_timer import LayerTimes

@@ -17,16 +17,15 @@ from hpcsweep.catalog.limits import IMPOSSIBLE
 from hpcsweep.conv import backend
 from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.errors import first_line
-from hpcsweep.measure import convolutions, profilers, switches, work
+from hpcsweep.measure import compilations, convolutions, profilers, switches, torch_errors, work
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
-from hpcsweep.measure.machine import framework, provenance
+from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.gpu_telemetry import Telemetry
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Passes, Times, Workload
-from hpcsweep.measure.timing import compilations, stats
-from hpcsweep.measure.timing.uncaptured import CannotCapture
+from hpcsweep.measure.timing import stats
 from hpcsweep.point import Point
 
 _MODULES: Final = {name: import_module(f"hpcsweep.measure.checks.{name}") for name in CHECKS}
@@ -46,7 +45,7 @@ class PointBench:
         self.workload = workload(self.rig)
         self.backend = backend.choose(self.rig.device.type)
         if self.rig.device.type == "cuda":
-            framework.detach_profiler()
+            switches.detach_profiler()
         self.checks: Mapping[str, PointCheck] = {
             name: module.CHECK(self.rig) for name, module in _MODULES.items()
         }
@@ -112,7 +111,7 @@ def build(point: Point, bench: PointBench) -> Network:
     """Set the point's switches and build its network, unless this device cannot do the point."""
     device_type = bench.rig.device.type
     profilers.refuse_early(point.measure["profile"], device_type)
-    framework.refuse_early(point.axes, device_type)
+    convolutions.refuse_early(point.axes, device_type)
     bench.workload.refuse_early(point)
     switches.apply(point.axes)
     compilations.forget()
@@ -270,16 +269,16 @@ def _translated_errors(rig: Rig, workload: Workload) -> Iterator[None]:
     except LibraryUnusable as error:
         raise CannotMeasure(str(error)) from error
     except (RuntimeError, MemoryError) as error:
-        if framework.is_out_of_memory(error):
+        if torch_errors.is_out_of_memory(error):
             peak = rig.memory.peak()
             limit = rig.memory.limit()
             workload.forget()
             raise OutOfMemory(peak, limit, first_line(error)) from error
-        if isinstance(error, CannotCapture):
+        if isinstance(error, torch_errors.CannotCapture):
             workload.forget()
             raise CannotMeasure(str(error), spoiled=True) from error
         cannot = workload.cannot
-        if framework.is_missing_operator(error) or any(text in str(error) for text in cannot):
+        if torch_errors.is_missing_operator(error) or any(text in str(error) for text in cannot):
             lines = str(error).splitlines()  # of which the first may be a mere heading
             telling = (line for line in lines if any(words in line for words in cannot))
             raise CannotMeasure(next(telling, lines[0])) from error

@@ -12,11 +12,14 @@ are drawn anew. Shapes, operators and counts stay the same.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +57,22 @@ class ModelKey:
         """Return the key of a point's network."""
         axes = tuple((name, point.axes.get(name)) for name in axes_with(Role.NETWORK))
         return cls(axes, sources.own_files_here(point))
+
+
+def settle() -> None:
+    """Collect garbage now, and exempt the remaining objects from later collections.
+
+    torch and torchvision alone are half a million objects, which each collection would visit.
+    Exempt objects in reference cycles are never freed: call this before a network is built.
+    """
+    gc.collect()
+    _give_back_at_end()
+    gc.freeze()
+
+
+@cache
+def _give_back_at_end() -> None:
+    atexit.register(gc.unfreeze)  # else libraries report leaks at the end
 
 
 class ModelCache:

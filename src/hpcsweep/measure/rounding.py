@@ -35,8 +35,7 @@ from hpcsweep.catalog import algorithms
 from hpcsweep.conv.choice import LayerChoice
 from hpcsweep.conv.shape import ConvShape, padding_of
 from hpcsweep.errors import first_line
-from hpcsweep.measure import switches
-from hpcsweep.measure.machine import framework
+from hpcsweep.measure import switches, torch_errors
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ def is_partial(verdict: Exactness) -> bool:
 
 def why_not(error: Exception) -> str:
     """Return what `Exactness.reason` says of a comparison that failed."""
-    if framework.is_out_of_memory(error):
+    if torch_errors.is_out_of_memory(error):
         return "no memory to compare it"
     _log.warning("not compared: %s", error)
     return f"not compared: {first_line(error)}"

@@ -22,6 +22,13 @@ from hpcsweep import catalog, environment
 
 _CUBLAS: Final = "CUBLAS_WORKSPACE_CONFIG"
 _CUBLAS_REPEATS: Final = ":4096:8"  # cuBLAS refuses deterministic products without such a value
+_CUPTI: Final = "TEARDOWN_CUPTI"
+# CUDA: before, graphs crash (pytorch pull request 150957). torch: before, a session that begins
+# while CUPTI leaves ends the process. Kineto's pull request 1169 mends that. It was merged on
+# 2025-12-17, a week after the branch of torch 2.10 was cut, and is in the Kineto that torch took
+# for 2.11 (pytorch pull request 171810).
+_CUPTI_CAN_LEAVE: Final = (12, 6)
+_KINETO_CAN_LEAVE: Final = "2.11"
 _USUAL_THREADS: Final = torch.get_num_threads()
 # Backends and operators whose precision torch 2.9 lets people set, by torch's names.
 _PRECISIONS: Final = (
@@ -265,3 +272,18 @@ def plainly(**more: object) -> Iterator[None]:
 def default_threads() -> int:
     """Return the threads of a point without `num_threads`: the launcher's share, else torch's."""
     return int(os.environ.get(environment.THREADS) or _USUAL_THREADS)
+
+
+def shares_cpu() -> bool:
+    """Say whether the launcher runs several workers on this machine."""
+    return bool(os.environ.get(environment.THREADS))
+
+
+def detach_profiler() -> None:
+    """Let CUPTI leave the process after each profiler session: it would slow down later points.
+
+    torch leaves it there, so that only the first point of a process were timed without it.
+    """
+    version = tuple(map(int, (torch.version.cuda or "0").split(".")))
+    if version >= _CUPTI_CAN_LEAVE and torch.__version__ >= _KINETO_CAN_LEAVE:
+        os.environ.setdefault(_CUPTI, "1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from types import SimpleNamespace
 
@@ -87,9 +86,3 @@ def test_the_bus_of_a_gpu_is_written_as_its_driver_does(monkeypatch):
     assert provenance.device("cuda").bus == "0000:c1:02."
     del told.pci_bus_id
     assert provenance.device("cuda").bus == ""
-
-
-def test_the_load_is_the_nodes():
-    """The load average is the operating system's."""
-    assert provenance.load_average() >= 0
-    assert len(os.getloadavg()) == 3

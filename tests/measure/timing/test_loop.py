@@ -237,13 +237,3 @@ def test_the_settings_choose_the_rules():
     settings["stop"] = "adaptive"
     assert loop.stopping_rule(settings) == Adaptive(30, target=0.01, most_seconds=60.0)
     assert loop.warm_up_rule(settings) == Steady(9)
-
-
-def test_what_there_is_when_the_heap_settles_is_not_looked_at_again():
-    """Half a million objects of torch would be, before the passes of each point."""
-    loop.settle()
-    settled = gc.get_freeze_count()
-    assert settled > 1000
-    with loop.quiet_collector():
-        assert gc.get_freeze_count() == settled
-    assert len(gc.get_objects()) < settled

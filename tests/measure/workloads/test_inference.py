@@ -16,11 +16,11 @@ import tinynets
 from benchmarks import odd_structures
 from hpcsweep.catalog import ALGORITHMS, AUTOTUNE, HEURISTIC, columns
 from hpcsweep.conv.proof.evidence import Source, cell
-from hpcsweep.measure import call_errors, model_builder, rounding, transformed, work
+from hpcsweep.measure import call_errors, compilations, model_builder, rounding, transformed, work
 from hpcsweep.measure import measure_point as pipeline
 from hpcsweep.measure.bench import on_device
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
-from hpcsweep.measure.timing import compilations, layer_timer
+from hpcsweep.measure.timing import layer_timer
 from hpcsweep.measure.workloads import inference
 from measuring import Throttled, lying, point
 

@@ -14,9 +14,10 @@ import torch
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.environment import of_slurm, readable
+from hpcsweep.measure import caches
 from hpcsweep.measure.machine import peak_memory
 from hpcsweep.measure.machine.gpu_telemetry import Telemetry
-from hpcsweep.measure.timing import caches, lanes
+from hpcsweep.measure.timing import lanes
 
 SLICE: Final = "MIG"  # in the names of slices: NVIDIA H200 MIG 1g.18gb
 
@@ -124,11 +125,6 @@ def cpu_model() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine()
-
-
-def load_average() -> float | None:
-    """Return the node's load average over one minute."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def _host() -> dict[str, Any]:

@@ -24,7 +24,8 @@ from typing import Final
 import torch
 from torch.cuda import Event
 
-from hpcsweep.measure.timing import loop, stats, uncaptured
+from hpcsweep.measure import torch_errors
+from hpcsweep.measure.timing import loop, stats
 
 _MARGIN: Final = 1.25  # the delay over the host's time to issue a pass
 _MOST_DELAY_MS: Final = 100.0  # the host then falls behind, and the pass counts as starved
@@ -287,7 +288,7 @@ def capture(
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise uncaptured.error(run, error) from error
+        raise torch_errors.not_captured(run, error) from error
 
     def replay() -> object:
         graph.replay()

@@ -18,8 +18,10 @@ import torch
 from torch import nn
 from torch.cuda import Event
 
+from hpcsweep.measure import compilations
+from hpcsweep.measure.compilations import CompileCount
 from hpcsweep.measure.shape_pass import LayerCall
-from hpcsweep.measure.timing import clocks, compilations, layer_timer, loop
+from hpcsweep.measure.timing import clocks, layer_timer, loop
 from hpcsweep.measure.timing.clocks import (
     Cuda,
     DeviceClock,
@@ -28,7 +30,6 @@ from hpcsweep.measure.timing.clocks import (
     HostStamps,
     Stamps,
 )
-from hpcsweep.measure.timing.compilations import CompileCount
 from hpcsweep.measure.timing.layer_timer import LayerTimer, LayerTimes
 from hpcsweep.measure.timing.loop import Clock, Lane
 
@@ -109,7 +110,7 @@ class Lanes:
         If torch compiles because of timers, they are inside compiled code: then the result has no
         lanes of layers.
         """
-        self.compiled.blocks += compilations.settle(self.clean, ran)
+        self.compiled.blocks += compilations.settle(self.clean.once, ran)
         trials = CompileCount()
         for lane in self.layers if compilations.compilations() else ():
             with trials.block():
@@ -117,7 +118,7 @@ class Lanes:
         if not trials.blocks:
             return self
         compilations.forget()
-        compilations.settle(self.clean, 0)
+        compilations.settle(self.clean.once, 0)
         return replace(self, layers=(), untimed=frozenset(call.layer for call in self.calls))
 
     def collect(

@@ -10,14 +10,12 @@ Warm-up is the same loop with another rule; its times are dropped.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 from hpcsweep.measure.timing import stats
@@ -48,6 +46,11 @@ class Lane:
     clock: Clock
     around: Callable[[int], AbstractContextManager[object]] = lambda _count: nullcontext()
     most: int = stats.BLOCK_MOST
+
+    def once(self) -> None:
+        """Run one pass; its time is dropped."""
+        with self.around(1):
+            self.clock.block(self.run, 1)
 
 
 @dataclass(frozen=True)
@@ -118,22 +121,6 @@ def quiet_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def settle() -> None:
-    """Collect garbage now, and exempt the remaining objects from later collections.
-
-    torch and torchvision alone are half a million objects, which each collection would visit.
-    Exempt objects in reference cycles are never freed: call this before a network is built.
-    """
-    gc.collect()
-    _give_back_at_end()
-    gc.freeze()
-
-
-@cache
-def _give_back_at_end() -> None:
-    atexit.register(gc.unfreeze)  # else libraries report leaks at the end
 
 
 @dataclass

@@ -6,6 +6,7 @@ under the same conditions. Shapes and work come from a shape pass on the meta de
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,15 +19,14 @@ from torch import Tensor, nn
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.tensors import Held, tensors_in
-from hpcsweep.measure import layer_table, model_builder, work
+from hpcsweep.measure import caches, layer_table, model_builder, work
 from hpcsweep.measure.bench_api import CannotMeasure
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.layer_table import IsolatedTable, LayerTable
-from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Times, some_numbers
 from hpcsweep.measure.shape_pass import Shapes, shape_pass
-from hpcsweep.measure.timing import caches, loop, stats
+from hpcsweep.measure.timing import stats
 from hpcsweep.measure.timing.lanes import Lanes, LaneWork, make_lanes
 from hpcsweep.measure.timing.loop import Collected
 from hpcsweep.point import Point
@@ -68,7 +68,7 @@ class Inference:
 
     def build(self, point: Point) -> Network:
         """Build or reuse the network, draw its inputs, record its shapes."""
-        load = provenance.load_average()
+        load = os.getloadavg()[0]
         model = self._network(point)
         device = self._rig.device.torch_device
         state = point.axes["cache_state"]
@@ -104,7 +104,7 @@ class Inference:
             if ":" not in point.axes["model"]:
                 # before `settle`, which exempts it from collections
                 model_builder.torchvision_models()
-            loop.settle()
+            model_builder.settle()
         model = self._models.get(key)
         swap.restore(model)
         return model

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,17 +29,16 @@ from torch import Tensor
 
 from hpcsweep.catalog.columns import Row
 from hpcsweep.conv.tensors import Held
-from hpcsweep.measure import model_builder
+from hpcsweep.measure import compilations, model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
+from hpcsweep.measure.compilations import Calm, CompileCount
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.data import loaders
 from hpcsweep.measure.data.loaders import Data
-from hpcsweep.measure.machine import provenance
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Times
 from hpcsweep.measure.shape_pass import shape_pass
-from hpcsweep.measure.timing import compilations, loop, stats
-from hpcsweep.measure.timing.compilations import Calm, CompileCount
+from hpcsweep.measure.timing import loop, stats
 from hpcsweep.measure.timing.layer_timer import LayersChanged
 from hpcsweep.measure.workloads.training import layer_pass, phases, training_network
 from hpcsweep.measure.workloads.training.checkpoints import Checkpoints
@@ -102,9 +102,9 @@ class Training:
 
     def build(self, point: Point) -> Network:
         """Build the network and its trainer, open the data, record the shapes."""
-        loop.settle()
+        model_builder.settle()
         torch.manual_seed(point.axes["seed"])
-        load = provenance.load_average()
+        load = os.getloadavg()[0]
         device = self._rig.device.torch_device
         data = self._data = loaders.open_data(point)
         model = training_network.build(point, data.num_classes, device)

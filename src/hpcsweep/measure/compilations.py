@@ -9,7 +9,7 @@ torch.jit has no counters, but compiles in its first runs only.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hpcsweep.measure.shape_pass import LayerCall
-    from hpcsweep.measure.timing.loop import Lane
 
 RUNS: Final = 3  # torch.jit records in the first, compiles in the second, and tunes in the third
 _CALM: Final = 6  # passes without compilation before timing, if there was any
@@ -84,12 +83,12 @@ class Calm:
             self.wanted = max(self.wanted, _CALM)
 
 
-def settle(lane: Lane, ran: int) -> int:
-    """Run a lane, after `ran` passes, until calm; return the number of passes that compiled."""
+def settle(run: Callable[[], object], ran: int) -> int:
+    """Run passes, after `ran` others, until calm; return the number of passes that compiled."""
     calm = Calm(_CALM if compilations() else RUNS - ran)
     while not calm.reached:
-        with calm.run(), lane.around(1):
-            lane.clock.block(lane.run, 1)
+        with calm.run():
+            run()
     return calm.compiled.blocks
 
 

@@ -20,8 +20,6 @@ from typing import Final
 
 import torch
 
-from hpcsweep.measure.timing.clocks import nothing
-
 _UNKNOWN_BYTES: Final = 64 << 20
 _MOST_INPUTS: Final = 1 << 16
 DRAWN: Final = 256  # inputs with distinct numbers; the others are copies, distinct for a cache
@@ -31,10 +29,14 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def preparation(state: str, device: torch.device) -> Callable[[], object]:
     """Return a function to call before each pass."""
     if state != "cold":
-        return nothing
+        return _leave
     buffer = torch.zeros(cache_bytes(device), dtype=torch.int8, device=device)
     # on a GPU a memset is enough; a CPU may write zeros without reading, so it must read, too
     return buffer.zero_ if device.type == "cuda" else lambda: buffer.add_(1)
+
+
+def _leave() -> None:
+    """Leave the cache as it is."""
 
 
 def input_count(state: str, device: torch.device, bytes_of_one: int) -> int:

@@ -1,7 +1,11 @@
-"""Networks that no graph can hold: which operator waits, and where; the process is replaced."""
+"""What torch's errors mean: no memory, no operator, and networks that no graph can hold."""
 
 from __future__ import annotations
 
+import pytest
+import torch
+
+from hpcsweep.measure import torch_errors
 from localruns import COMMAND
 
 NETS = """\
@@ -53,6 +57,37 @@ WHY = {
     "nets:Refuses": "RuntimeError: no graph of me, please",
 }
 LINES = {"nets:Copies": 13, "nets:Reads": 18, "nets:Branches": 23, "nets:Refuses": 31}
+
+
+def test_running_out_of_memory_is_recognised():
+    """A real allocation that cannot be had, and the texts that GPUs and libraries use."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 55)
+    assert torch_errors.is_out_of_memory(caught.value)
+    assert torch_errors.is_out_of_memory(MemoryError())
+    assert torch_errors.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory. Tried"))
+    assert torch_errors.is_out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
+    told = "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
+    assert torch_errors.is_out_of_memory(RuntimeError(f"cuDNN error: {told}"))
+    assert not torch_errors.is_out_of_memory(RuntimeError("shape mismatch"))
+
+
+@pytest.mark.parametrize("refused", [0, 3])
+def test_no_engine_is_no_memory_where_the_allocator_refused_some(monkeypatch, refused):
+    """After it tried each plan of cuDNN, torch tells only that there is none."""
+    error = RuntimeError("GET was unable to find an engine to execute this computation")
+    assert not torch_errors.is_out_of_memory(error)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": refused})
+    assert torch_errors.is_out_of_memory(error) is bool(refused)
+
+
+def test_a_missing_operator_is_recognised():
+    """Torch says that an operator lacks a dtype; here a real one."""
+    with pytest.raises((RuntimeError, NotImplementedError)) as caught:
+        torch.linalg.qr(torch.ones(2, 2, dtype=torch.float16))
+    assert torch_errors.is_missing_operator(caught.value)
+    assert not torch_errors.is_missing_operator(RuntimeError("shape mismatch"))
 
 
 def test_a_network_that_no_graph_can_hold_is_unsupported_and_says_why(pretend_gpu, desk):

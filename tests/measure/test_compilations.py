@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from hpcsweep.measure import compilations
 from hpcsweep.measure.bench import on_device
-from hpcsweep.measure.timing import compilations
 from hpcsweep.measure.timing.clocks import HostClock
 from hpcsweep.measure.timing.loop import Lane
 from measuring import point, training
@@ -107,7 +107,7 @@ def test_a_script_has_had_its_runs_before_it_is_timed(monkeypatch, ran, more):
     """TorchScript looks at the first run and compiles in the second, and has no counters."""
     monkeypatch.setattr(compilations, "compilations", lambda: 0)
     runs = []
-    assert compilations.settle(Lane(lambda: runs.append(1), HostClock()), ran) == 0
+    assert compilations.settle(Lane(lambda: runs.append(1), HostClock()).once, ran) == 0
     assert len(runs) == more
 
 
@@ -117,7 +117,7 @@ def test_after_these_runs_a_script_is_optimised():
     script(x)
     with pytest.raises(RuntimeError):
         script.get_debug_state()
-    compilations.settle(Lane(lambda: script(x), HostClock()), compilations.RUNS - 2)
+    compilations.settle(Lane(lambda: script(x), HostClock()).once, compilations.RUNS - 2)
     assert script.get_debug_state().execution_plans
 
 
@@ -131,7 +131,7 @@ def test_any_counter_of_torch_that_grows_is_a_compilation(monkeypatch, kind):
     def run():
         counters[kind]["total"] += left.pop() if left else 0
 
-    assert compilations.settle(Lane(run, HostClock()), 0) == 3
+    assert compilations.settle(Lane(run, HostClock()).once, 0) == 3
 
 
 def test_without_dynamo_nothing_is_looked_at(monkeypatch):

@@ -1,7 +1,7 @@
-"""Says why a pass cannot be captured as a CUDA graph: which operator waits for the GPU, and where.
+"""What torch's errors mean: memory that ran out, a missing operator, a pass that no graph can hold.
 
-While a stream is captured nothing runs, so whatever waits for a result, or copies from memory of
-the host, is refused. CUDA's own message names no operator.
+While a stream is captured as a CUDA graph nothing runs, so whatever waits for a result, or copies
+from memory of the host, is refused. CUDA's own message names no operator.
 """
 
 from __future__ import annotations
@@ -15,6 +15,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hpcsweep import search_path
 from hpcsweep.errors import first_line
 
+# Messages of allocators and libraries that have no exception type of their own.
+_NO_MEMORY: Final = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "_STATUS_ALLOC_FAILED",
+    "_ALLOCATION_FAILED",  # of cuDNN 9
+)
+# of torch, when it tried every plan; it swallows that memory ran out
+_NO_ENGINE: Final = "unable to find an engine"
+_NO_OPERATOR: Final = ("not implemented for '", "Could not run 'aten::", "Unsupported dtype")
+
 _SYNCHRONIZING: Final = "synchronizing"  # in torch's error of `set_sync_debug_mode`
 _COPIES: Final = "data goes between host and GPU"
 _MEANS: Final[Mapping[str, str]] = {
@@ -22,6 +34,19 @@ _MEANS: Final[Mapping[str, str]] = {
     "aten::to": _COPIES,
     "aten::copy_": _COPIES,
 }
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether an exception means that memory ran out, on the device or on the host."""
+    told = str(error)
+    if _NO_ENGINE in told and torch.cuda.is_initialized():
+        return torch.cuda.memory_stats().get("num_ooms", 0) > 0
+    return isinstance(error, MemoryError) or any(text in told for text in _NO_MEMORY)
+
+
+def is_missing_operator(error: BaseException) -> bool:
+    """Say whether an exception means that an operator lacks this dtype or device."""
+    return any(text in str(error) for text in _NO_OPERATOR)
 
 
 class CannotCapture(RuntimeError):
@@ -45,7 +70,7 @@ class _LastOperator(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def error(run: Callable[[], object], raised: RuntimeError) -> CannotCapture:
+def not_captured(run: Callable[[], object], raised: RuntimeError) -> CannotCapture:
     """Return the error of a pass that was refused with `raised`; run it once more to find out."""
     first: BaseException = raised  # that of the pass: the end of the capture fails after it, too
     while isinstance(first.__context__, RuntimeError):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hpcsweep.measure.timing import caches
+from hpcsweep.measure import caches
 from measuring import CPU
 
 
 def test_hot_prepares_nothing_and_has_one_input():
     """The default leaves the cache alone."""
-    assert caches.preparation("hot", CPU) is caches.nothing
+    assert caches.preparation("hot", CPU)() is None
     assert caches.input_count("hot", CPU, 600_000) == 1
 
 
