@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -73,12 +73,6 @@ class CheckRecord:
     figures: tuple[Figure, ...] = ()
     setting: str | None = None
     workloads: tuple[str, ...] = ()
-
-    def applies(self, workload: str, measure: Mapping[str, Any]) -> bool:
-        """Say whether a point has this check."""
-        if self.workloads and workload not in self.workloads:
-            return False
-        return self.setting is None or bool(measure[self.setting])
 
 
 def cells_of(record: type | None) -> Iterator[tuple[str, str, str]]:

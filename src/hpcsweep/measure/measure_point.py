@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from hpcsweep import catalog
+from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.checks import CHECKS
 from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
 from hpcsweep.catalog.limits import IMPOSSIBLE
@@ -71,10 +72,13 @@ class PointBench:
 
         Otherwise they have the order of the catalogue.
         """
-        applying = (n for n, c in CHECKS.items() if c.applies(point.workload, point.measure))
-        checks = {name: self.checks[name] for name in applying}
+        checks = dict[str, PointCheck]()
         if point.measure["profile"]:
-            checks = {PROFILE: Profilers(self.rig), **checks}
+            checks[PROFILE] = Profilers(self.rig)
+        for name, described in CHECKS.items():
+            is_wanted = described.setting is None or point.measure[described.setting]
+            if is_wanted and point.workload in (described.workloads or WORKLOADS):
+                checks[name] = self.checks[name]
         return dict(sorted(checks.items(), key=lambda item: item[1].runs))
 
     def measure(

@@ -54,7 +54,7 @@ def is_impossible(
     row: Row, layers: Sequence[Row], shapes: Shapes, axes: Mapping[str, Any], device: Device
 ) -> bool:
     """Say whether a pass, or one of its layers, took less than the GPU could need at its peak."""
-    gpu = gpus.by_device_name(device.name, device.units) if device.type == "cuda" else None
+    gpu = _known_gpu(device)
     if gpu is None:
         return False
     types = {name: axes.get(name) for name in ("dtype", "amp")}
@@ -62,6 +62,11 @@ def is_impossible(
     least = sum(limits.least_ms(cells, gpu) for cells in calls)
     timed = ({**types, **layer} for layer in layers)
     return row["median_ms"] < least or any(limits.is_impossible(each, gpu) for each in timed)
+
+
+def _known_gpu(device: Device) -> gpus.Gpu | None:
+    """Return the catalogue's figures of a GPU; None for one that it lacks, and for a CPU."""
+    return gpus.by_device_name(device.name, device.units) if device.type == "cuda" else None
 
 
 def _image_cells(shapes: tuple[tuple[int, ...], ...], side: str) -> Row:
@@ -109,7 +114,7 @@ def rate_cells(
     byte_rate = None if shapes.bytes_min is None else shapes.bytes_min / seconds
     if byte_rate is not None:
         row["achieved_gbs"] = byte_rate / 1e9
-    gpu = gpus.by_device_name(device.name, device.units)
+    gpu = _known_gpu(device)
     if gpu is None:
         return row
     if not tensor_cores:

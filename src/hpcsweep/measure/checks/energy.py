@@ -27,16 +27,17 @@ class EnergyCheck(PointCheck):
     @property
     def history(self) -> bool:
         """Whether the energy counter stood still."""
-        return self.rig.telemetry.energy_stands
+        return self.rig.telemetry is not None and self.rig.telemetry.energy_stands
 
     @history.setter
     def history(self, stands: bool) -> None:
-        self.rig.telemetry.energy_stands = stands
+        if self.rig.telemetry:
+            self.rig.telemetry.energy_stands = stands
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Measure the energy of a pass; of a graph's replay if the host is slow."""
         telemetry = self.rig.telemetry
-        if not telemetry.counts_energy:
+        if telemetry is None or not telemetry.counts_energy:
             return Finding()
         median_ms = times.summary.median
         idles = times.lanes is not None and times.lanes.launch_bound(median_ms)

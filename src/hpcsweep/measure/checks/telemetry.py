@@ -11,7 +11,10 @@ from hpcsweep.measure.network import Network, Times
 
 
 class TelemetryCheck(PointCheck):
-    """Reads NVML; wants the passes once more if the GPU was throttled."""
+    """Reads the state by the GPU's driver; wants the passes once more if the GPU was throttled.
+
+    Where there is no GPU it does nothing.
+    """
 
     runs = False
     _first_ms: float | None = None  # the median of passes that were throttled
@@ -19,11 +22,13 @@ class TelemetryCheck(PointCheck):
     @property
     def history(self) -> float:
         """The highest clock of a point that nothing limited, in MHz."""
-        return self.rig.telemetry.unlimited_mhz
+        telemetry = self.rig.telemetry
+        return telemetry.unlimited_mhz if telemetry else 0.0
 
     @history.setter
     def history(self, found: float) -> None:
-        self.rig.telemetry.unlimited_mhz = found
+        if self.rig.telemetry:
+            self.rig.telemetry.unlimited_mhz = found
 
     def begin(self, network: Network) -> None:
         """Forget the point before."""
@@ -31,22 +36,27 @@ class TelemetryCheck(PointCheck):
 
     def settled(self, network: Network) -> None:
         """Begin anew."""
-        self.rig.telemetry.begin()
+        if self.rig.telemetry:
+            self.rig.telemetry.begin()
 
     def look(self) -> None:
         """Read the state."""
-        self.rig.telemetry.sample()
+        if self.rig.telemetry:
+            self.rig.telemetry.sample()
 
     def disturbed(self, median_ms: float) -> bool:
         """Say whether the GPU was throttled."""
-        if THROTTLED.name not in self.rig.telemetry.flags():
-            return False
-        self._first_ms = median_ms
-        return True
+        telemetry = self.rig.telemetry
+        is_throttled = telemetry is not None and THROTTLED.name in telemetry.flags()
+        if is_throttled:
+            self._first_ms = median_ms
+        return is_throttled
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell it."""
         telemetry = self.rig.telemetry
+        if telemetry is None:
+            return Finding(cells=TelemetryCells())
         raised = telemetry.flags()
         return Finding(
             cells=TelemetryCells(**telemetry.cells(), throttled_median_ms=self._first_ms),

@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,12 +39,12 @@ class Device:
 
 
 class Rig:
-    """A device, its telemetry, its memory, and a function that waits until it is idle."""
+    """A device, its memory, a function that waits until it is idle, and a GPU's telemetry."""
 
     def __init__(self, kind: str = "cpu", telemetry: Telemetry | None = None) -> None:
         """Use the current device of a kind: cpu, cuda or mps."""
         self.device = device(kind)
-        self.telemetry = telemetry or Telemetry()
+        self.telemetry = telemetry
         self.memory = peak_memory.watch(self.device.torch_device)
         self.wait = lanes.synchronizer(self.device.torch_device)
 
@@ -84,15 +85,16 @@ def driver_index(index: int) -> int:
         return index
 
 
-def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
+def environment(device: Device, telemetry: Telemetry | None = None) -> dict[str, Any]:
     """Return the description of machine and software; `row` has the cells of every row."""
+    driver = telemetry.provenance() if telemetry else {}
     return {
-        "row": row_cells(device, telemetry),
+        "row": row_cells(device, driver),
         "python": platform.python_version(),
         "executable": sys.executable,
         "argv": sys.argv,
         "host": _host(),
-        "device": _gpu(device) | telemetry.provenance()
+        "device": _gpu(device) | driver
         if device.type == "cuda"
         else {"type": device.type, "name": device.name},
         "software": _software(),
@@ -103,17 +105,17 @@ def environment(device: Device, telemetry: Telemetry) -> dict[str, Any]:
     }
 
 
-def row_cells(device: Device, telemetry: Telemetry) -> Row:
-    """Return the cells on the node, which every row has."""
+def row_cells(device: Device, driver: Mapping[str, Any]) -> Row:
+    """Return the cells on the node, which every row has; `driver` is what a GPU's driver tells."""
     on_gpu = device.type == "cuda"
     return {
         "device_name": device.name,
-        "device_uuid": device.uuid or telemetry.provenance().get("uuid"),
+        "device_uuid": device.uuid or driver.get("uuid"),
         "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         "torch_version": torch.__version__,
         "cuda_version": (torch.version.hip or torch.version.cuda) if on_gpu else None,
         "cudnn_version": _cudnn_version() if on_gpu else None,
-        "driver_version": telemetry.provenance().get("driver_version"),
+        "driver_version": driver.get("driver_version"),
     }
 
 
