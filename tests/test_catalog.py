@@ -130,9 +130,9 @@ def test_a_column_is_one_line(tmp_path: Path, plain_ids: list[str]) -> None:
     """Tables, shards and documentation have it; points do not change."""
     told = _told(
         tmp_path,
-        "catalog/columns.csv",
-        "overall,time,stop_reason,",
-        "overall,time,mood,str,,of the operator",
+        "catalog/row_records.py",
+        "timer: str",
+        '    mood: str | None = cell("of the operator")',
         PLAIN,
     )
     assert told["plain"] == told["ids"] == plain_ids

@@ -75,7 +75,7 @@ def _energy(lab: Lab) -> dict[str, Any]:
         row = watch.energy_of(one_pass, torch.cuda.synchronize)
         facts = {"energy_j": row.get("energy_j"), **integrated(one_pass, _power())}
         watch.sample()
-    return {**facts, "reasons": watch.cells().get("throttle_reasons")}
+    return {**facts, "reasons": watch.cells().throttle_reasons}
 
 
 def _power() -> Callable[[], float]:

@@ -6,15 +6,14 @@ import pytest
 
 from hpcsweep.catalog import SETTINGS, WORKLOADS, columns
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.record import cells_of
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_what_a_check_fills_is_a_column_and_what_it_raises_a_flag(name):
     """Reference, shards and readers know both."""
     check = CHECKS[name]
-    assert {column for column, _, _ in cells_of(check.overall)} <= {*columns.OVERALL_COLUMNS}
-    assert {column for column, _, _ in cells_of(check.layers)} <= {*columns.LAYER_COLUMNS}
+    assert check.overall.declared.keys() <= {*columns.OVERALL_COLUMNS}
+    assert check.layers.declared.keys() <= {*columns.LAYER_COLUMNS}
     assert {flag.name: flag.doc for flag in check.flags}.items() <= columns.FLAGS.items()
     assert {flag.name for flag in check.flags if flag.doubt} <= columns.DOUBTFUL
 
@@ -29,8 +28,6 @@ def test_a_check_is_switched_by_a_setting_that_exists(name):
 def test_no_two_checks_fill_the_same_cell():
     """Each column has one file that says what it means."""
     for table in ("overall", "layers"):
-        found = [
-            cell for check in CHECKS.values() for cell, _, _ in cells_of(getattr(check, table))
-        ]
+        found = [cell for check in CHECKS.values() for cell in getattr(check, table).declared]
         assert len(found) == len(set(found))
     assert len({*columns.OVERALL_COLUMNS}) == len(columns.OVERALL_COLUMNS)

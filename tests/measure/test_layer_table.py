@@ -11,6 +11,7 @@ from torch import nn
 
 import tinynets
 from hpcsweep.catalog import columns
+from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
 from hpcsweep.conv import backend as backends
 from hpcsweep.measure import caches, convolutions, layer_table, model_builder
 from hpcsweep.measure.bench import on_device
@@ -24,7 +25,7 @@ from measuring import CPU, point, policy
 PASSES = [10.0, 12.0, 11.0]
 CALLS = shape_pass(tinynets.Residual().eval(), torch.zeros(1, 3, 32, 32)).calls
 POINT = point(algorithm="winograd")
-ABOUT = [{"algorithm_used": "winograd"}, {"algorithm_used": "auto"}]
+ABOUT = [[LayerAlgorithm(algorithm_used="winograd")], [LayerAlgorithm(algorithm_used="auto")]]
 
 
 def _table(clean=PASSES, backward=0):
@@ -52,10 +53,10 @@ def test_the_rest_is_the_pass_less_its_layers():
 def test_the_layer_pass_is_held_against_the_clean_pass():
     """Pass by pass with its neighbour, then the median: 10/9, 12/10, 11/11, and 7.5 over each."""
     cells = _table(clean=[9.0, 10.0, 11.0]).overall_cells()
-    assert cells["hook_overhead_pct"] == pytest.approx(100 * (10 / 9 - 1))
-    assert cells["layer_sum_over_total"] == pytest.approx(0.75)
-    assert cells["other_pct"] == pytest.approx(100 * 3.5 / 11)
-    assert cells["layer_pass_mean_ms"] == pytest.approx(11)
+    assert cells.hook_overhead_pct == pytest.approx(100 * (10 / 9 - 1))
+    assert cells.layer_sum_over_total == pytest.approx(0.75)
+    assert cells.other_pct == pytest.approx(100 * 3.5 / 11)
+    assert cells.layer_pass_mean_ms == pytest.approx(11)
 
 
 def test_a_burst_in_one_clean_pass_does_not_hide_the_overhead():
@@ -64,8 +65,8 @@ def test_a_burst_in_one_clean_pass_does_not_hide_the_overhead():
     burst[1] *= 10
     for times in (calm, burst):
         cells = _table(clean=times).overall_cells()
-        assert cells["hook_overhead_pct"] == pytest.approx(2)
-        assert 0.5 < cells["layer_sum_over_total"] < 1
+        assert cells.hook_overhead_pct == pytest.approx(2)
+        assert 0.5 < cells.layer_sum_over_total < 1
 
 
 def test_every_convolution_says_what_ran_and_other_layers_say_nothing():
@@ -78,15 +79,16 @@ def test_every_convolution_says_what_ran_and_other_layers_say_nothing():
 
 def test_kernel_times_stand_beside_the_times_of_all_layers():
     """Convolutions have theirs from their evidence, other layers in call order; the rest none."""
-    about = [{**cells, "kernel_ms": 0.5} for cells in ABOUT]
-    found = _table().rows(POINT, about, [{"kernel_ms": ms} for ms in (0.1, 0.2, None, 0.4)])
+    about = [[*cells, LayerAlgorithm(kernel_ms=0.5)] for cells in ABOUT]
+    others = [LayerAlgorithm(kernel_ms=ms) for ms in (0.1, 0.2, None, 0.4)]
+    found = _table().rows(POINT, about, others)
     assert [row.get("kernel_ms") for row in found] == [0.5, 0.1, 0.5, 0.2, None, 0.4, None]
-    assert "kernel_ms" not in _table().rows(POINT, ABOUT, [{"kernel_ms": 0.1}] * 2)[1]
+    assert "kernel_ms" not in _table().rows(POINT, ABOUT, [LayerAlgorithm(kernel_ms=0.1)] * 2)[1]
 
 
 def test_the_last_calls_may_be_backward_passes():
     """Every other row is of the forward pass, but for the rest, which is of both."""
-    directions = [row["direction"] for row in _table(backward=2).rows(POINT, ABOUT)]
+    directions = [row.get("direction") for row in _table(backward=2).rows(POINT, ABOUT)]
     assert directions == [*["forward"] * 4, *["backward"] * 2, None]
 
 
@@ -198,7 +200,7 @@ def test_the_rows_are_columns_and_claim_no_layer_pass(bench):
     done = bench.measure(point(measure=ONCE))
     assert set(done.row) <= set(columns.OVERALL_COLUMNS)
     assert all(set(row) <= set(columns.LAYER_COLUMNS) for row in done.layers)
-    assert done.row["hook_overhead_pct"] is None
+    assert "hook_overhead_pct" not in done.row
     assert "layer_pass_mean_ms" not in done.row
     total = sum(row["median_ms"] for row in done.layers)
     assert done.row["layer_sum_over_total"] == pytest.approx(total / done.row["median_ms"])

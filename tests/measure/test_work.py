@@ -24,11 +24,11 @@ def test_a_pass_beyond_the_peak_is_no_time_of_it():
     """Nor that of one of its layers; a processor has no peak here."""
     found = shape_pass(tinynets.Functional().eval(), torch.zeros(2, 3, 512, 512))
     axes = point().axes
-    layer = {**work.call_cells(found.calls[0]), "median_ms": 1.0}
-    assert not work.is_impossible({"median_ms": 1.0}, [layer], found, axes, H200)
-    assert work.is_impossible({"median_ms": 1e-4}, [layer], found, axes, H200)
-    assert work.is_impossible({"median_ms": 1.0}, [{**layer, "median_ms": 1e-5}], found, axes, H200)
-    assert not work.is_impossible({"median_ms": 1e-4}, [layer], found, axes, HOST)
+    layer = {**work.call_cells(found.calls[0]).filled(), "median_ms": 1.0}
+    assert not work.is_impossible(1.0, [layer], found, axes, H200)
+    assert work.is_impossible(1e-4, [layer], found, axes, H200)
+    assert work.is_impossible(1.0, [{**layer, "median_ms": 1e-5}], found, axes, H200)
+    assert not work.is_impossible(1e-4, [layer], found, axes, HOST)
 
 
 def test_what_runs_between_layers_moves_bytes_too():
@@ -45,12 +45,12 @@ def test_the_bytes_of_layers_that_nobody_sees_are_unknown():
     net = torch.jit.trace(tinynets.Residual().eval(), torch.zeros(1, 3, 16, 16))
     found = shape_pass(net, torch.zeros(1, 3, 16, 16))
     cells = work.amount_cells(net, found) | work.rate_cells(found, 2.0, point().axes, H200)
-    assert cells["flops"] > 0
-    assert cells["pct_peak_compute"] > 0
-    assert cells["bytes_min"] is None
-    assert cells["arith_intensity"] is None
-    assert cells.get("achieved_gbs") is None
-    assert cells["pct_peak_bw"] is None
+    assert cells.flops > 0
+    assert cells.pct_peak_compute > 0
+    assert cells.bytes_min is None
+    assert cells.arith_intensity is None
+    assert cells.achieved_gbs is None
+    assert cells.pct_peak_bw is None
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,11 @@ def test_size_and_padding_of_a_convolution_are_of_one_call(settings, size):
     """What a module pads itself is part of the input that the convolution reads."""
     net = nn.Conv2d(3, 4, **{"kernel_size": 3, **settings}).eval()
     cells = work.call_cells(shape_pass(net, torch.zeros(1, 3, 16, 16)).calls[0])
-    assert (cells["in_h"], cells["in_w"]) == (size, size)
-    for side in ("h", "w"):
-        inside = cells[f"in_{side}"] + 2 * cells[f"pad_{side}"] - cells[f"kernel_{side}"]
-        assert cells[f"out_{side}"] == inside // cells[f"stride_{side}"] + 1
+    assert (cells.in_h, cells.in_w) == (size, size)
+    down = cells.in_h + 2 * cells.pad_h - cells.kernel_h
+    across = cells.in_w + 2 * cells.pad_w - cells.kernel_w
+    assert cells.out_h == down // cells.stride_h + 1
+    assert cells.out_w == across // cells.stride_w + 1
 
 
 def test_rates_come_from_the_median():
@@ -77,28 +78,28 @@ def test_rates_come_from_the_median():
     shapes = shape_pass(net, torch.zeros(1, 3, 16, 16))
     cells = work.amount_cells(net, shapes) | work.rate_cells(shapes, 2.0, point().axes, HOST)
     faster = work.rate_cells(shapes, 1.0, point().axes, HOST)
-    assert faster["achieved_tflops"] == pytest.approx(2 * cells["achieved_tflops"])
-    assert cells["achieved_tflops"] == pytest.approx(shapes.flops / 2e-3 / 1e12)
-    assert cells["macs"] * 2 == cells["flops"] == 2 * 8 * 14 * 14 * 27
-    assert cells["arith_intensity"] == pytest.approx(cells["flops"] / cells["bytes_min"])
-    assert cells["bytes_min"] == 4 * (3 * 256 + (8 * 27 + 8) + 8 * 196)
-    assert "pct_peak_compute" not in cells  # of a processor no dense peak is known
+    assert faster.achieved_tflops == pytest.approx(2 * cells.achieved_tflops)
+    assert cells.achieved_tflops == pytest.approx(shapes.flops / 2e-3 / 1e12)
+    assert cells.macs * 2 == cells.flops == 2 * 8 * 14 * 14 * 27
+    assert cells.arith_intensity == pytest.approx(cells.flops / cells.bytes_min)
+    assert cells.bytes_min == 4 * (3 * 256 + (8 * 27 + 8) + 8 * 196)
+    assert cells.pct_peak_compute is None  # of a processor no dense peak is known
 
 
 def test_shares_of_peak_follow_dtype_and_tf32():
     """The same rate is a smaller share of the tensor cores' peak than of float32's."""
     shapes = shape_pass(nn.Conv2d(3, 8, 3).eval(), torch.zeros(1, 3, 16, 16))
     shares = [
-        work.rate_cells(shapes, 2.0, point(**axes).axes, H200)["pct_peak_compute"]
+        work.rate_cells(shapes, 2.0, point(**axes).axes, H200).pct_peak_compute
         for axes in ({}, {"tf32": True}, {"dtype": "float16"})
     ]
     assert shares[0] > shares[1] > shares[2] > 0
     for axes in ({"tf32": True}, {"dtype": "float16"}):
         by_fma = work.rate_cells(shapes, 2.0, point(**axes).axes, H200, tensor_cores=False)
-        assert by_fma["pct_peak_compute"] == shares[0]
+        assert by_fma.pct_peak_compute == shares[0]
     cells = work.rate_cells(shapes, 2.0, point().axes, H200)
-    assert cells["pct_peak_bw"] == pytest.approx(100 * cells["achieved_gbs"] / 4800)
-    assert cells["peak_source"] == "H200 SXM"
+    assert cells.pct_peak_bw == pytest.approx(100 * cells.achieved_gbs / 4800)
+    assert cells.peak_source == "H200 SXM"
 
 
 def test_the_cells_of_a_convolution_are_its_geometry():
@@ -106,15 +107,15 @@ def test_the_cells_of_a_convolution_are_its_geometry():
     net = nn.Conv2d(3, 6, (3, 5), stride=2, padding=(1, 2), groups=3, bias=False)
     (call,) = shape_pass(net.eval(), torch.zeros(2, 3, 20, 20)).calls
     cells = work.call_cells(call)
-    assert cells["op"] == "conv2d"
-    assert (cells["kernel_size"], cells["stride"], cells["padding"]) == ("3x5", "2", "1x2")
-    assert (cells["in_channels"], cells["in_h"], cells["out_channels"], cells["out_w"]) == (
+    assert cells.op == "conv2d"
+    assert (cells.kernel_size, cells.stride, cells.padding) == ("3x5", "2", "1x2")
+    assert (cells.in_channels, cells.in_h, cells.out_channels, cells.out_w) == (
         3,
         20,
         6,
         10,
     )
-    assert (cells["groups"], cells["bias"]) == (3, False)
+    assert (cells.groups, cells.bias) == (3, False)
     assert call.flops == 2 * (2 * 6 * 10 * 10) * 3 * 5
 
 
@@ -124,7 +125,7 @@ def test_a_script_that_computes_with_kernel_size_needs_square_kernels(kernel, sq
     net = nn.Sequential(nn.Conv2d(3, 6, kernel), nn.ReLU()).eval()
     names = ("kernel_size", "kernel_h", "kernel_w")
     rows = [work.call_cells(call) for call in shape_pass(net, torch.zeros(1, 3, 16, 16)).calls]
-    lines = [",".join(columns.cells(row, names)) for row in rows]
+    lines = [",".join(columns.cells(row.filled(), names)) for row in rows]
     table = pd.read_csv(io.StringIO("\n".join([",".join(names), *lines])))
     assert (table["kernel_h"] * table["kernel_w"]).dropna().tolist() == [kernel[0] * kernel[1]]
     if squares:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpcsweep import environment
+from hpcsweep.node import point_row
 from hpcsweep.node.point_row import Reports
+from hpcsweep.node.protocol import Outcome
+from hpcsweep.store.state import PointStatus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +51,20 @@ def test_lines_of_two_writers_stay_whole(tmp_path: Path, *, open_before: bool) -
     os.close(fd)
     assert "of the worker\n" in log.read_text()
     assert log.read_text().endswith("second\n")
+
+
+def test_cells_of_another_version_are_left_out_and_the_rest_is_kept():
+    """The worker may be newer than the supervisor, after an update while the job runs."""
+    sent = Outcome(
+        status=PointStatus.OK,
+        row={"median_ms": 1.5, "kernel_h": 3, "mood": "good"},
+        layers=[{"kernel_h": 3, "median_ms": 1.0}, {"kernel_h": 3, "load_avg_1min": 1.0}],
+    )
+    kept, unknown = point_row.declared(sent)
+    assert unknown == {"kernel_h", "mood", "load_avg_1min"}
+    assert kept.row == {"median_ms": 1.5}
+    assert kept.layers == [{"kernel_h": 3, "median_ms": 1.0}, {"kernel_h": 3}]
+    assert point_row.declared(kept) == (kept, set())
 
 
 def test_the_share_of_timed_passes_is_told_where_something_was_timed(desk):

@@ -7,6 +7,7 @@ import torch
 
 from caring import caring
 from hpcsweep import search_path, sources
+from hpcsweep.catalog.row_records import TimeCells
 from hpcsweep.errors import Refused
 from hpcsweep.measure.bench_api import Measurement, Progress
 from hpcsweep.node import worker
@@ -31,6 +32,37 @@ def test_a_worker_refuses_a_machine_without_the_promised_gpu(tmp_path):
         pytest.raises(Refused, match="promises gpu 'v100'"),
     ):
         measure("tinynets:Residual")
+
+
+class Misspelt:
+    """A bench whose check makes cells that no record declares, of a row or of a layer."""
+
+    history: dict[str, object] = {}  # noqa: RUF012 - as a bench has it
+
+    def measure(self, point: Point, _tries: int, _progress: Progress) -> Measurement:
+        """Measure."""
+        kind = point.axes["model"]
+        if kind == "row":
+            return Measurement({"median_mss": 1.0})
+        if kind == "layer":
+            return Measurement({"median_ms": 1.0}, [{"kernel_hh": 3}])
+        if kind == "record":
+            TimeCells(median_mss=1.0)  # type: ignore[call-arg]
+        return Measurement({"median_ms": 1.0}, [{"kernel_h": 3}])
+
+
+def test_a_cell_that_no_record_declares_is_the_error_of_its_point():
+    """The row names it, and the next point is measured."""
+    points = [Point("noop", {"model": kind}, {}) for kind in ("row", "layer", "record", "right")]
+    request = MeasureRequest(points=tuple(points))
+    found = [*worker.outcomes(Misspelt(), request, lambda _message: None)]
+    assert [one.status for one in found] == ["error", "error", "error", "ok"]
+    assert [one.reason.partition(";")[0] for one in found] == [
+        "UndeclaredCell: a row of overall.csv has no cell 'median_mss'",
+        "UndeclaredCell: a row of layers.csv has no cell 'kernel_hh'",
+        "UndeclaredCell: TimeCells has no cell 'median_mss'",
+        "",
+    ]
 
 
 def test_a_file_that_is_replaced_while_its_point_is_measured_is_a_version_of_its_own(

@@ -13,6 +13,7 @@ import pytest
 import resultsfolder
 from hpcsweep import files
 from hpcsweep.catalog.columns import LAYER_COLUMNS, SHARD_COLUMNS
+from hpcsweep.catalog.record import UndeclaredCell
 from hpcsweep.errors import ResultsError, Unread
 from hpcsweep.store import seals, shards
 from hpcsweep.store.folders import ShardPath
@@ -51,6 +52,30 @@ def full(shard: ShardPath, points: list[Point]) -> ShardPath:
         for point in points:
             commit(writer, point, shard)
     return shard
+
+
+@pytest.mark.parametrize(
+    ("row", "layers", "said"),
+    [
+        ({"median_mss": 1.5}, [], "a row of overall.csv has no cell 'median_mss'; did you mean"),
+        ({}, [{"kernel_hh": 3}], "a row of layers.csv has no cell 'kernel_hh'; did you mean"),
+    ],
+)
+def test_a_cell_that_no_record_declares_is_an_error_and_no_lost_cell(
+    shard: ShardPath,
+    points: list[Point],
+    row: dict[str, float],
+    layers: list[dict[str, int]],
+    said: str,
+) -> None:
+    """Nothing of the row is written; the writer goes on."""
+    with ShardWriter(shard) as writer:
+        with pytest.raises(UndeclaredCell, match=said):
+            writer.commit({"point_id": points[0].point_id, "status": "ok", **row}, layers, [1.0])
+        commit(writer, points[1], shard)
+    read = shards.read_shard(shard)
+    assert [found["point_id"] for found in read.rows] == [points[1].point_id]
+    assert not read.problems
 
 
 def blocks_of(shard: ShardPath, row: dict[str, str]) -> tuple[bytes, bytes]:

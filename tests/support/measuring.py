@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import torch
 
 from hpcsweep import catalog
@@ -27,7 +25,8 @@ def policy(unsupported="fallback", workspace_mib=4096.0):
 def cells_of(algorithm, shapes, choices, means=None):
     """Return the columns on what convolutions ran, if nobody profiled them."""
     unseen = Proof.unseen(one.layer for one in choices.calls)
-    return asdict(use(algorithm, shapes, choices, unseen, means))
+    cells = use(algorithm, shapes, choices, unseen, means)
+    return {name: getattr(cells, name) for name in cells.declared}
 
 
 class Throttled(Telemetry):

@@ -1,8 +1,8 @@
 """The row schema: all column names and flags (statuses: `store.state`).
 
-Columns and flags of a check stand in its record, in `catalog/checks/`, others in `columns.csv` and
-`flags.csv` beside this module. A flag with a doubt makes a row not valid; a lasting one is of what
-the point is. A clocked column is of times, so it is empty in a row of a profiled run.
+Columns and flags of a check stand in its record, in `catalog/checks/`, other columns in
+`row_records`, other flags in `flags.csv`. A flag with a doubt makes a row not valid; a lasting one
+is of what the point is. A clocked column is of times, so it is empty in a row of a profiled run.
 `docs/reference/results.md` is generated from both, so it cannot drift.
 
 Two tables, joined by `point_id`: `overall` has one row per point, `layers` one row per layer call
@@ -13,14 +13,15 @@ its order, so that its notebooks run unchanged; those that compute with `kernel_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
 from hpcsweep import catalog
+from hpcsweep.catalog import row_records
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.record import CAUSES, Flag, cells_of, clocked, packaged
+from hpcsweep.catalog.record import CAUSES, Cells, Flag, UndeclaredCell, packaged
 
 # 1.0  first release. A reader refuses a newer major version, and keeps columns that are new to it.
 SCHEMA_VERSION: Final = "1.0"
@@ -83,44 +84,84 @@ class Column:
     kind: str
     doc: str
     group: str
+    clocked: bool = False
 
 
-_ROWS: Final = packaged("columns.csv")
+def _columns_of(record: type[Cells], group: str) -> list[Column]:
+    """Return the columns of a record."""
+    declared = record.declared.items()
+    return [Column(name, cell.kind, cell.doc, group, cell.clocked) for name, cell in declared]
 
 
-def _columns(table: str) -> Iterator[Column]:
-    """Yield the columns of a table in the order of `columns.csv`, which says where others come."""
-    rows = [row for row in _ROWS if row["table"] == table]
-    named = {row["column"] for row in rows}
-    for row in rows:
-        if row["column"] == "AXES":
-            for name, axis in catalog.AXES.items():
-                if name not in named:
-                    yield Column(name, axis.kind, axis.doc, row["group"])
-        elif row["column"] == "CHECKS":
-            for check, described in CHECKS.items():
-                for name, kind, doc in cells_of(getattr(described, table)):
-                    yield Column(name, kind, doc, check.replace("_", " "))
-        else:
-            yield Column(row["column"], row["kind"], row["doc"], row["group"])
+def _axis_columns() -> list[Column]:
+    """Return the columns of the axes that have no name of the predecessor."""
+    axes = catalog.AXES.items()
+    others = [(name, axis) for name, axis in axes if name not in row_records.NamedAxes.declared]
+    return [Column(name, axis.kind, axis.doc, "axes") for name, axis in others]
 
 
+def _check_columns(table: str) -> list[Column]:
+    """Return the columns of the checks' records of rows, or of layer rows."""
+    columns = []
+    for name, check in CHECKS.items():
+        columns += _columns_of(getattr(check, table), name.replace("_", " "))
+    return columns
+
+
+def _led_by(names: Sequence[str], columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns, those with the names of the predecessor first."""
+    by_name = {column.name: column for column in columns}
+    first = [replace(by_name[name], group="names of the predecessor") for name in names]
+    return (*first, *(column for column in columns if column.name not in names))
+
+
+_PROVENANCE: Final = "provenance (env.json of the attempt has all of it)"
 OWN: Final = ("own_axes", "own_results")  # of a command
 # The commit protocol's own columns: in shards only, always last (see `shards`).
 COMMIT: Final = ("layers_offset", "layers_bytes", "samples_offset", "samples_bytes", "row_crc")
 
-OVERALL: Final = tuple(_columns("overall"))
-LAYERS: Final = tuple(_columns("layers"))
-SAMPLES: Final = tuple(_columns("samples"))
+# The order of the tables, and of the reference, whose sections are the groups.
+OVERALL: Final = _led_by(
+    (*row_records.NamedAxes.declared, "mean_ms", "std_ms", "min_ms", "max_ms", "median_ms"),
+    [
+        *_columns_of(row_records.NamedAxes, ""),
+        *_columns_of(row_records.KeyCells, "identity"),
+        *_axis_columns(),
+        *_columns_of(row_records.TimeCells, "time"),
+        *_columns_of(row_records.ChoiceCells, "algorithm"),
+        *_check_columns("overall"),
+        *_columns_of(row_records.LayerPassCells, "layer pass"),
+        *_columns_of(row_records.TrainingCells, "training"),
+        *_columns_of(row_records.PhaseCells, "phases of a training step"),
+        *_columns_of(row_records.WorkCells, "work"),
+        *_columns_of(row_records.LoadCells, "state of the machine"),
+        *_columns_of(row_records.AttemptCells, "identity"),
+        *_columns_of(row_records.PointCells, "identity"),
+        *_columns_of(row_records.OutcomeCells, "identity"),
+        *_columns_of(row_records.WallCells, "identity"),
+        *_columns_of(row_records.MachineCells, _PROVENANCE),
+        *_columns_of(row_records.OriginCells, _PROVENANCE),
+    ],
+)
+LAYERS: Final = _led_by(
+    (
+        "model", "layer", "algorithm", "device", "batch_size", "input_size", "in_channels",
+        "out_channels", "kernel_size", "stride", "padding",
+        "mean_ms", "std_ms", "min_ms", "max_ms", "median_ms", "percentage",
+    ),
+    [*_columns_of(row_records.LayerCells, "layer"), *_check_columns("layers")],
+)  # fmt: skip
+SAMPLES: Final = tuple(_columns_of(row_records.SampleCells, "samples"))
 # What collect adds to the rows of the merged table, after the columns of the shards.
-COLLECTED: Final = tuple(_columns("collected"))
+COLLECTED: Final = tuple(_columns_of(row_records.CollectedCells, "added by collect"))
 # The cells that stay empty in a row of a profiled run: times, and what is computed from times.
-_CLOCKED_CELLS: Final = chain.from_iterable(clocked(check.overall) for check in CHECKS.values())
-CLOCKED: Final = frozenset(row["column"] for row in _ROWS if row["clocked"]).union(_CLOCKED_CELLS)
+CLOCKED: Final = frozenset(column.name for column in OVERALL if column.clocked)
 
 OVERALL_COLUMNS: Final = tuple(column.name for column in OVERALL)
 LAYER_COLUMNS: Final = tuple(column.name for column in LAYERS)
 SAMPLE_COLUMNS: Final = tuple(column.name for column in SAMPLES)
+
+_NAMES: Final = {"overall": frozenset(OVERALL_COLUMNS), "layers": frozenset(LAYER_COLUMNS)}
 
 MERGED_COLUMNS: Final = (*OVERALL_COLUMNS, *(column.name for column in COLLECTED))
 
@@ -143,6 +184,26 @@ def axis_cells(axes: Mapping[str, Any]) -> Row:
     cells = {name: value for name, value in axes.items() if name in catalog.AXES}
     cells["device"] = axes.get("gpu")
     return cells
+
+
+def row_of(*sources: Cells) -> Row:
+    """Put the cells of several sources into one row; of a cell that two know, the later counts."""
+    row: Row = {}
+    for source in sources:
+        row |= source.filled()
+    return row
+
+
+def undeclared(row: Mapping[str, object], table: str) -> set[str]:
+    """Return the names in a row of a table, overall or layers, that no record declares."""
+    return row.keys() - _NAMES[table]
+
+
+def check_declared(row: Mapping[str, object], table: str) -> None:
+    """Raise `UndeclaredCell` where a row of a table has a cell that no record declares."""
+    unknown = undeclared(row, table)
+    if unknown:
+        raise UndeclaredCell(sorted(unknown), _NAMES[table], f"a row of {table}.csv")
 
 
 def cell(value: object) -> str:

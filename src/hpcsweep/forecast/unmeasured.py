@@ -247,7 +247,7 @@ def _shape_pass(point: Point, network: Callable[[str, str, str, int], Any]) -> p
             "exclude it from the sweep"
         ) from error
     rows = [
-        {**work.call_cells(call), "call_index": index, "direction": "forward",
+        {**work.call_cells(call).filled(), "call_index": index, "direction": "forward",
          "batch_size": axes["batch_size"]}
         for index, call in enumerate(calls)
     ]  # fmt: skip

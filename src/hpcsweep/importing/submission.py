@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog import limits
-from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells
+from hpcsweep.catalog.columns import FOREIGN, SCHEMA_VERSION, Row, axis_cells, row_of
+from hpcsweep.catalog.row_records import AttemptCells, KeyCells, LayerCells, OutcomeCells
 from hpcsweep.conv.shape import ConvShape
 from hpcsweep.errors import HpcsweepError, ResultsError, UsageError
 from hpcsweep.point import Point, point_id
@@ -88,12 +89,19 @@ class ImportedRows:
         self, point: Point, own: Row, layers: Sequence[Row], flag: str, *, valid: bool
     ) -> None:
         """Write the row of a point, with its `own` cells, and its layer rows."""
-        shared = {**axis_cells(point.axes), "point_id": point.point_id}
-        row = {
-            **shared, **own, "status": PointStatus.OK, "schema_version": SCHEMA_VERSION,
-            "workload": "inference", "profile": IMPORT, "submission": self._shard.submission,
-            "chunk": 0, "attempt": 0, "flags": flag, "valid": valid,
-        }  # fmt: skip
+        axes = axis_cells(point.axes)
+        attempt = AttemptCells(
+            schema_version=SCHEMA_VERSION,
+            workload="inference",
+            profile=IMPORT,
+            submission=self._shard.submission,
+            chunk=0,
+            attempt=0,
+        )
+        key = KeyCells(point_id=point.point_id, status=PointStatus.OK)
+        row = {**axes, **own, **row_of(key, attempt, OutcomeCells(flags=flag, valid=valid))}
+        shared = {name: value for name, value in axes.items() if name in LayerCells.declared}
+        shared |= row_of(LayerCells(point_id=point.point_id))
         self._file.commit(row, [{**shared, **layer} for layer in layers])
         self.points.append(point)
         self.calls += len(layers)
@@ -202,7 +210,9 @@ def write_foreign(
     points: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         of_point = points[tuple(row.get(name) for name in _OF_POINT)]
-        of_point.append({**row, "call_index": len(of_point)})
+        call = {**row, **row_of(LayerCells(call_index=len(of_point)))}
+        call.pop("memory_format", None)  # of the point: layer rows have no such column
+        of_point.append(call)
     with opened(sweep_dir, source) as file:
         for values, layers in points.items():
             known = {name: value for name, value in zip(_OF_POINT, values, strict=True) if value}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import Row, check_declared
 from hpcsweep.point import Point
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class Measurement:
     `proof` has the evidence of the convolution calls among the layer rows, in their order; it
     stays on the node. `timed_s` are the seconds of all timed passes, those with timers around
     layers included, without warm-up; None: nothing was timed.
+
+    Raises:
+        UndeclaredCell: a row has a cell that no record declares.
     """
 
     row: Row
@@ -59,6 +62,11 @@ class Measurement:
     samples: list[float] = field(default_factory=list)
     proof: Proof | None = None
     timed_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_declared(self.row, "overall")
+        for layer in self.layers:
+            check_declared(layer, "layers")
 
 
 class CannotMeasure(Exception):

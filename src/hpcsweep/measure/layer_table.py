@@ -21,7 +21,7 @@ after the point's own. Its rows name it as `algorithm`; their `layer_timer` is `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,7 +29,11 @@ import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog import columns
-from hpcsweep.catalog.columns import LIMITS, Row
+from hpcsweep.catalog.checks.algorithm import LayerAlgorithm
+from hpcsweep.catalog.checks.numerics import LayerNumerics
+from hpcsweep.catalog.columns import LIMITS, Row, row_of
+from hpcsweep.catalog.record import Cells
+from hpcsweep.catalog.row_records import LayerCells, LayerPassCells
 from hpcsweep.conv.backend import Backend
 from hpcsweep.conv.choice import LayerChoice, decide
 from hpcsweep.conv.proof import evidence, profiled_passes
@@ -48,7 +52,7 @@ from hpcsweep.measure.work import call_cells
 from hpcsweep.point import Point
 
 OTHER: Final = "__other__"
-_SHARED: Final = ("model", "algorithm", "device", "batch_size", "input_size", "gpu", "dtype")
+About = Sequence[Sequence[Cells]]  # what checks found of each convolution, in call order
 
 
 class LayerTable:
@@ -75,7 +79,8 @@ class LayerTable:
         self._timed = timed
         self._pass_times = pass_times
         self._clean_times = clean_times
-        self._about: Row = {"layer_pass_parts": parts, "event_floor_ms": event_floor_ms}
+        self._parts = parts
+        self._event_floor_ms = event_floor_ms
         timed_calls = filter(None, timed.times)
         self._sums = [sum(parts) for _, *parts in zip(pass_times, *timed_calls, strict=True)]
         rest = [total - part for total, part in zip(pass_times, self._sums, strict=True)]
@@ -83,24 +88,30 @@ class LayerTable:
         self._rest = stats.summarise(rest)
         self._of_calls = [stats.summarise(times) if times else None for times in timed.times]
 
-    def rows(self, point: Point, about: Iterable[Row], of_others: Sequence[Row] = ()) -> list[Row]:
+    def rows(self, point: Point, about: About, of_others: Sequence[Cells] = ()) -> list[Row]:
         """Return the rows of timed layer calls in order, `__other__` last.
 
         `of_others` are further cells of the calls that are no convolutions.
         """
         shared = _shared_cells(point, self._timed.timer)
         calls = self._timed.calls
-        rows = _rows(shared, calls, self._of_calls, self._whole, about)
-        # if the profiled pass ran other layers, their kernels cannot be assigned to these
-        others = [row for row, call in zip(rows, calls, strict=True) if call.conv is None]
-        if len(others) == len(of_others):
-            for row, cells in zip(others, of_others, strict=True):
-                row.update(cells)
-        for row in rows[len(calls) - self._timed.backward :]:
-            row["direction"] = "backward"
-        last = {"layer": OTHER, "op": OTHER, "call_index": len(rows), "direction": None}
-        timed = [row for row, times in zip(rows, self._timed.times, strict=True) if times]
-        return [*timed, {**shared, **_times(self._rest, self._whole), **last}]
+        others = [call for call in calls if call.conv is None]
+        if len(others) != len(of_others):
+            # the profiled pass ran other layers: their kernels cannot be assigned to these
+            of_others = [Cells() for _ in others]
+        of_convolutions = iter(about)
+        of_other_calls = iter(of_others)
+        rows = []
+        for index, (call, summary) in enumerate(zip(calls, self._of_calls, strict=True)):
+            found = [next(of_other_calls)] if call.conv is None else next(of_convolutions)
+            if summary is None:
+                continue
+            is_forward = index < len(calls) - self._timed.backward
+            place = LayerCells(call_index=index, direction="forward" if is_forward else "backward")
+            times = summary.layer_cells(self._whole)
+            rows.append(row_of(shared, call_cells(call), place, times, *found))
+        rest = LayerCells(layer=OTHER, op=OTHER, call_index=len(calls))
+        return [*rows, row_of(shared, self._rest.layer_cells(self._whole), rest)]
 
     def convolution_means(self) -> tuple[list[float], list[float]] | None:
         """Return the mean milliseconds of convolution calls, and of other calls that convolve.
@@ -120,23 +131,26 @@ class LayerTable:
 
     def flags(self) -> list[str]:
         """Return the flags of the layer pass."""
-        overhead = self.overall_cells()["hook_overhead_pct"]
-        slow = ["hook_overhead"] if overhead > LIMITS["hook_overhead"] else []
+        slow = ["hook_overhead"] if self._overhead_pct() > LIMITS["hook_overhead"] else []
         return [*(["layer_starved"] if self._timed.starved else []), *slow]
 
-    def overall_cells(self) -> Row:
+    def _overhead_pct(self) -> float:
+        return 100 * (_paired_ratio(self._pass_times, self._clean_times) - 1)
+
+    def overall_cells(self) -> LayerPassCells:
         """Return the columns that compare the layer pass with the clean pass.
 
         Each layer pass is compared with the clean pass next to it. The columns have the median of
         these ratios, since a disturbance spoils single pairs and would move a mean.
         """
-        return {
-            "layer_pass_mean_ms": self._whole.mean,
-            **self._about,
-            "hook_overhead_pct": 100 * (_paired_ratio(self._pass_times, self._clean_times) - 1),
-            "layer_sum_over_total": _paired_ratio(self._sums, self._clean_times),
-            "other_pct": 100 * self._rest.mean / self._whole.mean,
-        }
+        return LayerPassCells(
+            layer_pass_mean_ms=self._whole.mean,
+            layer_pass_parts=self._parts,
+            event_floor_ms=self._event_floor_ms,
+            hook_overhead_pct=self._overhead_pct(),
+            layer_sum_over_total=_paired_ratio(self._sums, self._clean_times),
+            other_pct=100 * self._rest.mean / self._whole.mean,
+        )
 
 
 class IsolatedTable:
@@ -163,18 +177,19 @@ class IsolatedTable:
         self._timer = timer
         self._plans = plans
 
-    def rows(self, point: Point, about: Iterable[Row], _of_others: Sequence[Row] = ()) -> list[Row]:
+    def rows(self, point: Point, about: About, _of_others: Sequence[Cells] = ()) -> list[Row]:
         """Return one row per convolution call, in call order; `call_index` counts convolutions."""
         shared = _shared_cells(point, self._timer)
-        summaries = [of_call.summary for of_call in self.times]
-        own = _rows(shared, self.calls, summaries, self._clean, about)
-        of_plans = list[Row]()
-        for row, call, of_call in zip(own, self.calls, self.times, strict=True):
-            row["cold"] = of_call.cold
+        rows = []
+        of_plans = []
+        for index, (call, of_call) in enumerate(zip(self.calls, self.times, strict=True)):
+            same = (shared, LayerCells(call_index=index, direction="forward"), call_cells(call))
+            times = of_call.summary.layer_cells(self._clean)
+            rows.append(row_of(*same, times, *about[index], LayerCells(cold=of_call.cold)))
             for plan in self._plans.get(call.key, ()):
-                cells = shared | {"call_index": row["call_index"]} | call_cells(call)
-                of_plans.append(cells | _times(plan.times.summary, self._clean) | plan.cells())
-        return own + of_plans
+                times = plan.times.summary.layer_cells(self._clean)
+                of_plans.append(row_of(*same, times, *plan.cells()))
+        return rows + of_plans
 
     def convolution_means(self) -> tuple[list[float], list[float]]:
         """Return the mean milliseconds of the convolution calls, which alone are timed."""
@@ -184,41 +199,26 @@ class IsolatedTable:
         """Return none: there is no layer pass."""
         return []
 
-    def overall_cells(self) -> Row:
+    def overall_cells(self) -> LayerPassCells:
         """Return the sum of the isolated convolutions over the clean pass."""
         total = sum(of_call.summary.median for of_call in self.times)
-        return {"hook_overhead_pct": None, "layer_sum_over_total": total / self._clean.median}
+        return LayerPassCells(layer_sum_over_total=total / self._clean.median)
 
 
-def _rows(
-    shared: Row,
-    calls: Iterable[LayerCall],
-    summaries: Iterable[Summary | None],
-    whole: Summary,
-    about: Iterable[Row],
-) -> list[Row]:
-    algorithms = iter(about)
-    rows = []
-    for index, (call, summary) in enumerate(zip(calls, summaries, strict=True)):
-        row = shared | call_cells(call)
-        row["call_index"] = index
-        if summary is not None:
-            row |= _times(summary, whole)
-        if call.conv is not None:
-            row |= next(algorithms)
-        rows.append(row)
-    return rows
-
-
-def _shared_cells(point: Point, timer: str) -> Row:
+def _shared_cells(point: Point, timer: str) -> LayerCells:
     """Return the cells that all layer rows of a point share."""
-    cells = columns.axis_cells(point.axes)
-    shared: Row = {name: cells.get(name) for name in _SHARED}
-    return shared | {"point_id": point.point_id, "layer_timer": timer, "direction": "forward"}
-
-
-def _times(summary: Summary, whole: Summary) -> Row:
-    return {**summary.layer_row(), "percentage": 100 * summary.mean / whole.mean}
+    axes = columns.axis_cells(point.axes)
+    return LayerCells(
+        model=axes.get("model"),
+        algorithm=axes.get("algorithm"),
+        device=axes.get("device"),
+        batch_size=axes.get("batch_size"),
+        input_size=axes.get("input_size"),
+        gpu=axes.get("gpu"),
+        dtype=axes.get("dtype"),
+        point_id=point.point_id,
+        layer_timer=timer,
+    )
 
 
 def _paired_ratio(times: Sequence[float], clean_times: Sequence[float]) -> float:
@@ -253,23 +253,24 @@ class _PlanTimes:
     exactness: Exactness
     proof: Evidence
 
-    def cells(self) -> Row:
+    def cells(self) -> tuple[Cells, ...]:
         """Return what tells its row from that of the point's own algorithm."""
         choice = self.choice
-        return {
-            "algorithm": choice.used,
-            "algorithm_used": choice.used,
-            "algorithm_evidence": evidence.cell(self.proof),
-            "fallback_reason": self.proof.problem,
-            "backend": choice.backend,
-            "plan": choice.plan or choice.used,
-            "plan_notes": choice.plan_notes,
-            "workspace_bytes": choice.workspace_bytes,
-            "max_rel_error": self.exactness.error,
-            "error_over_bound": self.exactness.excess,
-            "layer_timer": PLANS,
-            "cold": self.times.cold,
-        }
+        return (
+            LayerCells(algorithm=choice.used, layer_timer=PLANS, cold=self.times.cold),
+            LayerAlgorithm(
+                algorithm_used=choice.used,
+                algorithm_evidence=evidence.cell(self.proof),
+                fallback_reason=self.proof.problem,
+                backend=choice.backend,
+                plan=choice.plan or choice.used,
+                plan_notes=choice.plan_notes,
+                workspace_bytes=choice.workspace_bytes,
+            ),
+            LayerNumerics(
+                max_rel_error=self.exactness.error, error_over_bound=self.exactness.excess
+            ),
+        )
 
 
 def time_isolated(

@@ -6,15 +6,17 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
 from hpcsweep import catalog
 from hpcsweep.catalog import WORKLOADS
 from hpcsweep.catalog.checks import CHECKS
-from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, Row, is_valid
+from hpcsweep.catalog.columns import CHECK_MISSING, UNDECIDED, is_valid, row_of
 from hpcsweep.catalog.limits import IMPOSSIBLE
+from hpcsweep.catalog.record import Cells
+from hpcsweep.catalog.row_records import ChoiceCells, LoadCells, OutcomeCells, TimeCells
 from hpcsweep.conv import backend
 from hpcsweep.conv.backend import LibraryUnusable
 from hpcsweep.errors import first_line
@@ -102,7 +104,7 @@ def measure_point(point: Point, bench: PointBench, progress: Progress | None = N
     network = build(point, bench)
     choices = choose(network, bench)
     if profilers.replaces_timing(point.measure["profile"]):  # ncu or nsys times it
-        return Measurement({"artifacts": profile(network)})
+        return Measurement(row_of(OutcomeCells(artifacts=profile(network))))
     checks = bench.checks_of(point)
     passes = network.passes(choices)
     with watched([*checks.values()], network):
@@ -230,32 +232,39 @@ def record(
     flags += [name for finding in findings for name in finding.raised()]
     flags += [CHECK_MISSING] if missing else []
     flags += [UNDECIDED] if any(map(_decides, missing)) else []
-    row: Row = {
-        **times.summary.row(),
-        "throughput_ips": 1000 * point.axes["batch_size"] / times.summary.median,
-        **work.amount_cells(network.model, network.shapes),
-        **(table.overall_cells() if table else {}),
-        "algorithm_setup_ms": choices.setup_ms,
-        "load_avg_1min": network.load,
-        **times.cells,
-    }
-    about = [Row() for _ in choices.all]
-    others = list[Row]()
+    cells: list[Cells] = [
+        times.summary.cells(),
+        TimeCells(throughput_ips=1000 * point.axes["batch_size"] / times.summary.median),
+        work.amount_cells(network.model, network.shapes),
+        ChoiceCells(algorithm_setup_ms=choices.setup_ms),
+        LoadCells(load_avg_1min=network.load),
+        *times.cells,
+    ]
+    if table:
+        cells.append(table.overall_cells())
+    about: list[list[Cells]] = [[] for _ in choices.all]
+    others: list[Cells] = []
+    artifacts = [times.artifacts]
     for finding in findings:
-        row |= asdict(finding.cells) if finding.cells else {}
-        others = [*others, *finding.others]
-        for cells, found in zip(about, finding.layers, strict=False):
-            cells.update(asdict(found))
-    artifacts = [row.get("artifacts"), *(finding.artifacts for finding in findings)]
-    row["artifacts"] = ";".join(filter(None, artifacts))
-    row["checks_missing"] = (
-        "; ".join(f"{name}: {why}" for name, why in missing.items() if why) or None
-    )
+        if finding.cells:
+            cells.append(finding.cells)
+        others += finding.others
+        artifacts.append(finding.artifacts)
+        for of_call, found in zip(about, finding.layers, strict=False):
+            of_call.append(found)
     layers = table.rows(point, about, others) if table else []
-    if work.is_impossible(row, layers, network.shapes, point.axes, network.rig.device):
+    if work.is_impossible(
+        times.summary.median, layers, network.shapes, point.axes, network.rig.device
+    ):
         flags.append(IMPOSSIBLE)
-    row["flags"] = ";".join(flags)
-    row["valid"] = is_valid("ok", flags)
+    whys = [f"{name}: {why}" for name, why in missing.items() if why]
+    outcome = OutcomeCells(
+        flags=";".join(flags),
+        valid=is_valid("ok", flags),
+        artifacts=";".join(filter(None, artifacts)),
+        checks_missing="; ".join(whys) or None,
+    )
+    row = row_of(*cells, outcome)
     proof = next((finding.proof for finding in findings if finding.proof), None)
     return Measurement(row, layers, times.samples, proof, times.seconds)
 

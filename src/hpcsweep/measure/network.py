@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hpcsweep.catalog import WORKLOADS
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.record import Cells
 from hpcsweep.conv.tensors import Held, tensors_in
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.provenance import Rig
@@ -90,15 +90,17 @@ class Times:
     """What was timed: the passes in ms, without any hook, and the layers.
 
     `seconds` are those of all timed passes (see `Measurement`), `run` is the pass as it was timed,
-    which may be the replay of a graph. `cells` and `flags` are the workload's own.
+    which may be the replay of a graph. `cells`, `flags` and `artifacts`, names of files, are the
+    workload's own.
     """
 
     samples: list[float]
     summary: Summary
     seconds: float
     run: Callable[[], object]
-    cells: Row
+    cells: Sequence[Cells]
     flags: Sequence[str] = ()
+    artifacts: str = ""
     table: LayerTable | IsolatedTable | None = None
     lanes: Lanes | None = None
     compiled: bool = False

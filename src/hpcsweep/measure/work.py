@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcsweep.catalog import gpus, limits
 from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.row_records import LayerCells, WorkCells
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,44 +25,57 @@ if TYPE_CHECKING:
     from hpcsweep.measure.shape_pass import LayerCall, Shapes
 
 
-def call_cells(call: LayerCall) -> Row:
+def call_cells(call: LayerCall) -> LayerCells:
     """Return the layer columns on a call's sizes and work."""
-    cells: Row = {
-        "layer": call.layer or call.op,
-        "op": call.op,
-        "unique_key": call.key,
-        "params": call.params,
-        "flops": call.flops,
-        "bytes_min": call.bytes_min,
-        **_image_cells(call.inputs, "in"),
-        **_image_cells(call.outputs, "out"),
-    }
     conv = call.conv
+    # some pad before they convolve: then both sides of the convolution itself are told
+    into = _image(call.inputs if conv is None else (conv.input_size,))
+    out = _image(call.outputs if conv is None else (conv.output_size,))
+    cells = LayerCells(
+        layer=call.layer or call.op,
+        op=call.op,
+        unique_key=call.key,
+        params=call.params,
+        flops=call.flops,
+        bytes_min=call.bytes_min,
+        in_channels=into[0],
+        in_h=into[1],
+        in_w=into[2],
+        out_channels=out[0],
+        out_h=out[1],
+        out_w=out[2],
+    )
     if conv is None:
         return cells
-    # some pad before they convolve: then both sides of the convolution itself are told
-    cells |= _image_cells((conv.input_size,), "in") | _image_cells((conv.output_size,), "out")
-    names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
-    for name in (*names, "dilation_h", "dilation_w", "groups", "bias"):
-        cells[name] = getattr(conv, name)
-    cells["kernel_size"] = _short(conv.kernel_h, conv.kernel_w)
-    cells["stride"] = _short(*conv.stride)
-    cells["padding"] = _short(*conv.padding)
-    return cells
+    return cells | LayerCells(
+        kernel_size=_short(conv.kernel_h, conv.kernel_w),
+        stride=_short(*conv.stride),
+        padding=_short(*conv.padding),
+        kernel_h=conv.kernel_h,
+        kernel_w=conv.kernel_w,
+        stride_h=conv.stride_h,
+        stride_w=conv.stride_w,
+        pad_h=conv.pad_h,
+        pad_w=conv.pad_w,
+        dilation_h=conv.dilation_h,
+        dilation_w=conv.dilation_w,
+        groups=conv.groups,
+        bias=conv.bias,
+    )
 
 
 def is_impossible(
-    row: Row, layers: Sequence[Row], shapes: Shapes, axes: Mapping[str, Any], device: Device
+    median_ms: float, layers: Sequence[Row], shapes: Shapes, axes: Mapping[str, Any], device: Device
 ) -> bool:
     """Say whether a pass, or one of its layers, took less than the GPU could need at its peak."""
     gpu = _known_gpu(device)
     if gpu is None:
         return False
     types = {name: axes.get(name) for name in ("dtype", "amp")}
-    calls = ({**types, **call_cells(call)} for call in shapes.calls if call.flops)
+    calls = ({**types, **call_cells(call).filled()} for call in shapes.calls if call.flops)
     least = sum(limits.least_ms(cells, gpu) for cells in calls)
     timed = ({**types, **layer} for layer in layers)
-    return row["median_ms"] < least or any(limits.is_impossible(each, gpu) for each in timed)
+    return median_ms < least or any(limits.is_impossible(each, gpu) for each in timed)
 
 
 def _known_gpu(device: Device) -> gpus.Gpu | None:
@@ -69,28 +83,28 @@ def _known_gpu(device: Device) -> gpus.Gpu | None:
     return gpus.by_device_name(device.name, device.units) if device.type == "cuda" else None
 
 
-def _image_cells(shapes: tuple[tuple[int, ...], ...], side: str) -> Row:
+def _image(shapes: tuple[tuple[int, ...], ...]) -> tuple[int | None, int | None, int | None]:
     """Return channels, height and width of the first tensor, if it is an image or a vector."""
-    if not shapes or len(shapes[0]) not in {2, 4}:
-        return {}
-    names = (f"{side}_channels", f"{side}_h", f"{side}_w")
-    return dict(zip(names, shapes[0][1:], strict=False))
+    first = shapes[0] if shapes else ()
+    if len(first) == 4:
+        return first[1:4]
+    return (first[1] if len(first) == 2 else None), None, None
 
 
 def _short(height: int, width: int) -> str:
     return str(height) if height == width else f"{height}x{width}"
 
 
-def amount_cells(model: nn.Module, shapes: Shapes) -> Row:
+def amount_cells(model: nn.Module, shapes: Shapes) -> WorkCells:
     """Return the columns on the work of a forward pass."""
-    return {
-        "params": sum(p.numel() for p in model.parameters()),
-        "flops": shapes.flops,
-        "macs": shapes.flops // 2,
-        "flops_convention": "2mac",
-        "bytes_min": shapes.bytes_min,
-        "arith_intensity": shapes.flops / shapes.bytes_min if shapes.bytes_min else None,
-    }
+    return WorkCells(
+        params=sum(p.numel() for p in model.parameters()),
+        flops=shapes.flops,
+        macs=shapes.flops // 2,
+        flops_convention="2mac",
+        bytes_min=shapes.bytes_min,
+        arith_intensity=shapes.flops / shapes.bytes_min if shapes.bytes_min else None,
+    )
 
 
 def rate_cells(
@@ -100,29 +114,30 @@ def rate_cells(
     device: Device,
     *,
     tensor_cores: bool = True,
-) -> Row:
+) -> WorkCells:
     """Return the columns on the rates of a forward pass that takes `median_ms`.
 
     Without `tensor_cores`, TF32 and half types have the peak of float32, in which they multiply.
     The shares of the dense peaks are empty for a device that is in no table.
     """
     seconds = median_ms / 1000
-    dtype = axes["dtype"]
-    tf32 = axes["tf32"]
     flop_rate = shapes.flops / seconds
-    row: Row = {"achieved_tflops": flop_rate / 1e12}
     byte_rate = None if shapes.bytes_min is None else shapes.bytes_min / seconds
-    if byte_rate is not None:
-        row["achieved_gbs"] = byte_rate / 1e9
+    rates = WorkCells(
+        achieved_tflops=flop_rate / 1e12,
+        achieved_gbs=None if byte_rate is None else byte_rate / 1e9,
+    )
     gpu = _known_gpu(device)
     if gpu is None:
-        return row
+        return rates
+    dtype = axes["dtype"]
+    tf32 = axes["tf32"]
     if not tensor_cores:
         dtype = "float64" if dtype == "float64" else "float32"
         tf32 = False
     peak = gpu.peak(dtype, tf32=tf32)
-    return row | {
-        "pct_peak_compute": 100 * flop_rate / (peak * 1e12) if peak else None,
-        "pct_peak_bw": byte_rate and 100 * byte_rate / (gpu.bandwidth_gbs * 1e9),
-        "peak_source": gpu.name,
-    }
+    return rates | WorkCells(
+        pct_peak_compute=100 * flop_rate / (peak * 1e12) if peak else None,
+        pct_peak_bw=byte_rate and 100 * byte_rate / (gpu.bandwidth_gbs * 1e9),
+        peak_source=gpu.name,
+    )

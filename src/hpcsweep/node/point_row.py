@@ -17,7 +17,24 @@ from typing import TYPE_CHECKING, TextIO
 
 from hpcsweep import environment
 from hpcsweep.catalog import AXES
-from hpcsweep.catalog.columns import CLOCKED, SCHEMA_VERSION, SUSPENDED, Row, axis_cells
+from hpcsweep.catalog.columns import (
+    CLOCKED,
+    SCHEMA_VERSION,
+    SUSPENDED,
+    Row,
+    axis_cells,
+    row_of,
+    undeclared,
+)
+from hpcsweep.catalog.row_records import (
+    AttemptCells,
+    KeyCells,
+    MachineCells,
+    OriginCells,
+    OutcomeCells,
+    PointCells,
+    WallCells,
+)
 from hpcsweep.store.state import PointStatus
 from hpcsweep.version import revision
 
@@ -99,44 +116,67 @@ def _line(text: str) -> str:
 
 
 def of_attempt(manifest: Manifest, shard: ShardPath, machine: Row) -> Row:
-    """Return the cells that all rows of an attempt have in common."""
-    return {
-        **machine,
-        "node": node(),
-        "slurm_job_id": os.environ.get("SLURM_ARRAY_JOB_ID", os.environ.get("SLURM_JOB_ID")),
-        "slurm_array_task_id": os.environ.get("SLURM_ARRAY_TASK_ID"),
-        "git_sha": manifest.git_sha,
-        "git_dirty": manifest.git_dirty,
-        "schema_version": SCHEMA_VERSION,
-        "hpcsweep_version": revision(),
-        "sweep": manifest.sweep,
-        "profile": manifest.profile,
-        "submission": shard.submission,
-        "chunk": shard.chunk,
-        "attempt": shard.attempt,
-    }
+    """Return the cells that all rows of an attempt have in common; `machine` is the worker's."""
+    attempt = AttemptCells(
+        schema_version=SCHEMA_VERSION,
+        sweep=manifest.sweep,
+        workload=manifest.workload,
+        profile=manifest.profile,
+        submission=shard.submission,
+        chunk=shard.chunk,
+        attempt=shard.attempt,
+    )
+    origin = OriginCells(
+        hpcsweep_version=revision(),
+        git_sha=manifest.git_sha,
+        git_dirty=manifest.git_dirty,
+        slurm_job_id=os.environ.get("SLURM_ARRAY_JOB_ID", os.environ.get("SLURM_JOB_ID")),
+        slurm_array_task_id=os.environ.get("SLURM_ARRAY_TASK_ID"),
+    )
+    known = MachineCells(**{name: machine.get(name) for name in MachineCells.declared})
+    return row_of(attempt, origin, known, MachineCells(node=node()))
 
 
-def of_point(point: Point, outcome: Outcome, started_at: str, wall: float) -> Row:
-    """Return the cells of one point: its axes, outcome and times.
+def of_point(
+    point: Point, outcome: Outcome, started_at: str, wall: float, place: PointCells
+) -> Row:
+    """Return the cells of one point: its axes, outcome and times, and its `place` in the chunk.
 
     `started_at` is a UTC time in ISO format. `wall` are the seconds from the point's request to its
     outcome: the start of a worker where it needs one, the network, warm-up, all passes, and their
     proof.
     """
-    return {
-        **axis_cells(point.axes),
-        "own_axes": {name: v for name, v in point.axes.items() if name not in AXES} or None,
-        **outcome.row,
-        "workload": point.workload,
-        "point_id": point.point_id,
-        "status": outcome.status,
-        "status_reason": outcome.reason,
-        "valid": outcome.row.get("valid", outcome.status is PointStatus.OK),
-        "started_at": started_at,
-        "wall_s": wall,
-        "timed_share": None if outcome.timed_s is None else outcome.timed_s / wall,
-    }
+    of_command = {name: value for name, value in point.axes.items() if name not in AXES}
+    row = row_of(
+        KeyCells(point_id=point.point_id, status=outcome.status),
+        place | PointCells(own_axes=of_command or None),
+        OutcomeCells(
+            status_reason=outcome.reason,
+            valid=outcome.row.get("valid", outcome.status is PointStatus.OK),
+        ),
+        WallCells(
+            started_at=started_at,
+            wall_s=wall,
+            timed_share=None if outcome.timed_s is None else outcome.timed_s / wall,
+        ),
+    )
+    return {**axis_cells(point.axes), **outcome.row, **row}
+
+
+def declared(outcome: Outcome) -> tuple[Outcome, set[str]]:
+    """Return an outcome without the cells that no record declares, and their names.
+
+    A worker refuses to make such cells; one of another version may send them, after an update of
+    hpcsweep while the job runs. What else it measured is not lost for them.
+    """
+    unknown = undeclared(outcome.row, "overall")
+    row = {name: value for name, value in outcome.row.items() if name not in unknown}
+    layers = []
+    for layer in outcome.layers:
+        odd = undeclared(layer, "layers")
+        layers.append({n: value for n, value in layer.items() if n not in odd} if odd else layer)
+        unknown |= odd
+    return replace(outcome, row=row, layers=layers), unknown
 
 
 def suspended(outcome: Outcome, seconds: float) -> Outcome:
@@ -144,21 +184,21 @@ def suspended(outcome: Outcome, seconds: float) -> Outcome:
     if not seconds:
         return outcome
     flags = ";".join(filter(None, (outcome.row.get("flags"), SUSPENDED)))
-    row = {**outcome.row, "flags": flags, "valid": False, "suspended_s": seconds}
-    return replace(outcome, row=row)
+    cells = row_of(OutcomeCells(flags=flags, valid=False), WallCells(suspended_s=seconds))
+    return replace(outcome, row={**outcome.row, **cells})
 
 
 def without_times(row: Row, wrapper: str) -> Row:
     """Return the row of a point under a profiler: its status and memory, without times."""
-    happened = "" if row["status"] == PointStatus.OK else f"{row['status']}: {row['status_reason']}"
-    return {
-        **{name: value for name, value in row.items() if name not in CLOCKED},
-        "status": PointStatus.PROFILED,
-        "status_reason": happened,
-        "profiler": wrapper,
-        "flags": ";".join(filter(None, (row.get("flags"), "profiled"))),
-        "valid": False,
-    }
+    is_ok = row["status"] == PointStatus.OK
+    profiled = OutcomeCells(
+        status_reason="" if is_ok else f"{row['status']}: {row['status_reason']}",
+        profiler=wrapper,
+        flags=";".join(filter(None, (row.get("flags"), "profiled"))),
+        valid=False,
+    )
+    rest = {name: value for name, value in row.items() if name not in CLOCKED}
+    return {**rest, **row_of(KeyCells(status=PointStatus.PROFILED), profiled)}
 
 
 def node() -> str:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hpcsweep.catalog.columns import row_of
+from hpcsweep.catalog.row_records import OutcomeCells
+
 # not only for type checkers: `typed_json` evaluates the annotations of the messages
 from hpcsweep.point import Point
 from hpcsweep.store.state import PointStatus
@@ -71,7 +74,8 @@ class Timed:
         """Return the outcome of the point, if the process ended in the check."""
         before = self.so_far.row.get("checks_missing")  # skipped ones
         missing = filter(None, (before, f"{self.check}: {why}", *self.rest))
-        row = {**self.so_far.row, "checks_missing": "; ".join(missing)}
+        cells = OutcomeCells(checks_missing="; ".join(missing))
+        row = {**self.so_far.row, **row_of(cells)}
         return replace(self.so_far, row=row, killer=self.check)
 
 

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, files, processes, sources
 from hpcsweep.catalog import COMMAND, workload_of
+from hpcsweep.catalog.columns import row_of
+from hpcsweep.catalog.row_records import OriginCells, PointCells
 from hpcsweep.errors import EXIT_REQUEUE, HpcsweepError, Incomplete
 from hpcsweep.node import point_row, todo
 from hpcsweep.node.job_limits import JobTime, Stop, SuspensionWatch
@@ -316,13 +318,15 @@ class Attempt:
         """Write the row of a point, which took `wall` seconds, and return it."""
         if outcome.status is PointStatus.OOM:
             self._too_large.add(point.axes)
-        row = {
-            **point_row.of_point(point, outcome, started_at, wall),
-            "place": self._places[point.point_id],
-            "order_seed": self._chunk.order_seed,
-        }
+        outcome, unknown = point_row.declared(outcome)
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            self._reports.say(f"{point.point_id}: left out what no record declares: {names}")
+        seed = self._chunk.order_seed
+        place = PointCells(place=self._places[point.point_id], order_seed=seed)
+        row = point_row.of_point(point, outcome, started_at, wall, place)
         if "own_files" not in row:  # the worker, which fills it, is gone
-            row["own_files"] = self._sources.cell(point)
+            row |= row_of(OriginCells(own_files=self._sources.cell(point)))
         if self._wrapper:
             row = point_row.without_times(row, self._wrapper)
             self._writer.commit(row)

@@ -28,6 +28,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpcsweep import environment, extras, sources
 from hpcsweep.catalog import COMMAND
+from hpcsweep.catalog.checks.memory import MemoryCells
+from hpcsweep.catalog.columns import row_of
+from hpcsweep.catalog.row_records import OriginCells
 from hpcsweep.errors import HpcsweepError
 from hpcsweep.measure.bench import bench_of
 from hpcsweep.measure.bench_api import CannotMeasure, OutOfMemory
@@ -106,7 +109,8 @@ def outcomes(
         progress = _Progress(point, frozenset(request.skipped), send)
         found = _outcome(bench, point, request.tries, progress)
         after = sources.own_files_here(point)
-        row = {**found.row, "own_files": before if before == after else _both(before, after)}
+        origin = OriginCells(own_files=before if before == after else _both(before, after))
+        row = {**found.row, **row_of(origin)}
         seconds = time.monotonic() - began
         yield replace(found, row=row, point_id=point.point_id, seconds=seconds)
         if found.fatal:
@@ -144,11 +148,11 @@ def _outcome(bench: Bench, point: Point, tries: int, progress: _Progress) -> Out
     except CannotMeasure as error:
         return Outcome(status=PointStatus.UNSUPPORTED, reason=str(error), fatal=error.spoiled)
     except (OutOfMemory, MemoryError) as error:
-        row = {
-            "mem_peak_bytes": getattr(error, "peak", None),
-            "mem_limit_bytes": getattr(error, "limit", None),
-        }
-        return Outcome(status=PointStatus.OOM, reason=str(error), row=row)
+        memory = MemoryCells(
+            mem_peak_bytes=getattr(error, "peak", None),
+            mem_limit_bytes=getattr(error, "limit", None),
+        )
+        return Outcome(status=PointStatus.OOM, reason=str(error), row=row_of(memory))
     except Exception as error:  # noqa: BLE001 - one bad point is one row
         text = f"{type(error).__name__}: {_words(error)}"
         reason = text[:1000]

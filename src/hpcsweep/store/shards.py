@@ -26,7 +26,14 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpcsweep import files
-from hpcsweep.catalog.columns import LAYER_COLUMNS, SAMPLE_COLUMNS, SHARD_COLUMNS, cell, cells
+from hpcsweep.catalog.columns import (
+    LAYER_COLUMNS,
+    SAMPLE_COLUMNS,
+    SHARD_COLUMNS,
+    cell,
+    cells,
+    check_declared,
+)
 from hpcsweep.errors import ResultsError
 from hpcsweep.files import cannot_write
 from hpcsweep.store import seals
@@ -78,6 +85,7 @@ class ShardWriter:
 
     def set_common(self, row: Mapping[str, object]) -> None:
         """Set the cells of all later rows that do not have them."""
+        check_declared(row, "overall")
         self._common = cells(row, SHARD_COLUMNS[:-1])
 
     def commit(
@@ -89,7 +97,15 @@ class ShardWriter:
         """Write a point: its layer rows, its samples in ms, then its row.
 
         A layer row may be a list: the texts of all its cells, in the order of the columns.
+
+        Raises:
+            UndeclaredCell: a row has a cell that no record declares; nothing is written.
+            ResultsError: the disk is full, read-only or gone; earlier rows stay readable.
         """
+        check_declared(row, "overall")
+        for layer in layers:
+            if not isinstance(layer, list):
+                check_declared(layer, "layers")
         layer_block = _block(layers, LAYER_COLUMNS)
         lines = [f"{row['point_id']},{i},{cell(ms)}\n" for i, ms in enumerate(samples)]
         sample_block = "".join(lines).encode()
@@ -109,9 +125,7 @@ class ShardWriter:
         """Return the texts of the row's cells without the last one, the checksum."""
         texts = self._common.copy()
         for name, value in row.items():
-            place = _PLACES.get(name)
-            if place is not None:
-                texts[place] = cell(value)
+            texts[_PLACES[name]] = cell(value)
         return texts
 
     def sync(self) -> None:

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpcsweep.catalog import columns
 from hpcsweep.measure.machine import drivers, gpu_telemetry
 
 _RECORDED_MW = [89000, 0, 93000, 0]
@@ -96,7 +95,7 @@ def _cells(index, smi=None):
 
 def test_the_first_die_tells_the_power_of_its_board_and_the_second_one_none():
     """An empty cell, not 0 W: a mean of it and of the first die would halve the board's power."""
-    told = [(_cells(die).get("power_mean_w"), _cells(die).get("power_scope")) for die in range(4)]
+    told = [(_cells(die).power_mean_w, _cells(die).power_scope) for die in range(4)]
     assert told == [(89, "board"), (None, None), (93, "board"), (None, None)]
 
 
@@ -109,19 +108,18 @@ def test_the_energy_counter_is_in_joules_and_missing_on_a_second_die():
 
 def test_a_gpu_of_one_die_tells_its_own_power():
     """Its neighbours have power, too."""
-    assert _cells(0, _StandIn([300_000, 310_000]))["power_scope"] == "gpu"
+    assert _cells(0, _StandIn([300_000, 310_000])).power_scope == "gpu"
 
 
 def test_the_other_readings_are_each_dies_own():
-    """Clock, heat, utilisation and limit; every key is a column."""
+    """Clock, heat, utilisation and limit."""
     cells = _cells(1)
-    assert set(cells) <= set(columns.OVERALL_COLUMNS)
-    assert (cells["sm_clock_mhz_mean"], cells["temp_c_end"], cells["gpu_util_pct"]) == (
+    assert (cells.sm_clock_mhz_mean, cells.temp_c_end, cells.gpu_util_pct) == (
         1700,
         61,
         98,
     )
-    assert cells["power_limit_w"] == 560
+    assert cells.power_limit_w == 560
     assert _die(0).provenance()["driver_version"] == "6.12.12"
 
 
@@ -140,7 +138,7 @@ def test_throttling_is_told_in_the_words_of_nvml(status, reasons, flags):
     watch = gpu_telemetry.Telemetry(_die(0, _StandIn(status=status)))
     watch.begin()
     watch.sample()
-    assert (watch.cells()["throttle_reasons"], watch.flags()) == (reasons, flags)
+    assert (watch.cells().throttle_reasons, watch.flags()) == (reasons, flags)
 
 
 def test_what_is_refused_or_not_available_stays_empty():

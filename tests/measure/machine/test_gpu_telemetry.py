@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 import pretendgpu
-from hpcsweep.catalog import columns
 from hpcsweep.measure.checks.energy import EnergyCheck
 from hpcsweep.measure.machine import drivers, gpu_telemetry
 
@@ -97,12 +96,11 @@ def test_the_state_of_a_calm_gpu_fills_the_columns_and_raises_no_flag():
         nvmlDeviceGetPowerUsage=[70_000, 600_000, 700_000, 650_000],
     )
     cells = watch.cells()
-    assert set(cells) <= set(columns.OVERALL_COLUMNS)
-    assert (cells["power_mean_w"], cells["power_std_w"]) == (650, 50)  # not of the look before
-    assert (cells["power_min_w"], cells["power_max_w"]) == (600, 700)
-    assert cells["power_scope"] == "gpu"
-    assert cells["sm_clock_mhz_mean"] == cells["sm_clock_mhz_min"] == 1980
-    assert (cells["power_limit_w"], cells["temp_c_start"], cells["temp_c_end"]) == (700, 40, 60)
+    assert (cells.power_mean_w, cells.power_std_w) == (650, 50)  # not of the look before
+    assert (cells.power_min_w, cells.power_max_w) == (600, 700)
+    assert cells.power_scope == "gpu"
+    assert cells.sm_clock_mhz_mean == cells.sm_clock_mhz_min == 1980
+    assert (cells.power_limit_w, cells.temp_c_start, cells.temp_c_end) == (700, 40, 60)
     assert watch.flags() == []
 
 
@@ -202,7 +200,7 @@ def test_a_container_is_no_neighbour_of_itself(listed, others):
 def test_reasons_are_named_as_nvml_names_them():
     """Known bits by name, unknown bits as they are, and idle between blocks is not news."""
     watch = _watching(nvmlDeviceGetCurrentClocksEventReasons=[0x1 | 0x4 | 0x40 | 0x8000])
-    assert watch.cells()["throttle_reasons"] == "sw_power_cap+hw_thermal+0x8000"
+    assert watch.cells().throttle_reasons == "sw_power_cap+hw_thermal+0x8000"
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -251,21 +249,20 @@ def test_energy_is_that_between_two_updates_of_the_counter():
         for step in range(15)
     ]
     cells = gpu_telemetry.energy_cells(updates, 10.0, 0.02)
-    assert set(cells) <= set(columns.OVERALL_COLUMNS)
-    assert cells["energy_j"] == pytest.approx(500 * 0.02)
-    assert cells["energy_sampled_j"] == pytest.approx(490 * 0.02)  # its average knows the work
-    assert cells["energy_update_ms"] == pytest.approx(100)
-    assert cells["energy_method"] == "counter"
-    assert gpu_telemetry.energy_cells(updates[:10], 10.0, 0.02) == {}
+    assert cells.energy_j == pytest.approx(500 * 0.02)
+    assert cells.energy_sampled_j == pytest.approx(490 * 0.02)  # its average knows the work
+    assert cells.energy_update_ms == pytest.approx(100)
+    assert cells.energy_method == "counter"
+    assert gpu_telemetry.energy_cells(updates[:10], 10.0, 0.02) is None
     mute = [one._replace(watts=None) for one in updates]
-    assert gpu_telemetry.energy_cells(mute, 10.0, 0.02)["energy_sampled_j"] is None
+    assert gpu_telemetry.energy_cells(mute, 10.0, 0.02).energy_sampled_j is None
 
 
 def test_counter_and_sampled_power_are_both_kept():
     """A published pair: 187 J by the one and 327 J by the other."""
     cells, truth = _joules_of(_Metered(watts=187.0, sampled=327.0))
-    assert cells["energy_j"] == pytest.approx(truth, rel=0.25)
-    assert cells["energy_sampled_j"] / cells["energy_j"] == pytest.approx(327 / 187, rel=0.25)
+    assert cells.energy_j == pytest.approx(truth, rel=0.25)
+    assert cells.energy_sampled_j / cells.energy_j == pytest.approx(327 / 187, rel=0.25)
 
 
 def test_a_counter_that_stood_still_is_not_waited_for_again(monkeypatch):
@@ -274,7 +271,7 @@ def test_a_counter_that_stood_still_is_not_waited_for_again(monkeypatch):
     rig = SimpleNamespace(telemetry=gpu_telemetry.Telemetry(_Metered(step_s=1e9)))
     first = EnergyCheck(rig)
     assert (rig.telemetry.counts_energy, first.history) == (True, False)
-    assert rig.telemetry.energy_of(lambda: time.sleep(0.01), lambda: None) == {}
+    assert rig.telemetry.energy_of(lambda: time.sleep(0.01), lambda: None) is None
     assert (rig.telemetry.counts_energy, first.history) == (False, True)
     later = SimpleNamespace(telemetry=gpu_telemetry.Telemetry(_Metered(step_s=1e9)))
     EnergyCheck(later).history = first.history
@@ -284,7 +281,7 @@ def test_a_counter_that_stood_still_is_not_waited_for_again(monkeypatch):
 def test_without_a_counter_there_is_no_energy():
     """Watts are never multiplied by time: the cells stay empty, and no pass runs."""
     ran = []
-    assert _watching().energy_of(lambda: ran.append(1), lambda: None) == {}
+    assert _watching().energy_of(lambda: ran.append(1), lambda: None) is None
     assert not ran
 
 
@@ -304,9 +301,7 @@ def test_a_slice_that_answers_few_questions_has_empty_cells_and_no_flags():
     watch = _connect(nvml, "MIG-1", frozenset({7}))
     watch.begin()
     watch.sample()
-    cells = watch.cells()
-    assert cells.pop("throttle_reasons") == ""
-    assert set(cells.values()) == {None}
+    assert watch.cells().filled() == {"throttle_reasons": ""}
     assert (watch.flags(), watch.counts_energy) == ([], False)
     assert watch.provenance()["driver_version"] == "580.1"
     nvml.answers["nvmlDeviceGetComputeRunningProcesses"] = [_running(7, 9)]
@@ -324,13 +319,11 @@ def test_a_divided_gpu_tells_a_slice_neither_energy_nor_neighbours():
         nvmlDeviceGetCurrentClocksEventReasons=[0x40],
     )
     ran = []
-    assert (watch.counts_energy, watch.energy_of(lambda: ran.append(1), lambda: None)) == (
-        False,
-        {},
-    )
+    assert not watch.counts_energy
+    assert watch.energy_of(lambda: ran.append(1), lambda: None) is None
     assert (watch.others(), watch.flags(), ran) == ([], ["throttled"], [])
-    assert watch.cells()["gpu_util_pct"] is watch.cells().get("power_mean_w") is None
-    assert watch.cells()["sm_clock_mhz_mean"] == 1980
+    assert watch.cells().gpu_util_pct is watch.cells().power_mean_w is None
+    assert watch.cells().sm_clock_mhz_mean == 1980
     assert watch.provenance()["mig"] is True
 
 
@@ -376,7 +369,7 @@ def test_what_a_driver_lacks_is_an_empty_cell_whatever_the_class_of_its_error(mo
     watch.begin()
     watch.sample()
     cells = watch.cells()
-    assert (cells["temp_c_end"], cells["sm_clock_mhz_mean"]) == (None, 1980)
+    assert (cells.temp_c_end, cells.sm_clock_mhz_mean) == (None, 1980)
     assert (watch.others(), watch.counts_energy) == ([], False)
     assert watch.provenance()["driver_version"] is None
     nvml.nvmlDeviceGetComputeRunningProcesses_v2 = lambda _: _running(7, 9)
@@ -393,8 +386,9 @@ def test_without_a_driver_the_reason_is_kept(monkeypatch):
     assert nothing.lacking == "nvidia-ml-py is not installed: pip install 'hpcsweep[nvidia]'"
     nothing.begin()
     nothing.sample()
-    assert (nothing.cells(), nothing.flags(), nothing.others()) == ({}, [], [])
-    assert nothing.energy_of(lambda: None, lambda: None) == nothing.provenance() == {}
+    assert (nothing.cells().filled(), nothing.flags(), nothing.others()) == ({}, [], [])
+    assert nothing.energy_of(lambda: None, lambda: None) is None
+    assert nothing.provenance() == {}
 
 
 _ASKS = """

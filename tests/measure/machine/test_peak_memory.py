@@ -81,5 +81,5 @@ def test_the_columns_name_their_source():
     watch = peak_memory.watch(CPU)
     watch.reset()
     cells = peak_memory.cells(watch)
-    assert cells["mem_peak_bytes"] > 0
-    assert cells["mem_source"] in {"vm_hwm", "max_rss"}
+    assert cells.mem_peak_bytes > 0
+    assert cells.mem_source in {"vm_hwm", "max_rss"}

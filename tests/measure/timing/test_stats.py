@@ -55,7 +55,7 @@ def test_one_time_has_no_deviation():
     """A single pass is a summary without spread, not a division by zero."""
     found = stats.summarise([2.0])
     assert (found.mean, found.std, found.std_rel, found.ci95) == (2.0, None, None, None)
-    assert found.row()["ci95_lo_ms"] is None
+    assert found.cells().ci95_lo_ms is None
 
 
 @pytest.mark.parametrize("n", [6, 7, 10, 20, 31, 100, 999])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import CheckRecord, Flag, cell
+from hpcsweep.catalog.record import Cells, CheckRecord, Flag, cell
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlgorithmCells:
+class AlgorithmCells(Cells):
     """The convolutions of a pass together."""
 
     backend: str | None = cell(
@@ -34,8 +32,7 @@ class AlgorithmCells:
     workspace_bytes: int | None = cell("largest workspace of a convolution")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerAlgorithm:
+class LayerAlgorithm(Cells):
     """One convolution call, or its backward pass."""
 
     backend: str | None = cell("back-end that ran the convolution")

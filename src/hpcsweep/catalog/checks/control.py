@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import CheckRecord, Figure, Flag, cell
+from hpcsweep.catalog.record import Cells, CheckRecord, Figure, Flag, cell
 
 RUNS: Final = 7  # of the control: few milliseconds, and three slow ones do not move the median
 WAITED_PCT: Final = 10  # of the time, all threads together; on an idle machine 2
@@ -15,8 +14,7 @@ SHIFT_PCT: Final = 5  # of the time; a shift also exceeds what controls usually 
 _WHOLE_PCT: Final = 100  # from here on people say how many, or how many times
 
 
-@dataclass(frozen=True, kw_only=True)
-class ControlCells:
+class ControlCells(Cells):
     """A fixed piece of work after the point, and what the kernel says of waiting threads."""
 
     threads: int | None = cell("CPU threads that an operator used")

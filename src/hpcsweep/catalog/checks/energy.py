@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.catalog import INFERENCE
-from hpcsweep.catalog.record import CheckRecord, Flag, cell
+from hpcsweep.catalog.record import Cells, CheckRecord, Flag, cell
 
 SPAN_S: Final = 1  # over as long may the driver average its watts
 WINDOW_S: Final = 1.5  # with updates 100 ms apart, the first and the last are `SPAN_S` apart, too
@@ -14,8 +13,7 @@ APART_PCT: Final = 10  # of the counter; published pairs are as far apart as 187
 PACE_PCT: Final = 10  # of a timed pass; by that much the energy would be wrong, too
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnergyCells:
+class EnergyCells(Cells):
     """The growth of the GPU's energy counter over many passes, divided by their number."""
 
     energy_j: float | None = cell(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from hpcsweep.catalog import INFERENCE
-from hpcsweep.catalog.record import CheckRecord, Flag, cell
+from hpcsweep.catalog.record import Cells, CheckRecord, Flag, cell
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostCells:
+class HostCells(Cells):
     """How long the host takes to issue a pass."""
 
     host_ms: float | None = cell("median time of the host to issue one pass", clocked=True)

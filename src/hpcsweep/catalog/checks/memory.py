@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import CheckRecord, cell
+from hpcsweep.catalog.record import Cells, CheckRecord, cell
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryCells:
+class MemoryCells(Cells):
     """The peak and the limit; in training also what torch's allocator reserved."""
 
     mem_peak_bytes: int | None = cell("highest memory use during the point")

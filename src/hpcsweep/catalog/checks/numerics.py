@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import CheckRecord, Flag, cell
+from hpcsweep.catalog.record import Cells, CheckRecord, Flag, cell
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumericsCells:
+class NumericsCells(Cells):
     """The errors of convolution calls and of transformed points, over what rounding explains."""
 
     call_rel_error: float | None = cell(
@@ -26,8 +24,7 @@ class NumericsCells:
     numerics_reason: str | None = cell("what is `inaccurate` or `partly_checked`, and why")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerNumerics:
+class LayerNumerics(Cells):
     """The error of one convolution call on its own input."""
 
     max_rel_error: float | None = cell("error against float64; only with `numerics: layers`")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from hpcsweep.catalog.record import CheckRecord, Flag, cell
+from hpcsweep.catalog.record import Cells, CheckRecord, Flag, cell
 
 
-@dataclass(frozen=True, kw_only=True)
-class TelemetryCells:
+class TelemetryCells(Cells):
     """Clocks, power, heat and neighbours by the driver; empty without one that reports."""
 
     gpu_util_pct: float | None = cell("GPU utilisation from the driver, mean at the ends of blocks")

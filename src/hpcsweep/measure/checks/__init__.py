@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpcsweep.catalog.columns import Row
-from hpcsweep.catalog.record import Flag
+from hpcsweep.catalog.record import Cells, Flag
 from hpcsweep.measure.convolutions import Choices
 from hpcsweep.measure.machine.provenance import Rig
 from hpcsweep.measure.network import Network, Times
@@ -39,10 +38,10 @@ class Finding:
     `artifacts` the names of files, separated by semicolons.
     """
 
-    cells: Any = None
+    cells: Cells | None = None
     flags: dict[Flag, bool] = field(default_factory=dict)
-    layers: Sequence[Any] = ()
-    others: Sequence[Row] = ()
+    layers: Sequence[Cells] = ()
+    others: Sequence[Cells] = ()
     proof: Proof | None = None
     artifacts: str = ""
 

@@ -76,7 +76,7 @@ class AlgorithmCheck(PointCheck):
                 and not parts.is_compiled_in_part(network.model),
             },
             layers=call_cells(choices.all, proof.calls),
-            others=[{"kernel_ms": ms} for ms in proof.others_ms],
+            others=[LayerAlgorithm(kernel_ms=ms) for ms in proof.others_ms],
             proof=proof,
         )
 

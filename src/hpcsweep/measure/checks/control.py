@@ -19,7 +19,6 @@ import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -101,8 +100,8 @@ class ControlCheck(PointCheck):
         cells, flags = self.measured()
         on_cpu = self.rig.device.type == "cpu"
         return Finding(
-            cells=replace(
-                cells,
+            cells=cells
+            | ControlCells(
                 threads=torch.get_num_threads(),
                 switches_turned="; ".join(told) or None,
             ),

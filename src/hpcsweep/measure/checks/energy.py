@@ -54,15 +54,17 @@ class EnergyCheck(PointCheck):
         began = monotonic()
         cells = telemetry.energy_of(one_pass, self.rig.wait, max(5, round(_BLOCK_MS / median_ms)))
         pass_ms = 1e3 * (monotonic() - began) / max(ran, 1)
-        if cells and idles:
-            cells = {**cells, "energy_method": "graph"}
-        counted = cells.get("energy_j") or 0.0
-        sampled = cells.get("energy_sampled_j") or counted
-        apart = abs(sampled - counted) > APART_PCT / 100 * counted
-        other_pace = bool(cells) and abs(pass_ms - median_ms) > PACE_PCT / 100 * median_ms
-        return Finding(
-            cells=EnergyCells(**cells), flags={ENERGY_APART: apart, ENERGY_PACE: other_pace}
-        )
+        if cells is None:
+            return Finding()
+        if idles:
+            cells |= EnergyCells(energy_method="graph")
+        counted = cells.energy_j or 0.0
+        sampled = cells.energy_sampled_j or counted
+        flags = {
+            ENERGY_APART: abs(sampled - counted) > APART_PCT / 100 * counted,
+            ENERGY_PACE: abs(pass_ms - median_ms) > PACE_PCT / 100 * median_ms,
+        }
+        return Finding(cells=cells, flags=flags)
 
 
 def replay(network: Network) -> Callable[[], object] | None:

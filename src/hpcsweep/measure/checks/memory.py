@@ -7,6 +7,7 @@ from typing import Final
 from hpcsweep.catalog.checks.memory import MemoryCells
 from hpcsweep.measure.checks import Finding, PointCheck
 from hpcsweep.measure.convolutions import Choices
+from hpcsweep.measure.machine import peak_memory
 from hpcsweep.measure.network import Network, Times
 
 
@@ -28,13 +29,7 @@ class MemoryCheck(PointCheck):
 
     def end(self) -> None:
         """Read the peak, before other checks take memory of their own."""
-        memory = self.rig.memory
-        self._found = MemoryCells(
-            mem_peak_bytes=memory.peak(),
-            mem_limit_bytes=memory.limit(),
-            mem_source=memory.source,
-            **memory.allocator_cells(),
-        )
+        self._found = peak_memory.cells(self.rig.memory)
 
     def after(self, network: Network, choices: Choices, times: Times) -> Finding:
         """Tell it."""

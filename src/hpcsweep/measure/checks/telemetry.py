@@ -59,7 +59,7 @@ class TelemetryCheck(PointCheck):
             return Finding(cells=TelemetryCells())
         raised = telemetry.flags()
         return Finding(
-            cells=TelemetryCells(**telemetry.cells(), throttled_median_ms=self._first_ms),
+            cells=telemetry.cells() | TelemetryCells(throttled_median_ms=self._first_ms),
             flags={flag: flag.name in raised for flag in RECORD.flags},
         )
 

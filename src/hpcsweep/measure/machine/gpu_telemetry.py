@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from hpcsweep.catalog.checks.energy import SPAN_S, WINDOW_S
+from hpcsweep.catalog.checks.energy import SPAN_S, WINDOW_S, EnergyCells
 from hpcsweep.catalog.checks.telemetry import (
     CLOCK_DRIFT,
     DRIFT_PCT,
@@ -28,8 +28,8 @@ from hpcsweep.catalog.checks.telemetry import (
     SHARED_GPU,
     SLOWED_PCT,
     THROTTLED,
+    TelemetryCells,
 )
-from hpcsweep.catalog.columns import Row
 from hpcsweep.measure.machine import drivers
 from hpcsweep.measure.machine.drivers import IDLE, POWER_CAP, Driver, Reading
 from hpcsweep.measure.timing import stats
@@ -99,25 +99,25 @@ class Telemetry:
         self._looks.append(self._driver.read())
         self._is_shared = self._is_shared or bool(self.others())
 
-    def cells(self) -> Row:
-        """Return the state columns of a point."""
+    def cells(self) -> TelemetryCells:
+        """Return the state cells of a point."""
         looks = self._looks
         if not looks:
-            return {}
+            return TelemetryCells()
         after = looks[1:]  # the first sample is from before the work
         clocks = _told(look.clock_mhz for look in looks)
         temperatures = _told(look.temperature_c for look in looks)
         busy = _told(look.busy_pct for look in after)
-        return {
-            "sm_clock_mhz_mean": sum(clocks) / len(clocks) if clocks else None,
-            "sm_clock_mhz_min": min(clocks, default=None),
-            "gpu_util_pct": sum(busy) / len(busy) if busy else None,
-            "throttle_reasons": "+".join(_names(self._reasons & ~IDLE)),
-            "power_limit_w": looks[-1].power_limit_w,
-            "temp_c_start": temperatures[0] if temperatures else None,
-            "temp_c_end": temperatures[-1] if temperatures else None,
-            **_power(after),
-        }
+        state = TelemetryCells(
+            sm_clock_mhz_mean=sum(clocks) / len(clocks) if clocks else None,
+            sm_clock_mhz_min=min(clocks, default=None),
+            gpu_util_pct=sum(busy) / len(busy) if busy else None,
+            throttle_reasons="+".join(_names(self._reasons & ~IDLE)),
+            power_limit_w=looks[-1].power_limit_w,
+            temp_c_start=temperatures[0] if temperatures else None,
+            temp_c_end=temperatures[-1] if temperatures else None,
+        )
+        return state | _power(after)
 
     def flags(self) -> list[str]:
         """Return the flags by the state."""
@@ -171,15 +171,15 @@ class Telemetry:
 
     def energy_of(
         self, run: Callable[[], object], finish: Callable[[], object], block: int = 5
-    ) -> Row:
-        """Return the energy columns of a pass; `block` passes run between two waits.
+    ) -> EnergyCells | None:
+        """Return the energy of a pass, if it is counted; `block` passes run between two waits.
 
         They run until the counter's updates, which may be 100 ms apart, span a second. Energy is
         the power between the first and the last update, times the time of a pass. A counter that
         was not updated once is not asked again, since that takes five seconds a point.
         """
         if self._driver is None or not self.counts_energy:
-            return {}
+            return None
         finish()
         passes = 0
         began = time.monotonic()
@@ -238,38 +238,38 @@ def _span_s(updates: Sequence[Update]) -> float:
     return updates[-1].at_s - updates[0].at_s if updates else 0.0
 
 
-def energy_cells(updates: Sequence[Update], began_s: float, pass_s: float) -> Row:
-    """Return the energy columns of a pass from updates while passes ran."""
+def energy_cells(updates: Sequence[Update], began_s: float, pass_s: float) -> EnergyCells | None:
+    """Return the energy of a pass from updates while passes ran; None where they were too few."""
     span_s = _span_s(updates)
     if span_s < SPAN_S:
-        return {}
+        return None
     joules = updates[-1].joules - updates[0].joules
     # the driver's watts are averages over up to a second: those of the first one are old
     watts = _told(one.watts for one in updates if one.at_s >= began_s + SPAN_S)
-    return {
-        "energy_j": joules / span_s * pass_s,
-        "energy_sampled_j": sum(watts) / len(watts) * pass_s if watts else None,
-        "energy_update_ms": 1000 * span_s / (len(updates) - 1),
-        "energy_method": "counter",
-    }
+    return EnergyCells(
+        energy_j=joules / span_s * pass_s,
+        energy_sampled_j=sum(watts) / len(watts) * pass_s if watts else None,
+        energy_update_ms=1000 * span_s / (len(updates) - 1),
+        energy_method="counter",
+    )
 
 
 def _told(values: Iterable[float | None]) -> list[float]:
     return [float(value) for value in values if value is not None]
 
 
-def _power(looks: Sequence[Reading]) -> Row:
+def _power(looks: Sequence[Reading]) -> TelemetryCells:
     watts = _told(look.power_w for look in looks)
     if not watts:
-        return {}
-    of = stats.summarise(watts)
-    return {
-        "power_mean_w": of.mean,
-        "power_std_w": of.std,
-        "power_min_w": of.min,
-        "power_max_w": of.max,
-        "power_scope": "board" if looks[-1].of_board else "gpu",
-    }
+        return TelemetryCells()
+    power = stats.summarise(watts)
+    return TelemetryCells(
+        power_mean_w=power.mean,
+        power_std_w=power.std,
+        power_min_w=power.min,
+        power_max_w=power.max,
+        power_scope="board" if looks[-1].of_board else "gpu",
+    )
 
 
 def _drifts(clocks: Sequence[float]) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.checks.memory import MemoryCells
 
 _CLEAR_HIGH_WATER = "5"
 
@@ -69,9 +69,9 @@ class MemoryWatch:
             return None
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
-    def allocator_cells(self) -> Row:
-        """Return the columns on the allocator since `reset`; none for the C library's."""
-        return {}
+    def allocator_cells(self) -> MemoryCells:
+        """Return the cells on the allocator since `reset`; none for the C library's."""
+        return MemoryCells()
 
 
 class _CudaMemory(MemoryWatch):
@@ -95,15 +95,15 @@ class _CudaMemory(MemoryWatch):
     def now(self) -> int | None:
         return int(torch.cuda.memory_allocated())
 
-    def allocator_cells(self) -> Row:
+    def allocator_cells(self) -> MemoryCells:
         """Return the most that torch reserved, and which share of it was never in use at once."""
         statistics = torch.cuda.memory_stats()
         used = statistics["allocated_bytes.all.peak"]
         held = statistics["reserved_bytes.all.peak"]
-        return {
-            "mem_reserved_bytes": held,
-            "mem_fragmentation_pct": 100 * (1 - used / held) if held else None,
-        }
+        return MemoryCells(
+            mem_reserved_bytes=held,
+            mem_fragmentation_pct=100 * (1 - used / held) if held else None,
+        )
 
 
 def watch(device: torch.device) -> MemoryWatch:
@@ -111,13 +111,12 @@ def watch(device: torch.device) -> MemoryWatch:
     return _CudaMemory() if device.type == "cuda" else MemoryWatch()
 
 
-def cells(memory: MemoryWatch) -> Row:
-    """Return the columns on the peak, the limit and their source."""
-    return {
-        "mem_peak_bytes": memory.peak(),
-        "mem_limit_bytes": memory.limit(),
-        "mem_source": memory.source,
-    }
+def cells(memory: MemoryWatch) -> MemoryCells:
+    """Return the cells on the peak, the limit, their source, and the allocator."""
+    peak = MemoryCells(
+        mem_peak_bytes=memory.peak(), mem_limit_bytes=memory.limit(), mem_source=memory.source
+    )
+    return peak | memory.allocator_cells()
 
 
 def control_group_limit() -> int | None:

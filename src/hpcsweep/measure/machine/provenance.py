@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.row_records import MachineCells
 from hpcsweep.environment import of_slurm, readable
 from hpcsweep.measure import caches
 from hpcsweep.measure.machine import peak_memory
@@ -89,7 +89,7 @@ def environment(device: Device, telemetry: Telemetry | None = None) -> dict[str,
     """Return the description of machine and software; `row` has the cells of every row."""
     driver = telemetry.provenance() if telemetry else {}
     return {
-        "row": row_cells(device, driver),
+        "row": vars(row_cells(device, driver)),
         "python": platform.python_version(),
         "executable": sys.executable,
         "argv": sys.argv,
@@ -105,18 +105,18 @@ def environment(device: Device, telemetry: Telemetry | None = None) -> dict[str,
     }
 
 
-def row_cells(device: Device, driver: Mapping[str, Any]) -> Row:
+def row_cells(device: Device, driver: Mapping[str, Any]) -> MachineCells:
     """Return the cells on the node, which every row has; `driver` is what a GPU's driver tells."""
     on_gpu = device.type == "cuda"
-    return {
-        "device_name": device.name,
-        "device_uuid": device.uuid or driver.get("uuid"),
-        "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        "torch_version": torch.__version__,
-        "cuda_version": (torch.version.hip or torch.version.cuda) if on_gpu else None,
-        "cudnn_version": _cudnn_version() if on_gpu else None,
-        "driver_version": driver.get("driver_version"),
-    }
+    return MachineCells(
+        device_name=device.name,
+        device_uuid=device.uuid or driver.get("uuid"),
+        node=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        torch_version=torch.__version__,
+        cuda_version=(torch.version.hip or torch.version.cuda) if on_gpu else None,
+        cudnn_version=_cudnn_version() if on_gpu else None,
+        driver_version=driver.get("driver_version"),
+    )
 
 
 def cpu_model() -> str:

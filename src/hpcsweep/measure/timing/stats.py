@@ -14,7 +14,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from hpcsweep.catalog.columns import LIMITS, Row
+from hpcsweep.catalog.columns import LIMITS
+from hpcsweep.catalog.row_records import LayerCells, TimeCells
 
 BLOCK_MOST: Final = 10  # passes of a block
 _BLOCK_MS: Final = 100.0
@@ -63,32 +64,40 @@ class Summary:
             return None
         return (self.ci95[1] - self.ci95[0]) / 2 / self.median
 
-    def row(self) -> Row:
-        """Return the cells of an overall row."""
+    def cells(self) -> TimeCells:
+        """Return the cells of a point's row; the times are in ms."""
         low, high = self.ci95 or (None, None)
-        return {
-            **self.layer_row(),
-            "p5_ms": self.p5,
-            "p95_ms": self.p95,
-            "p99_ms": self.p99,
-            "iqr_rel": self.iqr_rel,
-            "std_rel": self.std_rel,
-            "ci95_lo_ms": low,
-            "ci95_hi_ms": high,
-        }
+        return TimeCells(
+            n=self.n,
+            mean_ms=self.mean,
+            std_ms=self.std,
+            min_ms=self.min,
+            p5_ms=self.p5,
+            q1_ms=self.q1,
+            median_ms=self.median,
+            q3_ms=self.q3,
+            p95_ms=self.p95,
+            p99_ms=self.p99,
+            max_ms=self.max,
+            iqr_rel=self.iqr_rel,
+            std_rel=self.std_rel,
+            ci95_lo_ms=low,
+            ci95_hi_ms=high,
+        )
 
-    def layer_row(self) -> Row:
-        """Return the cells of a layer row."""
-        return {
-            "n": self.n,
-            "mean_ms": self.mean,
-            "std_ms": self.std,
-            "min_ms": self.min,
-            "max_ms": self.max,
-            "median_ms": self.median,
-            "q1_ms": self.q1,
-            "q3_ms": self.q3,
-        }
+    def layer_cells(self, whole: Summary) -> LayerCells:
+        """Return the cells of a layer's row, with its share of the whole pass."""
+        return LayerCells(
+            n=self.n,
+            mean_ms=self.mean,
+            std_ms=self.std,
+            min_ms=self.min,
+            q1_ms=self.q1,
+            median_ms=self.median,
+            q3_ms=self.q3,
+            max_ms=self.max,
+            percentage=100 * self.mean / whole.mean,
+        )
 
     def flags(self) -> list[str]:
         """Return the flags by the times alone: few samples, noise."""

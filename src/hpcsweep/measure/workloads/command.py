@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hpcsweep import environment, search_path
-from hpcsweep.catalog.columns import FOREIGN, cell
+from hpcsweep.catalog.columns import FOREIGN, cell, row_of
+from hpcsweep.catalog.row_records import OutcomeCells
 from hpcsweep.catalog.short_table import kinds
 from hpcsweep.measure.bench_api import Measurement, OutOfMemory, Progress
-from hpcsweep.measure.workloads.noop import Noop
+from hpcsweep.measure.workloads.noop import Noop, once
 from hpcsweep.point import Point
 from hpcsweep.spec import template
 from hpcsweep.text import number_in
@@ -95,11 +96,13 @@ class Command(Noop):
         if file and _state(file) in {before, None}:
             raise NoResults(f"{file} was not written")
         said = _results(results, text, file)
-        times = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
-        cells = {**times, "n": 1, "stop_reason": "fixed", "timer": "host", "flags": FOREIGN}
-        artifacts = point.point_id if out.exists() else None
-        row = {**cells, "valid": True, "own_results": _own(said, point), "artifacts": artifacts}
-        return Measurement(row, [], [ms], timed_s=ms / 1000)
+        outcome = OutcomeCells(
+            flags=FOREIGN,
+            valid=True,
+            own_results=_own(said, point),
+            artifacts=point.point_id if out.exists() else None,
+        )
+        return Measurement(row_of(once(ms), outcome), [], [ms], timed_s=ms / 1000)
 
     def _run(self, words: list[str]) -> int:
         return subprocess.run(

@@ -16,7 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.row_records import TimeCells
 from hpcsweep.conv import parts, swap
 from hpcsweep.conv.tensors import Held, tensors_in
 from hpcsweep.measure import caches, layer_table, model_builder, work
@@ -256,21 +256,20 @@ class InferencePasses:
         )
         raised = {
             "layers_uncaptured": lanes.uncaptured,
-            "above_peak": (rates.get("pct_peak_compute") or 0.0) > 100.0,
+            "above_peak": (rates.pct_peak_compute or 0.0) > 100.0,
         }
-        cells: Row = {
-            "warmup_n": self._warmup_n,
-            "stop_reason": done.reason,
-            "timer": lanes.timer_name,
-            "first_call_ms": self._first_ms,
-            **rates,
-        }
+        cells = TimeCells(
+            warmup_n=self._warmup_n,
+            stop_reason=done.reason,
+            timer=lanes.timer_name,
+            first_call_ms=self._first_ms,
+        )
         return Times(
             samples=done.times[0],
             summary=summary,
             seconds=seconds,
             run=lanes.clean.run,
-            cells=cells,
+            cells=[cells, rates],
             flags=[name for name, is_raised in raised.items() if is_raised],
             table=table,
             lanes=lanes,

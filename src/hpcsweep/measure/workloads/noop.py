@@ -9,7 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.columns import row_of
+from hpcsweep.catalog.record import Cells
+from hpcsweep.catalog.row_records import LoadCells, MachineCells, OutcomeCells, TimeCells
 from hpcsweep.measure.bench_api import CannotMeasure, Measurement, OutOfMemory, Progress
 from hpcsweep.point import Point
 
@@ -28,7 +30,7 @@ class Noop:
     def environment(self) -> dict[str, Any]:
         """Return the provenance that needs no torch."""
         return {
-            "row": {"device_name": "none"},
+            "row": MachineCells(device_name="none").filled(),
             "host": platform.node(),
             "python": platform.python_version(),
             "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
@@ -50,11 +52,18 @@ class Noop:
         if sleep_ms := point.measure.get("sleep_ms"):
             time.sleep(float(sleep_ms) / 1000)
         ms = (time.perf_counter_ns() - begin) / 1e6
-        row = dict.fromkeys(("mean_ms", "min_ms", "max_ms", "median_ms"), ms)
-        cells: Row = {**row, "n": 1, "stop_reason": "fixed", "timer": "host"}
+        cells: list[Cells] = [once(ms)]
         if any(rule["how"] == "contended" and _applies(rule, point, tries) for rule in rules):
-            cells |= {"flags": "contended", "valid": False, "load_avg_1min": os.getloadavg()[0]}
-        return Measurement(cells, [], [ms], timed_s=ms / 1000)
+            cells.append(OutcomeCells(flags="contended", valid=False))
+            cells.append(LoadCells(load_avg_1min=os.getloadavg()[0]))
+        return Measurement(row_of(*cells), [], [ms], timed_s=ms / 1000)
+
+
+def once(ms: float) -> TimeCells:
+    """Return the cells of what ran once, timed by the host's clock."""
+    return TimeCells(
+        n=1, mean_ms=ms, min_ms=ms, max_ms=ms, median_ms=ms, stop_reason="fixed", timer="host"
+    )
 
 
 def _applies(rule: Mapping[str, Any], point: Point, tries: int) -> bool:

@@ -21,7 +21,6 @@ from typing import Any, Final
 import torch
 
 from hpcsweep import environment, files, search_path
-from hpcsweep.catalog.columns import Row
 from hpcsweep.errors import ResultsError, UsageError, first_line
 from hpcsweep.measure.workloads.training.trainer import Result, Trainer, TrainingHistory
 from hpcsweep.point import Point
@@ -97,10 +96,6 @@ class Checkpoints:
             self.kept.pop(self._path("last").name, None)
             for path in self._earlier():
                 path.unlink(missing_ok=True)
-
-    def cells(self) -> Row:
-        """Return the columns about checkpoints."""
-        return {"resumed_epoch": self.resumed, "artifacts": ";".join(self.kept)}
 
     def _state(self) -> dict[str, Any]:
         history = self.history

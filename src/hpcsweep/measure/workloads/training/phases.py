@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import torch
 
-from hpcsweep.catalog.columns import LIMITS, Row
+from hpcsweep.catalog.columns import LIMITS
+from hpcsweep.catalog.row_records import PhaseCells
 from hpcsweep.measure.data.loaders import Data
 from hpcsweep.measure.machine.peak_memory import MemoryWatch
 from hpcsweep.measure.timing import lanes, loop, stats
@@ -48,19 +49,29 @@ class PhaseTimes:
         is_off = abs(self.sum_over_step - 1) > LIMITS["phase_sum"] / 100
         return ["phase_sum"] if is_off else []
 
-    def cells(self, steps: int, median_ms: float) -> Row:
+    def cells(self, steps: int, median_ms: float) -> PhaseCells:
         """Return the columns, given the training's number of steps and their median time."""
         count = len(self.steps)
-        means = {name: sum(times) / count for name, times in self.phases.items()}
+        mean = {name: sum(times) / count for name, times in self.phases.items()}
         overhead = stats.median(self.steps) / median_ms - 1
-        return {
-            **{f"phase_{name}_ms": mean for name, mean in means.items()},
-            **{f"{name}_total_s": mean * steps / 1000 for name, mean in means.items()},
-            "phase_step_ms": sum(self.steps) / count,
-            "phase_sum_over_step": self.sum_over_step,
-            "phase_overhead_pct": 100 * overhead,
-            "phase_steps": count,
-        }
+        return PhaseCells(
+            phase_data_ms=mean["data"],
+            phase_h2d_ms=mean["h2d"],
+            phase_forward_ms=mean["forward"],
+            phase_loss_ms=mean["loss"],
+            phase_backward_ms=mean["backward"],
+            phase_optimizer_ms=mean["optimizer"],
+            data_total_s=mean["data"] * steps / 1000,
+            h2d_total_s=mean["h2d"] * steps / 1000,
+            forward_total_s=mean["forward"] * steps / 1000,
+            loss_total_s=mean["loss"] * steps / 1000,
+            backward_total_s=mean["backward"] * steps / 1000,
+            optimizer_total_s=mean["optimizer"] * steps / 1000,
+            phase_step_ms=sum(self.steps) / count,
+            phase_sum_over_step=self.sum_over_step,
+            phase_overhead_pct=100 * overhead,
+            phase_steps=count,
+        )
 
 
 class PhaseTimer:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own habit
 from torch.utils._pytree import tree_map
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.row_records import TrainingCells
 from hpcsweep.conv.tensors import tensors_in
 from hpcsweep.measure import model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
@@ -262,34 +262,32 @@ class TrainingHistory:
     def finite(self) -> bool:
         return all(result.finite for result in self.learned)
 
-    def cells(self, data: Data) -> Row:
+    def cells(self, data: Data) -> TrainingCells:
         """Return the columns about epochs, loss and accuracy."""
         last = self.learned[-1]
         seconds = sum(self.epochs_s)
         after = self.validated[-1] if self.validated else None
-        return {
-            "steps": len(self.steps_ms),
-            "warmup_n": self.warmup_n,
-            "first_call_ms": self.first_ms,
-            "train_samples": data.train_samples,
-            "val_samples": data.val_samples,
-            "train_s": seconds,
-            "epoch_s": seconds / len(self.epochs_s),
-            "validation_s": sum(self.validation_s) / len(self.validation_s) if after else None,
-            "throughput_sps": data.train_samples * len(self.epochs_s) / seconds,
-            "train_loss": last.loss,
-            "train_accuracy": last.accuracy,
-            "val_loss_before": self.before.loss if self.before else None,
-            "val_accuracy_before": self.before.accuracy if self.before else None,
-            "val_loss_after": after.loss if after else None,
-            "val_accuracy_after": after.accuracy if after else None,
-            "learning_valid": self.finite,
-            "epochs_s": self.epochs_s,
-            "epochs_train_loss": [result.loss for result in self.learned],
-            "epochs_train_accuracy": [result.accuracy for result in self.learned],
-            "epochs_val_loss": [result.loss for result in self.validated],
-            "epochs_val_accuracy": [result.accuracy for result in self.validated],
-        }
+        return TrainingCells(
+            steps=len(self.steps_ms),
+            train_samples=data.train_samples,
+            val_samples=data.val_samples,
+            train_s=seconds,
+            epoch_s=seconds / len(self.epochs_s),
+            validation_s=sum(self.validation_s) / len(self.validation_s) if after else None,
+            throughput_sps=data.train_samples * len(self.epochs_s) / seconds,
+            train_loss=last.loss,
+            train_accuracy=last.accuracy,
+            val_loss_before=self.before.loss if self.before else None,
+            val_accuracy_before=self.before.accuracy if self.before else None,
+            val_loss_after=after.loss if after else None,
+            val_accuracy_after=after.accuracy if after else None,
+            learning_valid=self.finite,
+            epochs_s=self.epochs_s,
+            epochs_train_loss=[result.loss for result in self.learned],
+            epochs_train_accuracy=[result.accuracy for result in self.learned],
+            epochs_val_loss=[result.loss for result in self.validated],
+            epochs_val_accuracy=[result.accuracy for result in self.validated],
+        )
 
 
 def evaluate(trainer: Trainer, data: Data) -> Result:

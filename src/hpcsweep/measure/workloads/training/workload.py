@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hpcsweep.catalog.columns import Row
+from hpcsweep.catalog.row_records import LoadCells, TimeCells, TrainingCells
 from hpcsweep.conv.tensors import Held
 from hpcsweep.measure import compilations, model_builder
 from hpcsweep.measure.bench_api import CannotMeasure
@@ -259,16 +259,24 @@ class TrainingPasses:
         timer = phases.phase_timer(trainer.device)
         with self._compiled.block():
             timed = phases.time_phases(trainer, data, settings["iterations"], timer)
-        cells: Row = {
-            "stop_reason": "fixed",
-            "timer": self._ticker.timer,
-            **history.cells(data),
-            "lr_used": trainer.optimizer.defaults["lr"],
-            "weight_decay_used": trainer.optimizer.defaults["weight_decay"],
-            **timed.cells(clean.n, clean.median),
-            "mem_avg_bytes": phases.average_memory(trainer, data, net.rig.memory),
-            **self._checkpoints.cells(),
-        }
+        timing = TimeCells(
+            warmup_n=history.warmup_n,
+            first_call_ms=history.first_ms,
+            stop_reason="fixed",
+            timer=self._ticker.timer,
+        )
+        training = TrainingCells(
+            resumed_epoch=self._checkpoints.resumed,
+            lr_used=trainer.optimizer.defaults["lr"],
+            weight_decay_used=trainer.optimizer.defaults["weight_decay"],
+        )
+        memory = phases.average_memory(trainer, data, net.rig.memory)
+        cells = [
+            timing,
+            history.cells(data) | training,
+            timed.cells(clean.n, clean.median),
+            LoadCells(mem_avg_bytes=memory),
+        ]
         layers = settings["layers"] and net.point.axes["compile"] == "none"
         table = None
         layers_s = 0.0
@@ -287,6 +295,7 @@ class TrainingPasses:
             seconds=math.fsum((*history.steps_ms, *timed.steps)) / 1000 + layers_s,
             run=net.step,
             cells=cells,
+            artifacts=";".join(self._checkpoints.kept),
             flags=[
                 *timed.flags(),
                 *data.flags,
