@@ -9,7 +9,7 @@ import pytest
 
 from hpcsweep.conv.backend import Direction, LibraryUnusable
 from hpcsweep.conv.libraries import driver as drivers
-from hpcsweep.conv.libraries import operator
+from hpcsweep.conv.libraries import library_backend
 from hpcsweep.conv.libraries.cudnn import Cudnn
 from hpcsweep.conv.libraries.driver import Problem
 from hpcsweep.conv.libraries.miopen import Miopen
@@ -30,7 +30,7 @@ def test_descriptors_are_given_back(fake, fake_miopen, vendor):
         one.unsupported(algorithm, ConvShape(1, 4, 16, 16, 4, 3, 3))
     assert library.live() > before + 4
     del one
-    operator.ENGINES.clear()
+    library_backend.ENGINES.clear()
     gc.collect()
     assert library.live() <= before + 1
 

@@ -1,4 +1,7 @@
-"""What a vendor's library is called with: its functions and descriptors, problems and plans."""
+"""What a vendor's library is called with: its functions and descriptors, problems and plans.
+
+Which library serves a call, and what torch sees of it, is in `library_backend`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,25 @@ import ctypes
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.profiler import record_function
 
 from hpcsweep.conv.backend import Direction, LibraryUnusable
-from hpcsweep.conv.shape import ConvShape
+from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Size = tuple[int, int, int, int]
 T = TypeVar("T")
+MEMORY_FORMATS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
+_NO_RANGE: Final = nullcontext()
 
 
 class NotSupported(RuntimeError):
@@ -84,7 +96,21 @@ def _destroy(library: Library, function: str, descriptor: ctypes.c_void_p) -> No
 def strides(sizes: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
     """Return the strides, in elements, of a tensor whose sizes are in the order NCHW."""
     _, c, h, w = sizes
-    return (c * h * w, 1, w * c, c) if layout == "nhwc" else (c * h * w, h * w, w, 1)
+    if layout == NHWC:
+        return c * h * w, 1, w * c, c
+    return c * h * w, h * w, w, 1
+
+
+def determinism_wanted() -> bool:
+    """Say whether a point asks for the same bits every time, by either switch of torch."""
+    return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+
+
+def tf32_allowed() -> bool:
+    """Say whether torch lets convolutions use TF32, by the switch that this torch has."""
+    cudnn = torch.backends.cudnn
+    precision = getattr(getattr(cudnn, "conv", None), "fp32_precision", None)
+    return bool(cudnn.allow_tf32) if precision is None else precision == "tf32"
 
 
 def first_usable(paths: Iterable[str], load: Callable[[str], T]) -> T:
@@ -117,6 +143,14 @@ class Problem:
     tf32: bool
     deterministic: bool = False
 
+    @classmethod
+    def of(cls, way: Direction, algorithm: str, shape: ConvShape) -> Self:
+        """Return the problem of a call under torch's switches; torch adds its bias."""
+        if shape.bias:  # a copy costs a tenth of a call
+            shape = replace(shape, bias=False)
+        tf32 = shape.dtype == "float32" and tf32_allowed()
+        return cls(way, algorithm, shape, shape.layout, tf32, determinism_wanted())
+
     @property
     def sizes(self) -> tuple[Size, Size, Size]:
         """Sizes of the first operand, the second and the result.
@@ -127,11 +161,11 @@ class Problem:
         x = self.shape.input_size
         weight = self.shape.filter_size
         y = self.shape.output_size
-        return {
-            Direction.FORWARD: (x, weight, y),
-            Direction.DATA: (y, weight, x),
-            Direction.FILTER: (y, x, weight),
-        }[self.way]
+        if self.way is Direction.FORWARD:
+            return x, weight, y
+        if self.way is Direction.DATA:
+            return y, weight, x
+        return y, x, weight
 
     @property
     def filters_at(self) -> int:
@@ -161,6 +195,27 @@ class Plan(ABC):
     def name_and_notes(self) -> tuple[str | None, str | None]:
         """The library's own name of the plan, and its notes on it, where it has any."""
         return None, None
+
+    def compute(self, first: Tensor, second: Tensor, size: Sequence[int], layout: str) -> Tensor:
+        """Run on the current stream; return the result.
+
+        Operands that are not in the layout of the problem are converted, as by the framework.
+        """
+        form = MEMORY_FORMATS[layout]
+        first = first.contiguous(memory_format=form)
+        second = second.contiguous(memory_format=form)
+        # made in its layout: converting it would be a kernel
+        out = torch.empty(size, dtype=first.dtype, device=first.device, memory_format=form)
+        scratch = out.new_empty(self.workspace_bytes, dtype=torch.uint8)
+        addresses = first.data_ptr(), second.data_ptr(), out.data_ptr(), scratch.data_ptr()
+        stream = 0
+        if first.device.type == "cuda":
+            stream = int(torch.cuda.current_stream(first.device).cuda_stream)
+        # a range costs, and asking nothing
+        profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - it has no other name
+        with record_function(self.call) if profiled else _NO_RANGE:
+            self.run(*addresses, stream)
+        return out
 
     @abstractmethod
     def run(self, first: int, second: int, out: int, workspace: int, stream: int) -> None:

@@ -1,10 +1,15 @@
-"""What the back-ends of vendors' libraries share: they ask for support first, and copy nothing.
+"""The back-ends of vendors' libraries: they ask for support first, and copy nothing.
 
 A library turns a problem (direction, algorithm, shape, layout, TF32) into a *plan*, or into the
 reason why it has none. Plans hold descriptors and are kept, so that asking again and
 running cost little. A plan works with torch's own memory: tensors by address, the current stream,
 scratch memory from the caching allocator. It copies nothing, allocates nothing from the driver, and
 does not wait for the device.
+
+A library is called with addresses, so torch's profiler, autograd and fake tensors know nothing of
+the call. So it stands in an operator `hpcsweep::convolution*`, which has a name in traces, so that
+kernels can be attributed to a layer; a shape function; and a gradient. Its operands are input and
+filters, or a gradient of the output and the other of these two; `size` is that of the result.
 """
 
 from __future__ import annotations
@@ -14,14 +19,12 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.profiler import record_function
 
 from hpcsweep import catalog
 from hpcsweep.conv.backend import (
@@ -33,14 +36,16 @@ from hpcsweep.conv.backend import (
     Gradient,
     choose,
 )
-from hpcsweep.conv.libraries import operator
 from hpcsweep.conv.libraries.driver import (
+    MEMORY_FORMATS,
     Library,
     LibraryError,
     NotSupported,
     Plan,
     Problem,
+    determinism_wanted,
     no_gpu,
+    tf32_allowed,
 )
 from hpcsweep.conv.shape import NCHW, NHWC, ConvShape
 
@@ -58,9 +63,18 @@ _FRAMEWORK_CALLS: Final = (
     FRAMEWORK_BACKWARD,
 )
 _FRAMEWORK_GRADIENT: Final = Expected(must=((FRAMEWORK_BACKWARD,),), must_not=LIBRARY_CALLS)
-_NO_RANGE: Final = nullcontext()
 _MIB: Final = 1 << 20
-_LAYOUTS: Final = {NCHW: torch.contiguous_format, NHWC: torch.channels_last}
+# the operators: their names by direction, and the back-ends by the name that one is given
+NAMES: Final[Mapping[Direction, str]] = {
+    Direction.FORWARD: "hpcsweep::convolution",
+    Direction.DATA: "hpcsweep::convolution_data_gradient",
+    Direction.FILTER: "hpcsweep::convolution_filter_gradient",
+}
+_SCHEMA: Final = (
+    "(Tensor first, Tensor second, SymInt[] size, str backend, str algorithm, int[2] stride, "
+    "int[2] padding, int[2] dilation, int groups, bool nhwc) -> Tensor"
+)
+ENGINES: Final[dict[str, Any]] = {}
 
 
 class VendorBackend(ABC, Generic[L]):
@@ -78,7 +92,7 @@ class VendorBackend(ABC, Generic[L]):
         self._answers: dict[tuple[Problem, int], Plan | str] = {}
         self._tried: set[tuple[Problem, int]] = set()
         self.most_workspace = math.inf
-        operator.ENGINES[self.name] = self
+        ENGINES[self.name] = self
 
     @cached_property
     def library(self) -> L:
@@ -136,7 +150,7 @@ class VendorBackend(ABC, Generic[L]):
 
     def plans(self, shape: ConvShape, most: int) -> list[str]:
         """Return the names of the library's plans for a forward call."""
-        problem = _problem(Direction.FORWARD, catalog.HEURISTIC, shape)
+        problem = Problem.of(Direction.FORWARD, catalog.HEURISTIC, shape)
         return self._names(problem, self._current(), most)
 
     def about(self, algorithm: str, shape: ConvShape) -> tuple[int | None, str | None, str | None]:
@@ -165,7 +179,7 @@ class VendorBackend(ABC, Generic[L]):
         The operator costs some tens of microseconds of Python. Autograd, the profiler, modes and
         subclasses of tensors need it, and so do switches that have changed since.
         """
-        problem = _problem(Direction.FORWARD, algorithm, shape)
+        problem = Problem.of(Direction.FORWARD, algorithm, shape)
         plan = self._answer(problem, most_workspace=math.inf)
         switches = _switches()
         size = shape.output_size
@@ -177,7 +191,7 @@ class VendorBackend(ABC, Generic[L]):
             other = x.dtype != dtype or weight.dtype != dtype or _switches() != switches
             if isinstance(plan, str) or elsewhere or other or _is_observed(x, weight):
                 return self.forward(algorithm, x, weight, bias, shape)
-            out = _queue(plan, x, weight, size, shape.layout)
+            out = plan.compute(x, weight, size, shape.layout)
             return out if bias is None else out.add_(bias.view(-1, 1, 1))
 
         return convolve
@@ -186,7 +200,7 @@ class VendorBackend(ABC, Generic[L]):
         """Return the operator, the library's call and the kernels that prove an algorithm."""
         answer = self._forward_answer(algorithm, shape)
         called = Expected() if isinstance(answer, str) else self._called(answer, algorithm)
-        name = operator.NAMES[Direction.FORWARD]
+        name = NAMES[Direction.FORWARD]
         return replace(called, must=((name,), *called.must))
 
     def gradients(self, algorithm: str, shape: ConvShape) -> tuple[Gradient, ...]:
@@ -195,11 +209,11 @@ class VendorBackend(ABC, Generic[L]):
 
     def _gradient(self, way: Direction, algorithm: str, shape: ConvShape) -> Gradient:
         name = self.backward_name(way, algorithm)
-        inside = operator.NAMES[way]
+        inside = NAMES[way]
         if name is None:
             reason = f"{self.name} has no {algorithm} for the gradient of {_GRADIENT_OF[way]}"
         else:
-            answer = self._answer(_problem(way, name, shape))
+            answer = self._answer(Problem.of(way, name, shape))
             if not isinstance(answer, str):
                 expected = replace(self._called(answer, name), inside=inside)
                 return Gradient(way, name, expected, None, answer.workspace_bytes)
@@ -226,25 +240,27 @@ class VendorBackend(ABC, Generic[L]):
                 f"a convolution of {first.dtype} on {first.device} got {second.dtype} on "
                 f"{second.device}"
             )
-        x, weight = {
-            Direction.FORWARD: (first.shape, second.shape),
-            Direction.DATA: (size, second.shape),
-            Direction.FILTER: (second.shape, size),
-        }[way]
-        shape = operator.shape_of(first.dtype, x, weight, steps)
-        name = algorithm
-        if way is not Direction.FORWARD:
-            name = self.backward_name(way, algorithm) or ""  # empty: the library has none
-            if not name or isinstance(self._answer(_problem(way, name, shape)), str):
+        if way is Direction.FORWARD:
+            shape = _shape_of(first.dtype, first.shape, second.shape, steps)
+        else:
+            counterpart = self.backward_name(way, algorithm)
+            if way is Direction.DATA:
+                shape = _shape_of(first.dtype, size, second.shape, steps)
+            else:
+                shape = _shape_of(first.dtype, second.shape, size, steps)
+            if counterpart is None:
                 return _framework_gradient(way, first, second, size, shape)
-        problem = _problem(way, name, shape)
+            if isinstance(self._answer(Problem.of(way, counterpart, shape)), str):
+                return _framework_gradient(way, first, second, size, shape)
+            algorithm = counterpart
+        problem = Problem.of(way, algorithm, shape)
         plan = self._answer(problem, most_workspace=math.inf)  # the limit counts in decisions
         if isinstance(plan, str):
-            raise NotSupported(f"{self.name} {name} ({way.value}): {plan}")
-        return _queue(plan, first, second, size, shape.layout)
+            raise NotSupported(f"{self.name} {algorithm} ({way.value}): {plan}")
+        return plan.compute(first, second, size, shape.layout)
 
     def _forward_answer(self, algorithm: str, shape: ConvShape) -> Plan | str:
-        return self._answer(_problem(Direction.FORWARD, algorithm, shape))
+        return self._answer(Problem.of(Direction.FORWARD, algorithm, shape))
 
     def _answer(self, problem: Problem, most_workspace: float | None = None) -> Plan | str:
         """Return the plan of a problem, or why there is none; asked and tried once."""
@@ -288,7 +304,7 @@ class VendorBackend(ABC, Generic[L]):
             first, second = (
                 torch.zeros(sizes, dtype=dtype, device=self._device_type) for sizes in operands
             )
-            _queue(plan, first, second, size, problem.layout)
+            plan.compute(first, second, size, problem.layout)
         except NotSupported as error:
             return str(error)
         except RuntimeError as error:
@@ -304,25 +320,6 @@ class VendorBackend(ABC, Generic[L]):
             torch.cuda.synchronize()
 
 
-def _problem(way: Direction, algorithm: str, shape: ConvShape) -> Problem:
-    # the bias is added by torch; a copy costs a tenth of a call
-    without_bias = replace(shape, bias=False) if shape.bias else shape
-    tf32 = shape.dtype == "float32" and tf32_allowed()
-    return Problem(way, algorithm, without_bias, shape.layout, tf32, determinism_wanted())
-
-
-def determinism_wanted() -> bool:
-    """Say whether a point asks for the same bits every time, by either switch of torch."""
-    return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
-
-
-def tf32_allowed() -> bool:
-    """Say whether torch lets convolutions use TF32, by the switch that this torch has."""
-    cudnn = torch.backends.cudnn
-    precision = getattr(getattr(cudnn, "conv", None), "fp32_precision", None)
-    return bool(cudnn.allow_tf32) if precision is None else precision == "tf32"
-
-
 def _switches() -> tuple[bool, bool]:
     """Return what a plan depends on beside its shape; both may change between calls."""
     return tf32_allowed(), determinism_wanted()
@@ -332,46 +329,88 @@ def _is_observed(x: Tensor, weight: Tensor) -> bool:
     """Say whether autograd, a profiler, a tracer, a mode or a subclass needs an operator."""
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     of_torch = torch._C  # noqa: SLF001 - the public names cost ten times as much
-    looked_at = torch.autograd._profiler_enabled() or of_torch._is_tracing()  # noqa: SLF001
-    looked_at = looked_at or of_torch._len_torch_dispatch_stack()  # noqa: SLF001
-    plain = type(x) is Tensor and type(weight) in {Tensor, torch.nn.Parameter}
-    return bool(learns or looked_at or not plain)
-
-
-def _stream(tensor: Tensor) -> int:
-    """Return the current stream of a tensor's device, as libraries take it."""
-    if tensor.device.type != "cuda":
-        return 0
-    return int(torch.cuda.current_stream(tensor.device).cuda_stream)
-
-
-def _queue(plan: Plan, first: Tensor, second: Tensor, size: Sequence[int], layout: str) -> Tensor:
-    """Run a plan on the current stream; return its result.
-
-    Operands that are not in the layout of the problem are converted, as by the framework.
-    """
-    form = _LAYOUTS[layout]
-    first = first.contiguous(memory_format=form)
-    second = second.contiguous(memory_format=form)
-    out = operator.empty(first, size, nhwc=layout == NHWC)
-    scratch = out.new_empty(plan.workspace_bytes, dtype=torch.uint8)
-    addresses = first.data_ptr(), second.data_ptr(), out.data_ptr(), scratch.data_ptr()
-    profiled = torch.autograd._profiler_enabled()  # noqa: SLF001 - a range costs, and asking nothing
-    with record_function(plan.call) if profiled else _NO_RANGE:
-        plan.run(*addresses, _stream(first))
-    return out
+    if learns or torch.autograd._profiler_enabled() or of_torch._is_tracing():  # noqa: SLF001
+        return True
+    if of_torch._len_torch_dispatch_stack():  # noqa: SLF001
+        return True
+    return type(x) is not Tensor or type(weight) not in {Tensor, torch.nn.Parameter}
 
 
 def _framework_gradient(
     way: Direction, grad: Tensor, second: Tensor, size: Sequence[int], shape: ConvShape
 ) -> Tensor:
     """Return the framework's gradient; an empty tensor stands in for the operand not needed."""
-    wants_x = way is Direction.DATA
-    absent = operator.empty(grad, size, nhwc=shape.layout == NHWC)
-    x, weight = (absent, second) if wants_x else (second, absent)
+    form = MEMORY_FORMATS[shape.layout]
+    absent = torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=form)
+    x, weight = second, absent
+    wants = (False, True, False)  # the gradient of the input, of the filters, of the bias
+    if way is Direction.DATA:
+        x, weight = absent, second
+        wants = (True, False, False)
+    steps = (shape.stride, shape.padding, shape.dilation)
+    transposed = False
     gradients: tuple[Tensor, ...] = torch.ops.aten.convolution_backward(
-        *(grad, x, weight, None, shape.stride, shape.padding, shape.dilation),
-        False,  # noqa: FBT003 - not transposed
-        *((0, 0), shape.groups, (wants_x, not wants_x, False)),
+        grad, x, weight, None, *steps, transposed, (0, 0), shape.groups, wants
     )
-    return gradients[0 if wants_x else 1]
+    return gradients[wants.index(True)]
+
+
+def _shape_of(
+    dtype: torch.dtype, x: Sequence[int], weight: Sequence[int], steps: tuple[Any, ...]
+) -> ConvShape:
+    """Return the shape of an operator's arguments, without its bias, which torch adds."""
+    (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups, nhwc = steps
+    n, in_c, in_h, in_w = x
+    out_c, _, kernel_h, kernel_w = weight
+    return ConvShape(
+        *(n, in_c, in_h, in_w, out_c, kernel_h, kernel_w),
+        *(stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w),
+        groups,
+        dtype=str(dtype).removeprefix("torch."),
+        layout=NHWC if nhwc else NCHW,
+    )
+
+
+def _compute(
+    way: Direction,
+    first: Tensor,
+    second: Tensor,
+    size: Sequence[int],
+    backend: str,
+    *how: Any,  # noqa: ANN401
+) -> Tensor:
+    result: Tensor = ENGINES[backend].compute(way, first, second, size, *how)
+    return result
+
+
+def _fake(first: Tensor, _second: Tensor, size: Sequence[int], *how: Any) -> Tensor:  # noqa: ANN401
+    form = MEMORY_FORMATS[NHWC if how[-1] else NCHW]
+    return torch.empty(size, dtype=first.dtype, device=first.device, memory_format=form)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401, ARG001
+    x, weight, _, *ctx.how = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    x, weight = ctx.saved_tensors
+    ops = torch.ops.hpcsweep
+    wants_x, wants_weight = ctx.needs_input_grad[:2]
+    of_x = of_weight = None
+    if wants_x:
+        of_x = ops.convolution_data_gradient(grad, weight, x.shape, *ctx.how)
+    if wants_weight:
+        of_weight = ops.convolution_filter_gradient(grad, x, weight.shape, *ctx.how)
+    return (of_x, of_weight, None, *(None for _ in ctx.how))
+
+
+_operators: Final = torch.library.Library("hpcsweep", "DEF")
+for _way, _name in NAMES.items():
+    _operators.define(_name.partition("::")[2] + _SCHEMA)
+    for _device in ("CPU", "CUDA"):
+        _operators.impl(_name, partial(_compute, _way), _device)
+    torch.library.register_fake(_name, _fake, lib=_operators)
+torch.library.register_autograd(
+    NAMES[Direction.FORWARD], _backward, setup_context=_keep, lib=_operators
+)
